@@ -1,0 +1,55 @@
+//! Changes that are applied together or not at all.
+
+/// One change of a [`Batch`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The row at the key becomes the value.
+    Put(Vec<u8>, Vec<u8>),
+    /// No row is at the key afterwards; that there was none before is no error.
+    Delete(Vec<u8>),
+}
+
+/// Changes in the order in which they were added; a later one of the same key wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    changes: Vec<Change>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// No change yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The row at `key` becomes `value`.
+    pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.bytes += key.len() + value.len();
+        self.changes.push(Change::Put(key, value));
+    }
+
+    /// No row is at `key` afterwards.
+    pub fn delete(&mut self, key: Vec<u8>) {
+        self.bytes += key.len();
+        self.changes.push(Change::Delete(key));
+    }
+
+    /// The changes, first to last.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
