@@ -1,0 +1,25 @@
+//! The words of Pelago: ids, names, limits, attributes, errors, and the operations of a whole POSIX
+//! file system as requests and replies.
+//!
+//! This crate does no I/O, keeps no clock and starts no thread. A server implements [`Service`], a
+//! client calls it; in one process they call directly, without encoding. The encoding for sockets
+//! comes with the sockets; what is stored is encoded by the `store` crate.
+
+#![forbid(unsafe_code)]
+
+pub use attr::{Attr, FileKind, SetAttr, SetTime, Time};
+pub use error::{Code, Error, Kind};
+pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
+pub use name::{Name, NameError};
+pub use reply::{DirEntry, Entry, Reply, VolumeStats};
+pub use request::{AllocateMode, OpenFlags, RenameFlags, Request, SeekFrom, Whence, XattrFlags};
+pub use service::{Buffer, Bulk, Context, Done, Service};
+
+mod attr;
+mod error;
+mod id;
+pub mod limits;
+mod name;
+mod reply;
+mod request;
+mod service;

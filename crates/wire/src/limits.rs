@@ -1,0 +1,47 @@
+//! Every limit of the protocol and of a server's memory, by name, with its unit.
+//! `docs/limits.md` lists them; `cargo xtask tidy` compares.
+
+/// Bytes of a name in a directory (`NAME_MAX` of Linux).
+pub const NAME_BYTES: usize = 255;
+/// Bytes of a symbolic link's target (`PATH_MAX` of Linux, without its NUL).
+pub const TARGET_BYTES: usize = 4095;
+/// Bytes of the name of an extended attribute, its prefix included (`XATTR_NAME_MAX`).
+pub const XATTR_NAME_BYTES: usize = 255;
+/// Bytes of the value of an extended attribute (`XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_BYTES: usize = 65_536;
+/// Bytes of all names of one file's extended attributes (`XATTR_LIST_MAX`).
+pub const XATTR_LIST_BYTES: usize = 65_536;
+/// Names that one file may have.
+pub const LINKS: u32 = 65_000;
+/// Bytes of the largest file, and the largest offset (`off_t`'s largest).
+pub const FILE_BYTES: u64 = i64::MAX as u64;
+/// Bytes of one READ or WRITE.
+pub const IO_BYTES: usize = 1 << 20;
+/// Entries of one reply to a listing.
+pub const LIST_ENTRIES: usize = 1024;
+/// Bytes of a file that may be kept inline in the table, at the most; the default is
+/// [`INLINE_DEFAULT_BYTES`].
+pub const INLINE_BYTES: usize = 65_536;
+/// Bytes of a file that are kept inline in the table unless told otherwise.
+pub const INLINE_DEFAULT_BYTES: usize = 4096;
+/// Ids that are reserved and persisted ahead at a time.
+pub const ID_BLOCK: u64 = 1 << 16;
+/// Bytes of the file that is given up when the disk is full.
+pub const RESERVE_BYTES: u64 = 64 << 20;
+/// Bytes of the engine's journals together.
+pub const JOURNAL_BYTES: u64 = 64 << 20;
+/// Files that all sessions of a server may have open together, where the process may have
+/// that many descriptors.
+pub const OPEN_FILES: usize = 1 << 20;
+/// Bytes that open files hold in memory before they are spilled to content files.
+pub const OPEN_BYTES: usize = 24 << 20;
+/// Bytes of the engine's block cache and memtables.
+pub const TABLE_MEMORY_BYTES: usize = 64 << 20;
+/// Bytes of all fingerprint filters.
+pub const FILTER_BYTES: usize = 24 << 20;
+/// Bytes of the row caches.
+pub const ROW_CACHE_BYTES: usize = 24 << 20;
+/// Bytes of the client's table of inodes that the kernel knows.
+pub const INODE_TABLE_BYTES: usize = 24 << 20;
+/// Requests that may wait for a thread that may block.
+pub const POOL_QUEUE: usize = 1024;

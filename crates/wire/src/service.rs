@@ -1,0 +1,83 @@
+//! The seam between client and server.
+
+use crate::error::Error;
+use crate::id::{RequestId, SessionId};
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// Who asks. Permission by mode bits was checked before (by the kernel, under
+/// `default_permissions`); the identity here becomes the owner of what is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Context {
+    /// The session.
+    pub session: SessionId,
+    /// The request's number in it; zero on a direct call.
+    pub request: RequestId,
+    /// The user, a number of the volume.
+    pub uid: u32,
+    /// The group, a number of the volume.
+    pub gid: u32,
+}
+
+impl Context {
+    /// A direct call by this user and group.
+    #[must_use]
+    pub const fn direct(uid: u32, gid: u32) -> Self {
+        Self { session: SessionId::DIRECT, request: RequestId(0), uid, gid }
+    }
+}
+
+/// Bytes that travel beside a request.
+#[derive(Debug, Default)]
+pub enum Bulk<'a> {
+    /// None.
+    #[default]
+    None,
+    /// Bytes of the caller; a service that does not finish before it returns copies them.
+    Borrowed(&'a [u8]),
+}
+
+impl<'a> Bulk<'a> {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Self::None => &[],
+            Self::Borrowed(bytes) => bytes,
+        }
+    }
+}
+
+/// Bytes that were read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// A buffer with these bytes.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes, given away.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// What is called with the answer, exactly once.
+pub type Done = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
+
+/// What a server does for a client.
+pub trait Service: Send + Sync {
+    /// Carries out `request`. `done` is called exactly once: before this returns, or later on any
+    /// thread. This returns soon: what can wait for a disk or for others goes on elsewhere.
+    fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done);
+}
