@@ -1,1 +1,121 @@
-fn main() {}
+//! `cargo xtask VERB`: what a developer and CI run, so that Rust alone is enough to work on Pelago.
+//!
+//! One file per verb. A verb answers with an exit code, or with one sentence that says why it could
+//! not do its work. Nothing here is shipped.
+
+mod bench;
+mod check;
+mod crash;
+mod fuzz;
+mod golden;
+mod machine;
+mod process;
+mod setup;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+/// What a verb answers: an exit code after its own report, or why it could not run.
+type Answer = Result<ExitCode, String>;
+
+/// One verb of the command line.
+struct Verb {
+    name: &'static str,
+    arguments: &'static str,
+    does: &'static str,
+    run: fn(&[String]) -> Answer,
+}
+
+const VERBS: &[Verb] = &[
+    Verb {
+        name: "check",
+        arguments: "",
+        does: "format, clippy, documentation and tidy; runs no tests",
+        run: check::run,
+    },
+    Verb {
+        name: "test",
+        arguments: "[--quick] [FILTER]",
+        does: "every test a fresh machine can run, in release; ends with the counts",
+        run: test::run,
+    },
+    Verb {
+        name: "setup",
+        arguments: "",
+        does: "what the tests need from Debian (fusermount3) and from the crate registry",
+        run: setup::run,
+    },
+    Verb {
+        name: "tidy",
+        arguments: "[--report] [--write]",
+        does: "sizes, walls, licences, links; --report lists what is large, --write writes limits.md",
+        run: tidy::run,
+    },
+    Verb {
+        name: "bench",
+        arguments: "meta|io|lib|million [--on DIR] [-- ARGS]",
+        does: "builds the binary and runs `pelago bench`",
+        run: bench::run,
+    },
+    Verb {
+        name: "crash",
+        arguments: "[ROUNDS]",
+        does: "the kill -9 witness for 200 rounds instead of the 20 of `test`",
+        run: crash::run,
+    },
+    Verb {
+        name: "golden",
+        arguments: "",
+        does: "accepts changed golden files; read the diff before you commit it",
+        run: golden::run,
+    },
+    Verb {
+        name: "fuzz",
+        arguments: "TARGET [SECONDS]",
+        does: "one fuzz target, 60 seconds unless told",
+        run: fuzz::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((name, rest)) = arguments.split_first() else {
+        list_verbs();
+        return ExitCode::SUCCESS;
+    };
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == name) else {
+        eprintln!("error: no verb `{name}`");
+        list_verbs();
+        return ExitCode::from(2);
+    };
+    match (verb.run)(rest) {
+        Ok(code) => code,
+        Err(why) => {
+            eprintln!("error: {}: {why}", verb.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list_verbs() {
+    println!("cargo xtask VERB\n");
+    for verb in VERBS {
+        println!("  {} {}", verb.name, verb.arguments);
+        println!("      {}", verb.does);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_have_different_names() {
+        let mut names: Vec<_> = VERBS.iter().map(|verb| verb.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), VERBS.len());
+    }
+}

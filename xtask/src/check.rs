@@ -1,0 +1,53 @@
+//! `check`: what must hold before every commit, without running a test.
+
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use crate::{Answer, process, tidy, workspace};
+
+/// Runs every step even if one fails, and names those that failed.
+pub(crate) fn run(arguments: &[String]) -> Answer {
+    if let Some(unknown) = arguments.first() {
+        return Err(format!("takes no arguments, not `{unknown}`"));
+    }
+    let clippy = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let doc = ["doc", "--release", "--no-deps", "--workspace"];
+    let mut failed = Vec::new();
+    let mut step = |name: &str, passed: &mut dyn FnMut() -> Result<bool, String>| {
+        println!("check: {name}");
+        let start = Instant::now();
+        let verdict = match passed() {
+            Ok(true) => "ok".to_owned(),
+            Ok(false) => "FAILED".to_owned(),
+            Err(why) => format!("FAILED: {why}"),
+        };
+        println!("check: {name} {verdict}, {:.1} s", start.elapsed().as_secs_f64());
+        if verdict != "ok" {
+            failed.push(name.to_owned());
+        }
+    };
+    step("fmt", &mut || component("fmt", &mut workspace::cargo(&["fmt", "--all", "--check"])));
+    step("clippy", &mut || component("clippy", &mut workspace::cargo(&clippy)));
+    step("doc", &mut || succeeds(workspace::cargo(&doc).env("RUSTDOCFLAGS", "-D warnings")));
+    step("tidy", &mut || tidy::run(&[]).map(|code| code == ExitCode::SUCCESS));
+    if failed.is_empty() {
+        println!("check: all ok");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("check: failed: {}", failed.join(", "));
+    Ok(ExitCode::FAILURE)
+}
+
+/// A step whose tool is a part of the toolchain that may not be installed: then it is left out.
+fn component(name: &str, command: &mut Command) -> Result<bool, String> {
+    let mut probe = workspace::cargo(&[name, "--version"]);
+    if !probe.output().is_ok_and(|output| output.status.success()) {
+        println!("check: {name} is not installed, left out (rustup component add rustfmt clippy)");
+        return Ok(true);
+    }
+    succeeds(command)
+}
+
+fn succeeds(command: &mut Command) -> Result<bool, String> {
+    process::run_foreground(command).map(|status| status.success())
+}

@@ -1,0 +1,93 @@
+//! What the machine is like: printed before the tests and beside every failure, because a failure
+//! on another machine can only be understood from its log.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process;
+
+/// True if `CI=true`: nobody is there to read a warning, so it has to fail.
+pub(crate) fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
+}
+
+/// True if our effective user is root.
+pub(crate) fn is_root() -> bool {
+    let ids = status_field("Uid");
+    ids.split_whitespace().nth(1) == Some("0")
+}
+
+/// Where a program of that name lies in `PATH`.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Why `/dev/fuse` cannot be used, if it cannot.
+pub(crate) fn fuse_trouble() -> Option<String> {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    opened.err().map(|why| {
+        format!(
+            "/dev/fuse cannot be opened ({why}): load the fuse module, or give the container \
+             --device /dev/fuse; nothing can be mounted without it"
+        )
+    })
+}
+
+/// One line: load, memory.
+pub(crate) fn pressure() -> String {
+    let load = read_line("/proc/loadavg");
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let wanted = ["MemTotal", "MemAvailable", "SwapFree"];
+    let lines = memory.lines().filter(|line| wanted.iter().any(|name| line.starts_with(name)));
+    let memory: Vec<String> =
+        lines.map(|line| line.split_whitespace().collect::<String>()).collect();
+    format!("load {load} · {}", memory.join(" "))
+}
+
+/// Load, memory, and how full the target folder's disk is (`scratch` receives the logs).
+pub(crate) fn pressure_and_space(scratch: &Path) -> String {
+    // A hanging mount elsewhere can stop `df`, hence the limit.
+    let ask = |arguments: &[&str]| {
+        let mut df = Command::new("df");
+        let log = scratch.join("df");
+        let ending =
+            process::run_limited(df.args(arguments).arg(scratch), &log, Duration::from_secs(10));
+        ending.map_or_else(|why| why, |ending| ending.stdout.trim_end().to_owned())
+    };
+    format!("{}\n{}\n{}", pressure(), ask(&["-h"]), ask(&["-i"]))
+}
+
+/// Who and where we are, several lines.
+pub(crate) fn describe() -> String {
+    let variable = |name: &str| {
+        let value = std::env::var_os(name);
+        value.map_or_else(|| format!("{name} unset"), |it| format!("{name}={}", it.display()))
+    };
+    let fuse = fuse_trouble().unwrap_or_else(|| "/dev/fuse opens".to_owned());
+    let helper = find_program("fusermount3");
+    let helper = helper.map_or_else(|| "no fusermount3".to_owned(), |it| it.display().to_string());
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let rustc = process::output_of("rustc", &["--version"]).unwrap_or_else(|| "no rustc".into());
+    [
+        format!("kernel {} · {processors} processors", read_line("/proc/sys/kernel/osrelease")),
+        format!("{} · uid {} · umask {}", rustc.trim(), status_field("Uid"), status_field("Umask")),
+        ["CI", "HOME", "TMPDIR", "CARGO_TARGET_DIR", "RUSTFLAGS"].map(variable).join(" · "),
+        format!("{fuse} · {helper}"),
+        pressure(),
+    ]
+    .join("\n")
+}
+
+/// A field of `/proc/self/status`, blanks joined.
+fn status_field(name: &str) -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn read_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}

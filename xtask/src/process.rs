@@ -1,0 +1,189 @@
+//! Child processes that cannot hang us: each has a time limit and its own process group.
+//!
+//! Output goes to files, not to pipes: a daemon that a test leaves behind keeps a pipe open and
+//! would hold its reader for ever.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often a running child is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How a child ended.
+pub(crate) struct Ending {
+    /// The status, `SIGKILL` after a time-out.
+    pub(crate) status: ExitStatus,
+    /// It ran past its limit and was killed with its process group.
+    pub(crate) timed_out: bool,
+    /// Its process group still had members after it ended; they were killed.
+    pub(crate) left_processes: bool,
+    /// From spawn to end.
+    pub(crate) duration: Duration,
+    /// All it wrote to stdout, invalid UTF-8 replaced.
+    pub(crate) stdout: String,
+    /// All it wrote to stderr, invalid UTF-8 replaced.
+    pub(crate) stderr: String,
+}
+
+impl Ending {
+    /// Ended by itself with code 0.
+    pub(crate) fn is_success(&self) -> bool {
+        !self.timed_out && self.status.success()
+    }
+
+    /// Exit code, signal or time-out, in words.
+    pub(crate) fn describe(&self) -> String {
+        let seconds = self.duration.as_secs_f64();
+        if self.timed_out {
+            return format!("killed: ran past its limit, {seconds:.1} s");
+        }
+        describe_status(self.status, seconds)
+    }
+}
+
+/// Runs `command` with stdin closed and in its own process group, at most for `limit`; its output
+/// goes to `LOG.out` and `LOG.err` and is read back from there.
+pub(crate) fn run_limited(
+    command: &mut Command,
+    log: &Path,
+    limit: Duration,
+) -> Result<Ending, String> {
+    let (out, err) = (log_path(log, "out"), log_path(log, "err"));
+    let result = spawn_and_wait(command, &out, &err, limit);
+    let (status, timed_out, left_processes, duration) =
+        result.map_err(|why| format!("cannot run {}: {why}", shown(command)))?;
+    let (stdout, stderr) = (read_lossy(&out), read_lossy(&err));
+    Ok(Ending { status, timed_out, left_processes, duration, stdout, stderr })
+}
+
+/// Runs `command` in the foreground with our own stdout and stderr, and stdin closed.
+pub(crate) fn run_foreground(command: &mut Command) -> Result<ExitStatus, String> {
+    let status = command.stdin(Stdio::null()).status();
+    status.map_err(|why| format!("cannot run {}: {why}", shown(command)))
+}
+
+/// The answer of a short command, or nothing if it fails.
+pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Exit code or signal, and seconds, in words.
+pub(crate) fn describe_status(status: ExitStatus, seconds: f64) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}, {seconds:.1} s"),
+        (None, Some(signal)) => format!("killed by signal {signal}, {seconds:.1} s"),
+        (None, None) => format!("no exit code, {seconds:.1} s"),
+    }
+}
+
+/// The program and its arguments as one line.
+pub(crate) fn shown(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}
+
+fn spawn_and_wait(
+    command: &mut Command,
+    out: &Path,
+    err: &Path,
+    limit: Duration,
+) -> io::Result<(ExitStatus, bool, bool, Duration)> {
+    command.stdin(Stdio::null()).stdout(File::create(out)?).stderr(File::create(err)?);
+    command.process_group(0);
+    let start = Instant::now();
+    let mut child = command.spawn()?;
+    let group = child.id();
+    let mut timed_out = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > limit {
+            timed_out = true;
+            signal_group(group, "KILL");
+            break child.wait()?;
+        }
+        std::thread::sleep(POLL);
+    };
+    let duration = start.elapsed();
+    // Signal 0 asks whether anybody is left.
+    let left_processes = signal_group(group, "0");
+    if left_processes {
+        signal_group(group, "KILL");
+    }
+    Ok((status, timed_out, left_processes && !timed_out, duration))
+}
+
+/// Sends a signal to a process group; true if it had members.
+fn signal_group(group: u32, signal: &str) -> bool {
+    let mut kill = Command::new("kill");
+    kill.arg(format!("-{signal}")).arg("--").arg(format!("-{group}"));
+    let quiet = kill.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+fn log_path(log: &Path, extension: &str) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push(".");
+    name.push(extension);
+    PathBuf::from(name)
+}
+
+fn read_lossy(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log name of its own for each test.
+    fn log(name: &str) -> PathBuf {
+        let name = format!("pelago-xtask-{}-{name}", std::process::id());
+        std::env::temp_dir().join(name)
+    }
+
+    fn shell(name: &str, script: &str, limit: Duration) -> Ending {
+        let log = log(name);
+        let mut command = Command::new("sh");
+        let ending = run_limited(command.arg("-c").arg(script), &log, limit);
+        for extension in ["out", "err"] {
+            fs::remove_file(log_path(&log, extension)).unwrap();
+        }
+        ending.unwrap()
+    }
+
+    #[test]
+    fn output_and_code_come_back() {
+        let ending = shell("code", "echo out; echo err >&2; exit 3", Duration::from_secs(600));
+        assert_eq!(ending.stdout, "out\n");
+        assert_eq!(ending.stderr, "err\n");
+        assert_eq!(ending.status.code(), Some(3));
+        assert!(!ending.is_success() && !ending.timed_out && !ending.left_processes);
+    }
+
+    /// A child that ignores us and its own child both end at the limit.
+    #[test]
+    fn a_hanging_group_is_killed() {
+        let ending = shell("hang", "sleep 100000 & sleep 100000", Duration::from_millis(50));
+        assert!(ending.timed_out && !ending.is_success());
+        assert_eq!(ending.status.signal(), Some(9));
+    }
+
+    /// A background process neither holds us nor outlives the step.
+    #[test]
+    fn processes_left_behind_are_named() {
+        let ending = shell("left", "sleep 100000 & exit 0", Duration::from_secs(600));
+        assert!(ending.is_success() && ending.left_processes);
+    }
+}
