@@ -50,7 +50,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "tidy",
         arguments: "[--report] [--write]",
-        does: "sizes, walls, licences, links; --report lists what is large, --write writes limits.md",
+        does: "sizes, walls, licences, links; --report: what is large; --write: docs/limits.md",
         run: tidy::run,
     },
     Verb {

@@ -1,8 +1,76 @@
 //! `tidy`: the rules of the house that no compiler knows.
+//!
+//! Every rule is one function from the tree of files (or from what cargo says) to findings. Nothing
+//! is fixed here, but for the table of limits with `--write`.
 
-use crate::Answer;
+mod documents;
+mod lexer;
+mod limits;
+mod modules;
+mod packages;
+mod sizes;
+mod text;
+mod tree;
+mod walls;
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use self::tree::Tree;
+use crate::{Answer, workspace};
+
+/// Broken rules, each with its place.
+#[derive(Debug, Default)]
+struct Findings(Vec<String>);
+
+impl Findings {
+    /// A rule broken in a line (from 1) of a file.
+    fn at(&mut self, path: &str, line: usize, what: impl Display) {
+        self.0.push(format!("{path}:{line}: {what}"));
+    }
+
+    /// A rule broken by a file or package as a whole.
+    fn of(&mut self, thing: &str, what: impl Display) {
+        self.0.push(format!("{thing}: {what}"));
+    }
+}
 
 /// Prints every broken rule with its file and line.
-pub(crate) fn run(_arguments: &[String]) -> Answer {
-    Err("its rules are not written yet".to_owned())
+pub(crate) fn run(arguments: &[String]) -> Answer {
+    let (mut report, mut write) = (false, false);
+    for argument in arguments {
+        match argument.as_str() {
+            "--report" => report = true,
+            "--write" => write = true,
+            other => return Err(format!("no option `{other}`")),
+        }
+    }
+    let root = workspace::root();
+    if write {
+        limits::write(&root)?;
+    }
+    let tree = Tree::read(&root)?;
+    if report {
+        sizes::report(&tree);
+    }
+    let findings = findings(&tree)?;
+    for finding in &findings.0 {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", tree.files.len(), findings.0.len());
+    Ok(if findings.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn findings(tree: &Tree) -> Result<Findings, String> {
+    let members = workspace::metadata(&["--no-deps"])?;
+    let all = workspace::metadata(&["--filter-platform", &workspace::host()?])?;
+    let mut found = Findings::default();
+    sizes::check(tree, &mut found);
+    text::check(tree, &mut found);
+    modules::check(tree, &mut found);
+    walls::check(&members, &mut found);
+    packages::check(&all, tree, &mut found);
+    documents::check(tree, &mut found);
+    limits::check(tree, &mut found);
+    Ok(found)
 }

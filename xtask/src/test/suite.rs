@@ -146,26 +146,32 @@ fn package_name(id: &str, manifest: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn cargo_messages_become_suites() {
-        let messages = concat!(
-            r#"{"reason":"compiler-artifact","package_id":"path+file:///p/crates/cli#pelago-cli@0.1.0","#,
-            r#""manifest_path":"/p/crates/cli/Cargo.toml","target":{"kind":["test"],"name":"crash"},"#,
-            r#""profile":{"test":true},"executable":"/p/target/crash-1"}"#,
-            "\n",
-            r#"{"reason":"compiler-artifact","package_id":"path+file:///p/xtask#0.1.0","#,
-            r#""manifest_path":"/p/xtask/Cargo.toml","target":{"kind":["bin"],"name":"xtask"},"#,
-            r#""profile":{"test":true},"executable":"/p/target/xtask-1"}"#,
-            "\n",
-            r#"{"reason":"compiler-artifact","package_id":"registry+x#thiserror@2.0.0","#,
-            r#""manifest_path":"/r/Cargo.toml","target":{"kind":["lib"],"name":"thiserror"},"#,
-            r#""profile":{"test":false},"executable":null}"#,
-            "\n",
-            r#"{"reason":"build-finished","success":true}"#,
-        );
-        let suites = suites_of(messages);
+        let artifact = |id: &str, manifest: &str, kind: &str, name: &str, is_test: bool| {
+            json!({
+                "reason": "compiler-artifact",
+                "package_id": id,
+                "manifest_path": manifest,
+                "target": { "kind": [kind], "name": name },
+                "profile": { "test": is_test },
+                "executable": is_test.then(|| format!("/p/target/{name}-1")),
+            })
+        };
+        let (cli, own) =
+            ("path+file:///p/crates/cli#pelago-cli@0.1.0", "path+file:///p/xtask#0.1.0");
+        let messages = [
+            artifact(own, "/p/xtask/Cargo.toml", "bin", "xtask", true),
+            artifact(cli, "/p/crates/cli/Cargo.toml", "test", "crash", true),
+            artifact("registry+x#thiserror@2.0.0", "/r/Cargo.toml", "lib", "thiserror", false),
+            json!({ "reason": "build-finished", "success": true }),
+        ];
+        let messages = messages.map(|message| message.to_string()).join("\n");
+        let suites = suites_of(&messages);
         let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
         assert_eq!(names, ["pelago-cli::crash", "xtask::bin"]);
         assert!(suites[0].why_slow().is_some() && suites[0].limit > DEFAULT_LIMIT);

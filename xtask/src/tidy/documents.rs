@@ -1,0 +1,143 @@
+//! Documents that exist, stay short, and lead where they say.
+
+use super::Findings;
+use super::tree::{Source, Tree};
+
+/// Documents there must be, and the most lines each may have.
+const REQUIRED: &[(&str, usize)] = &[
+    ("README.md", 150),
+    ("ARCHITECTURE.md", 600),
+    ("CHANGELOG.md", usize::MAX),
+    ("CONTRIBUTING.md", usize::MAX),
+    ("LICENSE", usize::MAX),
+    ("docs/benchmarks.md", usize::MAX),
+    ("docs/format.md", usize::MAX),
+    ("docs/glossary.md", usize::MAX),
+    ("docs/limits.md", usize::MAX),
+    ("docs/semantics.md", usize::MAX),
+    ("docs/testing.md", usize::MAX),
+];
+
+/// All rules of documents.
+pub(super) fn check(tree: &Tree, found: &mut Findings) {
+    for &(path, limit) in REQUIRED {
+        match tree.file(path).map(|file| file.text.lines().count()) {
+            Some(lines) if lines > limit => {
+                found.of(path, format_args!("{lines} lines, the limit is {limit}"));
+            }
+            Some(_) => {}
+            None => found.of(path, "is missing"),
+        }
+    }
+    check_decisions(tree, found);
+    for file in tree.markdown() {
+        check_links(file, tree, found);
+    }
+}
+
+/// Each decision is linked from ARCHITECTURE.md, or nobody finds it.
+fn check_decisions(tree: &Tree, found: &mut Findings) {
+    let Some(architecture) = tree.file("ARCHITECTURE.md") else { return };
+    for file in tree.markdown().filter(|file| file.path.starts_with("docs/decisions/")) {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        let is_numbered = name.starts_with(|letter: char| letter.is_ascii_digit());
+        if is_numbered && !architecture.text.contains(&file.path) {
+            found.of(&file.path, "is not linked from ARCHITECTURE.md");
+        }
+    }
+}
+
+fn check_links(file: &Source, tree: &Tree, found: &mut Findings) {
+    let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    for (line, target) in links(&file.text) {
+        let path = target.split('#').next().unwrap_or_default();
+        if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+            continue;
+        }
+        match joined(folder, path) {
+            Some(path) if path.is_empty() || tree.has(&path) => {}
+            _ => found.at(&file.path, line, format_args!("nothing at `{target}`")),
+        }
+    }
+}
+
+/// Line and target of each inline link outside of code.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        for (at, opening) in line.match_indices("](") {
+            let is_code = line[..at].matches('`').count() % 2 == 1;
+            let rest = &line[at + opening.len()..];
+            if let (false, Some(end)) = (is_code, rest.find(')')) {
+                let target = rest[..end].split_whitespace().next().unwrap_or_default();
+                found.push((index + 1, target.trim_matches(['<', '>'])));
+            }
+        }
+    }
+    found
+}
+
+/// A relative path below the root; none if it leaves the root.
+fn joined(folder: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn links_lead_somewhere() {
+        let text = "[a](b.md) [c](../README.md#top) [d](https://x.y/z) [e](#here)\n\
+                    ```\n[code](nowhere.md)\n```\n`[code](nowhere.md)` [lost](lost.md)\n\
+                    [out](../../x.md) [folder](decisions/)\n";
+        let files = ["docs/b.md", "README.md", "docs/decisions/0001-a.md"];
+        let mut files: Vec<Source> = files.map(|path| source(path, "")).into();
+        files.push(source("docs/a.md", text));
+        let tree = Tree::of(files);
+        let mut found = Findings::default();
+        check_links(tree.file("docs/a.md").unwrap(), &tree, &mut found);
+        let lost = "docs/a.md:5: nothing at `lost.md`";
+        assert_eq!(found.0, [lost, "docs/a.md:6: nothing at `../../x.md`"]);
+    }
+
+    #[test]
+    fn every_decision_is_linked() {
+        let tree = Tree::of(vec![
+            source("ARCHITECTURE.md", "[one](docs/decisions/0001-one.md)"),
+            source("docs/decisions/0001-one.md", ""),
+            source("docs/decisions/0002-two.md", ""),
+        ]);
+        let mut found = Findings::default();
+        check_decisions(&tree, &mut found);
+        assert_eq!(found.0.len(), 1);
+        assert!(found.0[0].contains("0002-two"));
+    }
+
+    #[test]
+    fn missing_and_long_documents_are_found() {
+        let tree = Tree::of(vec![source("README.md", &"x\n".repeat(151))]);
+        let mut found = Findings::default();
+        check(&tree, &mut found);
+        assert_eq!(found.0.len(), REQUIRED.len());
+    }
+}
