@@ -1,1 +1,20 @@
-//! (being written)
+//! The client: the trait [`Files`] that everybody uses, and the kernel's door to it.
+//!
+//! [`Files`] has one method for each request of the wire. Gateways, benchmarks, tests and the FUSE
+//! adapter speak it and nothing else; [`ServiceFiles`] is what implements it over a server. An
+//! operation returns an [`Answer`]: ready at once, or coming later from another thread, so that no
+//! caller is forced to block and none is forced to be asynchronous.
+//!
+
+#![forbid(unsafe_code)]
+
+pub use answer::{Answer, Promise};
+pub use files::{
+    ByteRange, Created, Files, Listing, NewNode, Opened, Place, Removed, Renamed, Spot, Written,
+    Xattr,
+};
+pub use service_files::ServiceFiles;
+
+mod answer;
+mod files;
+mod service_files;

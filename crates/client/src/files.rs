@@ -1,0 +1,257 @@
+//! The file system as everybody uses it: one method for each request of the wire.
+
+use pelago_wire::{
+    AllocateMode, Attr, Buffer, Context, Cookie, DirEntry, Entry, FileKind, Handle, InodeId, Name,
+    OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats, XattrFlags,
+};
+
+use crate::answer::Answer;
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub dir: Handle,
+    /// The name in it.
+    pub name: Name,
+}
+
+impl Place {
+    /// The name `name` in `dir`.
+    #[must_use]
+    pub const fn new(dir: Handle, name: Name) -> Self {
+        Self { dir, name }
+    }
+}
+
+/// What [`Files::make_node`] shall make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewNode {
+    /// Any kind but directory and symbolic link.
+    pub kind: FileKind,
+    /// Permission bits, the umask already applied.
+    pub mode: u16,
+    /// Device number, for devices; else zero.
+    pub rdev: u32,
+}
+
+/// An extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Xattr {
+    /// Its name, prefix included.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// A range of bytes in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteRange {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Bytes of the range.
+    pub length: u64,
+}
+
+/// A place in an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spot {
+    /// The open file.
+    pub open: OpenId,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// A file that was made and opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    /// The file.
+    pub entry: Entry,
+    /// The open file.
+    pub open: OpenId,
+}
+
+/// A file that was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The open file.
+    pub open: OpenId,
+    /// Its attributes at that moment.
+    pub attr: Attr,
+}
+
+/// A name that was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// What it led to.
+    pub ino: InodeId,
+    /// Names that file still has.
+    pub links: u32,
+}
+
+/// A name that was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renamed {
+    /// What moved, with its new hint.
+    pub moved: Handle,
+    /// What it replaced and the names that one still has; after an exchange the other one, with
+    /// its new hint.
+    pub replaced: Option<(Handle, u32)>,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes taken; fewer than were sent only where the medium is full.
+    pub bytes: u64,
+    /// The file's size then.
+    pub size: u64,
+}
+
+/// A page of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// In the order of their cookies.
+    pub entries: Vec<DirEntry>,
+    /// Whether nothing comes behind them.
+    pub end: bool,
+}
+
+/// A file system. Each method is the request of [`pelago_wire::Request`] with its name, which says
+/// what the fields mean and which errors to expect.
+///
+/// A method returns soon; what must wait for a disk or for others is completed later by another
+/// thread. Bytes that are borrowed for a call are copied where the answer comes later.
+pub trait Files: Send + Sync {
+    /// What a name leads to.
+    fn lookup(&self, context: &Context, place: Place) -> Answer<Entry>;
+
+    /// The directory above; the root's is the root.
+    fn parent(&self, context: &Context, dir: Handle) -> Answer<Entry>;
+
+    /// Attributes.
+    fn get_attr(&self, context: &Context, node: Handle) -> Answer<Attr>;
+
+    /// Changes attributes; `open` where a program did it through a descriptor.
+    fn set_attr(
+        &self,
+        context: &Context,
+        node: Handle,
+        open: Option<OpenId>,
+        set: SetAttr,
+    ) -> Answer<Attr>;
+
+    /// Makes an ordinary file and opens it. `mode`: permission bits, the umask already applied.
+    fn create(
+        &self,
+        context: &Context,
+        place: Place,
+        mode: u16,
+        flags: OpenFlags,
+    ) -> Answer<Created>;
+
+    /// Makes a directory. `mode`: permission bits, the umask already applied.
+    fn make_dir(&self, context: &Context, place: Place, mode: u16) -> Answer<Entry>;
+
+    /// Makes a file of any kind but directory and symbolic link, without opening it.
+    fn make_node(&self, context: &Context, place: Place, node: NewNode) -> Answer<Entry>;
+
+    /// Makes a symbolic link that says `target`: 1 to 4095 bytes without NUL.
+    fn symlink(&self, context: &Context, place: Place, target: Vec<u8>) -> Answer<Entry>;
+
+    /// What a symbolic link says.
+    fn read_link(&self, context: &Context, node: Handle) -> Answer<Vec<u8>>;
+
+    /// Gives a file one more name.
+    fn link(&self, context: &Context, node: Handle, place: Place) -> Answer<Entry>;
+
+    /// Removes a name that is no directory's.
+    fn unlink(&self, context: &Context, place: Place) -> Answer<Removed>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, context: &Context, place: Place) -> Answer<Removed>;
+
+    /// Moves a name.
+    fn rename(
+        &self,
+        context: &Context,
+        from: Place,
+        to: Place,
+        flags: RenameFlags,
+    ) -> Answer<Renamed>;
+
+    /// Opens an ordinary file.
+    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened>;
+
+    /// A descriptor was closed: what was written through it becomes visible and done.
+    fn flush(&self, context: &Context, open: OpenId) -> Answer<()>;
+
+    /// The last descriptor was closed.
+    fn release(&self, context: &Context, open: OpenId) -> Answer<()>;
+
+    /// Makes what was written safe; `data_only` leaves times alone that are not needed to find it.
+    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Answer<()>;
+
+    /// Makes the changes of a directory safe.
+    fn fsync_dir(&self, context: &Context, dir: Handle) -> Answer<()>;
+
+    /// Reads `size` bytes from `offset`; fewer only at the end of the file.
+    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer>;
+
+    /// Writes bytes at `offset`, which is not looked at where the file was opened to append.
+    /// `kill_privileges` clears setuid and setgid bits.
+    fn write(
+        &self,
+        context: &Context,
+        to: Spot,
+        bytes: &[u8],
+        kill_privileges: bool,
+    ) -> Answer<Written>;
+
+    /// Lists about `entries` names behind `after`, with attributes if wanted. Names of one cookie
+    /// are never cut apart.
+    fn list(
+        &self,
+        context: &Context,
+        dir: Handle,
+        after: Cookie,
+        entries: u32,
+        attributes: bool,
+    ) -> Answer<Listing>;
+
+    /// The value of an extended attribute; `name` with its prefix.
+    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<Vec<u8>>;
+
+    /// The names of all extended attributes, each with a NUL behind it.
+    fn list_xattr(&self, context: &Context, node: Handle) -> Answer<Vec<u8>>;
+
+    /// Sets an extended attribute.
+    fn set_xattr(
+        &self,
+        context: &Context,
+        node: Handle,
+        xattr: Xattr,
+        flags: XattrFlags,
+    ) -> Answer<()>;
+
+    /// Removes an extended attribute; `name` with its prefix.
+    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<()>;
+
+    /// Space and counts of the volume.
+    fn stat_fs(&self, context: &Context) -> Answer<VolumeStats>;
+
+    /// Reserves or frees a range of an open file.
+    fn allocate(
+        &self,
+        context: &Context,
+        open: OpenId,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Answer<()>;
+
+    /// The offset of the next data or hole.
+    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Answer<u64>;
+
+    /// Copies `length` bytes within the server.
+    fn copy_range(&self, context: &Context, from: Spot, to: Spot, length: u64) -> Answer<Written>;
+}

@@ -1,0 +1,309 @@
+//! [`Files`] over a server.
+
+use std::fmt;
+use std::sync::Arc;
+
+use pelago_wire::{
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Entry, Error, Handle, OpenFlags,
+    OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr, VolumeStats, XattrFlags,
+};
+
+use crate::answer::Answer;
+use crate::files::{
+    ByteRange, Created, Files, Listing, NewNode, Opened, Place, Removed, Renamed, Spot, Written,
+    Xattr,
+};
+
+/// The files of one server, asked without encoding or over whatever carries its [`Service`].
+#[derive(Clone)]
+pub struct ServiceFiles {
+    service: Arc<dyn Service>,
+}
+
+impl ServiceFiles {
+    /// The files that `service` has.
+    #[must_use]
+    pub fn new(service: Arc<dyn Service>) -> Self {
+        Self { service }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        context: &Context,
+        request: Request,
+        pick: fn(Reply) -> Option<T>,
+    ) -> Answer<T> {
+        self.ask_with(context, request, Bulk::None, pick)
+    }
+
+    /// Sends a request whose reply `pick` understands. A reply of another kind is a mistake of the
+    /// server and becomes [`Code::Bug`].
+    fn ask_with<T: Send + 'static>(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        pick: fn(Reply) -> Option<T>,
+    ) -> Answer<T> {
+        let (promise, answer) = Answer::later();
+        let done = move |result: Result<Reply, Error>| {
+            promise.keep(result.and_then(|reply| pick(reply).ok_or(Error::new(Code::Bug))));
+        };
+        self.service.call(context, request, bulk, Box::new(done));
+        answer.settle()
+    }
+}
+
+impl fmt::Debug for ServiceFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServiceFiles")
+    }
+}
+
+impl Files for ServiceFiles {
+    fn lookup(&self, context: &Context, place: Place) -> Answer<Entry> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::Lookup { dir, name }, entry)
+    }
+
+    fn parent(&self, context: &Context, dir: Handle) -> Answer<Entry> {
+        self.ask(context, Request::Parent { dir }, entry)
+    }
+
+    fn get_attr(&self, context: &Context, node: Handle) -> Answer<Attr> {
+        self.ask(context, Request::GetAttr { node }, attr)
+    }
+
+    fn set_attr(
+        &self,
+        context: &Context,
+        node: Handle,
+        open: Option<OpenId>,
+        set: SetAttr,
+    ) -> Answer<Attr> {
+        self.ask(context, Request::SetAttr { node, open, set }, attr)
+    }
+
+    fn create(
+        &self,
+        context: &Context,
+        place: Place,
+        mode: u16,
+        flags: OpenFlags,
+    ) -> Answer<Created> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::Create { dir, name, mode, flags }, |reply| match reply {
+            Reply::Created { entry, open } => Some(Created { entry, open }),
+            _ => None,
+        })
+    }
+
+    fn make_dir(&self, context: &Context, place: Place, mode: u16) -> Answer<Entry> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::MakeDir { dir, name, mode }, entry)
+    }
+
+    fn make_node(&self, context: &Context, place: Place, node: NewNode) -> Answer<Entry> {
+        let Place { dir, name } = place;
+        let NewNode { kind, mode, rdev } = node;
+        self.ask(context, Request::MakeNode { dir, name, kind, mode, rdev }, entry)
+    }
+
+    fn symlink(&self, context: &Context, place: Place, target: Vec<u8>) -> Answer<Entry> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::Symlink { dir, name, target }, entry)
+    }
+
+    fn read_link(&self, context: &Context, node: Handle) -> Answer<Vec<u8>> {
+        self.ask(context, Request::ReadLink { node }, bytes)
+    }
+
+    fn link(&self, context: &Context, node: Handle, place: Place) -> Answer<Entry> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::Link { node, dir, name }, entry)
+    }
+
+    fn unlink(&self, context: &Context, place: Place) -> Answer<Removed> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::Unlink { dir, name }, removed)
+    }
+
+    fn remove_dir(&self, context: &Context, place: Place) -> Answer<Removed> {
+        let Place { dir, name } = place;
+        self.ask(context, Request::RemoveDir { dir, name }, removed)
+    }
+
+    fn rename(
+        &self,
+        context: &Context,
+        from: Place,
+        to: Place,
+        flags: RenameFlags,
+    ) -> Answer<Renamed> {
+        let request = Request::Rename {
+            from_dir: from.dir,
+            from: from.name,
+            to_dir: to.dir,
+            to: to.name,
+            flags,
+        };
+        self.ask(context, request, |reply| match reply {
+            Reply::Renamed { moved, replaced } => Some(Renamed { moved, replaced }),
+            _ => None,
+        })
+    }
+
+    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened> {
+        self.ask(context, Request::Open { node, flags }, |reply| match reply {
+            Reply::Opened { open, attr } => Some(Opened { open, attr }),
+            _ => None,
+        })
+    }
+
+    fn flush(&self, context: &Context, open: OpenId) -> Answer<()> {
+        self.ask(context, Request::Flush { open }, done)
+    }
+
+    fn release(&self, context: &Context, open: OpenId) -> Answer<()> {
+        self.ask(context, Request::Release { open }, done)
+    }
+
+    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Answer<()> {
+        self.ask(context, Request::Fsync { open, data_only }, done)
+    }
+
+    fn fsync_dir(&self, context: &Context, dir: Handle) -> Answer<()> {
+        self.ask(context, Request::FsyncDir { dir }, done)
+    }
+
+    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer> {
+        self.ask(context, Request::Read { open, offset, size }, |reply| match reply {
+            Reply::Data(buffer) => Some(buffer),
+            _ => None,
+        })
+    }
+
+    fn write(
+        &self,
+        context: &Context,
+        to: Spot,
+        bytes: &[u8],
+        kill_privileges: bool,
+    ) -> Answer<Written> {
+        let request = Request::Write { open: to.open, offset: to.offset, kill_privileges };
+        self.ask_with(context, request, Bulk::Borrowed(bytes), written)
+    }
+
+    fn list(
+        &self,
+        context: &Context,
+        dir: Handle,
+        after: Cookie,
+        entries: u32,
+        attributes: bool,
+    ) -> Answer<Listing> {
+        let request = Request::List { dir, after, entries, attributes };
+        self.ask(context, request, |reply| match reply {
+            Reply::Listed { entries, end } => Some(Listing { entries, end }),
+            _ => None,
+        })
+    }
+
+    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<Vec<u8>> {
+        self.ask(context, Request::GetXattr { node, name }, bytes)
+    }
+
+    fn list_xattr(&self, context: &Context, node: Handle) -> Answer<Vec<u8>> {
+        self.ask(context, Request::ListXattr { node }, bytes)
+    }
+
+    fn set_xattr(
+        &self,
+        context: &Context,
+        node: Handle,
+        xattr: Xattr,
+        flags: XattrFlags,
+    ) -> Answer<()> {
+        let Xattr { name, value } = xattr;
+        self.ask(context, Request::SetXattr { node, name, value, flags }, done)
+    }
+
+    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<()> {
+        self.ask(context, Request::RemoveXattr { node, name }, done)
+    }
+
+    fn stat_fs(&self, context: &Context) -> Answer<VolumeStats> {
+        self.ask(context, Request::StatFs, |reply| match reply {
+            Reply::Volume(stats) => Some(stats),
+            _ => None,
+        })
+    }
+
+    fn allocate(
+        &self,
+        context: &Context,
+        open: OpenId,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Answer<()> {
+        let ByteRange { offset, length } = range;
+        self.ask(context, Request::Allocate { open, offset, length, mode }, done)
+    }
+
+    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Answer<u64> {
+        self.ask(context, Request::Seek { open, from }, |reply| match reply {
+            Reply::Offset(offset) => Some(offset),
+            _ => None,
+        })
+    }
+
+    fn copy_range(&self, context: &Context, from: Spot, to: Spot, length: u64) -> Answer<Written> {
+        let request = Request::CopyRange {
+            from: from.open,
+            from_offset: from.offset,
+            to: to.open,
+            to_offset: to.offset,
+            length,
+        };
+        self.ask(context, request, written)
+    }
+}
+
+fn entry(reply: Reply) -> Option<Entry> {
+    match reply {
+        Reply::Entry(entry) => Some(entry),
+        _ => None,
+    }
+}
+
+fn attr(reply: Reply) -> Option<Attr> {
+    match reply {
+        Reply::Attr(attr) => Some(attr),
+        _ => None,
+    }
+}
+
+fn bytes(reply: Reply) -> Option<Vec<u8>> {
+    match reply {
+        Reply::Bytes(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn removed(reply: Reply) -> Option<Removed> {
+    match reply {
+        Reply::Removed { ino, links } => Some(Removed { ino, links }),
+        _ => None,
+    }
+}
+
+fn written(reply: Reply) -> Option<Written> {
+    match reply {
+        Reply::Written { bytes, size } => Some(Written { bytes, size }),
+        _ => None,
+    }
+}
+
+fn done(reply: Reply) -> Option<()> {
+    matches!(reply, Reply::Done).then_some(())
+}
