@@ -15,7 +15,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub use batch::{Batch, Change};
+pub use batch::{Batch, Change, MAX_KEY_BYTES};
 pub use error::Error;
 
 mod batch;

@@ -1,5 +1,8 @@
 //! Changes that are applied together or not at all.
 
+/// Longest key a table takes, in bytes. The shortest is one byte.
+pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
+
 /// One change of a [`Batch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -7,6 +10,16 @@ pub enum Change {
     Put(Vec<u8>, Vec<u8>),
     /// No row is at the key afterwards; that there was none before is no error.
     Delete(Vec<u8>),
+}
+
+impl Change {
+    /// The key it is about.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => key,
+        }
+    }
 }
 
 /// Changes in the order in which they were added; a later one of the same key wins.
@@ -24,13 +37,21 @@ impl Batch {
     }
 
     /// The row at `key` becomes `value`.
+    ///
+    /// # Panics
+    /// If `key` is empty or longer than [`MAX_KEY_BYTES`]: no row of ours has such a key.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "a key has 1 to 65,535 bytes");
         self.bytes += key.len() + value.len();
         self.changes.push(Change::Put(key, value));
     }
 
     /// No row is at `key` afterwards.
+    ///
+    /// # Panics
+    /// As [`Batch::put`].
     pub fn delete(&mut self, key: Vec<u8>) {
+        assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "a key has 1 to 65,535 bytes");
         self.bytes += key.len();
         self.changes.push(Change::Delete(key));
     }

@@ -28,6 +28,15 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// The table was opened again since the snapshot was taken.
+    #[error("the snapshot is of the table before it was opened again")]
+    Stale,
+    /// Another process, or another table of this one, has the table open.
+    #[error("the table at {place} is in use")]
+    InUse {
+        /// The file that is locked.
+        place: PathBuf,
+    },
     /// Rows to ingest were not sorted, repeated a key, or named a row that exists.
     #[error("rows to ingest are not sorted, or one exists already")]
     Unsorted,

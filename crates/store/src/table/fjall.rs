@@ -1,0 +1,491 @@
+//! The table of a server on one machine: the LSM engine `fjall`, held so that its traps cannot be
+//! stepped on (`docs/decisions/0002-engine.md`).
+//!
+//! The folder of a table holds `engine` (the database), `flushed` (what is known to be on stable
+//! storage, [`record`]) and `owner` (locked while the table is open).
+//!
+//! 1. A snapshot is taken between two batches, never inside one ([`FjallTable::snapshot`]).
+//! 2. Where the journal ends is known to the byte ([`tail`]): after a failed write it is cut there,
+//!    so a batch that was not acknowledged is never seen.
+//! 3. Nothing that was safe is missing after an open, or the open says so ([`start`]).
+//! 4. After a failed write or a panic in the engine every call answers [`Error::Stopped`].
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fjall::{AbstractTree, Readable};
+use parking_lot::{Mutex, RwLock};
+
+use super::{Batch, Change, Error, MAX_KEY_BYTES, Pressure, Snapshot, Table, Usage, Visit};
+use engine::Engine;
+use record::Record;
+use tail::Tail;
+
+mod engine;
+mod journal;
+mod record;
+mod start;
+mod tail;
+
+/// Journal bytes in which the engine starts a new journal when a memtable is sealed.
+const ROTATE_BYTES: u64 = 64_000_000;
+/// The least a persist seals for no other reason than to let old journals go.
+const SMALL_SEAL_BYTES: u64 = 4 << 20;
+
+/// How a table is held.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Memory for cached blocks and for rows not yet in sorted runs, in bytes. The default is
+    /// 96 MiB, the least is 8 MiB.
+    pub memory_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { memory_bytes: 96 << 20 }
+    }
+}
+
+impl Options {
+    fn cache_bytes(&self) -> u64 {
+        self.memory_bytes.max(8 << 20) / 3
+    }
+
+    /// Journal bytes after which a memtable is sealed; two and a half of them may be in memory.
+    fn seal_bytes(&self) -> u64 {
+        (self.memory_bytes.max(8 << 20) / 6).min(32 << 20)
+    }
+}
+
+/// A place in the journals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    journal: u64,
+    bytes: u64,
+}
+
+/// A table in a folder of a local file system.
+pub struct FjallTable {
+    held: Arc<Held>,
+}
+
+impl FjallTable {
+    /// Opens the table in the folder `path`, which is made where it is missing.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]; [`Error::Corrupt`] where something that was safe is missing or damaged, in
+    /// which case nothing was changed; else [`Error::Io`] or [`Error::Full`].
+    pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
+        let opening = |error| Error::from_io("opening the table", error);
+        fs::create_dir_all(path).map_err(opening)?;
+        let home = fs::canonicalize(path).map_err(opening)?;
+        let owner = lock(&home)?;
+        let (engine, tail, record) = open(&home, &options)?;
+        let held = Held {
+            home,
+            options,
+            record: Mutex::new(record),
+            engine: RwLock::new(Some(engine)),
+            tail: RwLock::new(tail),
+            busy: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            pressed: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            _owner: owner,
+        };
+        Ok(Self { held: Arc::new(held) })
+    }
+
+    /// Makes everything safe and ends the engine's threads. Calls after it answer
+    /// [`Error::Stopped`].
+    ///
+    /// # Errors
+    /// As [`Table::persist`]; the engine's threads have ended all the same.
+    pub fn close(&self) -> Result<(), Error> {
+        let safe = self.persist();
+        safe.and(self.held.shut())
+    }
+}
+
+impl Drop for FjallTable {
+    fn drop(&mut self) {
+        if self.held.engine.read().is_some()
+            && let Err(error) = self.close()
+        {
+            tracing::warn!(%error, "the table did not close cleanly");
+        }
+    }
+}
+
+impl Table for FjallTable {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let value = self.held.call(|engine| {
+            engine.rows().get(key).map_err(|error| engine.wrong("reading a row", error))
+        })?;
+        // A batch that is being applied may have shown us a row: then it is done before we answer.
+        if self.held.busy.load(Ordering::Acquire) {
+            drop(self.held.tail.read());
+        }
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<(), Error> {
+        self.held.view()?.scan(from, to, visit)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+        Ok(Box::new(self.held.view()?))
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), Error> {
+        if batch.is_empty() {
+            return self.held.with(|_| Ok(()));
+        }
+        match engine::without_repeats(batch) {
+            None => self.held.write(batch),
+            Some(single) => self.held.write(&single),
+        }
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        self.held.persist()
+    }
+
+    fn ingest(&self, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<(), Error> {
+        self.held.ingest(rows)
+    }
+
+    fn pressure(&self) -> Pressure {
+        if self.held.pressed.load(Ordering::Relaxed) && self.held.look_pressed() {
+            Pressure::High
+        } else {
+            Pressure::None
+        }
+    }
+
+    fn reopen(&self) -> Result<(), Error> {
+        self.held.reopen()
+    }
+
+    fn usage(&self) -> Usage {
+        self.held.usage()
+    }
+}
+
+/// Lock order: `record`, `engine`, `tail`.
+struct Held {
+    home: PathBuf,
+    options: Options,
+    /// Held through a persist, so that one follows the other.
+    record: Mutex<Record>,
+    /// Nothing after a close or a failed reopen. Read for as long as anything of the engine is
+    /// used, recursively since a visitor of a scan may read; written to replace it.
+    engine: RwLock<Option<Engine>>,
+    /// Written while a batch is applied: whoever reads it is between two batches.
+    tail: RwLock<Tail>,
+    /// Whether a batch is being applied.
+    busy: AtomicBool,
+    /// A write failed or the engine panicked.
+    stopped: AtomicBool,
+    /// What [`Held::look_pressed`] last saw.
+    pressed: AtomicBool,
+    /// How often the engine was opened again: an older snapshot is no longer of this one.
+    generation: AtomicU64,
+    _owner: File,
+}
+
+impl Held {
+    /// Runs `call` on the engine unless it stopped.
+    fn with<T>(&self, call: impl FnOnce(&Engine) -> Result<T, Error>) -> Result<T, Error> {
+        let engine = self.engine.read_recursive();
+        let Some(engine) = engine.as_ref() else {
+            return Err(Error::Stopped);
+        };
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(Error::Stopped);
+        }
+        let done = call(engine);
+        if matches!(done, Err(Error::Stopped)) {
+            self.stopped.store(true, Ordering::Release);
+        }
+        done
+    }
+
+    /// As [`Held::with`], for a call that runs no code but the engine's.
+    fn call<T>(&self, call: impl FnOnce(&Engine) -> Result<T, Error>) -> Result<T, Error> {
+        self.with(|engine| self.caught(|| call(engine)))
+    }
+
+    /// Stops the table where the engine panics. Nothing that a caller brought runs in here.
+    fn caught<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            self.stopped.store(true, Ordering::Release);
+            Err(Error::Stopped)
+        })
+    }
+
+    fn view(self: &Arc<Self>) -> Result<View, Error> {
+        self.call(|engine| {
+            let between = self.tail.read();
+            let instant = engine.database().snapshot();
+            drop(between);
+            let generation = self.generation.load(Ordering::Acquire);
+            Ok(View { held: Arc::clone(self), instant, generation })
+        })
+    }
+
+    fn write(&self, batch: &Batch) -> Result<(), Error> {
+        let bytes = journal::batch_bytes(batch.changes().iter());
+        self.with(|engine| {
+            let mut tail = self.tail.write();
+            if self.stopped.load(Ordering::Acquire) {
+                return Err(Error::Stopped);
+            }
+            tail.reserve(bytes)?;
+            self.busy.store(true, Ordering::Release);
+            let done = self.caught(|| engine.commit(batch));
+            self.busy.store(false, Ordering::Release);
+            if let Err(error) = done {
+                self.stopped.store(true, Ordering::Release);
+                return Err(error);
+            }
+            tail.grow(bytes);
+            if tail.since_seal() >= 2 * self.options.seal_bytes() {
+                self.seal(engine, &mut tail)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        let mut record = self.record.lock();
+        self.with(|engine| {
+            let (end, file) = {
+                let mut tail = self.tail.write();
+                if self.is_seal_due(engine, &tail) {
+                    self.seal(engine, &mut tail)?;
+                }
+                tail.follow().map_err(|error| Error::from_io("following the journal", error))?;
+                tail.end()
+            };
+            // The engine's own sync would hold its journal's lock, and every writer with it.
+            if let Err(error) = file.sync_data() {
+                self.stopped.store(true, Ordering::Release);
+                self.tail.write().set_doubtful();
+                return Err(Error::from_io("syncing the journal", error));
+            }
+            self.tail.write().set_safe(end);
+            self.pressed.store(engine.is_pressed(), Ordering::Relaxed);
+            record.set(end).map_err(|error| Error::from_io("writing the table's record", error))
+        })
+    }
+
+    fn is_seal_due(&self, engine: &Engine, tail: &Tail) -> bool {
+        let since = tail.since_seal();
+        let long = tail.end().0.bytes > ROTATE_BYTES || engine.journals() > 1;
+        (since >= self.options.seal_bytes() || (since >= SMALL_SEAL_BYTES && long))
+            && engine.sealed() == 0
+    }
+
+    fn seal(&self, engine: &Engine, tail: &mut Tail) -> Result<(), Error> {
+        let sealed = self.caught(|| engine.seal());
+        if sealed.is_err() {
+            self.stopped.store(true, Ordering::Release);
+        }
+        sealed?;
+        tail.set_sealed();
+        self.pressed.store(engine.is_pressed(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn ingest(&self, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<(), Error> {
+        self.with(|engine| {
+            let wrong = |error| engine.wrong("ingesting rows", error);
+            let mut run = self.caught(|| engine.rows().start_ingestion().map_err(wrong))?;
+            let mut last: Option<Vec<u8>> = None;
+            for (key, value) in rows {
+                let follows = last.as_ref().is_none_or(|last| *last < key);
+                let fits = (1..=MAX_KEY_BYTES).contains(&key.len());
+                self.caught(|| {
+                    if !fits || !follows || engine.rows().contains_key(&key).map_err(wrong)? {
+                        return Err(Error::Unsorted);
+                    }
+                    run.write(key.as_slice(), value).map_err(wrong)
+                })?;
+                last = Some(key);
+            }
+            if last.is_none() {
+                return Ok(());
+            }
+            let mut tail = self.tail.write();
+            let done = self.caught(|| run.finish().map_err(wrong));
+            if done.is_err() {
+                self.stopped.store(true, Ordering::Release);
+            }
+            done?;
+            tail.set_sealed();
+            Ok(())
+        })
+    }
+
+    fn look_pressed(&self) -> bool {
+        let pressed = self.call(|engine| Ok(engine.is_pressed())).unwrap_or(false);
+        self.pressed.store(pressed, Ordering::Relaxed);
+        pressed
+    }
+
+    fn reopen(&self) -> Result<(), Error> {
+        let mut record = self.record.lock();
+        let mut engine = self.engine.write();
+        let mut tail = self.tail.write();
+        self.stopped.store(true, Ordering::Release);
+        self.end(&mut engine, &tail)?;
+        let (opened, end, newest) = open(&self.home, &self.options)?;
+        *engine = Some(opened);
+        *tail = end;
+        *record = newest;
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.pressed.store(false, Ordering::Relaxed);
+        self.stopped.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn shut(&self) -> Result<(), Error> {
+        let mut engine = self.engine.write();
+        let tail = self.tail.write();
+        self.stopped.store(true, Ordering::Release);
+        self.end(&mut engine, &tail)
+    }
+
+    /// Ends the engine and cuts what it wrote beyond the last batch that it answered for.
+    fn end(&self, engine: &mut Option<Engine>, tail: &Tail) -> Result<(), Error> {
+        let folder = self.home.join("engine");
+        if let Some(engine) = engine.take() {
+            drop(catch_unwind(AssertUnwindSafe(|| drop(engine))));
+        }
+        start::wait_for_release(&folder)?;
+        tail::cut(&folder, tail.keep()).map_err(|error| Error::from_io("cutting a journal", error))
+    }
+
+    fn usage(&self) -> Usage {
+        let journals = journal_bytes(&self.home.join("engine")).unwrap_or(0);
+        self.call(|engine| {
+            Ok(Usage {
+                disk_bytes: engine.rows().disk_space() + journals,
+                journal_bytes: journals,
+                memory_bytes: engine.rows().tree.version_memtable_size_sum(),
+            })
+        })
+        .unwrap_or(Usage {
+            disk_bytes: journals,
+            journal_bytes: journals,
+            memory_bytes: 0,
+        })
+    }
+}
+
+/// A snapshot; it holds no file of the engine open, so that a reopen need not wait for it.
+struct View {
+    held: Arc<Held>,
+    instant: fjall::Snapshot,
+    generation: u64,
+}
+
+impl View {
+    fn with<T>(&self, call: impl FnOnce(&Engine) -> Result<T, Error>) -> Result<T, Error> {
+        self.held.with(|engine| {
+            if self.held.generation.load(Ordering::Acquire) != self.generation {
+                return Err(Error::Stale);
+            }
+            call(engine)
+        })
+    }
+}
+
+impl Snapshot for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.with(|engine| {
+            let value = self.held.caught(|| {
+                let value = self.instant.get(engine.rows(), key);
+                value.map_err(|error| engine.wrong("reading a row", error))
+            })?;
+            Ok(value.map(|value| value.to_vec()))
+        })
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
+    ) -> Result<(), Error> {
+        if !to.is_empty() && from >= to {
+            return Ok(());
+        }
+        let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
+        self.with(|engine| {
+            let bounds = (Bound::Included(from), end);
+            let mut rows =
+                self.held.caught(|| Ok(self.instant.range::<&[u8], _>(engine.rows(), bounds)))?;
+            while let Some((key, value)) = self.held.caught(|| {
+                let row = rows.next().map(fjall::Guard::into_inner).transpose();
+                row.map_err(|error| engine.wrong("reading rows", error))
+            })? {
+                if visit(&key, &value).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn open(home: &Path, options: &Options) -> Result<(Engine, Tail, Record), Error> {
+    let opening = |error| Error::from_io("opening the table", error);
+    let folder = home.join("engine");
+    let end = start::check(home, &folder)?.unwrap_or(Position { journal: 0, bytes: 0 });
+    let engine =
+        catch_unwind(AssertUnwindSafe(|| Engine::open(&folder, options))).unwrap_or_else(|_| {
+            let what = "the engine panicked while it opened its files".to_owned();
+            Err(Error::Corrupt { place: folder.clone(), what })
+        })?;
+    let tail = Tail::open(&folder, end).map_err(opening)?;
+    let record = match Record::open(home)? {
+        Some(record) => record,
+        None => Record::create(home, end).map_err(opening)?,
+    };
+    Ok((engine, tail, record))
+}
+
+fn lock(home: &Path) -> Result<File, Error> {
+    let place = home.join("owner");
+    let opening = |error| Error::from_io("locking the table", error);
+    let file =
+        File::options().write(true).create(true).truncate(false).open(&place).map_err(opening)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse { place }),
+        Err(TryLockError::Error(error)) => Err(opening(error)),
+    }
+}
+
+/// Bytes of blocks that the journals have, those reserved ahead included.
+fn journal_bytes(folder: &Path) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+
+    let mut bytes = 0;
+    for id in journal::list(folder)? {
+        bytes += fs::metadata(journal::path(folder, id)).map_or(0, |file| file.blocks() * 512);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,168 @@
+//! The engine's journal files, read before and beside the engine.
+//!
+//! A journal is a run of batches: `1, items u32, seqno u64`, then each item (`2`, kind, compression,
+//! keyspace u64, key length u16, value length u32, stored length u32, key, value), then
+//! `3, XXH3 of all items, "FJL", 3`; little-endian. Files are laid out ahead: zeros may follow the
+//! last batch. The engine itself stops reading at the first byte that makes no sense and cuts the
+//! file there, whether a crash or a damage put it there; so we look first.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Change;
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const TRAILER: &[u8; 4] = b"FJL\x03";
+
+const START_BYTES: u64 = 13;
+const ITEM_BYTES: u64 = 21;
+const END_BYTES: u64 = 13;
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 128 * 1024;
+
+/// What a journal file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Where its last whole batch ends, in bytes.
+    pub(super) valid: u64,
+    /// Whether something other than zeros follows.
+    pub(super) torn: bool,
+}
+
+/// Bytes the engine appends for one batch of `changes`.
+pub(super) fn batch_bytes<'a>(changes: impl Iterator<Item = &'a Change>) -> u64 {
+    let items: u64 = changes
+        .map(|change| match change {
+            Change::Put(key, value) => ITEM_BYTES + (key.len() + value.len()) as u64,
+            Change::Delete(key) => ITEM_BYTES + key.len() as u64,
+        })
+        .sum();
+    START_BYTES + items + END_BYTES
+}
+
+/// The file of journal `id`.
+pub(super) fn path(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("{id}.jnl"))
+}
+
+/// The ids of all journals in `folder`, lowest first.
+pub(super) fn list(folder: &Path) -> io::Result<Vec<u64>> {
+    let mut ids = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".jnl"));
+        if let Some(id) = id.and_then(|id| id.parse().ok()) {
+            ids.push(id);
+        }
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Reads `file` from byte `from`, where a batch begins or the last one ended.
+pub(super) fn read(file: &File, from: u64) -> io::Result<Extent> {
+    let end = file.metadata()?.len();
+    let mut reader = file;
+    reader.seek(SeekFrom::Start(from))?;
+    let mut cursor =
+        Cursor { reader: BufReader::with_capacity(CHUNK_BYTES, reader), at: from, end };
+    let mut valid = from;
+    loop {
+        match cursor.batch()? {
+            Step::Batch => valid = cursor.at,
+            Step::Blank => return Ok(Extent { valid, torn: false }),
+            Step::Torn => return Ok(Extent { valid, torn: true }),
+        }
+    }
+}
+
+enum Step {
+    Batch,
+    Blank,
+    Torn,
+}
+
+struct Cursor<'a> {
+    reader: BufReader<&'a File>,
+    at: u64,
+    end: u64,
+}
+
+impl Cursor<'_> {
+    fn batch(&mut self) -> io::Result<Step> {
+        let Some(head) = self.take::<{ START_BYTES as usize }>()? else {
+            return self.blank_from_here(&[]);
+        };
+        if head[0] != START {
+            return self.blank_from_here(&head);
+        }
+        let items = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+        let mut hash = Xxh3::new();
+        for _ in 0..items {
+            if !self.item(&mut hash)? {
+                return Ok(Step::Torn);
+            }
+        }
+        let Some(tail) = self.take::<{ END_BYTES as usize }>()? else {
+            return Ok(Step::Torn);
+        };
+        let whole =
+            tail[0] == END && tail[1..9] == hash.digest().to_le_bytes() && tail[9..] == TRAILER[..];
+        Ok(if whole { Step::Batch } else { Step::Torn })
+    }
+
+    /// Reads one item into `hash`; false where there is none.
+    fn item(&mut self, hash: &mut Xxh3) -> io::Result<bool> {
+        let Some(head) = self.take::<{ ITEM_BYTES as usize }>()? else {
+            return Ok(false);
+        };
+        let key = u64::from(u16::from_le_bytes([head[11], head[12]]));
+        let value = u64::from(u32::from_le_bytes([head[17], head[18], head[19], head[20]]));
+        if head[0] != ITEM || key + value > self.end - self.at {
+            return Ok(false);
+        }
+        hash.update(&head);
+        let mut left = key + value;
+        let mut chunk = [0; 4096];
+        while left > 0 {
+            let part = chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.reader.read_exact(&mut chunk[..part])?;
+            hash.update(&chunk[..part]);
+            left -= part as u64;
+        }
+        self.at += key + value;
+        Ok(true)
+    }
+
+    /// The next `N` bytes; nothing where the file ends before.
+    fn take<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
+        if self.end - self.at < N as u64 {
+            return Ok(None);
+        }
+        let mut bytes = [0; N];
+        self.reader.read_exact(&mut bytes)?;
+        self.at += N as u64;
+        Ok(Some(bytes))
+    }
+
+    fn blank_from_here(&mut self, read: &[u8]) -> io::Result<Step> {
+        let mut chunk = [0; 4096];
+        let mut bytes = read;
+        loop {
+            if bytes.iter().any(|byte| *byte != 0) {
+                return Ok(Step::Torn);
+            }
+            let count = self.reader.read(&mut chunk)?;
+            if count == 0 {
+                return Ok(Step::Blank);
+            }
+            bytes = &chunk[..count];
+        }
+    }
+}

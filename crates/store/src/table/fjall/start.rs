@@ -1,0 +1,117 @@
+//! What is done before the engine may touch its files: is everything there that was safe?
+//!
+//! 1. No `flushed` record: no open ever returned; half a database is removed, a whole one must be
+//!    empty.
+//! 2. Journals follow each other without a gap, and every one but the last holds whole batches and
+//!    zeros only: the engine syncs a journal before it starts the next.
+//! 3. The journal that the record names is whole up to the length it says, or the engine removed it
+//!    because its rows are in sorted runs.
+//! 4. Only then is the torn end of the last journal cut off, which a crash may leave.
+//!
+//! Nothing is written before the first three hold.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::record::Record;
+use super::{Error, Position, journal};
+
+/// How long the engine's threads may take to let go of their files.
+const LET_GO: Duration = Duration::from_secs(60);
+
+/// Looks at the table in `home` whose engine keeps its files in `engine`. Answers where its journals
+/// end, or nothing where the engine has to make a new database.
+pub(super) fn check(home: &Path, engine: &Path) -> Result<Option<Position>, Error> {
+    let record = Record::open(home)?;
+    let whole = engine.join("version").try_exists().map_err(looking)?;
+    match (record, whole) {
+        (None, false) => match fs::remove_dir_all(engine) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(looking(error)),
+            _ => Ok(None),
+        },
+        (None, true) => check_unused(home, engine).map(Some),
+        (Some(_), false) => Err(damage(engine.join("version"), "it is missing")),
+        (Some(record), true) => check_journals(engine, record.position()).map(Some),
+    }
+}
+
+/// Waits until no descriptor of this process is below `engine`: the engine's threads hold files a
+/// little longer than its owner, and may write them as they let go.
+pub(super) fn wait_for_release(engine: &Path) -> Result<(), Error> {
+    let Ok(engine) = fs::canonicalize(engine) else {
+        return Ok(());
+    };
+    let deadline = Instant::now() + LET_GO;
+    while holds_any_below(&engine) {
+        if Instant::now() > deadline {
+            return Err(Error::from_io("closing the engine", io::ErrorKind::TimedOut.into()));
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+fn check_unused(home: &Path, engine: &Path) -> Result<Position, Error> {
+    let none = Position { journal: 0, bytes: 0 };
+    let end = check_journals(engine, none)?;
+    if end != none {
+        return Err(damage(Record::path(home), "it is missing"));
+    }
+    Ok(end)
+}
+
+fn check_journals(engine: &Path, safe: Position) -> Result<Position, Error> {
+    let ids = journal::list(engine).map_err(looking)?;
+    let (Some(first), Some(last)) = (ids.first().copied(), ids.last().copied()) else {
+        return Err(damage(engine.to_owned(), "it has no journal"));
+    };
+    if last < safe.journal {
+        return Err(damage(journal::path(engine, safe.journal), "it is missing"));
+    }
+    let mut end = Position { journal: last, bytes: 0 };
+    for id in first..=last {
+        let place = journal::path(engine, id);
+        if ids.binary_search(&id).is_err() {
+            return Err(damage(place, "it is missing"));
+        }
+        let file = File::open(&place).map_err(looking)?;
+        let extent = journal::read(&file, 0).map_err(looking)?;
+        if id == safe.journal && extent.valid < safe.bytes {
+            let what = format!(
+                "it holds whole batches up to byte {}, and was safe up to byte {}",
+                extent.valid, safe.bytes
+            );
+            return Err(Error::Corrupt { place, what });
+        }
+        if id < last && extent.torn {
+            let what = format!("no whole batch at byte {}, and a journal follows", extent.valid);
+            return Err(Error::Corrupt { place, what });
+        }
+        end.bytes = extent.valid;
+    }
+    let file = File::options().write(true).open(journal::path(engine, last)).map_err(looking)?;
+    if file.metadata().map_err(looking)?.len() != end.bytes {
+        file.set_len(end.bytes).and_then(|()| file.sync_all()).map_err(looking)?;
+    }
+    Ok(end)
+}
+
+fn holds_any_below(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return false;
+    };
+    entries
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .any(|target| target.starts_with(folder))
+}
+
+fn looking(error: io::Error) -> Error {
+    Error::from_io("looking at the table's files", error)
+}
+
+fn damage(place: PathBuf, what: &str) -> Error {
+    Error::Corrupt { place, what: what.to_owned() }
+}
