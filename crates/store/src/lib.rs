@@ -1,7 +1,15 @@
 //! What a server keeps: rows in a table, bytes in content files, and the volume's own files.
 //!
-//! This crate owns the disk format (`docs/format.md`): keys, values, the engine behind the
-//! [`table::Table`] seam, the files of a volume and the content files. It decides nothing about files
-//! and directories; the server does.
+//! This crate owns the disk format (`docs/format.md`): keys ([`key`]), values ([`rows`]), the engine
+//! behind the [`table::Table`] seam, the files of a volume ([`volume`], [`reserve`]) and the content
+//! files ([`content`]). It decides nothing about files and directories; the server does.
+//!
+//! Bytes that come from a medium never panic: they decode whole, or answer an error.
 
+pub mod content;
+pub mod hash;
+pub mod key;
+pub mod reserve;
+pub mod rows;
 pub mod table;
+pub mod volume;

@@ -1,0 +1,292 @@
+//! Content files: the bytes of files that are too large for a row, one plain file for each
+//! generation.
+//!
+//! A content file is `XX/INO.GENERATION` below `content`: `XX` the low byte of the inode, all in
+//! hex. Folders are made when first needed. Which generation is the right one, and whether a file is
+//! still wanted, the table says; a content file that no row names is a leftover.
+//!
+//! What is safe: a file's bytes after [`ContentFile::sync`], its name after
+//! [`ContentFile::sync_folder_once`], everything after [`Content::sync_all`].
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use pelago_wire::{Generation, InodeId, VolumeStats};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatvfs, fsync, mkdirat, openat, syncfs, unlinkat};
+use rustix::io::Errno;
+
+pub use error::Error;
+pub use file::{ContentFile, Measured};
+
+mod error;
+mod file;
+
+/// The content files of a volume. Its methods block on the medium.
+#[derive(Debug)]
+pub struct Content {
+    root: Arc<Root>,
+}
+
+/// What [`Content::list`] finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listed {
+    /// A content file.
+    File {
+        /// Whose bytes.
+        ino: InodeId,
+        /// Which of its content files.
+        generation: Generation,
+    },
+    /// Something that this crate did not make.
+    Foreign(PathBuf),
+}
+
+impl Content {
+    /// The content files in the folder `dir`, which is there.
+    ///
+    /// # Errors
+    /// [`Error`] where it cannot be opened.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, dir, flags, Mode::empty())
+            .map_err(|error| Error::new("opening", dir.into(), error))?;
+        let folders = (0..FOLDERS).map(|_| Folder::default()).collect();
+        Ok(Self { root: Arc::new(Root { path: dir.into(), fd, folders }) })
+    }
+
+    /// Makes the content file and opens it to read and write. One that is there is a leftover, and
+    /// is emptied: the caller knows that no row names it.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn create(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+        let name = name_of(ino, generation);
+        let fd = match self.root.open_file(&name, flags) {
+            Err(Errno::NOENT) => {
+                let folder = &name[..2];
+                match mkdirat(&self.root.fd, folder, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => self.root.open_file(&name, flags),
+                    Err(error) => {
+                        return Err(Error::new("making", self.root.path.join(folder), error));
+                    }
+                }
+            }
+            opened => opened,
+        };
+        let fd = fd.map_err(|error| Error::new("making", self.root.path.join(&name), error))?;
+        Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true))
+    }
+
+    /// Opens a content file, to write too where `write` is set. `None`: there is none.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn open_file(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+        write: bool,
+    ) -> Result<Option<ContentFile>, Error> {
+        let name = name_of(ino, generation);
+        let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        match self.root.open_file(&name, flags) {
+            Ok(fd) => {
+                let root = Arc::clone(&self.root);
+                Ok(Some(ContentFile::new(fd, root, ino, generation, false)))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::new("opening", self.root.path.join(&name), error)),
+        }
+    }
+
+    /// Whether there is such a content file.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn exists(&self, ino: InodeId, generation: Generation) -> Result<bool, Error> {
+        let name = name_of(ino, generation);
+        match rustix::fs::statat(&self.root.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(Error::new("looking for", self.root.path.join(&name), error)),
+        }
+    }
+
+    /// Removes a content file; who has it open keeps it. Answers whether there was one.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn remove(&self, ino: InodeId, generation: Generation) -> Result<bool, Error> {
+        let name = name_of(ino, generation);
+        match unlinkat(&self.root.fd, &name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(Error::new("removing", self.root.path.join(&name), error)),
+        }
+    }
+
+    /// Visits every content file, in no order, until the visitor breaks. What is made or removed
+    /// meanwhile may be visited or not.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<(), Error> {
+        let root = &self.root.path;
+        for folder in entries(root)? {
+            let number = folder.to_str().filter(|name| name.len() == 2).and_then(from_hex);
+            let path = root.join(&folder);
+            let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+            let (Some(number), true) = (number, is_folder) else {
+                if visit(Listed::Foreign(path)).is_break() {
+                    return Ok(());
+                }
+                continue;
+            };
+            for file in entries(&path)? {
+                let parsed = file.to_str().and_then(parse_name);
+                let listed = match parsed {
+                    Some((ino, generation)) if ino.raw() & 0xff == number => {
+                        Listed::File { ino, generation }
+                    }
+                    _ => Listed::Foreign(path.join(&file)),
+                };
+                if visit(listed).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Space and counts of the medium.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn statfs(&self) -> Result<VolumeStats, Error> {
+        let stats = fstatvfs(&self.root.fd)
+            .map_err(|error| Error::new("measuring", self.root.path.clone(), error))?;
+        Ok(VolumeStats {
+            block_bytes: u32::try_from(stats.f_frsize).unwrap_or(u32::MAX),
+            blocks: stats.f_blocks,
+            free: stats.f_bfree,
+            available: stats.f_bavail,
+            files: stats.f_files,
+            free_files: stats.f_ffree,
+        })
+    }
+
+    /// Makes all content files safe, with their names and times (and whatever else is on their
+    /// file system).
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        syncfs(&self.root.fd).map_err(|error| Error::new("syncing", self.root.path.clone(), error))
+    }
+}
+
+/// The folder of all content files, shared with those that are open.
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    fd: OwnedFd,
+    folders: Vec<Folder>,
+}
+
+/// What is known of one of the 256 folders since the volume was opened.
+#[derive(Debug)]
+struct Folder {
+    /// Counts up with each name made. It begins at 1, for the names that were there before, of which
+    /// nobody knows whether they are safe.
+    made: AtomicU64,
+    /// Names that are safe. Taken alone; held while the folder is synced, so that those who come
+    /// meanwhile find their work done.
+    synced: Mutex<u64>,
+}
+
+const FOLDERS: usize = 256;
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self { made: AtomicU64::new(1), synced: Mutex::new(0) }
+    }
+}
+
+impl Root {
+    fn open_file(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
+    }
+
+    fn folder_of(&self, ino: InodeId) -> &Folder {
+        &self.folders[(ino.raw() & 0xff) as usize]
+    }
+
+    /// The number to hand to [`Root::sync_folder`] for a name that was just made, or found.
+    fn number(&self, ino: InodeId, made: bool) -> u64 {
+        let folder = self.folder_of(ino);
+        if made {
+            folder.made.fetch_add(1, Ordering::AcqRel) + 1
+        } else {
+            folder.made.load(Ordering::Acquire)
+        }
+    }
+
+    /// Makes the names of a folder safe up to `number`, and the folder's own.
+    fn sync_folder(&self, ino: InodeId, number: u64) -> Result<(), Error> {
+        let folder = self.folder_of(ino);
+        let mut synced = folder.synced.lock();
+        if *synced >= number {
+            return Ok(());
+        }
+        if *synced == 0 {
+            fsync(&self.fd).map_err(|error| Error::new("syncing", self.path.clone(), error))?;
+        }
+        let made = folder.made.load(Ordering::Acquire);
+        let name = format!("{:02x}", ino.raw() & 0xff);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.fd, &name, flags, Mode::empty())
+            .and_then(fsync)
+            .map_err(|error| Error::new("syncing", self.path.join(&name), error))?;
+        *synced = made;
+        Ok(())
+    }
+}
+
+fn name_of(ino: InodeId, generation: Generation) -> String {
+    format!("{:02x}/{:016x}.{:08x}", ino.raw() & 0xff, ino.raw(), generation.0)
+}
+
+fn parse_name(name: &str) -> Option<(InodeId, Generation)> {
+    let (ino, generation) = name.split_once('.')?;
+    if ino.len() != 16 || generation.len() != 8 {
+        return None;
+    }
+    let generation = u32::try_from(from_hex(generation)?).ok().filter(|number| *number != 0)?;
+    Some((InodeId::from_raw(from_hex(ino)?), Generation(generation)))
+}
+
+/// The number, where all is lower-case hex.
+fn from_hex(digits: &str) -> Option<u64> {
+    let lower = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if lower { u64::from_str_radix(digits, 16).ok() } else { None }
+}
+
+/// The names in a folder; all of them first, so that the visitor may remove what it is shown.
+fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, Error> {
+    let failed = |source: io::Error| Error::from_io("listing", path.into(), source);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        names.push(entry.map_err(failed)?.file_name());
+    }
+    names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    Ok(names)
+}

@@ -1,0 +1,417 @@
+//! The keys of a table. The first byte names the kind of the row; what follows is big-endian, so
+//! that the order of bytes is the order of numbers and a range is a scan. Nothing else in the
+//! product is big-endian.
+//!
+//! Keys are made by the functions here, named after the row they lead to; what a scan brings is
+//! read back by [`Key::parse`]. A key that no function here could have made parses to `None`.
+#![expect(clippy::big_endian_bytes, reason = "the order of keys is the order of their numbers")]
+
+use pelago_wire::{InodeId, NameHash, RequestId, SessionId, limits};
+
+/// The kinds of rows. The numbers are the first bytes of keys and never change. 10 (tag), 11
+/// (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site) are spoken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A name in a directory: dir · hash · name.
+    Name = 1,
+    /// An rnode that does not live under a name: ino.
+    Inode = 2,
+    /// Where a file with one name went: ino.
+    Moved = 3,
+    /// The names of an rnode in [`Kind::Inode`]: ino · dir · hash · name.
+    NameOf = 4,
+    /// Counts and times of a directory's partition: dir · index.
+    Partition = 5,
+    /// A file without a name, or one whose content is not yet removed: ino.
+    Orphan = 6,
+    /// A content file open for writing: ino.
+    Writing = 7,
+    /// The bytes of a small file: ino.
+    Inline = 8,
+    /// An extended attribute: ino · name.
+    Xattr = 9,
+    /// A remembered answer: session · request.
+    Answer = 12,
+    /// A row of the volume itself: mark · shard.
+    Mark = 17,
+}
+
+impl Kind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: &'static [Self] = &[
+        Self::Name,
+        Self::Inode,
+        Self::Moved,
+        Self::NameOf,
+        Self::Partition,
+        Self::Orphan,
+        Self::Writing,
+        Self::Inline,
+        Self::Xattr,
+        Self::Answer,
+        Self::Mark,
+    ];
+
+    /// The kind with this number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Name,
+            2 => Self::Inode,
+            3 => Self::Moved,
+            4 => Self::NameOf,
+            5 => Self::Partition,
+            6 => Self::Orphan,
+            7 => Self::Writing,
+            8 => Self::Inline,
+            9 => Self::Xattr,
+            12 => Self::Answer,
+            17 => Self::Mark,
+            _ => return None,
+        })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind of the row at `key`.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Option<Self> {
+        key.first().copied().and_then(Self::from_number)
+    }
+}
+
+/// Which row of the volume itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// Whose table this is ([`crate::rows::Identity`]).
+    Identity,
+    /// Up to where a shard's ids are reserved ([`crate::rows::HighWater`]).
+    HighWater(u16),
+}
+
+/// All keys with `from <= key < to`, as [`crate::table::Table::scan`] wants them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    /// The first key that is in it.
+    pub from: Vec<u8>,
+    /// The first key behind it.
+    pub to: Vec<u8>,
+}
+
+impl Range {
+    /// Whether `key` is in it.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.from.as_slice() <= key && key < self.to.as_slice()
+    }
+}
+
+/// A key, read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// A name in a directory.
+    Name {
+        /// The directory.
+        dir: InodeId,
+        /// The hash of the name.
+        hash: NameHash,
+        /// The name, 1 to 255 bytes; whether they make a name, [`pelago_wire::Name`] knows.
+        name: &'a [u8],
+    },
+    /// An rnode that does not live under a name.
+    Inode(InodeId),
+    /// Where a file with one name went.
+    Moved(InodeId),
+    /// One of the names of a file.
+    NameOf {
+        /// The file.
+        ino: InodeId,
+        /// The directory that the name is in.
+        dir: InodeId,
+        /// The hash of the name.
+        hash: NameHash,
+        /// The name, 1 to 255 bytes.
+        name: &'a [u8],
+    },
+    /// A directory's partition.
+    Partition {
+        /// The directory.
+        dir: InodeId,
+        /// Which of its partitions.
+        index: u32,
+    },
+    /// A file without a name, or one whose content is not yet removed.
+    Orphan(InodeId),
+    /// A content file open for writing.
+    Writing(InodeId),
+    /// The bytes of a small file.
+    Inline(InodeId),
+    /// An extended attribute.
+    Xattr {
+        /// The file.
+        ino: InodeId,
+        /// The attribute's name with its prefix, 1 to 255 bytes.
+        name: &'a [u8],
+    },
+    /// A remembered answer.
+    Answer {
+        /// The session that asked.
+        session: SessionId,
+        /// The request's number in it.
+        request: RequestId,
+    },
+    /// A row of the volume itself.
+    Mark(Mark),
+}
+
+impl<'a> Key<'a> {
+    /// The key that these bytes are; `None` where they are none.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let kind = Kind::of(bytes)?;
+        let mut rest = bytes.get(1..)?;
+        let key = match kind {
+            Kind::Name => {
+                let (dir, hash, name) = parse_name(bytes)?;
+                return Some(Self::Name { dir, hash, name });
+            }
+            Kind::Inode => Self::Inode(take_ino(&mut rest)?),
+            Kind::Moved => Self::Moved(take_ino(&mut rest)?),
+            Kind::NameOf => {
+                let (ino, dir) = (take_ino(&mut rest)?, take_ino(&mut rest)?);
+                let hash = NameHash(take_u64(&mut rest)?);
+                Self::NameOf { ino, dir, hash, name: take_name(&mut rest, limits::NAME_BYTES)? }
+            }
+            Kind::Partition => {
+                let dir = take_ino(&mut rest)?;
+                Self::Partition { dir, index: u32::from_be_bytes(take(&mut rest)?) }
+            }
+            Kind::Orphan => Self::Orphan(take_ino(&mut rest)?),
+            Kind::Writing => Self::Writing(take_ino(&mut rest)?),
+            Kind::Inline => Self::Inline(take_ino(&mut rest)?),
+            Kind::Xattr => {
+                let ino = take_ino(&mut rest)?;
+                Self::Xattr { ino, name: take_name(&mut rest, limits::XATTR_NAME_BYTES)? }
+            }
+            Kind::Answer => Self::Answer {
+                session: SessionId(take_u64(&mut rest)?),
+                request: RequestId(take_u64(&mut rest)?),
+            },
+            Kind::Mark => Self::Mark(take_mark(&mut rest)?),
+        };
+        rest.is_empty().then_some(key)
+    }
+}
+
+/// The row of a name in a directory.
+#[must_use]
+pub fn name(dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17 + name.len());
+    key.push(Kind::Name.number());
+    key.extend_from_slice(&dir.raw().to_be_bytes());
+    key.extend_from_slice(&hash.0.to_be_bytes());
+    key.extend_from_slice(name);
+    key
+}
+
+/// Directory, hash and name of a [`Kind::Name`] key; `None` where it is none.
+#[must_use]
+pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
+    let (&kind, mut rest) = key.split_first()?;
+    if kind != Kind::Name.number() {
+        return None;
+    }
+    let dir = take_ino(&mut rest)?;
+    let hash = NameHash(take_u64(&mut rest)?);
+    Some((dir, hash, take_name(&mut rest, limits::NAME_BYTES)?))
+}
+
+/// All names of a directory, in the order of their hashes.
+#[must_use]
+pub fn names_of_dir(dir: InodeId) -> Range {
+    below(with_ino(Kind::Name, dir, 0))
+}
+
+/// Where the names of a directory begin whose hashes are not below `hash`. A listing scans from
+/// here to the `to` of [`names_of_dir`].
+#[must_use]
+pub fn names_from(dir: InodeId, hash: NameHash) -> Vec<u8> {
+    name(dir, hash, b"")
+}
+
+/// The names of a directory that have this hash: one, but for collisions.
+#[must_use]
+pub fn names_with_hash(dir: InodeId, hash: NameHash) -> Range {
+    below(name(dir, hash, b""))
+}
+
+/// The rnode of a directory, of a file with several names, or of one with none.
+#[must_use]
+pub fn inode(ino: InodeId) -> Vec<u8> {
+    with_ino(Kind::Inode, ino, 0)
+}
+
+/// Where a file with one name went.
+#[must_use]
+pub fn moved(ino: InodeId) -> Vec<u8> {
+    with_ino(Kind::Moved, ino, 0)
+}
+
+/// One of the names of a file or directory whose rnode is in [`Kind::Inode`].
+#[must_use]
+pub fn name_of(ino: InodeId, dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
+    let mut key = with_ino(Kind::NameOf, ino, 16 + name.len());
+    key.extend_from_slice(&dir.raw().to_be_bytes());
+    key.extend_from_slice(&hash.0.to_be_bytes());
+    key.extend_from_slice(name);
+    key
+}
+
+/// All names of a file or directory whose rnode is in [`Kind::Inode`].
+#[must_use]
+pub fn names_of(ino: InodeId) -> Range {
+    below(with_ino(Kind::NameOf, ino, 0))
+}
+
+/// A partition of a directory.
+#[must_use]
+pub fn partition(dir: InodeId, index: u32) -> Vec<u8> {
+    let mut key = with_ino(Kind::Partition, dir, 4);
+    key.extend_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// All partitions of a directory.
+#[must_use]
+pub fn partitions_of(dir: InodeId) -> Range {
+    below(with_ino(Kind::Partition, dir, 0))
+}
+
+/// A file without a name, or one whose content is not yet removed.
+#[must_use]
+pub fn orphan(ino: InodeId) -> Vec<u8> {
+    with_ino(Kind::Orphan, ino, 0)
+}
+
+/// A content file open for writing.
+#[must_use]
+pub fn writing(ino: InodeId) -> Vec<u8> {
+    with_ino(Kind::Writing, ino, 0)
+}
+
+/// The bytes of a small file.
+#[must_use]
+pub fn inline(ino: InodeId) -> Vec<u8> {
+    with_ino(Kind::Inline, ino, 0)
+}
+
+/// An extended attribute.
+#[must_use]
+pub fn xattr(ino: InodeId, name: &[u8]) -> Vec<u8> {
+    let mut key = with_ino(Kind::Xattr, ino, name.len());
+    key.extend_from_slice(name);
+    key
+}
+
+/// All extended attributes of a file, in the order of their names.
+#[must_use]
+pub fn xattrs_of(ino: InodeId) -> Range {
+    below(with_ino(Kind::Xattr, ino, 0))
+}
+
+/// The remembered answer of a session's request.
+#[must_use]
+pub fn answer(session: SessionId, request: RequestId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17);
+    key.push(Kind::Answer.number());
+    key.extend_from_slice(&session.0.to_be_bytes());
+    key.extend_from_slice(&request.0.to_be_bytes());
+    key
+}
+
+/// The remembered answers of a session to requests below `acknowledged`, which may be forgotten.
+#[must_use]
+pub fn answers_below(session: SessionId, acknowledged: RequestId) -> Range {
+    Range { from: answer(session, RequestId(0)), to: answer(session, acknowledged) }
+}
+
+/// A row of the volume itself.
+#[must_use]
+pub fn mark(mark: Mark) -> Vec<u8> {
+    let (number, shard) = match mark {
+        Mark::Identity => (MARK_IDENTITY, 0),
+        Mark::HighWater(shard) => (MARK_HIGH_WATER, shard),
+    };
+    let [high, low] = shard.to_be_bytes();
+    vec![Kind::Mark.number(), number, high, low]
+}
+
+/// Up to where a shard's ids are reserved.
+#[must_use]
+pub fn high_water(shard: u16) -> Vec<u8> {
+    mark(Mark::HighWater(shard))
+}
+
+/// All rows of a kind.
+#[must_use]
+pub fn all(kind: Kind) -> Range {
+    below(vec![kind.number()])
+}
+
+const MARK_IDENTITY: u8 = 1;
+const MARK_HIGH_WATER: u8 = 2;
+
+/// Kind and inode, with room for `more` bytes.
+fn with_ino(kind: Kind, ino: InodeId, more: usize) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9 + more);
+    key.push(kind.number());
+    key.extend_from_slice(&ino.raw().to_be_bytes());
+    key
+}
+
+/// All keys that begin with `prefix`, whose first byte is a kind and so below 255.
+fn below(prefix: Vec<u8>) -> Range {
+    let mut to = prefix.clone();
+    while let Some(last) = to.pop() {
+        if let Some(next) = last.checked_add(1) {
+            to.push(next);
+            break;
+        }
+    }
+    Range { from: prefix, to }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(*first)
+}
+
+fn take_u64(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_be_bytes)
+}
+
+fn take_ino(rest: &mut &[u8]) -> Option<InodeId> {
+    take_u64(rest).map(InodeId::from_raw)
+}
+
+/// All that is left, 1 to `most` bytes.
+fn take_name<'a>(rest: &mut &'a [u8], most: usize) -> Option<&'a [u8]> {
+    let name = std::mem::take(rest);
+    (1..=most).contains(&name.len()).then_some(name)
+}
+
+fn take_mark(rest: &mut &[u8]) -> Option<Mark> {
+    let [number] = take(rest)?;
+    let shard = u16::from_be_bytes(take(rest)?);
+    match number {
+        MARK_IDENTITY if shard == 0 => Some(Mark::Identity),
+        MARK_HIGH_WATER => Some(Mark::HighWater(shard)),
+        _ => None,
+    }
+}

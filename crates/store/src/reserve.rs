@@ -1,0 +1,125 @@
+//! Space that is given up when the medium is full, so that removing, checking and committing still
+//! work.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+
+use crate::volume::RESERVE;
+
+/// The file `reserve` of a volume. Its methods block on the medium.
+#[derive(Debug)]
+pub struct Reserve {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// Taken alone; held while the file grows or shrinks.
+    held: Mutex<bool>,
+}
+
+/// What failed with the reserve.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} {} failed", path.display())]
+pub struct Error {
+    /// What was tried.
+    pub doing: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// What the system answered.
+    #[source]
+    pub source: io::Error,
+}
+
+impl Reserve {
+    /// Reserves `bytes` in the volume in `dir`, where there is space for that: a medium that is too
+    /// full, or that cannot reserve, is no error, but then nothing [is held](Self::is_held).
+    ///
+    /// # Errors
+    /// [`Error`] where the medium fails otherwise.
+    pub fn ensure(dir: &Path, bytes: u64) -> Result<Self, Error> {
+        let path = dir.join(RESERVE);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|source| Error { doing: "opening", path: path.clone(), source })?;
+        let reserve = Self { path, file, bytes, held: Mutex::new(false) };
+        reserve.restore()?;
+        Ok(reserve)
+    }
+
+    /// Frees the space. Answers whether there was any.
+    ///
+    /// # Errors
+    /// [`Error`] where the medium fails.
+    pub fn give_up(&self) -> Result<bool, Error> {
+        let mut held = self.held.lock();
+        let had = *held;
+        self.file.set_len(0).map_err(|source| self.failed("emptying", source))?;
+        *held = false;
+        // Some file systems lend freed space again only after their journal is written.
+        self.file.sync_all().map_err(|source| self.failed("syncing", source))?;
+        Ok(had)
+    }
+
+    /// Reserves the space again, where there is enough. Answers whether it is held now.
+    ///
+    /// # Errors
+    /// [`Error`] where the medium fails otherwise.
+    pub fn restore(&self) -> Result<bool, Error> {
+        let mut held = self.held.lock();
+        if !*held {
+            *held = self.fill().map_err(|source| self.failed("reserving", source))?;
+        }
+        Ok(*held)
+    }
+
+    /// Whether the space is reserved now.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        *self.held.lock()
+    }
+
+    fn fill(&self) -> io::Result<bool> {
+        let meta = self.file.metadata()?;
+        let had = meta.blocks().saturating_mul(512);
+        if had >= self.bytes && meta.len() >= self.bytes {
+            return Ok(true);
+        }
+        // Asked first, so that a reserve that cannot be had does not fill the medium on the way,
+        // and one that can leaves somebody else as much again.
+        let stats = fstatvfs(&self.file)?;
+        let available = stats.f_bavail.saturating_mul(stats.f_frsize);
+        if available / 2 < self.bytes.saturating_sub(had) {
+            return Ok(false);
+        }
+        let got = match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
+            Ok(()) => self.file.sync_all(),
+            Err(error) => Err(error.into()),
+        };
+        match got {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                self.file.set_len(0)?;
+                let lacking = matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull
+                        | io::ErrorKind::QuotaExceeded
+                        | io::ErrorKind::FileTooLarge
+                        | io::ErrorKind::Unsupported
+                );
+                if lacking { Ok(false) } else { Err(error) }
+            }
+        }
+    }
+
+    fn failed(&self, doing: &'static str, source: io::Error) -> Error {
+        Error { doing, path: self.path.clone(), source }
+    }
+}

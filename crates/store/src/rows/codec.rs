@@ -1,0 +1,145 @@
+//! Numbers and bytes, little-endian, one behind the other.
+
+use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time};
+
+use super::Fault;
+
+/// Writes a value from its start to its end.
+#[derive(Debug)]
+pub struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
+    pub(super) fn u8(&mut self, number: u8) {
+        self.0.push(number);
+    }
+
+    pub(super) fn u16(&mut self, number: u16) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn u32(&mut self, number: u32) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn u64(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn ino(&mut self, ino: InodeId) {
+        self.u64(ino.raw());
+    }
+
+    pub(super) fn hash(&mut self, hash: NameHash) {
+        self.u64(hash.0);
+    }
+
+    pub(super) fn time(&mut self, time: Time) {
+        self.0.extend_from_slice(&time.seconds.to_le_bytes());
+        self.u32(time.nanos);
+    }
+
+    /// Zero where there is none.
+    pub(super) fn generation(&mut self, generation: Option<Generation>) {
+        self.u32(generation.map_or(0, |generation| generation.0));
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn written(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Bytes of a [`Time`].
+pub(super) const TIME_BYTES: usize = 12;
+
+/// Reads a value from its start to its end.
+#[derive(Debug)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(Fault::Length)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Fault> {
+        self.take().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Fault> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Fault> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Fault> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        self.take()
+    }
+
+    pub(super) fn ino(&mut self) -> Result<InodeId, Fault> {
+        self.u64().map(InodeId::from_raw)
+    }
+
+    pub(super) fn hash(&mut self) -> Result<NameHash, Fault> {
+        self.u64().map(NameHash)
+    }
+
+    pub(super) fn kind(&mut self) -> Result<FileKind, Fault> {
+        FileKind::from_number(self.u8()?).ok_or(Fault::Field("file kind"))
+    }
+
+    pub(super) fn time(&mut self) -> Result<Time, Fault> {
+        let seconds = self.take().map(i64::from_le_bytes)?;
+        let nanos = self.u32()?;
+        if nanos >= 1_000_000_000 {
+            return Err(Fault::Field("time"));
+        }
+        Ok(Time { seconds, nanos })
+    }
+
+    /// Zero means: none.
+    pub(super) fn generation(&mut self) -> Result<Option<Generation>, Fault> {
+        Ok(match self.u32()? {
+            0 => None,
+            number => Some(Generation(number)),
+        })
+    }
+
+    /// The next `length` bytes.
+    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+        let (first, rest) = self.0.split_at_checked(length).ok_or(Fault::Length)?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    /// All bytes that are left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    pub(super) fn finish(self) -> Result<(), Fault> {
+        if self.0.is_empty() { Ok(()) } else { Err(Fault::Length) }
+    }
+}

@@ -1,0 +1,134 @@
+//! Rows about the bytes and attributes of a file.
+
+use pelago_wire::{Generation, InodeId, NameHash, limits};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::codec::{Reader, Writer};
+use super::{Body, Fault, Row};
+use crate::key::Kind;
+
+/// That a content file is open for writing, or its bytes are not known to be safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Writing {
+    /// The directory where the rnode was last seen; the file itself where it is under no name.
+    pub dir: InodeId,
+    /// The hash of the name it was seen under; zero where it is under no name.
+    pub hash: NameHash,
+    /// The content file.
+    pub generation: Generation,
+}
+
+impl Row<'_> for Writing {
+    const KIND: Kind = Kind::Writing;
+}
+
+impl Body<'_> for Writing {
+    fn bytes(&self) -> usize {
+        20
+    }
+
+    fn put(&self, out: &mut Writer) {
+        out.ino(self.dir);
+        out.hash(self.hash);
+        out.generation(Some(self.generation));
+    }
+
+    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+        Ok(Self {
+            dir: body.ino()?,
+            hash: body.hash()?,
+            generation: body.generation()?.ok_or(Fault::Field("generation"))?,
+        })
+    }
+}
+
+/// That a file has no name, or its content is not yet removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orphan {
+    /// The content file to remove; `None` where there is none.
+    pub generation: Option<Generation>,
+}
+
+impl Row<'_> for Orphan {
+    const KIND: Kind = Kind::Orphan;
+}
+
+impl Body<'_> for Orphan {
+    fn bytes(&self) -> usize {
+        4
+    }
+
+    fn put(&self, out: &mut Writer) {
+        out.generation(self.generation);
+    }
+
+    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+        Ok(Self { generation: body.generation()? })
+    }
+}
+
+/// The bytes of a small file. They carry a checksum of their own, the one that a content file's
+/// bytes would have, because a row's is short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inline<'a> {
+    /// The bytes, to [`limits::INLINE_BYTES`].
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Row<'a> for Inline<'a> {
+    const KIND: Kind = Kind::Inline;
+}
+
+impl<'a> Body<'a> for Inline<'a> {
+    fn bytes(&self) -> usize {
+        8 + self.bytes.len()
+    }
+
+    fn put(&self, out: &mut Writer) {
+        assert!(self.bytes.len() <= limits::INLINE_BYTES, "a larger file has a content file");
+        out.u64(xxh3_64(self.bytes));
+        out.bytes(self.bytes);
+    }
+
+    fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
+        let sum = body.u64()?;
+        let bytes = body.rest();
+        if bytes.len() > limits::INLINE_BYTES {
+            return Err(Fault::Length);
+        }
+        if xxh3_64(bytes) != sum {
+            return Err(Fault::Checksum);
+        }
+        Ok(Self { bytes })
+    }
+}
+
+/// An extended attribute's value; its name is in the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Xattr<'a> {
+    /// The value, to [`limits::XATTR_VALUE_BYTES`].
+    pub value: &'a [u8],
+}
+
+impl<'a> Row<'a> for Xattr<'a> {
+    const KIND: Kind = Kind::Xattr;
+}
+
+impl<'a> Body<'a> for Xattr<'a> {
+    fn bytes(&self) -> usize {
+        self.value.len()
+    }
+
+    fn put(&self, out: &mut Writer) {
+        assert!(self.value.len() <= limits::XATTR_VALUE_BYTES, "a value is checked when set");
+        out.bytes(self.value);
+    }
+
+    fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
+        let value = body.rest();
+        if value.len() > limits::XATTR_VALUE_BYTES {
+            return Err(Fault::Length);
+        }
+        Ok(Self { value })
+    }
+}

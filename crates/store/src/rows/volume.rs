@@ -1,0 +1,109 @@
+//! Rows of the volume itself and of its sessions.
+
+use super::codec::{Reader, Writer};
+use super::{Body, Fault, Row};
+use crate::key::Kind;
+use crate::volume::VolumeId;
+
+/// Whose table this is: a table that was put beside another volume's files is found at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The volume.
+    pub volume: VolumeId,
+}
+
+impl Row<'_> for Identity {
+    const KIND: Kind = Kind::Mark;
+}
+
+const MARK_IDENTITY: u8 = 1;
+const MARK_HIGH_WATER: u8 = 2;
+
+impl Body<'_> for Identity {
+    fn bytes(&self) -> usize {
+        17
+    }
+
+    fn put(&self, out: &mut Writer) {
+        out.u8(MARK_IDENTITY);
+        out.bytes(&self.volume.0);
+    }
+
+    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+        expect_mark(body, MARK_IDENTITY)?;
+        Ok(Self { volume: VolumeId(body.array()?) })
+    }
+}
+
+/// Up to where a shard's ids are reserved: none at or above it was ever given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HighWater {
+    /// The first counter that is not reserved, to 2³⁶.
+    pub next: u64,
+}
+
+impl Row<'_> for HighWater {
+    const KIND: Kind = Kind::Mark;
+}
+
+impl Body<'_> for HighWater {
+    fn bytes(&self) -> usize {
+        9
+    }
+
+    fn put(&self, out: &mut Writer) {
+        out.u8(MARK_HIGH_WATER);
+        out.u64(self.next);
+    }
+
+    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+        expect_mark(body, MARK_HIGH_WATER)?;
+        let next = body.u64()?;
+        if next > 1 << 36 {
+            return Err(Fault::Field("high-water mark"));
+        }
+        Ok(Self { next })
+    }
+}
+
+/// The rows of this kind differ; each begins with its mark's number, as its key does.
+fn expect_mark(body: &mut Reader<'_>, mark: u8) -> Result<(), Fault> {
+    if body.u8()? == mark { Ok(()) } else { Err(Fault::Field("mark")) }
+}
+
+/// The remembered answer of a request that changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// The number of the error's code; zero where it went well.
+    pub code: u16,
+    /// The reply as it went over the wire, to [`ANSWER_BYTES`].
+    pub reply: &'a [u8],
+}
+
+/// Bytes of a remembered reply, at the most: only mutations are remembered, whose replies are short.
+pub const ANSWER_BYTES: usize = 4096;
+
+impl<'a> Row<'a> for Answer<'a> {
+    const KIND: Kind = Kind::Answer;
+}
+
+impl<'a> Body<'a> for Answer<'a> {
+    fn bytes(&self) -> usize {
+        2 + self.reply.len()
+    }
+
+    fn put(&self, out: &mut Writer) {
+        assert!(self.reply.len() <= ANSWER_BYTES, "the reply of a mutation is short");
+        out.u16(self.code);
+        out.bytes(self.reply);
+    }
+
+    fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
+        let code = body.u16()?;
+        let reply = body.rest();
+        if reply.len() > ANSWER_BYTES {
+            return Err(Fault::Length);
+        }
+        Ok(Self { code, reply })
+    }
+}

@@ -1,0 +1,70 @@
+//! Who has a volume open: an advisory lock that goes with its process, whatever ends it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::{LOCK, VolumeError};
+
+/// The lock, held until dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of the volume in `dir`, without waiting.
+    pub(super) fn take(dir: &Path) -> Result<Self, VolumeError> {
+        let path = dir.join(LOCK);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| VolumeError::from_io("opening", &path, error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(VolumeError::InUse { path: dir.into(), pid: read_pid(&file) });
+            }
+            Err(error) => return Err(VolumeError::from_io("locking", &path, error.into())),
+        }
+        write_pid(&file, &path)?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// The process that holds the lock of the volume in `dir` now.
+pub(super) fn holder(dir: &Path) -> Option<u32> {
+    let file = File::open(dir.join(LOCK)).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => read_pid(&file),
+        // Free: the lock taken to see it goes with `file`.
+        _ => None,
+    }
+}
+
+/// Digits of a process id and the newline behind them: always as many, so that the file is
+/// overwritten in place and needs no space on a full medium.
+const PID_BYTES: usize = 11;
+
+fn write_pid(file: &File, path: &Path) -> Result<(), VolumeError> {
+    let text = format!("{:<10}\n", std::process::id());
+    match file.write_all_at(text.as_bytes(), 0) {
+        // The lock holds without it; who is refused is told no number.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        written => written.map_err(|error| VolumeError::from_io("writing", path, error)),
+    }
+}
+
+fn read_pid(file: &File) -> Option<u32> {
+    let mut text = [0; PID_BYTES];
+    file.read_exact_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text).ok()?.trim_end().parse().ok()
+}
