@@ -27,7 +27,9 @@ const DOC_BUDGET: u64 = 120;
 /// Runs alone of a test that failed.
 const RERUNS: u32 = 2;
 /// All reruns together; a build that breaks everything must not take hours to say so.
-const RERUN_TOTAL: Duration = Duration::from_secs(1_200);
+const RERUN_TOTAL: Duration = Duration::from_secs(900);
+/// One test alone.
+const RERUN_LIMIT: Duration = Duration::from_secs(300);
 /// Of a long output its end is printed, bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
 
@@ -53,9 +55,11 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     };
     println!("\nall steps: {:.1} s", start.elapsed().as_secs_f64());
     let strict = machine::is_ci() || machine::is_root();
-    let passed = tally.conclude(strict);
+    for remark in tally.remarks(strict) {
+        println!("{remark}");
+    }
     println!("{}", tally.counts());
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if tally.is_good(strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn parse(arguments: &[String]) -> Result<Wanted, String> {
@@ -254,25 +258,27 @@ fn rerun(again: Vec<(&Suite, Failure)>, logs: &Path, tally: &mut Tally) {
 fn run_alone(suite: &Suite, failure: &Failure, attempt: u32, logs: &Path) -> Verdict {
     println!("{}: alone, {attempt} of {RERUNS} …", failure.full_name);
     let mut command = suite.command();
-    command.args(["--exact", &failure.test, "--show-output"]);
+    // Not captured: what a test printed before it aborted is lost otherwise.
+    command.args(["--exact", &failure.test, "--nocapture"]);
     let log: PathBuf = logs.join(format!("alone-{attempt}"));
-    let ending = match process::run_limited(&mut command, &log, suite.limit) {
+    let ending = match process::run_limited(&mut command, &log, RERUN_LIMIT) {
         Ok(ending) => ending,
         Err(why) => {
             println!("{}: {why}", failure.full_name);
             return Verdict::Lost;
         }
     };
-    let listed = [failure.test.clone()];
-    let report = libtest::parse_run(&ending.stdout, &listed);
-    let verdict = report.verdicts.get(&failure.test).cloned().unwrap_or(Verdict::Lost);
+    let verdict = match libtest::parse_alone(&ending.stdout, &failure.test) {
+        verdict if ending.is_success() => verdict,
+        _ => Verdict::Failed,
+    };
     println!("{}: alone: {verdict:?}, {}", failure.full_name, ending.describe());
-    if ending.is_success() {
-        return verdict;
+    if verdict == Verdict::Failed {
+        println!("{}", machine::pressure());
+        println!("---- its stdout\n{}", tail(&ending.stdout));
+        println!("---- its stderr\n{}\n====\n", tail(&ending.stderr));
     }
-    let failed = [Failure { how: Verdict::Failed, ..failure.clone() }];
-    print_failures(&suite.name, &ending, &report, &failed, logs);
-    Verdict::Failed
+    verdict
 }
 
 #[cfg(test)]

@@ -66,10 +66,25 @@ pub(crate) fn parse_run(stdout: &str, listed: &[String]) -> Report {
     Report { verdicts, outputs, finished }
 }
 
+/// Reads stdout of one test run by itself with `--nocapture`: all of it is its output.
+pub(crate) fn parse_alone(stdout: &str, test: &str) -> Verdict {
+    if !stdout.lines().any(|line| line == "running 1 test") {
+        return Verdict::Lost;
+    }
+    let mut report = parse_run(stdout, &[test.to_owned()]);
+    let verdict = report.verdicts.remove(test).unwrap_or(Verdict::Lost);
+    // The first line that a test prints may follow its name.
+    let own = stdout.replacen(&format!("test {test} ... "), "", 1);
+    match (verdict, skip_reason(&own)) {
+        (Verdict::Passed, Some(reason)) => Verdict::Skipped(reason),
+        (verdict, _) => verdict,
+    }
+}
+
 /// The reason a test printed for not running.
 fn skip_reason(output: &str) -> Option<String> {
-    let line = output.lines().find_map(|line| line.trim().strip_prefix(SKIP))?;
-    Some(line.trim().to_owned())
+    let reason = output.lines().find_map(|line| line.strip_prefix(SKIP))?;
+    Some(reason.trim().to_owned())
 }
 
 /// `test NAME ... ok`, `FAILED`, `ignored` or `ignored, REASON`.
@@ -230,6 +245,22 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         let said = "running 1 test\ntest one ... FAILED\n\nfailures:\n\n---- one stdout ----\n\
                     skipped: half of it\n\nfailures:\n    one\n\ntest result: FAILED. 0 passed\n";
         assert_eq!(parse_run(said, &[]).verdicts["one"], Verdict::Failed);
+    }
+
+    #[test]
+    fn one_test_alone_owns_all_output() {
+        let said = |middle: &str, end: &str| {
+            format!("\nrunning 1 test\ntest a ... {middle}\n\ntest result: {end}. 1 passed;\n")
+        };
+        assert_eq!(parse_alone(&said("ok", "ok"), "a"), Verdict::Passed);
+        assert_eq!(parse_alone(&said("hello\nok", "ok"), "a"), Verdict::Passed);
+        let reason = Verdict::Skipped("no moon".to_owned());
+        assert_eq!(parse_alone(&said("skipped: no moon\nok", "ok"), "a"), reason);
+        assert_eq!(parse_alone("\nrunning 1 test\ntest a ... bye\n", "a"), Verdict::Lost);
+        assert_eq!(parse_alone(&said("FAILED", "FAILED"), "a"), Verdict::Failed);
+        // Nothing ran, because no test has that name any more.
+        let none = "\nrunning 0 tests\n\ntest result: ok. 0 passed;\n";
+        assert_eq!(parse_alone(none, "a"), Verdict::Lost);
     }
 
     #[test]

@@ -33,7 +33,7 @@ const SLOW: &[Slow] = &[
 ];
 
 const fn slow(name: &'static str, budget: u64, why: &'static str) -> Slow {
-    Slow { name, budget, limit: Duration::from_secs(1_200), why }
+    Slow { name, budget, limit: Duration::from_secs(900), why }
 }
 
 /// One executable with tests in it.

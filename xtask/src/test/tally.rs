@@ -48,7 +48,6 @@ impl Tally {
             match verdict {
                 Verdict::Passed => passed += 1,
                 Verdict::Skipped(reason) => {
-                    println!("  skipped {full_name}: {reason}");
                     skipped += 1;
                     self.skipped.push((full_name, reason.clone()));
                 }
@@ -68,7 +67,7 @@ impl Tally {
         self.failures.push(format!("{name} ({why})"));
     }
 
-    /// Counts a test that did not pass among others and did alone.
+    /// Counts a test that did not pass among others and did alone; it is listed all the same.
     pub(crate) fn flaky(&mut self, failure: &Failure, verdict: Verdict) {
         let name = &failure.full_name;
         if let Verdict::Skipped(reason) = verdict {
@@ -76,30 +75,34 @@ impl Tally {
         } else {
             self.passed += 1;
         }
-        let how = failure.how();
-        self.flaky.push(format!("{name} ({how} once, passed alone; its first output above)"));
+        self.flaky.push(match failure.how {
+            Verdict::Lost => format!("lost: {name} (its binary ended before it, passed alone)"),
+            _ => format!("flaky: {name} (failed once, passed alone; its first output above)"),
+        });
     }
 
-    /// Lists what a reader must know and says whether the run is good. If `strict`, a skipped test
-    /// is only good if this machine cannot run it at all.
-    pub(crate) fn conclude(&self, strict: bool) -> bool {
-        for name in &self.flaky {
-            println!("flaky: {name}");
+    /// Whether the run is good. If `strict`, a skipped test is only good if this machine cannot
+    /// run it at all.
+    pub(crate) fn is_good(&self, strict: bool) -> bool {
+        self.failed == 0 && (!strict || self.forbidden().next().is_none())
+    }
+
+    /// What a reader must know above the counts, line by line.
+    pub(crate) fn remarks(&self, strict: bool) -> Vec<String> {
+        let mut lines = self.flaky.clone();
+        lines.extend(self.failures.iter().map(|name| format!("failed: {name}")));
+        lines.extend(self.skipped.iter().map(|(name, why)| format!("skipped: {name}: {why}")));
+        if strict {
+            let must = "as root or with CI=true it must run";
+            lines.extend(self.forbidden().map(|name| format!("not allowed: {name} ({must})")));
         }
-        for name in &self.failures {
-            println!("failed: {name}");
-        }
-        let mut forbidden = 0;
-        for (name, reason) in &self.skipped {
-            println!("skipped: {name}: {reason}");
-            if strict && !reason.starts_with(NOT_HERE) {
-                forbidden += 1;
-            }
-        }
-        if forbidden > 0 {
-            println!("{forbidden} skipped that must run here (as root or with CI=true)");
-        }
-        self.failed == 0 && forbidden == 0
+        lines
+    }
+
+    /// Skipped tests that this machine could run.
+    fn forbidden(&self) -> impl Iterator<Item = &str> {
+        let forbidden = self.skipped.iter().filter(|(_, why)| !why.starts_with(NOT_HERE));
+        forbidden.map(|(name, _)| name.as_str())
     }
 
     /// The last line.
@@ -125,10 +128,10 @@ mod tests {
         assert_eq!(counts, "1 passed, 2 failed, 0 skipped");
         assert_eq!(tally.counts(), "1 passed, 0 failed, 0 skipped");
         tally.flaky(&failures[0], Verdict::Passed);
-        assert!(tally.conclude(true));
+        assert!(tally.is_good(true));
         tally.fail(&failures[1].full_name, failures[1].how());
         assert_eq!(tally.counts(), "2 passed, 1 failed, 0 skipped");
-        assert!(!tally.conclude(false));
+        assert!(!tally.is_good(false));
     }
 
     /// As root everything can run but what this machine cannot do at all.
@@ -137,10 +140,12 @@ mod tests {
         let mut tally = Tally::default();
         let excused = Verdict::Skipped("not here: no passthrough in this kernel".to_owned());
         tally.count("p::t", &report(&[("a", excused)]));
-        assert!(tally.conclude(true));
+        assert!(tally.is_good(true));
         tally.count("p::t", &report(&[("b", Verdict::Skipped("needs root".to_owned()))]));
-        assert!(tally.conclude(false));
-        assert!(!tally.conclude(true));
+        assert!(tally.is_good(false));
+        assert!(!tally.is_good(true));
+        assert_eq!(tally.remarks(false).len(), 2);
+        assert_eq!(tally.remarks(true).len(), 3);
         assert_eq!(tally.counts(), "0 passed, 0 failed, 2 skipped");
     }
 }

@@ -145,8 +145,15 @@ mod tests {
     use super::super::tree::Source;
     use super::*;
 
-    const LIMITS: &str = "/// Bytes of [`X`],\n/// at most.\n#[expect(dead)]\n\
-                          pub const A_1: u64 =\n    64 << 20;\npub const MASK: u32 = 1 | 2;\npub const fn not() {}\n";
+    const LIMITS: &str = "
+/// Bytes of [`X`],
+/// at most.
+#[expect(dead)]
+pub const A_1: u64 =
+    64 << 20;
+pub const MASK: u32 = 1 | 2;
+pub const fn not() {}
+";
 
     fn found_with(document: &str) -> Vec<String> {
         let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
