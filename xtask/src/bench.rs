@@ -15,8 +15,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     if !KINDS.contains(&kind.as_str()) {
         return Err(format!("`{kind}` is none of {}", KINDS.join(", ")));
     }
-    let build = ["build", "--release", "--package", "pelago-cli"];
-    if !process::run_foreground(&mut workspace::cargo(&build))?.success() {
+    if !process::run_foreground(&mut workspace::cargo(workspace::BUILD))?.success() {
         return Err("the binary does not build".to_owned());
     }
     // `--` only divides our own words from the binary's.

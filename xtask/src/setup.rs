@@ -11,7 +11,7 @@ const TRIES: u32 = 3;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(5);
 /// One run of apt.
-const APT_LIMIT: Duration = Duration::from_secs(300);
+const APT_LIMIT: Duration = Duration::from_secs(180);
 
 /// Makes ready what `test` needs, or says what is missing.
 pub(crate) fn run(arguments: &[String]) -> Answer {

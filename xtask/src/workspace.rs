@@ -7,6 +7,11 @@ use serde_json::Value;
 
 use crate::process;
 
+/// Builds the binary and the examples that tests and benchmarks start. Without xtask: it is
+/// running, and a second build of it is of no use.
+pub(crate) const BUILD: &[&str] =
+    &["build", "--release", "--workspace", "--exclude", "xtask", "--bins", "--examples"];
+
 /// The folder of the workspace: the parent of xtask's own.
 pub(crate) fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));

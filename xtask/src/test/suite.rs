@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{process, workspace};
+use crate::{machine, process, workspace};
 
 /// Seconds a test binary should take on a quiet machine with two cores.
 const DEFAULT_BUDGET: u64 = 60;
@@ -78,32 +78,30 @@ fn slow_entry(name: &str) -> Option<&'static Slow> {
 
 /// Builds every test, then the binary and the examples that tests start.
 pub(crate) fn build() -> Result<Vec<Suite>, String> {
-    let test = ["test", "--release", "--workspace", "--no-run"];
-    let stdout = build_twice(&test, &["--message-format=json-render-diagnostics"])?;
-    // Without xtask: it is running, and a second build of it is of no use.
-    let products = ["build", "--release", "--workspace", "--exclude", "xtask"];
-    build_twice(&products, &["--bins", "--examples"])?;
+    let messages = "--message-format=json-render-diagnostics";
+    let stdout = run_build(&["test", "--release", "--workspace", "--no-run", messages])?;
+    run_build(workspace::BUILD)?;
     let mut suites = suites_of(&stdout);
     suites.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(suites)
 }
 
-/// Builds; if that fails, once more with one job, in case memory ran out or a download broke.
-fn build_twice(verb: &[&str], options: &[&str]) -> Result<String, String> {
-    let mut said = Vec::new();
-    for jobs in [None, Some("--jobs=1")] {
-        let mut command = workspace::cargo(verb);
-        command.args(options).args(jobs);
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
-        let shown = process::shown(&command);
-        let output = command.output().map_err(|why| format!("cannot run {shown}: {why}"))?;
+/// Builds and returns cargo's messages. With `CI=true` a build that fails is tried once more with
+/// one job, in case memory ran out or a download broke.
+fn run_build(arguments: &[&str]) -> Result<String, String> {
+    let tries: &[&[&str]] = if machine::is_ci() { &[&[], &["--jobs=1"]] } else { &[&[]] };
+    let mut why = String::new();
+    for more in tries {
+        let mut command = workspace::cargo(arguments);
+        command.args(*more).stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().map_err(|why| format!("cannot run cargo: {why}"))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        said.push(format!("{shown}: {}", output.status));
-        println!("{shown}: {}", output.status);
+        why = format!("the build failed ({}): {}", output.status, process::shown(&command));
+        println!("{why}\n{}", machine::pressure());
     }
-    Err(format!("the build failed: {}", said.join("; ")))
+    Err(why)
 }
 
 /// The test executables among cargo's messages.
