@@ -1,0 +1,225 @@
+//! What a server knows of a directory besides its row: count and times, kept in memory between
+//! group commits, and the filter of its names.
+//!
+//! One create costs one row: the count of the directory is not written with it. The first change
+//! after a group commit puts a `dirty` mark into its own batch; the group commit writes the
+//! count and takes the mark away. A partition found dirty at start is counted again by a worker.
+
+use std::collections::HashMap;
+
+use pelago_store::rows::Partition;
+use pelago_wire::{InodeId, NameHash, Time};
+
+use crate::filter::Filter;
+
+/// Directories that are remembered; those with nothing to write are forgotten beyond that.
+pub const DIRECTORIES: usize = 1 << 16;
+
+/// One directory.
+#[derive(Debug)]
+pub struct Directory {
+    /// Names in it.
+    pub names: u64,
+    /// Of those, directories.
+    pub directories: u64,
+    /// Last change of its names.
+    pub mtime: Time,
+    /// As `mtime`, but never set back.
+    pub ctime: Time,
+    /// The directory above, once somebody asked.
+    pub parent: Option<InodeId>,
+    /// The `dirty` mark is on the medium.
+    pub marked: bool,
+    /// The count was lost in an unclean stop and waits for a worker.
+    pub uncounted: bool,
+    /// Which names it may have.
+    pub filter: Known,
+}
+
+/// How much is known of a directory's names.
+#[derive(Debug)]
+pub enum Known {
+    /// Nothing: the engine answers.
+    Nothing,
+    /// A worker scans the names as they were at a snapshot; these came and went since, in order.
+    Scanning(Vec<(NameHash, bool)>),
+    /// All.
+    All(Filter),
+}
+
+impl Directory {
+    /// A directory that was just made.
+    #[must_use]
+    pub fn empty(now: Time, parent: InodeId) -> Self {
+        Self {
+            names: 0,
+            directories: 0,
+            mtime: now,
+            ctime: now,
+            parent: Some(parent),
+            marked: false,
+            uncounted: false,
+            filter: Known::All(Filter::new()),
+        }
+    }
+
+    /// A directory as its partition row says; without one it has no names yet, and `made` is the
+    /// time it shows. `started` is when this life of the server began.
+    #[must_use]
+    pub fn stored(row: Option<&Partition>, made: Time, started: Time) -> Self {
+        let Some(row) = row else {
+            let filter = Known::Nothing;
+            return Self { parent: None, filter, ..Self::empty(made, InodeId::ROOT) };
+        };
+        let mut directory = Self {
+            names: row.names,
+            directories: row.directories,
+            mtime: row.mtime,
+            ctime: row.ctime,
+            parent: None,
+            marked: row.dirty,
+            uncounted: row.dirty,
+            filter: Known::Nothing,
+        };
+        if row.dirty {
+            // Its last changes were not written: no earlier than this may be shown for them.
+            directory.mtime = directory.mtime.max(started);
+            directory.ctime = directory.ctime.max(started);
+        }
+        directory
+    }
+
+    /// The row that says this.
+    #[must_use]
+    pub fn row(&self, dirty: bool) -> Partition {
+        Partition {
+            names: self.names,
+            directories: self.directories,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            dirty,
+            ..Partition::default()
+        }
+    }
+
+    /// Whether a name with this hash is known to be absent.
+    #[must_use]
+    pub fn lacks(&self, hash: NameHash) -> bool {
+        matches!(&self.filter, Known::All(filter) if !filter.may_contain(hash))
+    }
+
+    /// A name came.
+    pub fn came(&mut self, hash: NameHash, is_directory: bool, now: Time) {
+        self.names += 1;
+        self.directories += u64::from(is_directory);
+        self.touch(now);
+        match &mut self.filter {
+            Known::Nothing => {}
+            Known::Scanning(changes) => changes.push((hash, true)),
+            Known::All(filter) => filter.insert(hash),
+        }
+    }
+
+    /// A name went.
+    pub fn went(&mut self, hash: NameHash, is_directory: bool, now: Time) {
+        // An uncounted directory may have lost what it counts from.
+        self.names = self.names.saturating_sub(1);
+        self.directories = self.directories.saturating_sub(u64::from(is_directory));
+        self.directories = self.directories.min(self.names);
+        self.touch(now);
+        match &mut self.filter {
+            Known::Nothing => {}
+            Known::Scanning(changes) => changes.push((hash, false)),
+            Known::All(filter) => filter.remove(hash),
+        }
+    }
+
+    /// Its names changed now.
+    pub fn touch(&mut self, now: Time) {
+        self.mtime = now;
+        self.ctime = self.ctime.next().max(now);
+    }
+}
+
+/// The directories that were used lately.
+#[derive(Debug, Default)]
+pub struct Directories {
+    known: HashMap<InodeId, Directory>,
+    /// Those whose count differs from what is written.
+    changed: Vec<InodeId>,
+}
+
+impl Directories {
+    /// The directory, where it is known.
+    pub fn get(&self, ino: InodeId) -> Option<&Directory> {
+        self.known.get(&ino)
+    }
+
+    /// The directory, to change it.
+    pub fn get_mut(&mut self, ino: InodeId) -> Option<&mut Directory> {
+        self.known.get_mut(&ino)
+    }
+
+    /// The directory is known from now on.
+    pub fn insert(&mut self, ino: InodeId, directory: Directory) {
+        if self.known.len() >= DIRECTORIES {
+            self.forget_some();
+        }
+        self.known.insert(ino, directory);
+    }
+
+    /// The directory is gone.
+    pub fn remove(&mut self, ino: InodeId) {
+        self.known.remove(&ino);
+    }
+
+    /// The mark of this directory was just written: its count is written at the next group commit.
+    pub fn marked(&mut self, ino: InodeId) {
+        if let Some(directory) = self.known.get_mut(&ino) {
+            directory.marked = true;
+            self.changed.push(ino);
+        }
+    }
+
+    /// Takes the directories whose count is to be written.
+    pub fn take_changed(&mut self) -> Vec<InodeId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Whether counts are to be written.
+    #[must_use]
+    pub fn have_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Bytes that the filters take.
+    #[must_use]
+    pub fn filter_bytes(&self) -> u64 {
+        let bytes = |directory: &Directory| match &directory.filter {
+            Known::All(filter) => filter.bytes() as u64,
+            _ => 0,
+        };
+        self.known.values().map(bytes).sum()
+    }
+
+    /// All that are known.
+    pub fn iter(&self) -> impl Iterator<Item = (InodeId, &Directory)> {
+        self.known.iter().map(|(ino, directory)| (*ino, directory))
+    }
+
+    /// Forgets everything: after the table was opened again.
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.changed.clear();
+    }
+
+    /// Makes room: forgets half of those that have nothing to write and no scan under way.
+    fn forget_some(&mut self) {
+        let mut keep = false;
+        self.known.retain(|_, directory| {
+            let busy = directory.marked || matches!(directory.filter, Known::Scanning(_));
+            keep = !keep;
+            busy || keep
+        });
+    }
+}

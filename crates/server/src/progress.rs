@@ -1,0 +1,112 @@
+//! Which batches are done and which are safe, and who waits for them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Called once: with whether the batch that was waited for is safe (`false`: it may never be).
+pub type WhenSafe = Box<dyn FnOnce(bool) + Send>;
+
+/// Sequence numbers of a shard's batches, counted from 1 in each life of the server.
+#[derive(Default)]
+pub struct Progress {
+    done: AtomicU64,
+    safe: AtomicU64,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    callbacks: Vec<(u64, WhenSafe)>,
+    /// Somebody wants a group commit before its time.
+    wanted: bool,
+    stopped: bool,
+}
+
+impl Progress {
+    /// The batch `sequence` was applied; called in order.
+    pub fn did(&self, sequence: u64) {
+        self.done.store(sequence, Ordering::Release);
+    }
+
+    /// The newest batch that was applied.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// The newest batch that is on stable storage.
+    #[must_use]
+    pub fn safe(&self) -> u64 {
+        self.safe.load(Ordering::Acquire)
+    }
+
+    /// Everything to `sequence` is safe: those who waited for it are told, on this thread.
+    pub fn made_safe(&self, sequence: u64) {
+        self.safe.fetch_max(sequence, Ordering::AcqRel);
+        let ready = {
+            let mut waiting = self.waiting.lock();
+            let (ready, later): (Vec<_>, Vec<_>) =
+                waiting.callbacks.drain(..).partition(|(wanted, _)| *wanted <= sequence);
+            waiting.callbacks = later;
+            ready
+        };
+        for (_, tell) in ready {
+            tell(true);
+        }
+    }
+
+    /// A group commit failed: those who wait are told so, since what failed may never become safe.
+    pub fn failed(&self) {
+        let waiting = std::mem::take(&mut self.waiting.lock().callbacks);
+        for (_, tell) in waiting {
+            tell(false);
+        }
+    }
+
+    /// Calls `tell` when everything to `sequence` is safe, at once where it is, and asks for a group
+    /// commit before its time where it is not.
+    pub fn when_safe(&self, sequence: u64, tell: WhenSafe) {
+        {
+            let mut waiting = self.waiting.lock();
+            if self.safe() < sequence {
+                if !waiting.stopped {
+                    waiting.callbacks.push((sequence, tell));
+                    waiting.wanted = true;
+                    self.changed.notify_all();
+                    return;
+                }
+                drop(waiting);
+                tell(false);
+                return;
+            }
+        }
+        tell(true);
+    }
+
+    /// Asks for a group commit before its time.
+    pub fn hurry(&self) {
+        self.waiting.lock().wanted = true;
+        self.changed.notify_all();
+    }
+
+    /// For the group committer: waits until somebody hurries, at most `interval`. Answers `false`
+    /// once [`Progress::stop`] was called.
+    pub fn wait_for_work(&self, interval: Duration) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !waiting.wanted && !waiting.stopped {
+            self.changed.wait_for(&mut waiting, interval);
+        }
+        waiting.wanted = false;
+        !waiting.stopped
+    }
+
+    /// No group commit comes any more: those who wait, and those who will, are told that it is not safe.
+    pub fn stop(&self) {
+        self.waiting.lock().stopped = true;
+        self.changed.notify_all();
+        self.failed();
+    }
+}

@@ -1,0 +1,244 @@
+//! A shard: the single writer of a set of directories and inodes.
+//!
+//! A shard is a struct, not a thread. Each operation runs on its caller's thread under one lock: it
+//! reads the rows it needs, decides, writes one batch, and only then changes what is kept in
+//! memory. An operation that fails has changed nothing, in memory or in the table.
+//!
+//! What is kept in memory beside the table:
+//! - [`Rows`]: rows used lately, equal to the table's;
+//! - [`Directories`]: counts and times of directories between two group commits;
+//! - [`Held`]: which inodes are open, and the size and times that open files have before they are
+//!   committed. Every attribute that leaves the shard has them merged in, under the same lock
+//!   that a commit takes, so that nobody ever sees a file's past.
+//!
+//! Lock order: an open file, then a shard's state, then one leaf (progress, tables of opens).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use pelago_store::hash::NameHasher;
+use pelago_store::key;
+use pelago_store::rows::{HighWater, Row, RowError, Stamp};
+use pelago_store::table::{self, Batch, SharedTable};
+use pelago_wire::{Code, Error, InodeId, Time};
+
+use crate::cache::Rows;
+use crate::partition::Directories;
+use crate::progress::Progress;
+
+pub use bytes::{BytesChange, Inline, Mark};
+pub use create::NewNode;
+pub use held::{Held, Live};
+pub use ids::{Ids, Need};
+pub use list::{Listed, Page};
+pub use remove::Removed;
+pub use rename::{Move, Renamed};
+
+mod attr;
+mod bytes;
+mod create;
+mod find;
+mod held;
+mod ids;
+mod link;
+mod list;
+mod remove;
+mod rename;
+mod tx;
+mod xattr;
+
+/// The site of a volume that has one.
+pub const SITE: u16 = 0;
+/// The shard of a site that has one.
+pub const SHARD: u16 = 0;
+
+/// What a shard is made of.
+pub struct Parts {
+    /// Its rows.
+    pub table: SharedTable,
+    /// The volume's hash of names.
+    pub hasher: NameHasher,
+    /// Where it says how far it is.
+    pub progress: Arc<Progress>,
+    /// Which life of the shard this is: one more than the newest stamp in the table.
+    pub epoch: u32,
+    /// The first counter that was never given to an inode.
+    pub next_id: u64,
+    /// Bytes for [`Rows`].
+    pub cache_bytes: usize,
+    /// When this life began.
+    pub started: Time,
+}
+
+/// The single writer of a set of directories and inodes.
+pub struct Shard {
+    table: SharedTable,
+    hasher: NameHasher,
+    progress: Arc<Progress>,
+    epoch: u32,
+    started: Time,
+    state: Mutex<State>,
+}
+
+struct State {
+    sequence: u64,
+    ids: Ids,
+    rows: Rows,
+    directories: Directories,
+    held: HashMap<InodeId, Held>,
+}
+
+impl Shard {
+    /// A shard over rows that were recovered.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let state = State {
+            sequence: 0,
+            ids: Ids::new(SITE, SHARD, parts.next_id),
+            rows: Rows::new(parts.cache_bytes),
+            directories: Directories::default(),
+            held: HashMap::new(),
+        };
+        Self {
+            table: parts.table,
+            hasher: parts.hasher,
+            progress: parts.progress,
+            epoch: parts.epoch,
+            started: parts.started,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Writes the counts of all directories that changed since the last time, so that the next
+    /// [`table::Table::persist`] makes them safe with the changes. Answers the newest batch.
+    ///
+    /// # Errors
+    /// Where the table fails; the counts are then written the next time.
+    pub fn write_counts(&self) -> Result<u64, Error> {
+        let mut state = self.lock();
+        if !state.directories.have_changed() {
+            return Ok(state.sequence);
+        }
+        let stamp = self.stamp(&state);
+        let mut batch = Batch::new();
+        let changed = state.directories.take_changed();
+        for ino in &changed {
+            let Some(directory) = state.directories.get(*ino) else { continue };
+            if !directory.uncounted {
+                batch.put(key::partition(*ino, 0), directory.row(false).encode(stamp));
+            }
+        }
+        if let Err(error) = self.write(&mut state, batch) {
+            changed.iter().for_each(|ino| state.directories.marked(*ino));
+            return Err(error);
+        }
+        for ino in changed {
+            if let Some(directory) = state.directories.get_mut(ino) {
+                directory.marked = directory.uncounted;
+            }
+        }
+        Ok(state.sequence)
+    }
+
+    /// Writes the counts and gives unused numbers back: the last batch of a clean life.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.write_counts()?;
+        let mut state = self.lock();
+        let mut batch = Batch::new();
+        let mark = HighWater { next: state.ids.next() };
+        batch.put(key::high_water(SHARD), mark.encode(self.stamp(&state)));
+        self.write(&mut state, batch)
+    }
+
+    /// Forgets what is remembered of the rows: after the table was opened again, what was done and
+    /// not safe may be gone.
+    pub fn forget_rows(&self) {
+        let mut state = self.lock();
+        state.rows.clear();
+        state.directories.clear();
+    }
+
+    /// Bytes that the caches and filters take: rows, filters.
+    #[must_use]
+    pub fn memory(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.rows.bytes(), state.directories.filter_bytes())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The stamp of the batch that is written next.
+    fn stamp(&self, state: &State) -> Stamp {
+        Stamp { epoch: self.epoch, sequence: state.sequence + 1 }
+    }
+
+    /// Writes a batch whose rows bear [`Shard::stamp`].
+    fn write(&self, state: &mut State, batch: Batch) -> Result<(), Error> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.table.write(&batch).map_err(|error| failed("writing", &error))?;
+        state.sequence += 1;
+        self.progress.did(state.sequence);
+        Ok(())
+    }
+
+    /// A number for a new inode. Now and then that takes a batch of its own.
+    fn take_id(&self, state: &mut State) -> Result<InodeId, Error> {
+        match state.ids.need(self.progress.safe()) {
+            Need::Nothing => {}
+            Need::Write(to) => self.reserve_ids(state, to)?,
+            Need::WriteAndWait(to) => {
+                self.reserve_ids(state, to)?;
+                self.persist(state.sequence)?;
+            }
+            Need::Wait(sequence) => self.persist(sequence)?,
+        }
+        state.ids.take()
+    }
+
+    fn reserve_ids(&self, state: &mut State, to: u64) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        batch.put(key::high_water(SHARD), HighWater { next: to }.encode(self.stamp(state)));
+        self.write(state, batch)?;
+        state.ids.wrote(to, state.sequence);
+        Ok(())
+    }
+
+    fn persist(&self, sequence: u64) -> Result<(), Error> {
+        self.table.persist().map_err(|error| failed("making a block of ids safe", &error))?;
+        self.progress.made_safe(sequence);
+        Ok(())
+    }
+}
+
+/// What a caller is told where the table failed; the log is told why.
+pub(crate) fn failed(doing: &'static str, error: &table::Error) -> Error {
+    match error {
+        table::Error::Full => return Code::NoSpace.into(),
+        // Said once already, when it stopped.
+        table::Error::Stopped => return Code::Io.into(),
+        _ => tracing::error!(%error, source = source(error), "the table failed while {doing}"),
+    }
+    match error {
+        table::Error::Corrupt { .. } => Code::Corrupt.into(),
+        _ => Code::Io.into(),
+    }
+}
+
+/// What a caller is told where a row makes no sense; the log is told which.
+pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
+    tracing::error!(key = %key.escape_ascii(), %error, "a row is damaged; run `pelago check`");
+    Code::Corrupt.into()
+}
+
+fn source(error: &table::Error) -> Option<String> {
+    std::error::Error::source(error).map(ToString::to_string)
+}

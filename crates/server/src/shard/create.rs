@@ -1,0 +1,129 @@
+//! New files, directories and links of every kind.
+
+use pelago_store::rows::{Rnode, RnodeFlags};
+use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, Time, limits};
+
+use super::tx::Spot;
+use super::{Shard, State};
+use crate::cache::{Node, Place};
+
+/// What is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewNode {
+    /// What it shall be.
+    pub kind: FileKind,
+    /// Permission bits, the umask already applied.
+    pub mode: u16,
+    /// Device number, for devices.
+    pub rdev: u32,
+    /// What it says, for symbolic links.
+    pub target: Vec<u8>,
+}
+
+impl NewNode {
+    /// An ordinary file.
+    #[must_use]
+    pub fn file(mode: u16) -> Self {
+        Self { kind: FileKind::Regular, mode, rdev: 0, target: Vec::new() }
+    }
+
+    /// A directory.
+    #[must_use]
+    pub fn directory(mode: u16) -> Self {
+        Self { kind: FileKind::Directory, mode, rdev: 0, target: Vec::new() }
+    }
+}
+
+const SETGID: u16 = 0o2000;
+
+impl Shard {
+    /// Makes a node under a free name. `hold`: it is held from birth, as [`Shard::hold`] does.
+    ///
+    /// # Errors
+    /// `Exists`; `NameTooLong` for a target; `Stale`, `NotDirectory` for the directory.
+    pub fn create(
+        &self,
+        context: &Context,
+        dir: Handle,
+        name: &Name,
+        new: NewNode,
+        hold: bool,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        if new.target.len() > limits::TARGET_BYTES {
+            return Err(Code::NameTooLong.into());
+        }
+        if new.kind == FileKind::Symlink && (new.target.is_empty() || new.target.contains(&0)) {
+            return Err(Code::Invalid.into());
+        }
+        let spot =
+            Spot { dir: dir.ino, hash: self.hasher.hash(name.as_bytes()), name: name.clone() };
+        let mut state = self.lock();
+        self.directory(&mut state, dir)?;
+        if self.named(&mut state, spot.dir, spot.hash, name)?.is_some() {
+            return Err(Code::Exists.into());
+        }
+        let parent = self.node(&mut state, Handle::own(dir.ino))?.rnode;
+        let ino = self.take_id(&mut state)?;
+        let node = Node {
+            place: if new.kind == FileKind::Directory { Place::Own } else { spot.place() },
+            rnode: new_rnode(ino, new, context, &parent, now),
+        };
+        let entry = self.put_new(&mut state, &spot, node, now)?;
+        if hold {
+            state.held.entry(ino).or_default().opens += 1;
+        }
+        Ok(entry)
+    }
+
+    fn put_new(
+        &self,
+        state: &mut State,
+        spot: &Spot,
+        node: Node,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        let mut tx = self.begin_tx(state, now);
+        self.mark(state, &mut tx, spot.dir);
+        tx.put_name(spot, &node);
+        let (ino, handle, mut attr) = (node.rnode.ino, node.handle(), node.rnode.attr());
+        if attr.kind == FileKind::Directory {
+            attr.links = 2;
+            tx.made_directory(ino, spot.dir);
+            tx.put_node(node);
+        } else {
+            tx.remember_node(node);
+        }
+        self.finish_tx(state, tx)?;
+        Ok(Entry { handle, attr })
+    }
+}
+
+fn new_rnode(ino: InodeId, new: NewNode, context: &Context, parent: &Rnode, now: Time) -> Rnode {
+    // A setgid directory gives its group to what is made in it, and its bit to directories.
+    let inherit = parent.mode & SETGID != 0;
+    let is_directory = new.kind == FileKind::Directory;
+    let mode = if inherit && is_directory { new.mode | SETGID } else { new.mode } & 0o7777;
+    let size = new.target.len() as u64;
+    Rnode {
+        ino,
+        kind: new.kind,
+        mode,
+        flags: RnodeFlags::default(),
+        links: 1,
+        uid: context.uid,
+        gid: if inherit { parent.gid } else { context.gid },
+        rdev: new.rdev,
+        generation: None,
+        size,
+        blocks: 0,
+        version: 1,
+        quota_root: parent.quota_root,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        deleted_at: Time::default(),
+        target: new.target,
+    }
+}

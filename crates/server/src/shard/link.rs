@@ -1,0 +1,68 @@
+//! More names for a file.
+
+use pelago_store::key;
+use pelago_store::rows::{NameOf, NameRow, Row};
+use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, Time, limits};
+
+use super::Shard;
+use super::find::later_than;
+use super::tx::{Spot, Tx};
+use crate::cache::{Named, Node, Place};
+
+impl Shard {
+    /// Gives a file one more name. With its second name its row moves to `inodes`, and stays there.
+    ///
+    /// # Errors
+    /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has
+    /// no name any more; `Stale`, `NotDirectory` for the directory.
+    pub fn link(&self, file: Handle, dir: Handle, name: &Name, now: Time) -> Result<Entry, Error> {
+        let mut state = self.lock();
+        let mut node = self.node(&mut state, file)?;
+        if node.rnode.kind == FileKind::Directory {
+            return Err(Code::NotPermitted.into());
+        }
+        let spot =
+            Spot { dir: dir.ino, hash: self.hasher.hash(name.as_bytes()), name: name.clone() };
+        self.directory(&mut state, dir)?;
+        if self.named(&mut state, spot.dir, spot.hash, name)?.is_some() {
+            return Err(Code::Exists.into());
+        }
+        if node.rnode.links == 0 {
+            return Err(Code::NotFound.into());
+        }
+        if node.rnode.links >= limits::LINKS {
+            return Err(Code::TooManyLinks.into());
+        }
+        let mut tx = self.begin_tx(&state, now);
+        self.mark(&state, &mut tx, spot.dir);
+        let first = move_to_inodes(&mut tx, &mut node);
+        node.rnode.links += 1;
+        node.rnode.ctime = later_than(node.rnode.ctime, now);
+        node.rnode.version += 1;
+        tx.put_name(&spot, &node);
+        let entry = self.entry(&state, &node)?;
+        tx.put_node(node);
+        self.finish_tx(&mut state, tx)?;
+        if let Some((spot, named)) = first {
+            state.rows.put_named(spot.dir, spot.hash, named);
+        }
+        Ok(entry)
+    }
+}
+
+/// A node that stood in the row of its only name stands in `inodes` now, and the name refers to it.
+/// Answers what that name leads to from then on.
+fn move_to_inodes(tx: &mut Tx, node: &mut Node) -> Option<(Spot, Named)> {
+    let Place::Name { dir, hash, name } = std::mem::replace(&mut node.place, Place::Own) else {
+        return None;
+    };
+    let spot = Spot { dir, hash, name: name.clone() };
+    let (ino, kind) = (node.rnode.ino, node.rnode.kind);
+    tx.batch.put(spot.key(), NameRow::Link { ino, kind }.encode(tx.stamp));
+    tx.batch.put(spot.key_of_name_of(ino), NameOf.encode(tx.stamp));
+    if node.rnode.flags.moved {
+        tx.batch.delete(key::moved(ino));
+        node.rnode.flags.moved = false;
+    }
+    Some((spot, Named { name, ino, kind, here: false }))
+}

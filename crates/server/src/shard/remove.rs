@@ -1,0 +1,168 @@
+//! Names that go, and files that go with their last name.
+
+use std::ops::ControlFlow;
+
+use pelago_store::key;
+use pelago_store::rows::{Orphan, Row};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, Time};
+
+use super::find::later_than;
+use super::tx::{Spot, Tx};
+use super::{Shard, State, failed};
+use crate::cache::{Node, Place};
+
+/// What a name that was removed led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// The file.
+    pub ino: InodeId,
+    /// Names it still has.
+    pub links: u32,
+    /// Whether an orphan row was written that can be worked off now.
+    pub orphaned: bool,
+}
+
+impl Shard {
+    /// Removes a name that is no directory's.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
+    pub fn unlink(&self, dir: Handle, name: &Name, now: Time) -> Result<Removed, Error> {
+        let mut state = self.lock();
+        let (spot, node) = self.find_at(&mut state, dir, name)?;
+        if node.rnode.kind == FileKind::Directory {
+            return Err(Code::IsDirectory.into());
+        }
+        let mut tx = self.begin_tx(&state, now);
+        self.mark(&state, &mut tx, spot.dir);
+        let removed = self.drop_file(&state, &mut tx, &spot, node, false)?;
+        self.finish_tx(&mut state, tx)?;
+        Ok(removed)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
+    pub fn remove_dir(&self, dir: Handle, name: &Name, now: Time) -> Result<Removed, Error> {
+        let mut state = self.lock();
+        let (spot, node) = self.find_at(&mut state, dir, name)?;
+        if node.rnode.kind != FileKind::Directory {
+            return Err(Code::NotDirectory.into());
+        }
+        self.expect_empty(node.rnode.ino)?;
+        let mut tx = self.begin_tx(&state, now);
+        self.mark(&state, &mut tx, spot.dir);
+        let removed = self.drop_directory(&mut tx, &spot, node, false)?;
+        self.finish_tx(&mut state, tx)?;
+        Ok(removed)
+    }
+
+    /// The spot and the node of a name.
+    pub(super) fn find_at(
+        &self,
+        state: &mut State,
+        dir: Handle,
+        name: &Name,
+    ) -> Result<(Spot, Node), Error> {
+        let spot =
+            Spot { dir: dir.ino, hash: self.hasher.hash(name.as_bytes()), name: name.clone() };
+        self.directory(state, dir)?;
+        let named = self.named(state, spot.dir, spot.hash, name)?.ok_or(Code::NotFound)?;
+        let node = self.node_of(state, spot.dir, spot.hash, &named)?;
+        Ok((spot, node))
+    }
+
+    /// Looks for a row, never at a count: a count may be wrong.
+    pub(super) fn expect_empty(&self, dir: InodeId) -> Result<(), Error> {
+        let range = key::names_of_dir(dir);
+        let mut empty = true;
+        let visited = self.table.scan(&range.from, &range.to, &mut |_, _| {
+            empty = false;
+            ControlFlow::Break(())
+        });
+        visited.map_err(|error| failed("looking into a directory", &error))?;
+        if empty { Ok(()) } else { Err(Code::NotEmpty.into()) }
+    }
+
+    /// One name of a file goes; the file goes with its last, but stays as long as it is held.
+    pub(super) fn drop_file(
+        &self,
+        state: &State,
+        tx: &mut Tx,
+        spot: &Spot,
+        mut node: Node,
+        replaced: bool,
+    ) -> Result<Removed, Error> {
+        tx.drop_name(spot, &node, replaced);
+        let ino = node.rnode.ino;
+        node.rnode.links = node.rnode.links.saturating_sub(1);
+        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
+        node.rnode.version += 1;
+        let links = node.rnode.links;
+        if links > 0 {
+            tx.put_node(node);
+            return Ok(Removed { ino, links, orphaned: false });
+        }
+        if state.held.contains_key(&ino) {
+            self.keep_nameless(tx, node);
+            return Ok(Removed { ino, links, orphaned: false });
+        }
+        let orphaned = self.drop_rows(tx, &node)?;
+        Ok(Removed { ino, links, orphaned })
+    }
+
+    /// An empty directory goes with its name.
+    pub(super) fn drop_directory(
+        &self,
+        tx: &mut Tx,
+        spot: &Spot,
+        node: Node,
+        replaced: bool,
+    ) -> Result<Removed, Error> {
+        let ino = node.rnode.ino;
+        tx.drop_name(spot, &node, replaced);
+        tx.batch.delete(key::partition(ino, 0));
+        tx.forget_directory(ino);
+        let orphaned = self.drop_rows(tx, &node)?;
+        Ok(Removed { ino, links: 0, orphaned })
+    }
+
+    /// A file without a name that is held: its row moves to `inodes`, and an orphan row tells
+    /// whoever starts after a crash to remove it.
+    fn keep_nameless(&self, tx: &mut Tx, mut node: Node) {
+        let ino = node.rnode.ino;
+        if node.rnode.flags.moved {
+            tx.batch.delete(key::moved(ino));
+            node.rnode.flags.moved = false;
+        }
+        let orphan = Orphan { generation: node.rnode.generation };
+        tx.batch.put(key::orphan(ino), orphan.encode(tx.stamp));
+        node.rnode.deleted_at = tx.now;
+        node.place = Place::Own;
+        tx.put_node(node);
+    }
+
+    /// All rows of a node without a name go. Answers whether a content file is left for a worker.
+    fn drop_rows(&self, tx: &mut Tx, node: &Node) -> Result<bool, Error> {
+        let rnode = &node.rnode;
+        if node.place == Place::Own {
+            tx.batch.delete(key::inode(rnode.ino));
+        }
+        if rnode.flags.moved {
+            tx.batch.delete(key::moved(rnode.ino));
+        }
+        if rnode.flags.inline {
+            tx.batch.delete(key::inline(rnode.ino));
+        }
+        if rnode.flags.has_xattrs {
+            self.drop_xattrs(&mut tx.batch, rnode.ino)?;
+        }
+        let orphan = Orphan { generation: rnode.generation };
+        if orphan.generation.is_some() {
+            tx.batch.put(key::orphan(rnode.ino), orphan.encode(tx.stamp));
+        }
+        tx.forget_node(rnode.ino);
+        Ok(orphan.generation.is_some())
+    }
+}

@@ -1,0 +1,166 @@
+//! Names that move.
+
+use pelago_store::key;
+use pelago_store::rows::{Moved, Row};
+use pelago_wire::{Code, Error, FileKind, Handle, Name, RenameFlags, Time};
+
+use super::find::later_than;
+use super::tx::{Spot, Tx};
+use super::{Removed, Shard, State};
+use crate::cache::{Node, Place};
+
+/// What a rename did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renamed {
+    /// What moved, with its new hint.
+    pub moved: Handle,
+    /// What it replaced.
+    pub replaced: Option<Removed>,
+    /// What it changed places with, with its new hint.
+    pub exchanged: Option<(Handle, u32)>,
+}
+
+/// From where to where.
+#[derive(Debug, Clone, Copy)]
+pub struct Move<'a> {
+    /// The directory it is in.
+    pub from_dir: Handle,
+    /// Its name there.
+    pub from: &'a Name,
+    /// The directory it goes to.
+    pub to_dir: Handle,
+    /// Its name there.
+    pub to: &'a Name,
+}
+
+impl Shard {
+    /// Moves a name, as `renameat2` does.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for the
+    /// directories.
+    pub fn rename(
+        &self,
+        wanted: Move<'_>,
+        flags: RenameFlags,
+        now: Time,
+    ) -> Result<Renamed, Error> {
+        let mut state = self.lock();
+        let (from, node) = self.find_at(&mut state, wanted.from_dir, wanted.from)?;
+        let target = match self.find_at(&mut state, wanted.to_dir, wanted.to) {
+            Ok((_, target)) => Some(target),
+            Err(error) if error.code == Code::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let to = Spot {
+            dir: wanted.to_dir.ino,
+            hash: self.hasher.hash(wanted.to.as_bytes()),
+            name: wanted.to.clone(),
+        };
+        self.expect_no_loop(&mut state, &node, &to)?;
+        match (flags, target) {
+            (RenameFlags::NoReplace, Some(_)) => Err(Code::Exists.into()),
+            (RenameFlags::Exchange, None) => Err(Code::NotFound.into()),
+            (_, Some(target)) if target.rnode.ino == node.rnode.ino => {
+                let moved = node.handle();
+                Ok(Renamed { moved, replaced: None, exchanged: None })
+            }
+            (RenameFlags::Exchange, Some(target)) => {
+                self.expect_no_loop(&mut state, &target, &from)?;
+                self.exchange(&mut state, (from, node), (to, target), now)
+            }
+            (_, target) => self.replace(&mut state, (from, node), (to, target), now),
+        }
+    }
+
+    /// A directory may not come to be below itself.
+    fn expect_no_loop(&self, state: &mut State, node: &Node, to: &Spot) -> Result<(), Error> {
+        if node.rnode.kind == FileKind::Directory && self.is_above(state, node.rnode.ino, to.dir)? {
+            return Err(Code::WouldLoop.into());
+        }
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        state: &mut State,
+        (from, node): (Spot, Node),
+        (to, target): (Spot, Option<Node>),
+        now: Time,
+    ) -> Result<Renamed, Error> {
+        let mut tx = self.begin_tx(state, now);
+        self.mark(state, &mut tx, from.dir);
+        self.mark(state, &mut tx, to.dir);
+        let replaced = match target {
+            None => None,
+            Some(target) => Some(self.drop_target(state, &mut tx, &to, &node, target)?),
+        };
+        tx.drop_name(&from, &node, false);
+        let moved = move_node(&mut tx, node, &from, &to);
+        self.finish_tx(state, tx)?;
+        Ok(Renamed { moved, replaced, exchanged: None })
+    }
+
+    fn drop_target(
+        &self,
+        state: &State,
+        tx: &mut Tx,
+        to: &Spot,
+        node: &Node,
+        target: Node,
+    ) -> Result<Removed, Error> {
+        let is_directory = |node: &Node| node.rnode.kind == FileKind::Directory;
+        match (is_directory(node), is_directory(&target)) {
+            (true, false) => Err(Code::NotDirectory.into()),
+            (false, true) => Err(Code::IsDirectory.into()),
+            (false, false) => self.drop_file(state, tx, to, target, true),
+            (true, true) => {
+                self.expect_empty(target.rnode.ino)?;
+                self.drop_directory(tx, to, target, true)
+            }
+        }
+    }
+
+    fn exchange(
+        &self,
+        state: &mut State,
+        (from, node): (Spot, Node),
+        (to, target): (Spot, Node),
+        now: Time,
+    ) -> Result<Renamed, Error> {
+        let mut tx = self.begin_tx(state, now);
+        self.mark(state, &mut tx, from.dir);
+        self.mark(state, &mut tx, to.dir);
+        tx.drop_name(&from, &node, true);
+        tx.drop_name(&to, &target, true);
+        let moved = move_node(&mut tx, node, &from, &to);
+        let links = target.rnode.links;
+        let other = move_node(&mut tx, target, &to, &from);
+        self.finish_tx(state, tx)?;
+        Ok(Renamed { moved, replaced: None, exchanged: Some((other, links)) })
+    }
+}
+
+/// Puts a node whose old name was dropped under its new one.
+fn move_node(tx: &mut Tx, mut node: Node, from: &Spot, to: &Spot) -> Handle {
+    node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
+    node.rnode.version += 1;
+    let ino = node.rnode.ino;
+    if node.place != Place::Own {
+        node.place = to.place();
+        node.rnode.flags.moved = true;
+        let moved = Moved { dir: to.dir, hash: to.hash };
+        tx.batch.put(key::moved(ino), moved.encode(tx.stamp));
+        tx.put_name(to, &node);
+        let handle = node.handle();
+        tx.remember_node(node);
+        return handle;
+    }
+    if node.rnode.kind == FileKind::Directory && from.dir != to.dir {
+        tx.moved_directory(ino, to.dir);
+    }
+    tx.put_name(to, &node);
+    let handle = node.handle();
+    tx.put_node(node);
+    handle
+}

@@ -1,0 +1,184 @@
+//! One operation's batch, and what changes in memory once it is written.
+//!
+//! An operation collects both in a [`Tx`] and ends with [`Shard::finish_tx`]: the batch is written, and
+//! only then does memory change, so that a failed write leaves both as they were.
+
+use pelago_store::key;
+use pelago_store::rows::{NameOf, NameRow, Row, Stamp};
+use pelago_store::table::Batch;
+use pelago_wire::{Error, FileKind, InodeId, Name, NameHash, Time};
+
+use super::bytes::put_node;
+use super::{Shard, State};
+use crate::cache::{Named, Node, Place};
+use crate::partition::Directory;
+
+/// A name in a directory, with its hash.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub(super) dir: InodeId,
+    pub(super) hash: NameHash,
+    pub(super) name: Name,
+}
+
+impl Spot {
+    pub(super) fn key(&self) -> Vec<u8> {
+        key::name(self.dir, self.hash, self.name.as_bytes())
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place::Name { dir: self.dir, hash: self.hash, name: self.name.clone() }
+    }
+
+    pub(super) fn key_of_name_of(&self, ino: InodeId) -> Vec<u8> {
+        key::name_of(ino, self.dir, self.hash, self.name.as_bytes())
+    }
+}
+
+/// An operation under way.
+pub(super) struct Tx {
+    pub(super) batch: Batch,
+    pub(super) stamp: Stamp,
+    pub(super) now: Time,
+    after: Vec<After>,
+    /// Directories whose mark is in the batch.
+    marks: Vec<InodeId>,
+}
+
+enum After {
+    Came(Spot, Named),
+    Went(Spot, FileKind),
+    Node(Node),
+    NodeGone(InodeId),
+    DirectoryMade(InodeId, InodeId),
+    DirectoryGone(InodeId),
+    DirectoryMoved(InodeId, InodeId),
+}
+
+impl Tx {
+    /// A name leads to a node from now on: its row holds the rnode or refers to it, as the node's
+    /// place says.
+    pub(super) fn put_name(&mut self, spot: &Spot, node: &Node) {
+        let rnode = &node.rnode;
+        let here = node.place != Place::Own;
+        let row = match here {
+            true => NameRow::Rnode(rnode.clone()),
+            false => NameRow::Link { ino: rnode.ino, kind: rnode.kind },
+        };
+        self.batch.put(spot.key(), row.encode(self.stamp));
+        if !here {
+            self.batch.put(spot.key_of_name_of(rnode.ino), NameOf.encode(self.stamp));
+        }
+        let named = Named { name: spot.name.clone(), ino: rnode.ino, kind: rnode.kind, here };
+        self.after.push(After::Came(spot.clone(), named));
+    }
+
+    /// A name that leads to a node goes. `replaced`: another comes in its place in this batch, so
+    /// that its row need not be deleted.
+    pub(super) fn drop_name(&mut self, spot: &Spot, node: &Node, replaced: bool) {
+        if !replaced {
+            self.batch.delete(spot.key());
+        }
+        if node.place == Place::Own {
+            self.batch.delete(spot.key_of_name_of(node.rnode.ino));
+        }
+        self.after.push(After::Went(spot.clone(), node.rnode.kind));
+    }
+
+    /// The row of a node changes. A node under a name is written with the name by [`Tx::put_name`]
+    /// where that changes too.
+    pub(super) fn put_node(&mut self, node: Node) {
+        put_node(&mut self.batch, &node, self.stamp);
+        self.after.push(After::Node(node));
+    }
+
+    /// As [`Tx::put_node`], where the row is in the batch already.
+    pub(super) fn remember_node(&mut self, node: Node) {
+        self.after.push(After::Node(node));
+    }
+
+    /// A node is gone; its rows are deleted by the caller.
+    pub(super) fn forget_node(&mut self, ino: InodeId) {
+        self.after.push(After::NodeGone(ino));
+    }
+
+    /// A directory was made.
+    pub(super) fn made_directory(&mut self, ino: InodeId, parent: InodeId) {
+        self.after.push(After::DirectoryMade(ino, parent));
+    }
+
+    /// A directory is gone.
+    pub(super) fn forget_directory(&mut self, ino: InodeId) {
+        self.after.push(After::DirectoryGone(ino));
+    }
+
+    /// A directory is below another one now.
+    pub(super) fn moved_directory(&mut self, ino: InodeId, parent: InodeId) {
+        self.after.push(After::DirectoryMoved(ino, parent));
+    }
+}
+
+impl Shard {
+    /// An operation that begins now.
+    pub(super) fn begin_tx(&self, state: &State, now: Time) -> Tx {
+        Tx {
+            batch: Batch::new(),
+            stamp: self.stamp(state),
+            now,
+            after: Vec::with_capacity(4),
+            marks: Vec::new(),
+        }
+    }
+
+    /// Names in a directory change: puts the mark that its count is not what is written, where the
+    /// medium does not have it.
+    pub(super) fn mark(&self, state: &State, tx: &mut Tx, dir: InodeId) {
+        let Some(directory) = state.directories.get(dir) else { return };
+        if !directory.marked && !tx.marks.contains(&dir) {
+            tx.batch.put(key::partition(dir, 0), directory.row(true).encode(tx.stamp));
+            tx.marks.push(dir);
+        }
+    }
+
+    /// Writes the batch, then changes memory.
+    pub(super) fn finish_tx(&self, state: &mut State, tx: Tx) -> Result<(), Error> {
+        self.write(state, tx.batch)?;
+        for dir in tx.marks {
+            state.directories.marked(dir);
+        }
+        for after in tx.after {
+            state.apply(after, tx.now);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn apply(&mut self, after: After, now: Time) {
+        match after {
+            After::Came(spot, named) => {
+                if let Some(directory) = self.directories.get_mut(spot.dir) {
+                    directory.came(spot.hash, named.kind == FileKind::Directory, now);
+                }
+                self.rows.put_named(spot.dir, spot.hash, named);
+            }
+            After::Went(spot, kind) => {
+                if let Some(directory) = self.directories.get_mut(spot.dir) {
+                    directory.went(spot.hash, kind == FileKind::Directory, now);
+                }
+                self.rows.drop_named(spot.dir, spot.hash);
+            }
+            After::Node(node) => self.rows.put_node(node),
+            After::NodeGone(ino) => self.rows.drop_node(ino),
+            After::DirectoryMade(ino, parent) => {
+                self.directories.insert(ino, Directory::empty(now, parent));
+            }
+            After::DirectoryGone(ino) => self.directories.remove(ino),
+            After::DirectoryMoved(ino, parent) => {
+                if let Some(directory) = self.directories.get_mut(ino) {
+                    directory.parent = Some(parent);
+                }
+            }
+        }
+    }
+}
