@@ -1,0 +1,129 @@
+//! The bytes of a file of which most may be a hole.
+
+use std::collections::BTreeMap;
+
+const BLOCK: u64 = 4096;
+
+/// Bytes from 0 to a size; what was never written is zero.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SparseBytes {
+    size: u64,
+    blocks: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl SparseBytes {
+    /// Puts `bytes` at `offset`; what lies between the old end and `offset` is a hole.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let within = (at % BLOCK) as usize;
+            let (now, later) = rest.split_at(rest.len().min(BLOCK as usize - within));
+            let block = self.blocks.entry(at / BLOCK).or_insert_with(empty_block);
+            block[within..within + now.len()].copy_from_slice(now);
+            at += now.len() as u64;
+            rest = later;
+        }
+        self.size = self.size.max(at);
+    }
+
+    /// Cuts off what lies behind `size`, or extends to it by a hole.
+    pub(crate) fn truncate(&mut self, size: u64) {
+        self.blocks.split_off(&size.div_ceil(BLOCK));
+        if let Some(block) = self.blocks.get_mut(&(size / BLOCK)) {
+            block[(size % BLOCK) as usize..].fill(0);
+        }
+        self.size = size;
+    }
+
+    /// Bytes.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// `length` bytes from `offset`, fewer at the end.
+    pub(crate) fn read(&self, offset: u64, length: u64) -> Vec<u8> {
+        let end = offset.saturating_add(length).min(self.size);
+        let mut bytes = vec![0; end.saturating_sub(offset) as usize];
+        let mut at = offset;
+        while at < end {
+            let within = (at % BLOCK) as usize;
+            let now = (BLOCK - at % BLOCK).min(end - at) as usize;
+            if let Some(block) = self.blocks.get(&(at / BLOCK)) {
+                let to = (at - offset) as usize;
+                bytes[to..to + now].copy_from_slice(&block[within..within + now]);
+            }
+            at += now as u64;
+        }
+        bytes
+    }
+
+    /// Ranges (offset, length) that are worth a look: all of a small file; of a large one what is
+    /// written, with a margin, its start and its end.
+    pub(crate) fn interesting(&self) -> Vec<(u64, u64)> {
+        const SMALL: u64 = 1 << 20;
+        if self.size <= SMALL {
+            return vec![(0, SMALL)];
+        }
+        let mut ranges: Vec<(u64, u64)> = vec![(0, BLOCK)];
+        let last = self.size / BLOCK;
+        for block in self.blocks.keys().copied().chain([last]) {
+            let from = block.saturating_sub(1) * BLOCK;
+            let to = (block + 2) * BLOCK;
+            match ranges.last_mut() {
+                Some((start, length)) if *start + *length >= from && to - *start <= SMALL => {
+                    *length = to.max(*start + *length) - *start;
+                }
+                _ => ranges.push((from, to - from)),
+            }
+        }
+        ranges
+    }
+}
+
+fn empty_block() -> Box<[u8]> {
+    vec![0; BLOCK as usize].into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Random, bytes_of};
+
+    /// The sparse bytes and a plain vector do the same.
+    #[test]
+    fn sparse_bytes_are_like_a_vector() {
+        let mut random = Random::new(11);
+        let (mut sparse, mut plain) = (SparseBytes::default(), Vec::new());
+        for step in 0..500 {
+            let offset = random.index(40_000);
+            if random.chance(30) {
+                sparse.truncate(offset as u64);
+                plain.resize(offset, 0);
+            } else {
+                let bytes = bytes_of(step, random.index(9000) + 1);
+                sparse.write(offset as u64, &bytes);
+                plain.resize(plain.len().max(offset + bytes.len()), 0);
+                plain[offset..offset + bytes.len()].copy_from_slice(&bytes);
+            }
+            assert_eq!(sparse.size(), plain.len() as u64);
+            let from = random.index(50_000).min(plain.len());
+            let to = (from + random.index(9000)).min(plain.len());
+            assert_eq!(sparse.read(from as u64, (to - from) as u64), plain[from..to]);
+        }
+        assert_eq!(sparse.read(0, u64::MAX), plain);
+    }
+
+    #[test]
+    fn the_interesting_ranges_of_a_large_file_hold_all_its_data() {
+        let mut sparse = SparseBytes::default();
+        sparse.write(5 << 30, b"far");
+        sparse.write(1 << 20, b"near");
+        let ranges = sparse.interesting();
+        let total: u64 = ranges.iter().map(|(_, length)| length).sum();
+        assert!(total < 100_000, "{ranges:?}");
+        for at in [0_u64, 1 << 20, (5 << 30) + 2] {
+            assert!(ranges.iter().any(|(from, length)| *from <= at && at < from + length), "{at}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Operations on names.
+
+use pelago_wire::{Code, FileKind, Name, OpenFlags, RenameFlags};
+
+use crate::model::bytes::SparseBytes;
+use crate::model::tree::{Body, NodeId};
+use crate::model::{Expected, Model, Node, Open, Stop};
+use crate::op::{At, Op, Path};
+
+impl Model {
+    pub(super) fn apply_to_names(&mut self, op: &Op) -> Result<Expected, Stop> {
+        match op {
+            Op::Create { slot, at, mode, flags } => self.create(*slot, at, *mode, *flags),
+            Op::MakeDir { at, mode } => self.make(at, Body::Directory, *mode),
+            Op::MakeNode { at, kind: FileKind::Regular, mode } => {
+                self.make(at, Body::Regular(SparseBytes::default()), *mode)
+            }
+            Op::MakeNode { at, kind, mode } => self.make(at, Body::Special(*kind), *mode),
+            Op::Symlink { at, target } => self.make(at, Body::Symlink(target.clone()), 0o777),
+            Op::Link { from, at } => self.link(from, at),
+            Op::Unlink { at } => self.unlink(at),
+            Op::RemoveDir { at } => self.remove_dir(at),
+            Op::Rename { from, to, flags } => self.rename(from, to, *flags),
+            _ => Err(Stop::Skip),
+        }
+    }
+
+    fn make(&mut self, at: &At, body: Body, mode: u16) -> Result<Expected, Stop> {
+        let dir = self.tree.find_free(at)?;
+        let id = self.tree.add(body, mode);
+        self.name(dir, &at.name, id);
+        Ok(Expected::Attr(Node(id)))
+    }
+
+    fn create(
+        &mut self,
+        slot: usize,
+        at: &At,
+        mode: u16,
+        flags: OpenFlags,
+    ) -> Result<Expected, Stop> {
+        if self.open(slot).is_ok() {
+            return Err(Stop::Skip);
+        }
+        let dir = self.tree.find_free(at)?;
+        let id = self.tree.add(Body::Regular(SparseBytes::default()), mode);
+        self.name(dir, &at.name, id);
+        self.hold(slot, Open::new(id, flags))?;
+        Ok(Expected::Attr(Node(id)))
+    }
+
+    fn link(&mut self, from: &Path, at: &At) -> Result<Expected, Stop> {
+        let found = self.tree.find(from).and_then(|id| match self.tree.is_dir(id) {
+            true => Err(Stop::fails(Code::NotPermitted)),
+            false => Ok(id),
+        });
+        let (id, dir) = both(found, self.tree.find_free(at))?;
+        self.name(dir, &at.name, id);
+        self.tree.node_mut(id).ctime.change();
+        Ok(Expected::Attr(Node(id)))
+    }
+
+    fn unlink(&mut self, at: &At) -> Result<Expected, Stop> {
+        let (dir, id) = self.tree.find_name(at)?;
+        if self.tree.is_dir(id) {
+            return Err(Stop::fails(Code::IsDirectory));
+        }
+        self.unname(dir, &at.name);
+        self.lose_name(id);
+        Ok(Expected::Done)
+    }
+
+    fn remove_dir(&mut self, at: &At) -> Result<Expected, Stop> {
+        let (dir, id) = self.tree.find_name(at)?;
+        if !self.tree.is_dir(id) {
+            return Err(Stop::fails(Code::NotDirectory));
+        }
+        if self.tree.size(id) > 0 {
+            return Err(Stop::fails(Code::NotEmpty));
+        }
+        self.unname(dir, &at.name);
+        self.lose_name(id);
+        Ok(Expected::Done)
+    }
+
+    fn rename(&mut self, from: &At, to: &At, flags: RenameFlags) -> Result<Expected, Stop> {
+        let source = self.tree.find_name(from);
+        let (source, to_dir) = both(source, self.tree.find_dir(&to.dir))?;
+        let (from_dir, moved) = source;
+        let target = self.tree.child(to_dir, &to.name);
+        let wrong = self.rename_errors(source, (to_dir, target), flags);
+        if !wrong.is_empty() {
+            return Err(Stop::Fails(wrong));
+        }
+        if target == Some(moved) {
+            return Ok(Expected::Done);
+        }
+        match (flags, target) {
+            (RenameFlags::Exchange, Some(other)) => {
+                self.name(from_dir, &from.name, other);
+                self.tree.node_mut(other).ctime.change();
+            }
+            _ => self.unname(from_dir, &from.name),
+        }
+        self.name(to_dir, &to.name, moved);
+        self.tree.node_mut(moved).ctime.change();
+        if let (RenameFlags::Replace, Some(lost)) = (flags, target) {
+            self.lose_name(lost);
+        }
+        Ok(Expected::Done)
+    }
+
+    fn rename_errors(
+        &self,
+        (from_dir, moved): (NodeId, NodeId),
+        (to_dir, target): (NodeId, Option<NodeId>),
+        flags: RenameFlags,
+    ) -> Vec<Code> {
+        let tree = &self.tree;
+        let mut wrong = Vec::new();
+        if tree.is_dir(moved) && tree.is_within(to_dir, moved) {
+            wrong.push(Code::WouldLoop);
+        }
+        let Some(target) = target else {
+            if flags == RenameFlags::Exchange {
+                wrong.push(Code::NotFound);
+            }
+            return wrong;
+        };
+        match flags {
+            RenameFlags::NoReplace => wrong.push(Code::Exists),
+            RenameFlags::Exchange => {
+                if tree.is_dir(target) && tree.is_within(from_dir, target) {
+                    wrong.push(Code::WouldLoop);
+                }
+            }
+            RenameFlags::Replace if target == moved => {}
+            RenameFlags::Replace => {
+                if tree.is_dir(moved) && !tree.is_dir(target) {
+                    wrong.push(Code::NotDirectory);
+                }
+                if !tree.is_dir(moved) && tree.is_dir(target) {
+                    wrong.push(Code::IsDirectory);
+                }
+                if tree.is_dir(target) && tree.size(target) > 0 {
+                    wrong.push(Code::NotEmpty);
+                }
+            }
+        }
+        wrong
+    }
+
+    fn name(&mut self, dir: NodeId, name: &Name, id: NodeId) {
+        self.tree.set_name(dir, name, id);
+        self.touch_scans(dir, name);
+    }
+
+    fn unname(&mut self, dir: NodeId, name: &Name) {
+        self.tree.remove_name(dir, name);
+        self.touch_scans(dir, name);
+    }
+
+    fn touch_scans(&mut self, dir: NodeId, name: &Name) {
+        for scan in self.scans.iter_mut().flatten() {
+            scan.touch(dir, name);
+        }
+    }
+
+    /// One name less leads to `id`: the node goes with its last name and its last open file.
+    fn lose_name(&mut self, id: NodeId) {
+        self.tree.node_mut(id).ctime.change();
+        self.forget_unreachable(id);
+    }
+
+    pub(super) fn forget_unreachable(&mut self, id: NodeId) {
+        let held = self.slots.iter().flatten().any(|open| open.id == id);
+        if !held && !self.tree.has_name(id) {
+            self.tree.forget(id);
+        }
+    }
+}
+
+/// Both results, or the errors of both.
+fn both<A, B>(first: Result<A, Stop>, second: Result<B, Stop>) -> Result<(A, B), Stop> {
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok((first, second)),
+        (Err(Stop::Fails(mut codes)), Err(Stop::Fails(more))) => {
+            codes.extend(more);
+            Err(Stop::Fails(codes))
+        }
+        (Err(stop), _) | (_, Err(stop)) => Err(stop),
+    }
+}

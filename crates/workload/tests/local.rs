@@ -1,0 +1,106 @@
+//! The tester tested: random programs on a plain directory of this machine must agree with the
+//! model, whatever file system the directory is on.
+
+use pelago_workload::compare::{run_ops, run_program, shrink};
+use pelago_workload::generate::program;
+use pelago_workload::op::Op;
+use pelago_workload::target::{LocalTarget, Manners, Outcome, Target};
+
+const PROGRAMS: u64 = 200;
+const STEPS: usize = 60;
+
+/// A directory on the disk that holds the build, not in memory.
+fn new_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn a_plain_directory_agrees_with_the_model() {
+    for seed in 0..PROGRAMS {
+        let dir = new_dir();
+        let mut target = LocalTarget::new(dir.path()).unwrap();
+        if let Err(divergence) = run_program(seed, STEPS, &mut target) {
+            let small = shrink(&program(seed, STEPS), |ops| {
+                let dir = new_dir();
+                run_ops(ops, &mut LocalTarget::new(dir.path()).unwrap()).is_err()
+            });
+            panic!("{divergence}\nshrunk: {small:#?}");
+        }
+    }
+}
+
+#[test]
+fn long_programs_agree_too() {
+    for seed in 1000..1010 {
+        let dir = new_dir();
+        let mut target = LocalTarget::new(dir.path()).unwrap();
+        run_program(seed, 600, &mut target).unwrap_or_else(|divergence| panic!("{divergence}"));
+    }
+}
+
+/// A file system that answers wrongly on one operation of a kind.
+struct Liar {
+    inner: LocalTarget,
+    lie: fn(&Op, &mut Outcome),
+}
+
+impl Target for Liar {
+    fn manners(&self) -> Manners {
+        self.inner.manners()
+    }
+
+    fn apply(&mut self, op: &Op) -> Outcome {
+        let mut outcome = self.inner.apply(op);
+        (self.lie)(op, &mut outcome);
+        outcome
+    }
+}
+
+/// Every kind of wrong answer is noticed by some of a few programs.
+#[test]
+fn lies_are_noticed() {
+    let lies: [(&str, fn(&Op, &mut Outcome)); 8] = [
+        ("size", |_, outcome| edit_attr(outcome, |seen| seen.size += 1)),
+        ("links", |_, outcome| edit_attr(outcome, |seen| seen.links += 1)),
+        ("mtime", |_, outcome| edit_attr(outcome, |seen| seen.mtime.seconds = 7)),
+        ("number", |_, outcome| edit_attr(outcome, |seen| seen.ino = 7)),
+        ("bytes", |_, outcome| {
+            if let Outcome::Bytes(bytes) = outcome
+                && let Some(last) = bytes.last_mut()
+            {
+                *last ^= 1;
+            }
+        }),
+        ("names", |_, outcome| {
+            if let Outcome::Names(names) = outcome {
+                names.pop_last();
+            }
+        }),
+        ("error", |_, outcome| {
+            if let Outcome::Failed(number) = outcome {
+                *number = 5;
+            }
+        }),
+        ("lost change", |op, outcome| {
+            if matches!(op, Op::Unlink { .. } | Op::Rename { .. }) && *outcome == Outcome::Done {
+                *outcome = Outcome::Failed(2);
+            }
+        }),
+    ];
+    for (name, lie) in lies {
+        let caught = (0..10).any(|seed| {
+            let dir = new_dir();
+            let mut liar = Liar { inner: LocalTarget::new(dir.path()).unwrap(), lie };
+            run_program(seed, STEPS, &mut liar).is_err()
+        });
+        assert!(caught, "the lie about {name} went unnoticed");
+    }
+}
+
+fn edit_attr(outcome: &mut Outcome, edit: impl FnOnce(&mut pelago_workload::target::Seen)) {
+    if let Outcome::Attr(seen) = outcome
+        && seen.kind == pelago_wire::FileKind::Regular
+    {
+        edit(seen);
+    }
+}
