@@ -49,6 +49,9 @@ mod rename;
 mod tx;
 mod xattr;
 
+#[cfg(test)]
+mod tests;
+
 /// The site of a volume that has one.
 pub const SITE: u16 = 0;
 /// The shard of a site that has one.

@@ -1,0 +1,407 @@
+//! The shard over the twin: what operations answer, and what stays after a crash or a failed write.
+
+use std::sync::Arc;
+
+use pelago_store::hash::NameHasher;
+use pelago_store::key;
+use pelago_store::rows::{Inline as InlineRow, Rnode, RnodeFlags, Row, Stamp};
+use pelago_store::table::mem::MemTable;
+use pelago_store::table::{self, Batch, Table};
+use pelago_wire::{
+    Code, Context, Cookie, Entry, FileKind, Handle, InodeId, Name, RenameFlags, SetAttr, SetTime,
+    Time, XattrFlags,
+};
+
+use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, Shard};
+use crate::progress::Progress;
+
+const CALLER: Context = Context::direct(10, 20);
+
+struct Rig {
+    table: MemTable,
+    shard: Shard,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let table = MemTable::new();
+        let mut batch = Batch::new();
+        let stamp = Stamp { epoch: 1, sequence: 0 };
+        batch.put(key::inode(InodeId::ROOT), root().encode(stamp));
+        table.write(&batch).unwrap();
+        table.persist().unwrap();
+        Self::over(table, 1, at(100))
+    }
+
+    /// A life of the shard over what is there.
+    fn over(table: MemTable, epoch: u32, started: Time) -> Self {
+        let shard = Shard::new(Parts {
+            table: Arc::new(table.clone()),
+            hasher: NameHasher::new(7),
+            progress: Arc::new(Progress::default()),
+            epoch,
+            next_id: 1000 * u64::from(epoch),
+            cache_bytes: 1 << 20,
+            started,
+        });
+        Self { table, shard }
+    }
+
+    /// What is there after a crash of the machine that kept the first `keep` unsafe batches.
+    fn crashed(&self, keep: usize) -> Self {
+        Self::over(self.table.fork_crashed(keep), 2, at(500))
+    }
+
+    fn file(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
+        self.make(dir, text, NewNode::file(0o644), seconds)
+    }
+
+    fn dir(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
+        self.make(dir, text, NewNode::directory(0o755), seconds)
+    }
+
+    fn make(&self, dir: Handle, text: &str, new: NewNode, seconds: i64) -> Entry {
+        self.shard.create(&CALLER, dir, &name(text), new, false, at(seconds)).unwrap()
+    }
+
+    fn look(&self, dir: Handle, text: &str) -> Result<Entry, Code> {
+        self.shard.lookup(dir, &name(text)).map_err(|error| error.code)
+    }
+
+    fn rename(
+        &self,
+        (from_dir, from): (Handle, &str),
+        (to_dir, to): (Handle, &str),
+        flags: RenameFlags,
+    ) -> Result<super::Renamed, Code> {
+        let (from, to) = (name(from), name(to));
+        let wanted = Move { from_dir, from: &from, to_dir, to: &to };
+        self.shard.rename(wanted, flags, at(300)).map_err(|error| error.code)
+    }
+
+    fn names(&self, dir: Handle) -> Vec<String> {
+        let page = Page { dir, after: Cookie::START, entries: 1000, attributes: true };
+        let (entries, end) = self.shard.list(page).unwrap();
+        assert!(end);
+        let mut names: Vec<_> = entries.iter().map(|entry| entry.name.to_string()).collect();
+        names.sort();
+        names
+    }
+}
+
+const ROOT: Handle = Handle::ROOT;
+
+fn root() -> Rnode {
+    Rnode {
+        ino: InodeId::ROOT,
+        kind: FileKind::Directory,
+        mode: 0o755,
+        flags: RnodeFlags::default(),
+        links: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        generation: None,
+        size: 0,
+        blocks: 0,
+        version: 1,
+        quota_root: InodeId::ROOT,
+        atime: at(1),
+        mtime: at(1),
+        ctime: at(1),
+        btime: at(1),
+        deleted_at: Time::default(),
+        target: Vec::new(),
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn at(seconds: i64) -> Time {
+    Time { seconds, nanos: 0 }
+}
+
+#[test]
+fn what_is_made_is_found_and_counted() {
+    let rig = Rig::new();
+    let dir = rig.dir(ROOT, "d", 110);
+    let file = rig.file(dir.handle, "f", 120);
+    assert_eq!(rig.look(dir.handle, "f"), Ok(file));
+    assert_eq!(rig.look(dir.handle, "g"), Err(Code::NotFound));
+    assert_eq!(rig.look(file.handle, "x"), Err(Code::NotDirectory));
+    assert_eq!((file.attr.uid, file.attr.gid, file.attr.links), (10, 20, 1));
+    let shown = rig.shard.attr(dir.handle).unwrap();
+    assert_eq!((shown.size, shown.links, shown.mtime), (1, 2, at(120)));
+    assert_eq!(rig.shard.attr(ROOT).unwrap().links, 3);
+    let again = rig.shard.create(&CALLER, ROOT, &name("d"), NewNode::file(0), false, at(130));
+    assert_eq!(again.unwrap_err().code, Code::Exists);
+    assert_eq!(rig.shard.parent(dir.handle).unwrap().handle, ROOT);
+}
+
+#[test]
+fn a_setgid_directory_gives_its_group_away() {
+    let rig = Rig::new();
+    let dir = rig.make(ROOT, "d", NewNode::directory(0o2775), 110);
+    let set = SetAttr { gid: Some(77), ..SetAttr::default() };
+    rig.shard.set_attr(dir.handle, &set, at(111)).unwrap();
+    let file = rig.file(dir.handle, "f", 112);
+    let below = rig.dir(dir.handle, "s", 113);
+    assert_eq!((file.attr.gid, file.attr.mode), (77, 0o644));
+    assert_eq!((below.attr.gid, below.attr.mode), (77, 0o2755));
+}
+
+/// A handle from before a rename, from before a second name, and from before all but one went again
+/// leads to the file, with warm caches and without any.
+#[test]
+fn old_handles_find_their_file() {
+    let rig = Rig::new();
+    let dir = rig.dir(ROOT, "d", 110);
+    let old = rig.file(ROOT, "f", 120).handle;
+    let moved = rig.rename((ROOT, "f"), (dir.handle, "g"), RenameFlags::Replace).unwrap();
+    assert_ne!(moved.moved, old);
+    let check = |rig: &Rig, links| {
+        let cold = Rig::over(rig.table.clone(), 9, at(900));
+        for (rig, handle) in [(rig, old), (&cold, old), (&cold, moved.moved)] {
+            let attr = rig.shard.attr(handle).unwrap();
+            assert_eq!((attr.ino, attr.links), (old.ino, links));
+        }
+    };
+    check(&rig, 1);
+    rig.shard.link(moved.moved, ROOT, &name("h"), at(400)).unwrap();
+    check(&rig, 2);
+    rig.shard.unlink(dir.handle, &name("g"), at(410)).unwrap();
+    check(&rig, 1);
+    rig.shard.unlink(ROOT, &name("h"), at(420)).unwrap();
+    assert_eq!(rig.shard.attr(old).unwrap_err().code, Code::Stale);
+}
+
+#[test]
+fn a_file_that_goes_leaves_no_row() {
+    let rig = Rig::new();
+    let rows = |rig: &Rig| {
+        let mut keys = Vec::new();
+        rig.table
+            .scan(&[], &[], &mut |key, _| {
+                keys.push(key.to_vec());
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+        keys
+    };
+    let dir = rig.dir(ROOT, "d", 105);
+    rig.file(dir.handle, "before", 106);
+    rig.shard.unlink(dir.handle, &name("before"), at(107)).unwrap();
+    rig.shard.write_counts().unwrap();
+    let before = rows(&rig);
+    let file = rig.file(dir.handle, "f", 110);
+    let handle = rig.rename((dir.handle, "f"), (dir.handle, "g"), RenameFlags::Replace);
+    let handle = handle.unwrap().moved;
+    assert_eq!(handle.ino, file.handle.ino);
+    rig.shard.set_xattr(handle, b"user.a", b"1", XattrFlags::Any, at(111)).unwrap();
+    let live = Live { size: 3, blocks: 8, mtime: at(112), ctime: at(112) };
+    let change =
+        BytesChange { live: Some(live), inline: Inline::Put(b"abc"), ..BytesChange::NOTHING };
+    rig.shard.commit_bytes(handle, &change).unwrap();
+    let bytes = rig.table.get(&key::inline(handle.ino)).unwrap().unwrap();
+    assert_eq!(InlineRow::decode(&bytes).unwrap().1.bytes, b"abc");
+    rig.shard.unlink(dir.handle, &name("g"), at(120)).unwrap();
+    rig.shard.write_counts().unwrap();
+    assert_eq!(rows(&rig), before);
+}
+
+#[test]
+fn renames_replace_refuse_and_exchange() {
+    let rig = Rig::new();
+    let (dir, full) = (rig.dir(ROOT, "d", 110).handle, rig.dir(ROOT, "full", 110).handle);
+    rig.file(full, "x", 111);
+    let (one, other) = (rig.file(ROOT, "a", 112).handle, rig.file(ROOT, "b", 113).handle);
+    let replace = RenameFlags::Replace;
+    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "d"), replace), Err(Code::IsDirectory));
+    assert_eq!(rig.rename((ROOT, "d"), (ROOT, "a"), replace), Err(Code::NotDirectory));
+    assert_eq!(rig.rename((ROOT, "d"), (ROOT, "full"), replace), Err(Code::NotEmpty));
+    assert_eq!(rig.rename((ROOT, "d"), (dir, "x"), replace), Err(Code::WouldLoop));
+    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "b"), RenameFlags::NoReplace), Err(Code::Exists));
+    let exchange = RenameFlags::Exchange;
+    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "no"), exchange), Err(Code::NotFound));
+    rig.rename((ROOT, "a"), (full, "x"), exchange).unwrap();
+    assert_eq!(rig.look(full, "x").unwrap().handle.ino, one.ino);
+    rig.rename((ROOT, "b"), (full, "x"), replace).unwrap();
+    assert_eq!(rig.look(full, "x").unwrap().handle.ino, other.ino);
+    assert_eq!(rig.shard.attr(one).unwrap_err().code, Code::Stale);
+    rig.rename((ROOT, "d"), (full, "d"), replace).unwrap();
+    assert_eq!(rig.shard.parent(dir).unwrap().handle.ino, full.ino);
+    assert_eq!((rig.names(ROOT), rig.names(full)), (s(&["a", "full"]), s(&["d", "x"])));
+    assert_eq!(rig.shard.attr(ROOT).unwrap().links, 3);
+}
+
+#[test]
+fn two_names_of_one_file_are_left_alone_by_a_rename() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "a", 110).handle;
+    rig.shard.link(file, ROOT, &name("b"), at(120)).unwrap();
+    rig.rename((ROOT, "a"), (ROOT, "b"), RenameFlags::Replace).unwrap();
+    assert_eq!(rig.names(ROOT), s(&["a", "b"]));
+    assert_eq!(rig.shard.attr(file).unwrap().links, 2);
+}
+
+#[test]
+fn a_held_file_outlives_its_name() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 110).handle;
+    rig.shard.hold(file).unwrap();
+    rig.shard.unlink(ROOT, &name("f"), at(120)).unwrap();
+    assert_eq!(rig.shard.attr(file).unwrap().links, 0);
+    assert!(rig.table.get(&key::orphan(file.ino)).unwrap().is_some());
+    let relinked = rig.shard.link(file, ROOT, &name("g"), at(130)).unwrap_err();
+    assert_eq!(relinked.code, Code::NotFound);
+    assert!(rig.shard.let_go(file.ino));
+}
+
+/// What an open file knows is shown wherever attributes are shown, until it is committed.
+#[test]
+fn open_files_show_what_they_have() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 110).handle;
+    rig.shard.hold(file).unwrap();
+    let live = Live { size: 42, blocks: 8, mtime: at(120), ctime: at(120) };
+    rig.shard.set_live(file.ino, Some(live));
+    let page = Page { dir: ROOT, after: Cookie::START, entries: 9, attributes: true };
+    let listed = rig.shard.list(page).unwrap().0[0].entry.unwrap().attr;
+    for attr in [listed, rig.shard.attr(file).unwrap(), rig.look(ROOT, "f").unwrap().attr] {
+        assert_eq!((attr.size, attr.mtime), (42, at(120)));
+    }
+    let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
+    let (attr, _) = rig.shard.commit_bytes(file, &change).unwrap();
+    assert_eq!(attr, rig.shard.attr(file).unwrap());
+    let cold = Rig::over(rig.table.clone(), 9, at(900));
+    assert_eq!(cold.look(ROOT, "f").unwrap().attr, attr);
+}
+
+#[test]
+fn a_listing_is_stable_while_names_come_and_go() {
+    let rig = Rig::new();
+    let all: Vec<_> = (0..200).map(|n| format!("n{n}")).collect();
+    all.iter().for_each(|text| drop(rig.file(ROOT, text, 110)));
+    let (mut after, mut seen) = (Cookie::START, Vec::new());
+    for round in 0.. {
+        let page = Page { dir: ROOT, after, entries: 7, attributes: round % 2 == 0 };
+        let (entries, end) = rig.shard.list(page).unwrap();
+        after = entries.last().map_or(after, |entry| entry.cookie);
+        seen.extend(entries.iter().map(|entry| entry.name.to_string()));
+        rig.file(ROOT, &format!("new{round}"), 120);
+        if let Some(last) = seen.last() {
+            let _gone = rig.shard.unlink(ROOT, &name(last), at(130));
+        }
+        if end {
+            break;
+        }
+    }
+    let mut old: Vec<_> = seen.into_iter().filter(|text| !text.starts_with("new")).collect();
+    old.sort();
+    let mut all = all;
+    all.sort();
+    assert_eq!(old, all);
+}
+
+#[test]
+fn extended_attributes_follow_their_flags() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 110).handle;
+    let set = |name: &[u8], value: &[u8], flags| {
+        rig.shard.set_xattr(file, name, value, flags, at(120)).map_err(|error| error.code)
+    };
+    assert_eq!(set(b"user.a", b"1", XattrFlags::Replace), Err(Code::NoXattr));
+    assert_eq!(set(b"user.a", b"1", XattrFlags::Create), Ok(()));
+    assert_eq!(set(b"user.a", b"2", XattrFlags::Create), Err(Code::Exists));
+    assert_eq!(set(b"user.ab", &[0; 65_537], XattrFlags::Any), Err(Code::TooBig));
+    assert_eq!(set(b"other.a", b"", XattrFlags::Any), Err(Code::NotSupported));
+    assert_eq!(set(b"user.b", b"", XattrFlags::Any), Ok(()));
+    assert_eq!(rig.shard.list_xattr(file).unwrap(), b"user.a\0user.b\0");
+    assert_eq!(rig.shard.get_xattr(file, b"user.a").unwrap(), b"1");
+    for gone in [&b"user.a"[..], b"user.b"] {
+        rig.shard.remove_xattr(file, gone, at(130)).unwrap();
+        assert_eq!(rig.shard.get_xattr(file, gone).unwrap_err().code, Code::NoXattr);
+    }
+    assert_eq!(rig.shard.list_xattr(file).unwrap(), b"");
+}
+
+#[test]
+fn times_of_a_directory_can_be_set_back_and_are_stored() {
+    let rig = Rig::new();
+    let dir = rig.dir(ROOT, "d", 110).handle;
+    rig.file(dir, "f", 120);
+    let set = SetAttr { mtime: Some(SetTime::To(at(5))), ..SetAttr::default() };
+    assert_eq!(rig.shard.set_attr(dir, &set, at(130)).unwrap().mtime, at(5));
+    rig.shard.write_counts().unwrap();
+    let cold = Rig::over(rig.table.clone(), 9, at(900));
+    assert_eq!(cold.shard.attr(dir).unwrap().mtime, at(5));
+}
+
+#[test]
+fn a_new_owner_loses_the_privileges_of_the_old_one() {
+    let rig = Rig::new();
+    let file = rig.make(ROOT, "f", NewNode::file(0o6755), 110).handle;
+    let give = SetAttr { uid: Some(11), ..SetAttr::default() };
+    assert_eq!(rig.shard.set_attr(file, &give, at(120)).unwrap().mode, 0o755);
+    let without_group_x = rig.make(ROOT, "g", NewNode::file(0o2745), 110).handle;
+    assert_eq!(rig.shard.set_attr(without_group_x, &give, at(120)).unwrap().mode, 0o2745);
+    let both = SetAttr { uid: Some(12), mode: Some(0o4700), ..SetAttr::default() };
+    assert_eq!(rig.shard.set_attr(file, &both, at(130)).unwrap().mode, 0o4700);
+}
+
+/// After a crash the count of a directory that had changed is not trusted, and its times are not
+/// older than the changes that may have been lost.
+#[test]
+fn a_count_lost_in_a_crash_is_known_to_be_lost() {
+    let rig = Rig::new();
+    rig.file(ROOT, "a", 110);
+    rig.shard.write_counts().unwrap();
+    rig.table.persist().unwrap();
+    rig.file(ROOT, "b", 120);
+    let all = rig.table.unsafe_batches();
+    let crashed = rig.crashed(all);
+    assert_eq!(crashed.names(ROOT), s(&["a", "b"]));
+    let attr = crashed.shard.attr(ROOT).unwrap();
+    assert_eq!((attr.size, attr.mtime), (1, at(500)));
+    assert!(crashed.shard.lock().directories.get(InodeId::ROOT).unwrap().uncounted);
+    let lost = rig.crashed(0);
+    let attr = lost.shard.attr(ROOT).unwrap();
+    assert_eq!((lost.names(ROOT), attr.size, attr.mtime), (s(&["a"]), 1, at(110)));
+}
+
+/// A write that fails changes nothing, in memory or in the table: what was asked for can be asked
+/// for again, and what is shown is what is stored.
+#[test]
+fn a_failed_write_changes_nothing() {
+    let rig = Rig::new();
+    let dir = rig.dir(ROOT, "d", 110).handle;
+    let file = rig.file(ROOT, "f", 111).handle;
+    let before = (rig.names(ROOT), rig.shard.attr(ROOT).unwrap(), rig.shard.attr(file).unwrap());
+    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let time = SetAttr { mtime: Some(SetTime::To(at(9))), ..SetAttr::default() };
+    let failing: [&dyn Fn() -> bool; 7] = [
+        &|| {
+            let new = NewNode::file(0);
+            rig.shard.create(&CALLER, ROOT, &name("x"), new, true, at(200)).is_err()
+        },
+        &|| rig.shard.unlink(ROOT, &name("f"), at(200)).is_err(),
+        &|| rig.shard.remove_dir(ROOT, &name("d"), at(200)).is_err(),
+        &|| rig.rename((ROOT, "f"), (dir, "g"), RenameFlags::Replace).is_err(),
+        &|| rig.shard.link(file, ROOT, &name("l"), at(200)).is_err(),
+        &|| rig.shard.set_attr(file, &mode, at(200)).is_err(),
+        &|| rig.shard.set_attr(ROOT, &time, at(200)).is_err(),
+    ];
+    for (number, fails) in failing.iter().enumerate() {
+        rig.table.fail_at(0, table::Error::Full);
+        assert!(fails(), "operation {number}");
+        let now = (rig.names(ROOT), rig.shard.attr(ROOT).unwrap(), rig.shard.attr(file).unwrap());
+        assert_eq!(now, before, "operation {number}");
+    }
+    rig.file(ROOT, "x", 210);
+}
+
+fn s(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
