@@ -102,7 +102,7 @@ fn main() -> ExitCode {
 fn list_verbs() {
     println!("cargo xtask VERB\n");
     for verb in VERBS {
-        println!("  {} {}", verb.name, verb.arguments);
+        println!("  {}", format!("{} {}", verb.name, verb.arguments).trim_end());
         println!("      {}", verb.does);
     }
 }

@@ -39,6 +39,15 @@ struct Wanted {
     filter: Option<String>,
 }
 
+/// One step that ran to an end.
+struct Ran<'a> {
+    name: &'a str,
+    /// Seconds.
+    budget: u64,
+    ending: Ending,
+    report: Report,
+}
+
 /// Runs the tests and prints the counts.
 pub(crate) fn run(arguments: &[String]) -> Answer {
     let wanted = parse(arguments)?;
@@ -155,7 +164,7 @@ fn run_suite(
         }
     };
     let report = libtest::parse_run(&ending.stdout, &listed);
-    conclude_suite(&suite.name, suite.budget, &ending, &report, logs, tally)
+    conclude(&Ran { name: &suite.name, budget: suite.budget, ending, report }, logs, tally)
 }
 
 fn list(suite: &Suite, test_filter: Option<&str>, log: &Path) -> Vec<String> {
@@ -165,18 +174,12 @@ fn list(suite: &Suite, test_filter: Option<&str>, log: &Path) -> Vec<String> {
     ending.map(|ending| libtest::parse_list(&ending.stdout)).unwrap_or_default()
 }
 
-/// Prints and counts what a run said.
-fn conclude_suite(
-    name: &str,
-    budget: u64,
-    ending: &Ending,
-    report: &Report,
-    logs: &Path,
-    tally: &mut Tally,
-) -> Vec<Failure> {
+/// Prints and counts what a run said; returns what has to be run again.
+fn conclude(ran: &Ran<'_>, logs: &Path, tally: &mut Tally) -> Vec<Failure> {
+    let Ran { name, budget, ending, report } = ran;
     let (counts, failures) = tally.count(name, report);
     let seconds = ending.duration.as_secs_f64();
-    let over = if seconds > budget as f64 { ", OVER" } else { "" };
+    let over = if seconds > *budget as f64 { ", OVER" } else { "" };
     println!("{name}: {seconds:.1} s (budget {budget} s{over}) {counts}");
     if ending.left_processes {
         println!("{name}: left processes behind; they were killed");
@@ -184,7 +187,7 @@ fn conclude_suite(
     if failures.is_empty() && ending.is_success() {
         return failures;
     }
-    print_failures(name, ending, report, &failures, logs);
+    print_failures(ran, &failures, logs);
     if failures.is_empty() {
         // Every test passed, yet the process did not end well: nothing to run again alone.
         tally.fail(name, &ending.describe());
@@ -193,7 +196,8 @@ fn conclude_suite(
 }
 
 /// Everything a reader needs who has only this log.
-fn print_failures(name: &str, ending: &Ending, report: &Report, failures: &[Failure], logs: &Path) {
+fn print_failures(ran: &Ran<'_>, failures: &[Failure], logs: &Path) {
+    let Ran { name, ending, report, .. } = ran;
     println!("\n==== {name}: {}", ending.describe());
     println!("{}", machine::pressure_and_space(logs));
     for failure in failures {
@@ -224,7 +228,8 @@ fn run_doc_tests(logs: &Path, tally: &mut Tally) {
     match ending {
         Ok(ending) => {
             let report = libtest::parse_run(&ending.stdout, &[]);
-            for failure in conclude_suite("doc", DOC_BUDGET, &ending, &report, logs, tally) {
+            let ran = Ran { name: "doc", budget: DOC_BUDGET, ending, report };
+            for failure in conclude(&ran, logs, tally) {
                 tally.fail(&failure.full_name, failure.how());
             }
         }
