@@ -5,6 +5,8 @@
 //! operation returns an [`Answer`]: ready at once, or coming later from another thread, so that no
 //! caller is forced to block and none is forced to be asynchronous.
 //!
+//! [`mount`] puts `Files` into the tree of a machine. Errors are numbered codes until the very edge;
+//! [`errno`] turns them into errno once, totally.
 
 #![forbid(unsafe_code)]
 
@@ -16,5 +18,11 @@ pub use files::{
 pub use service_files::ServiceFiles;
 
 mod answer;
+pub mod errno;
 mod files;
+pub mod fuse;
+pub mod holders;
+pub mod inodes;
+pub mod mount;
+pub mod mountinfo;
 mod service_files;

@@ -1,0 +1,92 @@
+//! From numbered codes to errno: the one place that does it, totally.
+//!
+//! `docs/semantics.md` lists the same table. Most rows are what `man 2` says of the call; these were
+//! a choice:
+//!
+//! | code | errno | why |
+//! | --- | --- | --- |
+//! | `CrossHome` | EXDEV | what `mv` answers by copying |
+//! | `TooManyOpen` | EMFILE | the one that programs and people know to answer by `ulimit` |
+//! | `Busy` | EAGAIN | try again; EBUSY would name a mount point or a device |
+//! | `Unavailable` | EHOSTDOWN | nothing is damaged (EIO), and the mount lives: ENOTCONN is what the kernel itself says of a mount whose process died |
+//! | `NoXattr` | ENODATA | Linux has no ENOATTR |
+//! | `NoData` | ENXIO | `lseek` with `SEEK_DATA` behind the last byte |
+//! | `WouldLoop` | EINVAL | `rename` of a directory below itself; ELOOP is about symbolic links |
+//! | `Corrupt`, `Bug` | EIO | all that POSIX has; the log says more |
+//!
+//! The FUSE adapter departs from it in one place: a `NotSupported` seek answers ENOSYS, so that the
+//! kernel stops asking and treats files as having no holes.
+
+use pelago_wire::Code;
+use rustix::io::Errno;
+
+macro_rules! table {
+    ($($code:ident => $errno:ident $name:literal,)+) => {
+        /// The errno of a code.
+        #[must_use]
+        pub const fn of(code: Code) -> Errno {
+            match code { $(Code::$code => Errno::$errno,)+ }
+        }
+
+        /// Each code with its errno's name, in the order of the codes' numbers.
+        pub const TABLE: &[(Code, &str)] = &[$((Code::$code, $name),)+];
+    };
+}
+
+table! {
+    NotFound => NOENT "ENOENT",
+    Exists => EXIST "EEXIST",
+    NotDirectory => NOTDIR "ENOTDIR",
+    IsDirectory => ISDIR "EISDIR",
+    NotEmpty => NOTEMPTY "ENOTEMPTY",
+    AccessDenied => ACCESS "EACCES",
+    NotPermitted => PERM "EPERM",
+    NameTooLong => NAMETOOLONG "ENAMETOOLONG",
+    Invalid => INVAL "EINVAL",
+    WouldLoop => INVAL "EINVAL",
+    TooManyLinks => MLINK "EMLINK",
+    FileTooLarge => FBIG "EFBIG",
+    NoSpace => NOSPC "ENOSPC",
+    ReadOnly => ROFS "EROFS",
+    Stale => STALE "ESTALE",
+    BadOpen => BADF "EBADF",
+    NoXattr => NODATA "ENODATA",
+    TooBig => TOOBIG "E2BIG",
+    Range => RANGE "ERANGE",
+    NotSupported => OPNOTSUPP "EOPNOTSUPP",
+    CrossHome => XDEV "EXDEV",
+    TooManyOpen => MFILE "EMFILE",
+    Busy => AGAIN "EAGAIN",
+    Unavailable => HOSTDOWN "EHOSTDOWN",
+    Io => IO "EIO",
+    Corrupt => IO "EIO",
+    NoData => NXIO "ENXIO",
+    Interrupted => INTR "EINTR",
+    TimedOut => TIMEDOUT "ETIMEDOUT",
+    TextBusy => TXTBSY "ETXTBSY",
+    Bug => IO "EIO",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_every_code_once_and_in_order() {
+        let codes: Vec<_> = TABLE.iter().map(|(code, _)| *code).collect();
+        assert_eq!(codes, Code::ALL);
+    }
+
+    /// A sample: the rest of the names stand beside the constants they spell.
+    #[test]
+    fn names_are_those_of_the_numbers() {
+        let known = [("ENOENT", 2), ("EIO", 5), ("EEXIST", 17), ("EXDEV", 18), ("EHOSTDOWN", 112)];
+        for (name, number) in known {
+            let rows = TABLE.iter().filter(|(_, row)| *row == name);
+            assert!(rows.clone().count() > 0, "{name}");
+            for (code, _) in rows {
+                assert_eq!(of(*code).raw_os_error(), number, "{code:?}");
+            }
+        }
+    }
+}

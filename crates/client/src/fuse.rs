@@ -1,0 +1,24 @@
+//! The kernel's door: [`Files`](crate::Files) as a FUSE file system.
+//!
+//! A thin adapter over `fuser`: it turns each request of the kernel into one call of `Files`, and the
+//! answer into the reply. It decides nothing that the server could decide. What it keeps is what only
+//! the client can know: where the kernel's inodes were last seen ([`crate::inodes`]), which files
+//! this mount has open for writing, and how far each open directory was read.
+//!
+//! No thread of the event loop ever waits: an answer that comes later is replied to by whoever
+//! completes it. Permissions were checked by the kernel (`default_permissions`).
+//!
+//! Two things `fuser` 0.18 does not pass on are made up for: it drops the flags by which the kernel
+//! asks to clear setuid and setgid bits on truncation, so that everybody but root counts as without
+//! privilege there (writes carry their own flag, which it does pass on); and it mistakes times
+//! before 1970.
+
+pub use adapter::Adapter;
+pub use init::{TTL, event_loops, negotiate};
+
+mod adapter;
+mod attr;
+mod flags;
+mod init;
+mod listing;
+mod writers;

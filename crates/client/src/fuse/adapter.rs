@@ -1,0 +1,700 @@
+//! Each request of the kernel as a call of `Files`.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use pelago_wire::{
+    Code, Context, Entry, Error, FileKind, Handle, Name, NameError, OpenId, SeekFrom, SetAttr,
+    limits,
+};
+
+use super::init::{TTL, negotiate};
+use super::listing::{Reading, Sink, Streams};
+use super::writers::{Moment, Writers};
+use super::{attr, flags};
+use crate::files::{ByteRange, Created, Files, NewNode, Opened, Place, Spot, Written, Xattr};
+use crate::inodes::Inodes;
+
+/// Nodes are never reused, so one generation serves them all.
+const GENERATION: Generation = Generation(0);
+/// Access control lists are not kept yet; programs ask for them all the same.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+
+/// `Files` as `fuser` wants to see them.
+pub struct Adapter(Arc<Core>);
+
+/// What requests share; replies that come later hold it.
+pub(crate) struct Core {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) inodes: Inodes,
+    pub(crate) writers: Writers,
+    streams: Streams,
+}
+
+impl Adapter {
+    /// An adapter over these files.
+    #[must_use]
+    pub fn new(files: Arc<dyn Files>) -> Self {
+        Self(Arc::new(Core {
+            files,
+            inodes: Inodes::new(),
+            writers: Writers::default(),
+            streams: Streams::default(),
+        }))
+    }
+
+    fn read_dir(&self, request: &Request, dir: INodeNo, at: (FileHandle, u64), sink: Sink) {
+        let core = &self.0;
+        let (handle, offset) = at;
+        let Some(stream) = core.streams.get(handle) else {
+            return sink.error(Code::BadOpen.into());
+        };
+        let reading = Reading {
+            core: Arc::clone(core),
+            stream,
+            context: context(request),
+            dir: core.handle(dir),
+            sink,
+            asked: core.writers.moment(),
+        };
+        reading.start(offset);
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Adapter")
+    }
+}
+
+impl Core {
+    fn handle(&self, node: INodeNo) -> Handle {
+        self.inodes.handle(attr::ino(node))
+    }
+
+    fn place(&self, dir: INodeNo, name: &OsStr) -> Result<Place, Errno> {
+        match Name::new(name.as_bytes()) {
+            Ok(name) => Ok(Place::new(self.handle(dir), name)),
+            Err(NameError::TooLong) => Err(Errno::ENAMETOOLONG),
+            Err(NameError::NotAName) => Err(Errno::EINVAL),
+        }
+    }
+
+    fn reply_entry(&self, asked: Moment, entry: Result<Entry, Error>, reply: ReplyEntry) {
+        match entry {
+            Ok(entry) => {
+                self.inodes.learn(entry.handle);
+                let ttl = self.writers.ttl(entry.attr.ino, asked);
+                reply.entry_with_ttls(&ttl, &TTL, &attr::attr(&entry.attr), GENERATION);
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+
+    fn reply_open(&self, write: bool, opened: Result<Opened, Error>, reply: ReplyOpen) {
+        match opened {
+            Ok(Opened { open, attr }) => {
+                if write {
+                    self.writers.add(attr.ino);
+                }
+                reply.opened(FileHandle(open.0), open_flags(write));
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+
+    fn reply_created(&self, write: bool, created: &Created, reply: ReplyCreate) {
+        self.inodes.learn(created.entry.handle);
+        if write {
+            self.writers.add(created.entry.attr.ino);
+        }
+        // What changes from here on the kernel sees: writes, and the commit that follows them.
+        let file = attr::attr(&created.entry.attr);
+        reply.created(&TTL, &file, GENERATION, FileHandle(created.open.0), open_flags(write));
+    }
+
+    /// CREATE found the name taken: the kernel believed it free, and somebody was faster.
+    fn open_existing(
+        self: &Arc<Self>,
+        context: Context,
+        place: Place,
+        wanted: pelago_wire::OpenFlags,
+        reply: ReplyCreate,
+    ) {
+        let core = Arc::clone(self);
+        self.files.lookup(&context, place).then(move |found| {
+            let entry = match found {
+                Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
+                // Gone again, or not a file: at this answer the kernel looks the path up afresh.
+                Ok(_) => return reply.error(Errno::ESTALE),
+                Err(error) if error.code == Code::NotFound => return reply.error(Errno::ESTALE),
+                Err(error) => return reply.error(attr::error(error)),
+            };
+            let files = Arc::clone(&core.files);
+            files.open(&context, entry.handle, wanted).then(move |opened| match opened {
+                Ok(Opened { open, attr }) => {
+                    let entry = Entry { handle: entry.handle, attr };
+                    core.reply_created(wanted.write, &Created { entry, open }, reply);
+                }
+                Err(error) => reply.error(attr::error(error)),
+            });
+        });
+    }
+}
+
+/// The pages of a file stay when it is opened again: all its changes go through this kernel. Only
+/// a descriptor that can write has anything to say when it is closed.
+fn open_flags(write: bool) -> FopenFlags {
+    if write {
+        FopenFlags::FOPEN_KEEP_CACHE
+    } else {
+        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
+    }
+}
+
+fn context(request: &Request) -> Context {
+    Context::direct(request.uid(), request.gid())
+}
+
+/// Who may keep setuid bits of what he changes: root, as far as `fuser` lets us know.
+fn is_privileged(request: &Request) -> bool {
+    request.uid() == 0
+}
+
+fn done(result: Result<(), Error>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn written(result: Result<Written, Error>, reply: ReplyWrite) {
+    match result {
+        Ok(written) => reply.written(u32::try_from(written.bytes).unwrap_or(u32::MAX)),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn bytes(result: Result<Vec<u8>, Error>, reply: ReplyData) {
+    match result {
+        Ok(bytes) => reply.data(&bytes),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+/// The value of an extended attribute, or its size where that is all that was asked.
+fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: ReplyXattr) {
+    match result {
+        Ok(bytes) => match u32::try_from(bytes.len()) {
+            Ok(length) if size == 0 => reply.size(length),
+            Ok(length) if length <= size => reply.data(&bytes),
+            _ => reply.error(Errno::ERANGE),
+        },
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn is_acl(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(ACL_PREFIX)
+}
+
+/// Takes the value of a result, or replies with its error and leaves.
+macro_rules! take {
+    ($result:expr, $reply:ident) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return $reply.error(error),
+        }
+    };
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        negotiate(config);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let place = take!(self.0.place(parent, name), reply);
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        self.0.files.lookup(&context(request), place).then(move |found| match found {
+            Err(error) if error.code == Code::NotFound => {
+                reply.entry_with_ttls(&Duration::ZERO, &TTL, &attr::bare(0), GENERATION);
+            }
+            found => core.reply_entry(asked, found, reply),
+        });
+    }
+
+    fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
+        self.0.inodes.forget(attr::ino(node), count);
+    }
+
+    fn getattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        _open: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        let handle = core.handle(node);
+        self.0.files.get_attr(&context(request), handle).then(move |result| {
+            let file = take!(result.map_err(attr::error), reply);
+            reply.attr(&core.writers.ttl(file.ino, asked), &attr::attr(&file));
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        open: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let chown = uid.is_some() || gid.is_some();
+        let set = SetAttr {
+            mode: mode.map(|mode| flags::permissions(mode, 0)),
+            uid,
+            gid,
+            size,
+            atime: atime.map(attr::set_time),
+            mtime: mtime.map(attr::set_time),
+            ctime: ctime.map(attr::time),
+            kill_privileges: chown || (size.is_some() && !is_privileged(request)),
+        };
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        let handle = core.handle(node);
+        let open = open.map(|open| OpenId(open.0));
+        self.0.files.set_attr(&context(request), handle, open, set).then(move |result| {
+            let file = take!(result.map_err(attr::error), reply);
+            reply.attr(&core.writers.ttl(file.ino, asked), &attr::attr(&file));
+        });
+    }
+
+    fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
+        let handle = self.0.handle(node);
+        let answer = self.0.files.read_link(&context(request), handle);
+        answer.then(move |result| bytes(result, reply));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let place = take!(self.0.place(parent, name), reply);
+        let kind = take!(flags::kind(mode).map_err(|code| attr::error(code.into())), reply);
+        let node = NewNode { kind, mode: flags::permissions(mode, umask), rdev };
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.make_node(&context(request), place, node);
+        answer.then(move |made| core.reply_entry(asked, made, reply));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let place = take!(self.0.place(parent, name), reply);
+        let mode = flags::permissions(mode, umask);
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.make_dir(&context(request), place, mode);
+        answer.then(move |made| core.reply_entry(asked, made, reply));
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let place = take!(self.0.place(parent, name), reply);
+        let answer = self.0.files.unlink(&context(request), place);
+        answer.then(move |removed| done(removed.map(|_| ()), reply));
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let place = take!(self.0.place(parent, name), reply);
+        let answer = self.0.files.remove_dir(&context(request), place);
+        answer.then(move |removed| done(removed.map(|_| ()), reply));
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let place = take!(self.0.place(parent, name), reply);
+        let target = target.as_os_str().as_bytes().to_vec();
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.symlink(&context(request), place, target);
+        answer.then(move |made| core.reply_entry(asked, made, reply));
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to_parent: INodeNo,
+        to_name: &OsStr,
+        how: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = take!(self.0.place(parent, name), reply);
+        let to = take!(self.0.place(to_parent, to_name), reply);
+        let how = take!(flags::rename(how).map_err(|code| attr::error(code.into())), reply);
+        let core = Arc::clone(&self.0);
+        self.0.files.rename(&context(request), from, to, how).then(move |result| {
+            let renamed = take!(result.map_err(attr::error), reply);
+            core.inodes.moved(renamed.moved);
+            if let Some((replaced, _links)) = renamed.replaced {
+                core.inodes.moved(replaced);
+            }
+            reply.ok();
+        });
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let place = take!(self.0.place(parent, name), reply);
+        let asked = self.0.writers.moment();
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.link(&context(request), core.handle(node), place);
+        answer.then(move |made| core.reply_entry(asked, made, reply));
+    }
+
+    fn open(&self, request: &Request, node: INodeNo, mode: OpenFlags, reply: ReplyOpen) {
+        let wanted = flags::open(mode.0, is_privileged(request));
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.open(&context(request), core.handle(node), wanted);
+        answer.then(move |opened| core.reply_open(wanted.write, opened, reply));
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        open_mode: i32,
+        reply: ReplyCreate,
+    ) {
+        let place = take!(self.0.place(parent, name), reply);
+        let wanted = flags::open(open_mode, is_privileged(request));
+        let mode = flags::permissions(mode, umask);
+        let context = context(request);
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.create(&context, place.clone(), mode, wanted);
+        answer.then(move |created| match created {
+            Ok(created) => core.reply_created(wanted.write, &created, reply),
+            Err(error) if error.code == Code::Exists && !flags::is_exclusive(open_mode) => {
+                core.open_existing(context, place, wanted, reply);
+            }
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        open: FileHandle,
+        offset: u64,
+        size: u32,
+        _mode: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let answer = self.0.files.read(&context(request), OpenId(open.0), offset, size);
+        answer.then(move |result| match result {
+            Ok(buffer) => reply.data(buffer.as_bytes()),
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        open: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _mode: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let to = Spot { open: OpenId(open.0), offset };
+        let answer = self.0.files.write(&context(request), to, data, kill);
+        answer.then(move |result| written(result, reply));
+    }
+
+    fn flush(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        open: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let answer = self.0.files.flush(&context(request), OpenId(open.0));
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn release(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        open: FileHandle,
+        mode: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let write = flags::open(mode.0, true).write;
+        let core = Arc::clone(&self.0);
+        let answer = self.0.files.release(&context(request), OpenId(open.0));
+        answer.then(move |result| {
+            if write {
+                core.writers.remove(attr::ino(node));
+            }
+            done(result, reply);
+        });
+    }
+
+    fn fsync(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        open: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let answer = self.0.files.fsync(&context(request), OpenId(open.0), data_only);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn opendir(&self, _request: &Request, _node: INodeNo, _mode: OpenFlags, reply: ReplyOpen) {
+        reply.opened(self.0.streams.open(), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        stream: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        self.read_dir(request, node, (stream, offset), Sink::Names(reply));
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        stream: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        self.read_dir(request, node, (stream, offset), Sink::Entries(reply));
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        stream: FileHandle,
+        _mode: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.0.streams.close(stream);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        _stream: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let answer = self.0.files.fsync_dir(&context(request), self.0.handle(node));
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn statfs(&self, request: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let name_bytes = u32::try_from(limits::NAME_BYTES).unwrap_or(u32::MAX);
+        self.0.files.stat_fs(&context(request)).then(move |result| {
+            let stats = take!(result.map_err(attr::error), reply);
+            reply.statfs(
+                stats.blocks,
+                stats.free,
+                stats.available,
+                stats.files,
+                stats.free_files,
+                stats.block_bytes,
+                name_bytes,
+                stats.block_bytes,
+            );
+        });
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        how: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        if is_acl(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let how = take!(flags::xattr(how).map_err(|code| attr::error(code.into())), reply);
+        let xattr = Xattr { name: name.as_bytes().to_vec(), value: value.to_vec() };
+        let answer = self.0.files.set_xattr(&context(request), self.0.handle(node), xattr, how);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        if is_acl(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let name = name.as_bytes().to_vec();
+        let answer = self.0.files.get_xattr(&context(request), self.0.handle(node), name);
+        answer.then(move |result| sized(result, size, reply));
+    }
+
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let answer = self.0.files.list_xattr(&context(request), self.0.handle(node));
+        answer.then(move |result| sized(result, size, reply));
+    }
+
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if is_acl(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let name = name.as_bytes().to_vec();
+        let answer = self.0.files.remove_xattr(&context(request), self.0.handle(node), name);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        open: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
+        let range = ByteRange { offset, length };
+        let answer = self.0.files.allocate(&context(request), OpenId(open.0), range, mode);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        open: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let whence = take!(flags::whence(whence).map_err(|code| attr::error(code.into())), reply);
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let from = SeekFrom { offset, whence };
+        let answer = self.0.files.seek(&context(request), OpenId(open.0), from);
+        answer.then(move |result| match result {
+            Ok(offset) => match i64::try_from(offset) {
+                Ok(offset) => reply.offset(offset),
+                Err(_) => reply.error(Errno::EOVERFLOW),
+            },
+            // The kernel then stops asking and answers itself: data all the way to the end.
+            Err(error) if error.code == Code::NotSupported => reply.error(Errno::ENOSYS),
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _from: INodeNo,
+        from_open: FileHandle,
+        from_offset: u64,
+        _to: INodeNo,
+        to_open: FileHandle,
+        to_offset: u64,
+        length: u64,
+        how: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        if !how.is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let from = Spot { open: OpenId(from_open.0), offset: from_offset };
+        let to = Spot { open: OpenId(to_open.0), offset: to_offset };
+        // The reply has 32 bits for the count.
+        let length = length.min(u64::from(u32::MAX));
+        let answer = self.0.files.copy_range(&context(request), from, to, length);
+        answer.then(move |result| written(result, reply));
+    }
+}

@@ -1,0 +1,125 @@
+//! Flags of system calls in our words.
+
+use pelago_wire::{AllocateMode, Code, FileKind, OpenFlags, RenameFlags, Whence, XattrFlags};
+use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags as SetFlags};
+
+/// `SEEK_DATA` and `SEEK_HOLE` of Linux; the kernel answers the other three itself.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+/// What `open` and `creat` ask for. `privileged`: the caller may keep setuid bits of what it empties.
+pub(crate) fn open(flags: i32, privileged: bool) -> OpenFlags {
+    let flags = oflags(flags);
+    let access = flags & OFlags::RWMODE;
+    let truncate = flags.contains(OFlags::TRUNC);
+    OpenFlags {
+        read: access != OFlags::WRONLY,
+        write: access != OFlags::RDONLY,
+        append: flags.contains(OFlags::APPEND),
+        truncate,
+        sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),
+        kill_privileges: truncate && !privileged,
+    }
+}
+
+/// Whether a name that exists is an error (`O_EXCL`).
+pub(crate) fn is_exclusive(flags: i32) -> bool {
+    oflags(flags).contains(OFlags::EXCL)
+}
+
+/// What `renameat2` asks for.
+pub(crate) fn rename(flags: fuser::RenameFlags) -> Result<RenameFlags, Code> {
+    match flags {
+        none if none.is_empty() => Ok(RenameFlags::Replace),
+        fuser::RenameFlags::RENAME_NOREPLACE => Ok(RenameFlags::NoReplace),
+        fuser::RenameFlags::RENAME_EXCHANGE => Ok(RenameFlags::Exchange),
+        _ => Err(Code::Invalid),
+    }
+}
+
+/// What `setxattr` asks for.
+pub(crate) fn xattr(flags: i32) -> Result<XattrFlags, Code> {
+    match SetFlags::from_bits_retain(flags.cast_unsigned()) {
+        none if none.is_empty() => Ok(XattrFlags::Any),
+        SetFlags::CREATE => Ok(XattrFlags::Create),
+        SetFlags::REPLACE => Ok(XattrFlags::Replace),
+        _ => Err(Code::Invalid),
+    }
+}
+
+/// What `fallocate` asks for.
+pub(crate) fn allocate(mode: i32) -> Result<AllocateMode, Code> {
+    let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+    let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
+    match mode - FallocateFlags::KEEP_SIZE {
+        none if none.is_empty() => Ok(AllocateMode::Reserve { keep_size }),
+        FallocateFlags::PUNCH_HOLE if keep_size => Ok(AllocateMode::PunchHole),
+        FallocateFlags::ZERO_RANGE => Ok(AllocateMode::Zero { keep_size }),
+        _ => Err(Code::NotSupported),
+    }
+}
+
+/// What `lseek` looks for.
+pub(crate) fn whence(whence: i32) -> Result<Whence, Code> {
+    match whence {
+        SEEK_DATA => Ok(Whence::Data),
+        SEEK_HOLE => Ok(Whence::Hole),
+        _ => Err(Code::Invalid),
+    }
+}
+
+/// What `mknod` shall make, from its mode.
+pub(crate) fn kind(mode: u32) -> Result<FileKind, Code> {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Ok(FileKind::Regular),
+        FileType::Fifo => Ok(FileKind::Fifo),
+        FileType::Socket => Ok(FileKind::Socket),
+        FileType::CharacterDevice => Ok(FileKind::CharDevice),
+        FileType::BlockDevice => Ok(FileKind::BlockDevice),
+        FileType::Directory | FileType::Symlink | FileType::Unknown => Err(Code::Invalid),
+    }
+}
+
+/// The permission bits of a mode, as far as the umask lets them through.
+pub(crate) fn permissions(mode: u32, umask: u32) -> u16 {
+    u16::try_from(mode & !umask & 0o7777).expect("twelve bits")
+}
+
+fn oflags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_flags_are_those_of_linux() {
+        let none = OpenFlags::default();
+        assert_eq!(open(0, true), OpenFlags { read: true, ..none });
+        assert_eq!(open(0o1, true), OpenFlags { write: true, ..none });
+        let both = OpenFlags { read: true, write: true, ..none };
+        assert_eq!(open(0o2, false), both);
+        assert_eq!(open(0o2002, true), OpenFlags { append: true, ..both });
+        assert_eq!(open(0o10002, true), OpenFlags { sync: true, ..both });
+        assert_eq!(open(0o4010002, true), OpenFlags { sync: true, ..both });
+        assert_eq!(open(0o1002, true), OpenFlags { truncate: true, ..both });
+        let kill = OpenFlags { truncate: true, kill_privileges: true, ..both };
+        assert_eq!(open(0o1002, false), kill);
+        assert!(is_exclusive(0o302) && !is_exclusive(0o102));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert_eq!(xattr(3), Err(Code::Invalid));
+        assert_eq!(xattr(2), Ok(XattrFlags::Replace));
+        assert_eq!(allocate(2), Err(Code::NotSupported));
+        assert_eq!(allocate(3), Ok(AllocateMode::PunchHole));
+        assert_eq!(allocate(0x11), Ok(AllocateMode::Zero { keep_size: true }));
+        assert_eq!(allocate(8), Err(Code::NotSupported));
+        assert_eq!(whence(0), Err(Code::Invalid));
+        assert_eq!(kind(0o040_755), Err(Code::Invalid));
+        assert_eq!(kind(0o010_644), Ok(FileKind::Fifo));
+        assert_eq!(rename(fuser::RenameFlags::RENAME_WHITEOUT), Err(Code::Invalid));
+    }
+}

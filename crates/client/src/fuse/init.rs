@@ -1,0 +1,65 @@
+//! What is agreed with the kernel when a mount begins.
+
+use std::num::NonZero;
+use std::thread;
+use std::time::Duration;
+
+use fuser::{InitFlags, KernelConfig};
+use pelago_wire::limits;
+
+/// How long the kernel may keep names, their absence and attributes. One mount sees every change,
+/// so that nothing grows old; this becomes the lease time left as soon as there are leases.
+pub const TTL: Duration = Duration::from_secs(3600);
+
+/// Requests that the kernel sends ahead without a process waiting for each (readahead, release).
+const BACKGROUND: u16 = 64;
+/// The most the kernel may read ahead, in bytes; it offers less unless told otherwise.
+const READAHEAD_BYTES: u32 = 1 << 20;
+
+/// Each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and hides changes made
+/// elsewhere. No locks: the kernel's own are right for one mount.
+const WANTED: [InitFlags; 9] = [
+    // O_TRUNC comes with OPEN, one request instead of two.
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    // Pages go when size or time of a file turn out to be others than the kernel thought.
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+    // Listings bring attributes where somebody asks for them.
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    // Lookups and listings of one directory at the same time.
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    // We clear setuid bits when told to, and the kernel asks for no attribute before each write.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    // A link never changes what it says.
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    // Large direct reads and writes are split and sent at once.
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_MAX_PAGES,
+];
+
+/// Asks the kernel for what we want and it has. The null file system of the benchmarks asks for
+/// the same.
+pub fn negotiate(config: &mut KernelConfig) {
+    let offered = config.capabilities();
+    for flag in WANTED {
+        if offered.contains(flag) && config.add_capabilities(flag).is_err() {
+            tracing::warn!(?flag, "the kernel took back an ability it had offered");
+        }
+    }
+    let write_bytes = u32::try_from(limits::IO_BYTES).expect("a request is far below 4 GiB");
+    let settled =
+        [config.set_max_write(write_bytes).is_ok(), config.set_max_background(BACKGROUND).is_ok()];
+    debug_assert_eq!(settled, [true, true]);
+    if let Err(most) = config.set_max_readahead(READAHEAD_BYTES)
+        && config.set_max_readahead(most).is_err()
+    {
+        tracing::debug!(most, "the kernel reads nothing ahead");
+    }
+}
+
+/// Threads that take requests: as many as processors, two at least, so that one that is held up
+/// does not stop the mount, and four at the most, beyond which they only contend.
+#[must_use]
+pub fn event_loops() -> usize {
+    thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 4)
+}

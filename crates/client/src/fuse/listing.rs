@@ -1,0 +1,332 @@
+//! Directory listings.
+//!
+//! The kernel reads a directory in pieces and says where to go on: by the offset that the last entry
+//! it used carried. That offset is the entry's cookie, stable while the directory changes. `.` and
+//! `..` have the two below the first.
+//!
+//! Each piece is asked from the server afresh and what does not fit is dropped: an entry kept back
+//! for the next piece could be gone by then, and an entry with attributes makes the kernel believe
+//! in it for as long as the TTL says. How much is asked for follows how much fitted last time.
+//!
+//! Several names may share a cookie. The server never cuts them apart, but the kernel may, so all but
+//! the last of them carry a *mark*: an offset above all cookies that this one open directory knows.
+//! A mark says which names of a cookie are behind it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use fuser::{FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use parking_lot::Mutex;
+use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name, limits};
+
+use super::adapter::Core;
+use super::attr;
+use super::init::TTL;
+use super::writers::Moment;
+use crate::files::Listing;
+
+/// The directories that are open. As many as processes hold descriptors of; the kernel limits those.
+#[derive(Default)]
+pub(crate) struct Streams {
+    open: Mutex<HashMap<u64, Arc<Stream>>>,
+    last: AtomicU64,
+}
+
+impl Streams {
+    pub(crate) fn open(&self) -> FileHandle {
+        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.lock().insert(id, Arc::new(Stream::default()));
+        FileHandle(id)
+    }
+
+    pub(crate) fn close(&self, id: FileHandle) {
+        self.open.lock().remove(&id.0);
+    }
+
+    pub(crate) fn get(&self, id: FileHandle) -> Option<Arc<Stream>> {
+        self.open.lock().get(&id.0).map(Arc::clone)
+    }
+}
+
+/// Entries to ask for first; a reply of 32 KiB holds about 190 with attributes.
+const FIRST_ENTRIES: u32 = 128;
+/// Marks of one open directory. Names share a cookie about never (62 bits of a keyed hash); beyond
+/// the limit they are delivered twice rather than lost.
+const MARKS: usize = 1024;
+/// The offset of the first mark, above every cookie.
+const FIRST_MARK: u64 = 3 << 61;
+
+/// One open directory.
+pub(crate) struct Stream {
+    entries: AtomicU32,
+    marks: Mutex<Vec<Mark>>,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self { entries: AtomicU32::new(FIRST_ENTRIES), marks: Mutex::default() }
+    }
+}
+
+impl Stream {
+    /// The offset of an entry behind which `mark` is: all names but the last of a cookie.
+    fn offset_of(&self, mark: Mark) -> u64 {
+        let mut marks = self.marks.lock();
+        let known = marks.iter().position(|known| *known == mark);
+        let index = match known {
+            Some(index) => index,
+            None if marks.len() < MARKS => {
+                marks.push(mark);
+                marks.len() - 1
+            }
+            None => return mark.cookie.0.saturating_sub(1),
+        };
+        FIRST_MARK + index as u64
+    }
+
+    /// Where to go on from an offset.
+    fn mark_at(&self, offset: u64) -> Mark {
+        let index = offset.checked_sub(FIRST_MARK).and_then(|index| usize::try_from(index).ok());
+        let known = index.and_then(|index| self.marks.lock().get(index).cloned());
+        known.unwrap_or(Mark { cookie: Cookie(offset), behind: Vec::new() })
+    }
+
+    /// Asks for a little more than fitted next time, or for much more if all fitted.
+    fn learn(&self, asked: u32, fitted: u32, full: bool) {
+        let next = if full { fitted + fitted / 8 + 4 } else { asked.saturating_mul(2) };
+        let most = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);
+        self.entries.store(next.min(most), Ordering::Relaxed);
+    }
+}
+
+/// A place in a listing: behind `cookie`; if names are given, behind those of its names.
+#[derive(Clone, PartialEq, Eq)]
+struct Mark {
+    cookie: Cookie,
+    behind: Vec<Name>,
+}
+
+impl Mark {
+    /// Where the server shall go on: before the cookie where some of its names are still to come.
+    fn after(&self) -> Cookie {
+        if self.behind.is_empty() { self.cookie } else { Cookie(self.cookie.0.saturating_sub(1)) }
+    }
+
+    fn has_passed(&self, entry: &DirEntry) -> bool {
+        entry.cookie == self.cookie && self.behind.contains(&entry.name)
+    }
+}
+
+/// A reply that is being filled.
+pub(crate) enum Sink {
+    Names(ReplyDirectory),
+    Entries(ReplyDirectoryPlus),
+}
+
+impl Sink {
+    fn ok(self) {
+        match self {
+            Self::Names(reply) => reply.ok(),
+            Self::Entries(reply) => reply.ok(),
+        }
+    }
+
+    pub(crate) fn error(self, error: Error) {
+        let errno = attr::error(error);
+        match self {
+            Self::Names(reply) => reply.error(errno),
+            Self::Entries(reply) => reply.error(errno),
+        }
+    }
+
+    /// Adds `.` or `..`; whether the reply was too full for it.
+    fn add_dots(&mut self, ino: InodeId, after: Cookie, dots: &str) -> bool {
+        let node = INodeNo(ino.raw());
+        match self {
+            Self::Names(reply) => reply.add(node, after.0, FileType::Directory, dots),
+            Self::Entries(reply) => {
+                let bare = attr::bare(ino.raw());
+                reply.add(node, after.0, dots, &TTL, &bare, Generation(0))
+            }
+        }
+    }
+}
+
+/// One READDIR or READDIRPLUS on its way.
+pub(crate) struct Reading {
+    pub(crate) core: Arc<Core>,
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) context: Context,
+    pub(crate) dir: Handle,
+    pub(crate) sink: Sink,
+    pub(crate) asked: Moment,
+}
+
+impl Reading {
+    /// Goes on from the kernel's offset.
+    pub(crate) fn start(mut self, offset: u64) {
+        if offset < Cookie::AFTER_DOT.0 && self.sink.add_dots(self.dir.ino, Cookie::AFTER_DOT, ".")
+        {
+            return self.sink.ok();
+        }
+        if offset >= Cookie::AFTER_DOT_DOT.0 {
+            let mark = self.stream.mark_at(offset);
+            return self.ask(mark);
+        }
+        let core = Arc::clone(&self.core);
+        core.files.parent(&self.context, self.dir).then(move |parent| {
+            // A directory that was removed while open has none; its own number does no harm.
+            let ino = parent.map_or(self.dir.ino, |parent| parent.handle.ino);
+            if self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
+                return self.sink.ok();
+            }
+            self.ask(Mark { cookie: Cookie::AFTER_DOT_DOT, behind: Vec::new() });
+        });
+    }
+
+    fn ask(self, from: Mark) {
+        let core = Arc::clone(&self.core);
+        let entries = self.stream.entries.load(Ordering::Relaxed);
+        let attributes = matches!(self.sink, Sink::Entries(_));
+        core.files
+            .list(&self.context, self.dir, from.after(), entries, attributes)
+            .then(move |listing| self.deliver(&from, entries, listing));
+    }
+
+    fn deliver(mut self, from: &Mark, asked: u32, listing: Result<Listing, Error>) {
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(error) => return self.sink.error(error),
+        };
+        let (fitted, full) = self.fill(from, &listing.entries);
+        self.stream.learn(asked, fitted, full);
+        match listing.entries.last() {
+            // None of the names was still there, and more come: an empty reply would say the end.
+            Some(last) if fitted == 0 && !full && !listing.end => {
+                let from = Mark { cookie: last.cookie, behind: Vec::new() };
+                self.ask(from);
+            }
+            _ => self.sink.ok(),
+        }
+    }
+
+    /// Adds what fits; how many did and whether something did not.
+    fn fill(&mut self, from: &Mark, entries: &[DirEntry]) -> (u32, bool) {
+        let mut fitted = 0;
+        for (index, entry) in entries.iter().enumerate() {
+            if from.has_passed(entry) {
+                continue;
+            }
+            let next = entries.get(index + 1);
+            let offset = if next.is_some_and(|next| next.cookie == entry.cookie) {
+                self.stream.offset_of(mark_behind(&entries[..=index]))
+            } else {
+                entry.cookie.0
+            };
+            match self.add(entry, offset) {
+                Added::Fitted => fitted += 1,
+                Added::Gone => {}
+                Added::Full => return (fitted, true),
+            }
+        }
+        (fitted, false)
+    }
+
+    fn add(&mut self, dir_entry: &DirEntry, offset: u64) -> Added {
+        let name = OsStr::from_bytes(dir_entry.name.as_bytes());
+        let node = INodeNo(dir_entry.ino.raw());
+        let full = match &mut self.sink {
+            Sink::Names(reply) => reply.add(node, offset, attr::file_type(dir_entry.kind), name),
+            Sink::Entries(reply) => {
+                let Some(entry) = &dir_entry.entry else { return Added::Gone };
+                let ttl = self.core.writers.ttl(entry.attr.ino, self.asked);
+                let attr = attr::attr(&entry.attr);
+                let full = reply.add(node, offset, name, &ttl, &attr, Generation(0));
+                if !full {
+                    // The kernel counts each entry it is given as a lookup.
+                    self.core.inodes.learn(entry.handle);
+                }
+                full
+            }
+        };
+        if full { Added::Full } else { Added::Fitted }
+    }
+}
+
+enum Added {
+    Fitted,
+    Gone,
+    Full,
+}
+
+/// The place behind the last of `entries`, which is not the last of its cookie.
+fn mark_behind(entries: &[DirEntry]) -> Mark {
+    let cookie = entries.last().map_or(Cookie::START, |entry| entry.cookie);
+    let same = entries.iter().rev().take_while(|entry| entry.cookie == cookie);
+    let mut behind: Vec<_> = same.map(|entry| entry.name.clone()).collect();
+    behind.reverse();
+    Mark { cookie, behind }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{FileKind, NameHash};
+
+    use super::*;
+
+    fn entry(name: &str, cookie: u64) -> DirEntry {
+        DirEntry {
+            name: Name::new(name.as_bytes()).unwrap(),
+            ino: InodeId::from_raw(9),
+            kind: FileKind::Regular,
+            cookie: Cookie(cookie),
+            entry: None,
+        }
+    }
+
+    #[test]
+    fn a_mark_goes_on_between_names_of_one_cookie() {
+        let stream = Stream::default();
+        let entries = [entry("a", 8), entry("b", 9), entry("c", 9), entry("d", 9)];
+        let offset = stream.offset_of(mark_behind(&entries[..3]));
+        assert!(offset > Cookie::of(NameHash(u64::MAX)).0);
+        assert_eq!(stream.offset_of(mark_behind(&entries[..3])), offset);
+        let mark = stream.mark_at(offset);
+        assert_eq!(mark.after(), Cookie(8));
+        let passed: Vec<_> = entries.iter().map(|entry| mark.has_passed(entry)).collect();
+        assert_eq!(passed, [false, true, true, false]);
+    }
+
+    #[test]
+    fn an_offset_that_is_no_mark_is_a_cookie() {
+        let stream = Stream::default();
+        for offset in [0, 3, 77, Cookie::of(NameHash(u64::MAX)).0, FIRST_MARK, u64::MAX] {
+            assert_eq!(stream.mark_at(offset).after(), Cookie(offset));
+        }
+    }
+
+    #[test]
+    fn marks_are_bounded_and_then_repeat_rather_than_lose() {
+        let stream = Stream::default();
+        for index in 0..MARKS {
+            let entries = [entry(&format!("{index}"), 50)];
+            assert!(stream.offset_of(mark_behind(&entries)) >= FIRST_MARK);
+        }
+        let offset = stream.offset_of(mark_behind(&[entry("one more", 50)]));
+        assert_eq!(stream.mark_at(offset).after(), Cookie(49));
+    }
+
+    #[test]
+    fn what_is_asked_for_follows_what_fits() {
+        let stream = Stream::default();
+        stream.learn(128, 100, false);
+        assert_eq!(stream.entries.load(Ordering::Relaxed), 256);
+        stream.learn(256, 190, true);
+        assert_eq!(stream.entries.load(Ordering::Relaxed), 217);
+        stream.learn(1024, 1024, false);
+        assert_eq!(stream.entries.load(Ordering::Relaxed), 1024);
+    }
+}

@@ -1,0 +1,97 @@
+//! Which files this mount has open for writing, and so how long attributes stay true.
+//!
+//! While a file is open for writing, its size and times change at the server: at writes, which the
+//! kernel sees, and at the commit when it is closed, which it does not. What is told about such a
+//! file is therefore good for this one time only.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_wire::InodeId;
+
+use super::init::TTL;
+
+/// Counts of write-opens by file. Its locks are leaves.
+#[derive(Default)]
+pub(crate) struct Writers {
+    shards: [Mutex<HashMap<u64, u32>>; SHARDS],
+    files: AtomicUsize,
+    closed: AtomicU64,
+}
+
+/// A moment: how many write-opens had been closed by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment(u64);
+
+const SHARDS: usize = 16;
+
+impl Writers {
+    /// A file was opened for writing.
+    pub(crate) fn add(&self, ino: InodeId) {
+        let mut shard = self.shard(ino).lock();
+        let count = shard.entry(ino.raw()).or_insert(0);
+        *count = count.saturating_add(1);
+        if *count == 1 {
+            self.files.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A file that was opened for writing was closed and committed.
+    pub(crate) fn remove(&self, ino: InodeId) {
+        let mut shard = self.shard(ino).lock();
+        if let Some(count) = shard.get_mut(&ino.raw()) {
+            *count -= 1;
+            if *count == 0 {
+                shard.remove(&ino.raw());
+                self.files.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.closed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Now; to be taken before attributes are asked for.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.closed.load(Ordering::Acquire))
+    }
+
+    /// How long attributes hold that were asked for after `asked`: not at all while the file is
+    /// open for writing, nor if any such file was closed since, for it may have been this one and
+    /// the attributes those before its commit.
+    pub(crate) fn ttl(&self, ino: InodeId, asked: Moment) -> Duration {
+        let idle = self.files.load(Ordering::Acquire) == 0;
+        if (idle || !self.shard(ino).lock().contains_key(&ino.raw())) && self.moment().0 == asked.0
+        {
+            TTL
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, u32>> {
+        &self.shards[usize::try_from(ino.raw()).unwrap_or(0) % SHARDS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_hold_unless_somebody_writes() {
+        let writers = Writers::default();
+        let (one, other) = (InodeId::from_raw(16), InodeId::from_raw(32));
+        assert_eq!(writers.ttl(one, writers.moment()), TTL);
+        writers.add(one);
+        writers.add(one);
+        assert_eq!(writers.ttl(one, writers.moment()), Duration::ZERO);
+        assert_eq!(writers.ttl(other, writers.moment()), TTL);
+        writers.remove(one);
+        assert_eq!(writers.ttl(one, writers.moment()), Duration::ZERO);
+        let before = writers.moment();
+        writers.remove(one);
+        assert_eq!(writers.ttl(one, before), Duration::ZERO);
+        assert_eq!(writers.ttl(one, writers.moment()), TTL);
+    }
+}

@@ -1,0 +1,285 @@
+//! Mounting, and the end of it.
+//!
+//! As root we open the device and call `mount` ourselves; as anybody else `fusermount3` does, which
+//! is setuid and hands the device over. `fuser` could do both, but it tells failures apart by text,
+//! and when the mount ends it unmounts whatever is at that path by then.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use fuser::{Config, Filesystem, Session, SessionACL};
+use parking_lot::{Condvar, Mutex};
+
+use crate::files::Files;
+use crate::fuse::{Adapter, event_loops};
+use crate::mount::device::Attached;
+use crate::mountinfo::{self, Liveness};
+
+mod device;
+
+/// What to mount and how.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// An empty directory.
+    pub mount_point: PathBuf,
+    /// What `df` and `mount` show as the source.
+    pub fs_name: String,
+    /// Take no changes.
+    pub read_only: bool,
+    /// Reading leaves times alone.
+    pub no_atime: bool,
+}
+
+/// Why a mount did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// There is no such path.
+    #[error("the mount point {} does not exist", .0.display())]
+    PointMissing(PathBuf),
+    /// Something else than a directory.
+    #[error("the mount point {} is not a directory", .0.display())]
+    PointNotDirectory(PathBuf),
+    /// A directory with names in it, which the mount would hide.
+    #[error("the mount point {} is not empty", .0.display())]
+    PointNotEmpty(PathBuf),
+    /// Something is mounted there.
+    #[error("{source_name} is mounted on {} already", .point.display())]
+    PointBusy {
+        /// Where.
+        point: PathBuf,
+        /// What the mount calls itself.
+        source_name: String,
+    },
+    /// What is mounted there has lost its process: unmount it first.
+    #[error("the mount on {} is dead: its process ended without unmounting", .0.display())]
+    PointDead(PathBuf),
+    /// The kernel has no FUSE, or there is no `/dev/fuse`.
+    #[error(
+        "there is no /dev/fuse: the kernel's FUSE module is not loaded, or a container hides it"
+    )]
+    NoDevice,
+    /// Not allowed to mount, or to mount there.
+    #[error("no permission to mount on {}", .0.display())]
+    NoPermission(PathBuf),
+    /// We are not root, and the helper that mounts for others is not installed.
+    #[error("fusermount3 is not installed, and only root can mount without it")]
+    NoHelper,
+    /// The helper refused for another reason.
+    #[error("fusermount3 refused: {says}")]
+    Helper {
+        /// Its own words.
+        says: String,
+    },
+    /// Anything else the kernel says.
+    #[error("the kernel refused the mount")]
+    Kernel(#[source] io::Error),
+}
+
+/// Why a mount did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum UnmountError {
+    /// Processes have files open there; [`crate::holders::of`] names them.
+    #[error("{} is in use", .0.display())]
+    Busy(PathBuf),
+    /// Not ours to unmount.
+    #[error("no permission to unmount {}", .0.display())]
+    NoPermission(PathBuf),
+    /// Anything else.
+    #[error("{} cannot be unmounted", .point.display())]
+    Kernel {
+        /// Where.
+        point: PathBuf,
+        /// What the kernel or the helper said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A mount that serves requests until it is unmounted, by us or by anybody. Dropped before that, it
+/// is detached: gone from the tree at once, gone altogether when the last file in it is closed.
+pub struct Mount {
+    attached: Attached,
+    end: Arc<End>,
+}
+
+/// Mounts `files`.
+///
+/// # Errors
+/// [`MountError`]; then nothing is mounted.
+pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
+    serve(Adapter::new(files), options)
+}
+
+/// Mounts any FUSE file system in the way ours is mounted; for the null file system of the
+/// benchmarks.
+///
+/// # Errors
+/// [`MountError`]; then nothing is mounted.
+pub fn serve<F: Filesystem>(filesystem: F, options: &MountOptions) -> Result<Mount, MountError> {
+    let point = check_point(&options.mount_point)?;
+    let (attached, descriptor) = device::attach(&point, options)?;
+    let mut config = Config::default();
+    config.n_threads = Some(event_loops());
+    // A descriptor for each loop, so that they do not meet at one lock; needs the device itself.
+    config.clone_fd = !attached.by_helper;
+    let acl = if attached.by_helper { SessionACL::Owner } else { SessionACL::All };
+    let started = Session::from_fd(filesystem, descriptor, acl, config).and_then(|session| {
+        let end = Arc::new(End::default());
+        let reported = Arc::clone(&end);
+        thread::Builder::new()
+            .name("fuse".to_owned())
+            .spawn(move || reported.report(session.run()))?;
+        Ok(end)
+    });
+    match started {
+        Ok(end) => {
+            attached.read_further_ahead();
+            Ok(Mount { attached, end })
+        }
+        Err(error) => {
+            if let Err(left) = attached.detach() {
+                tracing::warn!(%left, "a mount that could not be served stays behind");
+            }
+            Err(MountError::Kernel(error))
+        }
+    }
+}
+
+impl Mount {
+    /// Where it is mounted, absolute and without symbolic links.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.attached.point
+    }
+
+    /// Unmounts, unless somebody uses it. Everything that was written has reached [`Files`] then.
+    ///
+    /// # Errors
+    /// [`UnmountError`]; then it is still mounted.
+    pub fn unmount(&self) -> Result<(), UnmountError> {
+        if self.has_ended() { Ok(()) } else { self.attached.unmount() }
+    }
+
+    /// Takes it out of the tree, in use or not. What is open stays usable until it is closed; only
+    /// then [`Mount::wait`] returns.
+    ///
+    /// # Errors
+    /// [`UnmountError`], never [`UnmountError::Busy`].
+    pub fn detach(&self) -> Result<(), UnmountError> {
+        if self.has_ended() { Ok(()) } else { self.attached.detach() }
+    }
+
+    /// Waits until it has ended, whoever unmounts it. May be called by several threads.
+    ///
+    /// # Errors
+    /// Where the requests of the kernel could not be read any more.
+    pub fn wait(&self) -> io::Result<()> {
+        self.end.wait()
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.end.result.lock().is_some()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.detach() {
+            tracing::warn!(%error, "a mount stays behind");
+        }
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mount({})", self.point().display())
+    }
+}
+
+/// The end of a session, once it has come. Its lock is a leaf.
+#[derive(Default)]
+struct End {
+    result: Mutex<Option<Result<(), Option<i32>>>>,
+    came: Condvar,
+}
+
+impl End {
+    fn report(&self, result: io::Result<()>) {
+        *self.result.lock() = Some(result.map_err(|error| error.raw_os_error()));
+        self.came.notify_all();
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut result = self.result.lock();
+        loop {
+            match *result {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(Some(number))) => return Err(io::Error::from_raw_os_error(number)),
+                Some(Err(None)) => return Err(io::Error::other("the event loop failed")),
+                None => self.came.wait(&mut result),
+            }
+        }
+    }
+}
+
+/// The mount point's resolved path, if it can be one.
+fn check_point(point: &Path) -> Result<PathBuf, MountError> {
+    let resolved = mountinfo::resolve(point).map_err(|error| point_error(point, error))?;
+    refuse_mounted(&resolved)?;
+    // It may be a symbolic link to the directory that is meant.
+    let resolved = fs::canonicalize(&resolved).map_err(|error| point_error(point, error))?;
+    refuse_mounted(&resolved)?;
+    let mut names = fs::read_dir(&resolved).map_err(|error| point_error(point, error))?;
+    if names.next().is_some() { Err(MountError::PointNotEmpty(resolved)) } else { Ok(resolved) }
+}
+
+fn refuse_mounted(point: &Path) -> Result<(), MountError> {
+    let Some(mounted) = mountinfo::at(point).map_err(MountError::Kernel)? else { return Ok(()) };
+    if mountinfo::probe(point) == Liveness::Dead {
+        return Err(MountError::PointDead(point.to_owned()));
+    }
+    let source_name = mounted.source.to_string_lossy().into_owned();
+    Err(MountError::PointBusy { point: point.to_owned(), source_name })
+}
+
+fn point_error(point: &Path, error: io::Error) -> MountError {
+    match error.kind() {
+        io::ErrorKind::NotFound => MountError::PointMissing(point.to_owned()),
+        io::ErrorKind::NotADirectory => MountError::PointNotDirectory(point.to_owned()),
+        io::ErrorKind::PermissionDenied => MountError::NoPermission(point.to_owned()),
+        io::ErrorKind::NotConnected => MountError::PointDead(point.to_owned()),
+        _ => MountError::Kernel(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_point_must_be_an_empty_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("full/x")).unwrap();
+        fs::create_dir(path("empty")).unwrap();
+        File::create(path("file")).unwrap();
+        assert!(matches!(check_point(&path("none")), Err(MountError::PointMissing(_))));
+        assert!(matches!(check_point(&path("none/x")), Err(MountError::PointMissing(_))));
+        assert!(matches!(check_point(&path("file")), Err(MountError::PointNotDirectory(_))));
+        assert!(matches!(check_point(&path("file/x")), Err(MountError::PointNotDirectory(_))));
+        assert!(matches!(check_point(&path("full")), Err(MountError::PointNotEmpty(_))));
+        let expected = fs::canonicalize(path("empty")).unwrap();
+        assert_eq!(check_point(&path("empty")).unwrap(), expected);
+        std::os::unix::fs::symlink("empty", path("link")).unwrap();
+        assert_eq!(check_point(&path("link")).unwrap(), expected);
+        assert!(matches!(check_point(Path::new("/")), Err(MountError::PointBusy { .. })));
+    }
+}
