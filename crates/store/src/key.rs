@@ -415,3 +415,109 @@ fn take_mark(rest: &mut &[u8]) -> Option<Mark> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
+    use super::*;
+
+    const A: InodeId = InodeId::from_raw(0x0102_0304_0506_0708);
+
+    #[test]
+    fn kinds_keep_their_numbers() {
+        let numbers: Vec<_> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17]);
+        for number in 0..=u8::MAX {
+            let kind = Kind::from_number(number);
+            assert_eq!(kind.map(Kind::number), numbers.contains(&number).then_some(number));
+        }
+    }
+
+    #[test]
+    fn every_key_is_read_back() {
+        let (dir, hash) = (InodeId::ROOT, NameHash(77));
+        let pairs = [
+            (name(dir, hash, b"n"), Key::Name { dir, hash, name: b"n" }),
+            (inode(A), Key::Inode(A)),
+            (moved(A), Key::Moved(A)),
+            (name_of(A, dir, hash, b"n"), Key::NameOf { ino: A, dir, hash, name: b"n" }),
+            (partition(dir, 9), Key::Partition { dir, index: 9 }),
+            (orphan(A), Key::Orphan(A)),
+            (writing(A), Key::Writing(A)),
+            (inline(A), Key::Inline(A)),
+            (xattr(A, b"x"), Key::Xattr { ino: A, name: b"x" }),
+            (
+                answer(SessionId(1), RequestId(2)),
+                Key::Answer { session: SessionId(1), request: RequestId(2) },
+            ),
+            (mark(Mark::Identity), Key::Mark(Mark::Identity)),
+            (high_water(4095), Key::Mark(Mark::HighWater(4095))),
+        ];
+        for (bytes, key) in pairs {
+            assert_eq!(Key::parse(&bytes), Some(key));
+            let kind = Kind::of(&bytes).unwrap();
+            assert!(all(kind).contains(&bytes), "{key:?}");
+            assert_eq!(Key::parse(&bytes[..bytes.len() - 1]), None, "cut: {key:?}");
+        }
+    }
+
+    /// A directory's id of all ones has no successor of its own length: the range ends at the next
+    /// kind.
+    #[test]
+    fn a_range_ends_behind_the_last_id() {
+        let last = InodeId::from_raw(u64::MAX);
+        assert_eq!(names_of_dir(last).to, [Kind::Name.number() + 1]);
+        let highest = NameHash(u64::MAX);
+        assert!(names_of_dir(last).contains(&name(last, highest, &[255; 255])));
+        assert!(names_with_hash(last, highest).contains(&name(last, highest, b"x")));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(4),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        /// The order of keys is the order of (directory, hash, name), and each range has exactly
+        /// the keys it is named after.
+        #[test]
+        fn keys_are_in_the_order_of_their_numbers(
+            a in (0_u64..3, 0_u64..3, prop::collection::vec(any::<u8>(), 1..4)),
+            b in (any::<u64>(), any::<u64>(), prop::collection::vec(any::<u8>(), 1..256)),
+            near in any::<bool>(),
+        ) {
+            let b = if near { (a.0, a.1 + b.1 % 2, b.2) } else { b };
+            let key = |of: &(u64, u64, Vec<u8>)| {
+                name(InodeId::from_raw(of.0), NameHash(of.1), &of.2)
+            };
+            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+            let (dir, hash) = (InodeId::from_raw(a.0), NameHash(a.1));
+            prop_assert_eq!(names_of_dir(dir).contains(&key(&b)), a.0 == b.0);
+            prop_assert_eq!(
+                names_with_hash(dir, hash).contains(&key(&b)),
+                (a.0, a.1) == (b.0, b.1),
+            );
+            prop_assert_eq!(names_from(dir, hash) <= key(&b), (a.0, a.1) <= (b.0, b.1));
+            let read = Some((InodeId::from_raw(b.0), NameHash(b.1), b.2.as_slice()));
+            let bytes = key(&b);
+            prop_assert_eq!(parse_name(&bytes), read);
+        }
+
+        /// What is read back was made by these functions: there is one key for each row.
+        #[test]
+        fn any_bytes_parse_or_do_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = bytes;
+            for kind in Kind::ALL {
+                if let Some(first) = bytes.first_mut() {
+                    *first = kind.number();
+                }
+                if let Some(Key::Xattr { ino, name }) = Key::parse(&bytes) {
+                    prop_assert_eq!(xattr(ino, name), bytes.clone());
+                }
+            }
+        }
+    }
+}

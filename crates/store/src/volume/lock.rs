@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -13,7 +15,7 @@ use super::{LOCK, VolumeError};
 /// The lock, held until dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -28,17 +30,39 @@ impl Lock {
             .mode(0o600)
             .open(&path)
             .map_err(|error| VolumeError::from_io("opening", &path, error))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(VolumeError::InUse { path: dir.into(), pid: read_pid(&file) });
-            }
-            Err(error) => return Err(VolumeError::from_io("locking", &path, error.into())),
+        if !try_lock(&file).map_err(|error| VolumeError::from_io("locking", &path, error.into()))? {
+            return Err(VolumeError::InUse { path: dir.into(), pid: read_pid(&file) });
         }
-        write_pid(&file, &path)?;
-        Ok(Self { _file: file })
+        let lock = Self { file };
+        write_pid(&lock.file, &path)?;
+        Ok(lock)
     }
 }
+
+impl Drop for Lock {
+    /// Closing would not do: a process that is just being started has the descriptor too, until it
+    /// runs its own program.
+    fn drop(&mut self) {
+        if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
+            tracing::debug!(%error, "the volume's lock goes with its last descriptor");
+        }
+    }
+}
+
+/// Whether the lock is ours now. Who only looks ([`holder`]) has it for an instant: one that is
+/// taken is tried again before it is believed.
+fn try_lock(file: &File) -> Result<bool, Errno> {
+    for _ in 0..TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => thread::sleep(PAUSE),
+            locked => return locked.map(|()| true),
+        }
+    }
+    Ok(false)
+}
+
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The process that holds the lock of the volume in `dir` now.
 pub(super) fn holder(dir: &Path) -> Option<u32> {

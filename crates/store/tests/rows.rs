@@ -1,0 +1,443 @@
+//! The values of rows: their bytes stay what they are, come back as they went in, and damage is
+//! found and never panics.
+//!
+//! `vectors/rows.txt` and `vectors/format.txt` hold one value a line. With `PELAGO_GOLDEN=accept`
+//! they are written anew: lines are added, and none of a released version is ever changed.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fmt::{Debug, Write as _};
+use std::fs;
+use std::path::PathBuf;
+
+use pelago_store::key::Kind;
+use pelago_store::rows::{
+    Answer, Fault, HighWater, Identity, Inline, MAP_BYTES, Moved, NameOf, NameRow, Orphan,
+    Partition, Rnode, RnodeFlags, Row, Stamp, Writing, Xattr,
+};
+use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, VolumeId};
+use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+const STAMP: Stamp = Stamp { epoch: 0x0a0b_0c0d, sequence: 0x0102_0304_0506_0708 };
+
+fn time(seconds: i64) -> Time {
+    Time { seconds, nanos: 999_999_999 }
+}
+
+fn rnode() -> Rnode {
+    Rnode {
+        ino: InodeId::new(1, 2, 3).unwrap(),
+        kind: FileKind::Regular,
+        mode: 0o4755,
+        flags: RnodeFlags {
+            has_xattrs: true,
+            has_acl: false,
+            has_content: true,
+            inline: false,
+            moved: true,
+        },
+        links: 1,
+        uid: 1000,
+        gid: 100,
+        rdev: 0,
+        generation: Some(Generation::FIRST),
+        size: 5_000_000,
+        blocks: 9768,
+        version: 7,
+        quota_root: InodeId::ROOT,
+        atime: time(1),
+        mtime: time(-2),
+        ctime: time(i64::MAX),
+        btime: time(i64::MIN),
+        deleted_at: Time::default(),
+        target: Vec::new(),
+    }
+}
+
+fn symlink() -> Rnode {
+    let flags = RnodeFlags::default();
+    let target = b"../some\xffwhere".to_vec();
+    Rnode { kind: FileKind::Symlink, mode: 0o777, flags, generation: None, target, ..rnode() }
+}
+
+/// One value of each kind, with its name in the file of vectors.
+fn values() -> Vec<(&'static str, Vec<u8>)> {
+    let (dir, hash) = (InodeId::ROOT, NameHash(0xfeed_f00d_dead_beef));
+    let partition = Partition {
+        names: 1_000_000,
+        directories: 3,
+        mtime: time(4),
+        ctime: time(5),
+        dirty: true,
+        map: Vec::new(),
+    };
+    let link = NameRow::Link { ino: rnode().ino, kind: FileKind::Directory };
+    let volume = VolumeId(*b"0123456789abcdef");
+    vec![
+        ("rnode.v1", rnode().encode(STAMP)),
+        ("rnode.symlink.v1", symlink().encode(STAMP)),
+        ("name.rnode.v1", NameRow::Rnode(rnode()).encode(STAMP)),
+        ("name.link.v1", link.encode(STAMP)),
+        ("moved.v1", Moved { dir, hash }.encode(STAMP)),
+        ("name-of.v1", NameOf.encode(STAMP)),
+        ("partition.v1", partition.encode(STAMP)),
+        ("partition.map.v1", Partition { map: vec![1, 2], ..partition }.encode(STAMP)),
+        ("writing.v1", Writing { dir, hash, generation: Generation(2) }.encode(STAMP)),
+        ("orphan.v1", Orphan { generation: Some(Generation(9)) }.encode(STAMP)),
+        ("orphan.none.v1", Orphan { generation: None }.encode(STAMP)),
+        ("inline.v1", Inline { bytes: b"hello, world" }.encode(STAMP)),
+        ("xattr.v1", Xattr { value: b"value" }.encode(STAMP)),
+        ("answer.v1", Answer { code: 2, reply: b"reply" }.encode(STAMP)),
+        ("identity.v1", Identity { volume }.encode(STAMP)),
+        ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
+    ]
+}
+
+/// Compares with, or writes, a file of vectors.
+fn check_vectors(file: &str, values: &[(&str, Vec<u8>)]) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vectors").join(file);
+    let mut text = String::new();
+    for (name, value) in values {
+        write!(text, "{name} ").unwrap();
+        value.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        text.push('\n');
+    }
+    if std::env::var_os("PELAGO_GOLDEN").is_some_and(|value| value == "accept") {
+        fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), text, "{}", path.display());
+}
+
+#[test]
+fn values_are_the_bytes_they_always_were() {
+    check_vectors("rows.txt", &values());
+}
+
+fn format() -> Format {
+    Format {
+        id: VolumeId(*b"0123456789abcdef"),
+        hash_seed: 0x1122_3344_5566_7788,
+        inline_bytes: 4096,
+        optional_features: 0,
+    }
+}
+
+#[test]
+fn the_format_file_is_the_bytes_it_always_was() {
+    check_vectors("format.txt", &[("format.v1", format().encode())]);
+    assert_eq!(Format::decode(&format().encode()), Ok(format()));
+}
+
+/// Decodes under every kind. What a kind reads, it would write the same: a value has one form.
+fn decode_as_all(value: &[u8]) -> Vec<Kind> {
+    fn one<'a, R: Row<'a>>(value: &'a [u8], read: &mut Vec<Kind>) {
+        if let Ok((stamp, row)) = R::decode(value) {
+            assert_eq!(row.encode(stamp), value);
+            read.push(R::KIND);
+        }
+    }
+    let mut read = Vec::new();
+    one::<Rnode>(value, &mut read);
+    one::<NameRow>(value, &mut read);
+    one::<Moved>(value, &mut read);
+    one::<NameOf>(value, &mut read);
+    one::<Partition>(value, &mut read);
+    one::<Writing>(value, &mut read);
+    one::<Orphan>(value, &mut read);
+    one::<Inline<'_>>(value, &mut read);
+    one::<Xattr<'_>>(value, &mut read);
+    one::<Answer<'_>>(value, &mut read);
+    one::<Identity>(value, &mut read);
+    one::<HighWater>(value, &mut read);
+    read
+}
+
+/// Puts the checksum right, so that what is behind it is tested too.
+fn seal(kind: Kind, mut written: Vec<u8>) -> Vec<u8> {
+    let sum = xxh3_64_with_seed(&written, u64::from(kind.number())) as u32;
+    written.extend_from_slice(&sum.to_le_bytes());
+    written
+}
+
+#[test]
+fn each_value_is_read_under_its_own_kind_only() {
+    for (name, value) in values() {
+        assert_eq!(decode_as_all(&value).len(), 1, "{name}");
+    }
+}
+
+/// One bit, anywhere: the checksum finds it.
+#[test]
+fn any_flipped_bit_and_any_cut_is_found() {
+    for (name, value) in values() {
+        for bit in 0..value.len() * 8 {
+            let mut damaged = value.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode_as_all(&damaged), [], "{name}, bit {bit}");
+        }
+        for length in 0..value.len() {
+            assert_eq!(decode_as_all(&value[..length]), [], "{name}, cut to {length}");
+        }
+        let longer = [&value[..], &[0]].concat();
+        assert_eq!(decode_as_all(&longer), [], "{name}, longer");
+    }
+}
+
+/// Under a right checksum too, a body must have its length; only bytes to the end may be cut.
+#[test]
+fn a_sealed_body_must_have_its_length() {
+    for (name, value) in values() {
+        let kind = decode_as_all(&value)[0];
+        let open_ended = matches!(kind, Kind::Xattr | Kind::Answer);
+        for length in 0..value.len() - 4 {
+            let sealed = seal(kind, value[..length].to_vec());
+            assert!(decode_as_all(&sealed).is_empty() || open_ended, "{name}, cut to {length}");
+        }
+        let longer = seal(kind, [&value[..value.len() - 4], &[0]].concat());
+        assert!(decode_as_all(&longer).is_empty() || open_ended, "{name}, longer");
+    }
+}
+
+#[test]
+fn a_newer_version_is_told_from_damage() {
+    let mut value = rnode().encode(STAMP);
+    value.truncate(value.len() - 4);
+    value[0] = 2;
+    let error = Rnode::decode(&seal(Kind::Inode, value)).unwrap_err();
+    assert_eq!((error.kind, error.what), (Kind::Inode, Fault::Version(2)));
+    assert_eq!(error.to_string(), "a row of kind Inode cannot be read: its version 2 is not known");
+}
+
+/// Fields that have a range are checked, each by its name.
+#[test]
+fn fields_out_of_range_are_found() {
+    let fault = |rnode: Rnode| Rnode::decode(&rnode.encode(STAMP)).unwrap_err().what;
+    assert_eq!(fault(Rnode { mode: 0o10000, ..rnode() }), Fault::Field("mode"));
+    assert_eq!(fault(Rnode { size: 1 << 63, ..rnode() }), Fault::Field("size"));
+    assert_eq!(fault(Rnode { target: vec![1], ..rnode() }), Fault::Field("target"));
+    assert_eq!(fault(Rnode { target: vec![], ..symlink() }), Fault::Field("target"));
+    let late = Time { seconds: 0, nanos: 1_000_000_000 };
+    assert_eq!(fault(Rnode { btime: late, ..rnode() }), Fault::Field("time"));
+    let partition = Partition { names: 1, directories: 2, ..Partition::default() };
+    let error = Partition::decode(&partition.encode(STAMP)).unwrap_err();
+    assert_eq!(error.what, Fault::Field("count of directories"));
+    let mark = HighWater { next: (1 << 36) + 1 };
+    let error = HighWater::decode(&mark.encode(STAMP)).unwrap_err();
+    assert_eq!(error.what, Fault::Field("high-water mark"));
+}
+
+#[test]
+fn an_rnode_shows_its_attributes() {
+    let (rnode, attr) = (rnode(), rnode().attr());
+    assert_eq!((attr.ino, attr.kind, attr.mode), (rnode.ino, rnode.kind, rnode.mode));
+    assert_eq!((attr.links, attr.uid, attr.gid, attr.rdev), (1, 1000, 100, 0));
+    assert_eq!((attr.size, attr.blocks), (5_000_000, 9768));
+    let times = (attr.atime, attr.mtime, attr.ctime, attr.btime);
+    assert_eq!(times, (rnode.atime, rnode.mtime, rnode.ctime, rnode.btime));
+}
+
+/// A newer format, needed features that are not known, and damage are three things.
+#[test]
+fn a_format_file_says_why_it_is_none() {
+    let good = format().encode();
+    let resealed = |at: usize, byte: u8| {
+        let mut bytes = good[..120].to_vec();
+        bytes[at] = byte;
+        let sum = xxh3_64(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        Format::decode(&bytes)
+    };
+    assert_eq!(resealed(8, 2), Err(FormatFault::Version(FORMAT_VERSION + 1)));
+    assert_eq!(resealed(8, 0), Err(FormatFault::Field));
+    assert_eq!(resealed(16, 4), Err(FormatFault::Features(4)));
+    assert_eq!(resealed(14, 9), Err(FormatFault::Field), "inline bytes past the limit");
+    assert_eq!(resealed(119, 1), Err(FormatFault::Field), "reserved bytes");
+    assert_eq!(resealed(0, b'Q'), Err(FormatFault::Magic));
+    assert!(resealed(24, 1).is_ok(), "an optional feature");
+    for bit in 0..good.len() * 8 {
+        let mut damaged = good.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Format::decode(&damaged).is_err(), "bit {bit}");
+    }
+    for length in 0..good.len() {
+        assert!(Format::decode(&good[..length]).is_err(), "cut to {length}");
+    }
+}
+
+fn round_trip<'a, R: Row<'a> + Debug + PartialEq>(row: &R, stamp: Stamp, value: &'a [u8]) {
+    let (read_stamp, read) = R::decode(value).unwrap();
+    assert_eq!(read_stamp, stamp);
+    assert_eq!(&read, row);
+}
+
+fn any_time() -> impl Strategy<Value = Time> {
+    (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Time { seconds, nanos })
+}
+
+fn any_ino() -> impl Strategy<Value = InodeId> {
+    any::<u64>().prop_map(InodeId::from_raw)
+}
+
+fn any_stamp() -> impl Strategy<Value = Stamp> {
+    (any::<u32>(), any::<u64>()).prop_map(|(epoch, sequence)| Stamp { epoch, sequence })
+}
+
+fn any_kind() -> impl Strategy<Value = FileKind> {
+    (1..=7_u8).prop_map(|number| FileKind::from_number(number).unwrap())
+}
+
+fn any_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..=most)
+}
+
+fn any_rnode() -> impl Strategy<Value = Rnode> {
+    let numbers = (any::<[u32; 5]>(), any::<[u64; 3]>(), any::<u16>(), any::<[bool; 5]>());
+    let times = (any_time(), any_time(), any_time(), any_time(), any_time());
+    let target = prop::collection::vec(any::<u8>(), 1..=limits::TARGET_BYTES);
+    (any_ino(), any_kind(), any_ino(), numbers, times, target).prop_map(
+        |(ino, kind, quota_root, numbers, times, target)| {
+            let ([links, uid, gid, rdev, generation], [size, blocks, version], mode, flags) =
+                numbers;
+            let [has_xattrs, has_acl, has_content, inline, moved] = flags;
+            let (atime, mtime, ctime, btime, deleted_at) = times;
+            Rnode {
+                ino,
+                kind,
+                mode: mode & 0o7777,
+                flags: RnodeFlags { has_xattrs, has_acl, has_content, inline, moved },
+                links,
+                uid,
+                gid,
+                rdev,
+                generation: Some(Generation(generation)).filter(|generation| generation.0 != 0),
+                size: size & limits::FILE_BYTES,
+                blocks,
+                version,
+                quota_root,
+                atime,
+                mtime,
+                ctime,
+                btime,
+                deleted_at,
+                target: if kind == FileKind::Symlink { target } else { Vec::new() },
+            }
+        },
+    )
+}
+
+fn any_partition() -> impl Strategy<Value = Partition> {
+    (any::<[u64; 2]>(), any_time(), any_time(), any::<bool>(), any_bytes(300)).prop_map(
+        |([a, b], mtime, ctime, dirty, map)| {
+            let (names, directories) = (a.max(b), a.min(b));
+            Partition { names, directories, mtime, ctime, dirty, map }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(4),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn rnodes_come_back(rnode in any_rnode(), stamp in any_stamp()) {
+        round_trip(&rnode, stamp, &rnode.encode(stamp));
+        let named = NameRow::Rnode(rnode);
+        round_trip(&named, stamp, &named.encode(stamp));
+    }
+
+    #[test]
+    fn rows_about_names_come_back(
+        ino in any_ino(),
+        hash in any::<u64>().prop_map(NameHash),
+        kind in any_kind(),
+        partition in any_partition(),
+        stamp in any_stamp(),
+    ) {
+        let link = NameRow::Link { ino, kind };
+        round_trip(&link, stamp, &link.encode(stamp));
+        let moved = Moved { dir: ino, hash };
+        round_trip(&moved, stamp, &moved.encode(stamp));
+        round_trip(&NameOf, stamp, &NameOf.encode(stamp));
+        round_trip(&partition, stamp, &partition.encode(stamp));
+    }
+
+    #[test]
+    fn rows_about_bytes_come_back(
+        dir in any_ino(),
+        hash in any::<u64>().prop_map(NameHash),
+        generation in (1..=u32::MAX).prop_map(Generation),
+        bytes in any_bytes(5000),
+        stamp in any_stamp(),
+    ) {
+        let writing = Writing { dir, hash, generation };
+        round_trip(&writing, stamp, &writing.encode(stamp));
+        let orphan = Orphan { generation: Some(generation) };
+        round_trip(&orphan, stamp, &orphan.encode(stamp));
+        let inline = Inline { bytes: &bytes };
+        round_trip(&inline, stamp, &inline.encode(stamp));
+        let xattr = Xattr { value: &bytes };
+        round_trip(&xattr, stamp, &xattr.encode(stamp));
+    }
+
+    #[test]
+    fn rows_of_the_volume_come_back(
+        id in any::<[u8; 16]>(),
+        next in 0..=1_u64 << 36,
+        code in any::<u16>(),
+        reply in any_bytes(4096),
+        stamp in any_stamp(),
+    ) {
+        let identity = Identity { volume: VolumeId(id) };
+        round_trip(&identity, stamp, &identity.encode(stamp));
+        let mark = HighWater { next };
+        round_trip(&mark, stamp, &mark.encode(stamp));
+        let answer = Answer { code, reply: &reply };
+        round_trip(&answer, stamp, &answer.encode(stamp));
+    }
+
+    /// Any bytes, with any checksum and with the right one.
+    #[test]
+    fn bytes_from_outside_never_panic(bytes in any_bytes(400), kind in 0..Kind::ALL.len()) {
+        decode_as_all(&bytes);
+        let mut written = bytes;
+        if let Some(version) = written.first_mut() {
+            *version = 1;
+        }
+        decode_as_all(&seal(Kind::ALL[kind], written));
+    }
+
+    /// A good value with a few bytes changed and the checksum put right: what is read is written the
+    /// same.
+    #[test]
+    fn changed_fields_never_panic(
+        which in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let values = values();
+        let (_, value) = which.get(&values);
+        let kind = decode_as_all(value)[0];
+        let mut written = value[..value.len() - 4].to_vec();
+        for (at, byte) in changes {
+            let at = at.index(written.len());
+            written[at] = byte;
+        }
+        decode_as_all(&seal(kind, written));
+    }
+}
+
+/// The longest values are read whole.
+#[test]
+fn values_at_their_limits_come_back() {
+    let most = Partition { map: vec![7; MAP_BYTES], ..Partition::default() };
+    round_trip(&most, STAMP, &most.encode(STAMP));
+    let link = Rnode { target: vec![b'x'; limits::TARGET_BYTES], ..symlink() };
+    round_trip(&link, STAMP, &link.encode(STAMP));
+    let bytes = vec![3; limits::INLINE_BYTES];
+    let inline = Inline { bytes: &bytes };
+    round_trip(&inline, STAMP, &inline.encode(STAMP));
+}

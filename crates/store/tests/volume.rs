@@ -1,0 +1,413 @@
+//! The files of a volume: made whole or not at all, held by one, and refused with a reason.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use pelago_store::reserve::Reserve;
+use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, holder};
+use pelago_wire::{Kind, limits};
+use tempfile::TempDir;
+use xxhash_rust::xxh3::xxh3_64;
+
+fn temp() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn make(dir: &Path) -> Volume {
+    Volume::create(dir, VolumeOptions::default()).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Opening fails, changes nothing, and says why in one sentence.
+fn refused(dir: &Path) -> VolumeError {
+    let before = names(dir);
+    let error = Volume::open(dir).unwrap_err();
+    assert_eq!(names(dir), before);
+    let says = error.to_string();
+    assert!(says.contains(dir.to_str().unwrap()), "{says}");
+    assert!(!says.contains('\n') && !says.ends_with('.'), "{says}");
+    error
+}
+
+#[test]
+fn what_was_made_is_opened() {
+    let temp = temp();
+    let dir = temp.path().join("some/where");
+    let made = make(&dir);
+    assert_eq!(made.inline_bytes(), limits::INLINE_DEFAULT_BYTES);
+    assert!(made.was_clean());
+    let (id, format) = (made.id(), *made.format());
+    drop(made);
+    let opened = Volume::open(&dir).unwrap();
+    assert_eq!((opened.id(), *opened.format()), (id, format));
+    assert_eq!(id.to_string().len(), 32);
+    assert_ne!(opened.hasher().hash(b"x").0, 0);
+    assert_eq!(names(&dir), ["clean", "content", "format", "lock", "table"]);
+    for private in [opened.content_dir(), opened.table_dir()] {
+        assert_eq!(fs::metadata(private).unwrap().mode() & 0o077, 0);
+    }
+}
+
+#[test]
+fn two_volumes_differ_in_id_and_seed() {
+    let (a, b) = (temp(), temp());
+    let (a, b) = (make(a.path()), make(b.path()));
+    assert_ne!(a.id(), b.id());
+    assert_ne!(a.format().hash_seed, b.format().hash_seed);
+}
+
+#[test]
+fn options_stay_and_are_cut_to_their_limit() {
+    let temp = temp();
+    let options = VolumeOptions { inline_bytes: u32::MAX };
+    drop(Volume::create(temp.path(), options).unwrap());
+    assert_eq!(Volume::open(temp.path()).unwrap().inline_bytes(), limits::INLINE_BYTES);
+}
+
+/// Clean until marked otherwise, unclean until marked clean again; marking twice is no error.
+#[test]
+fn a_volume_knows_whether_it_was_stopped_cleanly() {
+    let temp = temp();
+    make(temp.path()).mark_unclean().unwrap();
+    let opened = Volume::open(temp.path()).unwrap();
+    assert!(!opened.was_clean());
+    opened.mark_unclean().unwrap();
+    opened.mark_clean().unwrap();
+    opened.mark_clean().unwrap();
+    drop(opened);
+    assert!(Volume::open(temp.path()).unwrap().was_clean());
+}
+
+#[test]
+fn a_second_opener_learns_who_has_it() {
+    let temp = temp();
+    assert_eq!(holder(temp.path()), None);
+    let held = make(temp.path());
+    let pid = Some(std::process::id());
+    assert_eq!(holder(temp.path()), pid);
+    for refused in
+        [Volume::open(temp.path()), Volume::open_or_create(temp.path(), VolumeOptions::default())]
+    {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, VolumeError::InUse { pid: found, .. } if found == pid), "{error}");
+        assert_eq!(error.kind(), Kind::Busy);
+    }
+    drop(held);
+    assert_eq!(holder(temp.path()), None);
+    Volume::open(temp.path()).unwrap();
+}
+
+/// A process that dies leaves its number behind, and no lock.
+#[test]
+fn the_number_of_a_dead_holder_means_nothing() {
+    let temp = temp();
+    drop(make(temp.path()));
+    fs::write(temp.path().join("lock"), "1         \n").unwrap();
+    assert_eq!(holder(temp.path()), None);
+    Volume::open(temp.path()).unwrap();
+    fs::write(temp.path().join("lock"), "no number").unwrap();
+    Volume::open(temp.path()).unwrap();
+}
+
+/// The lock does not pass to the processes that a server starts.
+#[test]
+fn a_child_does_not_keep_the_volume() {
+    let temp = temp();
+    let held = make(temp.path());
+    let started = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+    let Ok(mut child) = started else {
+        println!("skipped: no `cat` to start");
+        return;
+    };
+    drop(held);
+    let opened = Volume::open(temp.path());
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    opened.unwrap();
+}
+
+/// Whatever a crash left of making a volume is made whole; `format` comes last.
+#[test]
+fn a_volume_half_made_is_made_again() {
+    let whole = temp();
+    drop(make(whole.path()));
+    for left in [
+        &[][..],
+        &["lock"],
+        &["lock", "table"],
+        &["lock", "table", "content"],
+        &["lock", "table", "content", "clean"],
+        &["lock", "table", "content", "clean", "format.new"],
+    ] {
+        let temp = temp();
+        for name in left {
+            match *name {
+                "table" | "content" => fs::create_dir(temp.path().join(name)).unwrap(),
+                _ => fs::write(temp.path().join(name), b"").unwrap(),
+            }
+        }
+        assert!(matches!(refused(temp.path()), VolumeError::Missing { .. }), "{left:?}");
+        let options = VolumeOptions::default();
+        let id = Volume::open_or_create(temp.path(), options).unwrap().id();
+        assert_eq!(names(temp.path()), names(whole.path()));
+        assert_eq!(Volume::open(temp.path()).unwrap().id(), id);
+    }
+}
+
+#[test]
+fn making_one_where_one_is_is_refused() {
+    let temp = temp();
+    let id = make(temp.path()).id();
+    let error = Volume::create(temp.path(), VolumeOptions::default()).unwrap_err();
+    assert!(matches!(error, VolumeError::Exists { .. }), "{error}");
+    assert_eq!(Volume::open(temp.path()).unwrap().id(), id);
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_left_alone() {
+    let temp = temp();
+    fs::write(temp.path().join("thesis.tex"), b"text").unwrap();
+    let options = VolumeOptions::default();
+    for refused in [
+        Volume::open(temp.path()),
+        Volume::create(temp.path(), options),
+        Volume::open_or_create(temp.path(), options),
+    ] {
+        let error = refused.unwrap_err();
+        let says = error.to_string();
+        assert!(matches!(error, VolumeError::NotAVolume { .. }), "{error}");
+        assert!(says.contains("thesis.tex") && !says.contains('\n'), "{says}");
+    }
+    assert_eq!(names(temp.path()), ["thesis.tex"]);
+}
+
+/// The root of a new file system is as good as an empty folder.
+#[test]
+fn a_new_file_system_can_become_a_volume() {
+    let temp = temp();
+    fs::create_dir(temp.path().join("lost+found")).unwrap();
+    drop(make(temp.path()));
+    Volume::open(temp.path()).unwrap();
+}
+
+#[test]
+fn what_is_missing_or_no_folder_says_so() {
+    let temp = temp();
+    let error = Volume::open(&temp.path().join("none")).unwrap_err();
+    assert!(matches!(error, VolumeError::Missing { .. }), "{error}");
+    assert_eq!(error.kind(), Kind::NotFound);
+    let file = temp.path().join("file");
+    fs::write(&file, b"").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        for refused in [Volume::open(&path), Volume::create(&path, VolumeOptions::default())] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, VolumeError::NotAFolder { .. }), "{error}");
+        }
+    }
+}
+
+/// Whoever lost `format` still has the data: it must not be made anew over it.
+#[test]
+fn a_volume_without_its_format_is_damaged_not_new() {
+    let temp = temp();
+    drop(make(temp.path()));
+    fs::write(temp.path().join("table/data"), b"x").unwrap();
+    fs::remove_file(temp.path().join("format")).unwrap();
+    assert!(matches!(refused(temp.path()), VolumeError::Damaged { .. }));
+    let error = Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(fs::read(temp.path().join("table/data")).unwrap(), b"x");
+}
+
+#[test]
+fn a_damaged_or_newer_format_is_refused() {
+    let temp = temp();
+    drop(make(temp.path()));
+    let path = temp.path().join("format");
+    let good = fs::read(&path).unwrap();
+
+    let mut bad = good.clone();
+    bad[40] ^= 1;
+    for damaged in [&bad[..], &good[..60], b"", b"[a text file]\n"] {
+        fs::write(&path, damaged).unwrap();
+        let error = refused(temp.path());
+        assert!(matches!(error, VolumeError::Damaged { .. }), "{error}");
+        assert_eq!(error.kind(), Kind::Corrupt);
+    }
+
+    let mut newer = good[..120].to_vec();
+    newer[8] = 9;
+    let sum = xxh3_64(&newer);
+    newer.extend_from_slice(&sum.to_le_bytes());
+    fs::write(&path, &newer).unwrap();
+    let error = refused(temp.path());
+    assert!(matches!(error, VolumeError::Newer { found: 9, known: 1, .. }), "{error}");
+
+    fs::write(&path, &good).unwrap();
+    assert_eq!(Volume::open(temp.path()).unwrap().format().encode(), good);
+    assert!(Format::decode(&good).is_ok());
+}
+
+#[test]
+fn a_missing_part_is_damage() {
+    for part in ["table", "content"] {
+        let temp = temp();
+        drop(make(temp.path()));
+        fs::remove_dir(temp.path().join(part)).unwrap();
+        let error = refused(temp.path());
+        assert!(matches!(&error, VolumeError::Damaged { path, .. } if path.ends_with(part)));
+    }
+}
+
+/// Root may use every folder: as root, the test runs itself again as nobody.
+#[test]
+fn a_folder_that_cannot_be_used_says_so() {
+    const CLOSED: &str = "PELAGO_TEST_CLOSED_FOLDER";
+    if let Some(dir) = std::env::var_os(CLOSED) {
+        let error = Volume::create(Path::new(&dir), VolumeOptions::default()).unwrap_err();
+        assert!(matches!(error, VolumeError::NoPermission { .. }), "{error}");
+        assert_eq!(error.kind(), Kind::Denied);
+        println!("refused as it must be");
+        return;
+    }
+    let temp = temp();
+    let dir = temp.path().join("closed");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).unwrap();
+    let mut again = Command::new("/proc/self/exe");
+    again.args(["--exact", "a_folder_that_cannot_be_used_says_so", "--nocapture"]);
+    again.env(CLOSED, &dir).stdin(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        again.uid(65534).gid(65534);
+    }
+    let output = match again.output() {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: nobody may not run this program: {error}");
+            return;
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("refused as it must be"), "{output:?}");
+}
+
+/// A mounted file system of the test's own, gone when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// A file system in memory at `path`; `None` where this process may not mount.
+    fn new(path: &Path, bytes: u64) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let data = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("none", path, "tmpfs", flags, data.as_c_str()) {
+            Ok(()) => Some(Self(path.into())),
+            Err(error) => {
+                println!("skipped: cannot mount a file system: {error}");
+                None
+            }
+        }
+    }
+
+    fn make_read_only(&self) {
+        let flags = rustix::mount::MountFlags::RDONLY;
+        rustix::mount::mount_remount(&self.0, flags, c"").unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_read_only_medium_says_so() {
+    let temp = temp();
+    let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
+    let volume = medium.0.join("volume");
+    drop(make(&volume));
+    medium.make_read_only();
+    let new = Volume::create(&medium.0.join("new"), VolumeOptions::default());
+    for refused in [Volume::open(&volume), new] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, VolumeError::ReadOnly { .. }), "{error}");
+    }
+}
+
+/// Fills what is left of a medium.
+fn fill(medium: &Path) {
+    let full = fs::write(medium.join("filler"), vec![1; 2 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+}
+
+/// On a full medium none can be made; one that is there can be opened and marked in use, so that
+/// the server can give up its reserve.
+#[test]
+fn a_full_medium_says_so_and_a_volume_on_it_opens() {
+    let temp = temp();
+    let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
+    let volume = medium.0.join("volume");
+    drop(make(&volume));
+    fill(&medium.0);
+    let error = Volume::create(&medium.0.join("new"), VolumeOptions::default()).unwrap_err();
+    assert!(matches!(error, VolumeError::Full { .. }), "{error}");
+    Volume::open(&volume).unwrap().mark_unclean().unwrap();
+}
+
+#[test]
+fn a_reserve_is_given_up_and_had_again() {
+    let temp = temp();
+    let path = temp.path().join("reserve");
+    let reserve = Reserve::ensure(temp.path(), 1 << 20).unwrap();
+    if !reserve.is_held() {
+        println!("skipped: the medium is too full to reserve 1 MiB, or cannot");
+        return;
+    }
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
+    assert!(reserve.give_up().unwrap());
+    assert!(!reserve.give_up().unwrap(), "there was nothing left to give");
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
+    assert!(!reserve.is_held());
+    assert!(reserve.restore().unwrap());
+    drop(reserve);
+    // The one that is there serves again.
+    assert!(Reserve::ensure(temp.path(), 1 << 20).unwrap().is_held());
+}
+
+/// More than there is: nothing is taken, and the medium is not filled by trying.
+#[test]
+fn a_reserve_that_cannot_be_had_is_no_error() {
+    let temp = temp();
+    let reserve = Reserve::ensure(temp.path(), 1 << 60).unwrap();
+    assert!(!reserve.is_held());
+    assert_eq!(fs::metadata(temp.path().join("reserve")).unwrap().blocks(), 0);
+    assert!(!reserve.give_up().unwrap());
+    assert!(!reserve.restore().unwrap());
+}
+
+/// What it is for: on a full medium there is space again at once.
+#[test]
+fn a_reserve_makes_space_on_a_full_medium() {
+    let temp = temp();
+    let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
+    let reserve = Reserve::ensure(&medium.0, 256 << 10).unwrap();
+    assert!(reserve.is_held());
+    fill(&medium.0);
+    assert!(fs::write(medium.0.join("more"), [1; 8192]).is_err());
+    assert!(reserve.give_up().unwrap());
+    fs::write(medium.0.join("more"), [1; 8192]).unwrap();
+    assert!(reserve.restore().is_ok_and(|held| !held), "there is not twice as much");
+}

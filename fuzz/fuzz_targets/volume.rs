@@ -1,0 +1,18 @@
+//! Reads any bytes as the file `format`, as they are and with the checksum put right. What is read
+//! must be written the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pelago_store::volume::Format;
+use xxhash_rust::xxh3::xxh3_64;
+
+fuzz_target!(|bytes: &[u8]| {
+    decode(bytes);
+    decode(&[bytes, &xxh3_64(bytes).to_le_bytes()].concat());
+});
+
+fn decode(bytes: &[u8]) {
+    if let Ok(format) = Format::decode(bytes) {
+        assert_eq!(format.encode(), bytes);
+    }
+}
