@@ -1,9 +1,10 @@
-//! Every file belongs to a crate: a file without its `mod` line is never compiled.
+//! Every file belongs to a crate: a file without its `mod` line is never compiled, and a `mod`
+//! line whose file git ignores does not compile anywhere else.
 
-use super::tree::Tree;
+use super::tree::{Source, Tree};
 use super::{Findings, lexer};
 
-/// Dead files, and `mod.rs`.
+/// Dead files, modules whose file is not in the tree, and `mod.rs`.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for file in tree.rust() {
         if file.path.ends_with("/mod.rs") {
@@ -13,13 +14,37 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
         if !package.starts_with("crates/") && package != "xtask" {
             continue;
         }
-        if ["lib.rs", "main.rs"].contains(&inner) || inner.starts_with("bin/") {
+        check_children(file, tree, found);
+        if is_crate_root(inner) {
             continue;
         }
         let (parents, name) = parents_of(package, inner);
         if !parents.iter().any(|parent| declares(tree, parent, name)) {
             let what = format!("no `mod {name};` in {}", parents.join(" or "));
             found.of(&file.path, what);
+        }
+    }
+}
+
+fn is_crate_root(inner: &str) -> bool {
+    ["lib.rs", "main.rs"].contains(&inner) || inner.starts_with("bin/")
+}
+
+/// The files of the modules that a file declares.
+fn check_children(file: &Source, tree: &Tree, found: &mut Findings) {
+    let code = lexer::blank(&file.text);
+    let is_root = file.path.split_once("/src/").is_some_and(|(_, inner)| is_crate_root(inner));
+    let folder = match file.path.rsplit_once('/') {
+        Some((folder, _)) if is_root => folder,
+        _ => file.path.strip_suffix(".rs").unwrap_or(&file.path),
+    };
+    for (index, line) in code.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [.., "mod", name] = words[..] else { continue };
+        let Some(name) = name.strip_suffix(';') else { continue };
+        let path = format!("{folder}/{name}.rs");
+        if tree.file(&path).is_none() {
+            found.at(&file.path, index + 1, format_args!("{path} is missing, or git ignores it"));
         }
     }
 }
@@ -45,7 +70,6 @@ fn declares(tree: &Tree, parent: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Source;
     use super::*;
 
     #[test]
@@ -59,11 +83,26 @@ mod tests {
             file("crates/a/src/tests.rs", ""),
             file("crates/a/src/dead.rs", ""),
             file("crates/a/src/bin/tool.rs", ""),
-            file("crates/a/tests/whole.rs", ""),
+            file("crates/a/tests/whole.rs", "mod elsewhere;\n"),
         ]);
         let mut found = Findings::default();
         check(&tree, &mut found);
         let paths: Vec<_> = found.0.iter().map(|it| it.split(':').next().unwrap()).collect();
         assert_eq!(paths, ["crates/a/src/row/lost.rs", "crates/a/src/dead.rs"]);
+    }
+
+    /// A file that git ignores compiles here and nowhere else.
+    #[test]
+    fn modules_without_a_file_are_found() {
+        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let tree = Tree::of(vec![
+            file("crates/a/src/lib.rs", "pub mod row;\nmod inline {}\npub(crate) mod gone;\n"),
+            file("crates/a/src/row.rs", "mod key;\n"),
+        ]);
+        let mut found = Findings::default();
+        check(&tree, &mut found);
+        let gone = "crates/a/src/lib.rs:3: crates/a/src/gone.rs is missing, or git ignores it";
+        let key = "crates/a/src/row.rs:1: crates/a/src/row/key.rs is missing, or git ignores it";
+        assert_eq!(found.0, [gone, key]);
     }
 }

@@ -85,10 +85,13 @@ fn walked(root: &Path) -> Result<Vec<String>, String> {
         for entry in entries.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_folder && !["target", ".git"].contains(&name.as_str()) {
-                folders.push(format!("{folder}{name}/"));
+            let path = format!("{folder}{name}");
+            // A module may be called `target` too.
+            let is_built = ["target", "fuzz/target", ".git"].contains(&path.as_str());
+            if is_folder && !is_built {
+                folders.push(format!("{path}/"));
             } else if !is_folder {
-                found.push(format!("{folder}{name}"));
+                found.push(path);
             }
         }
     }
