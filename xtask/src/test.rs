@@ -106,6 +106,9 @@ fn run_all(wanted: &Wanted) -> Result<Tally, String> {
         run_doc_tests(&logs, &mut tally);
     }
     rerun(again, &logs, &mut tally);
+    if tally.is_empty() {
+        return Err("no test ran: nothing has such a name".to_owned());
+    }
     Ok(tally)
 }
 

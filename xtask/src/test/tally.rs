@@ -105,6 +105,11 @@ impl Tally {
         forbidden.map(|(name, _)| name.as_str())
     }
 
+    /// Whether nothing was counted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.passed + self.failed + self.skipped.len() == 0
+    }
+
     /// The last line.
     pub(crate) fn counts(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped.len())
@@ -123,6 +128,7 @@ mod tests {
     #[test]
     fn failures_wait_for_their_rerun() {
         let mut tally = Tally::default();
+        assert!(tally.is_empty());
         let said = [("a", Verdict::Passed), ("b", Verdict::Failed), ("c", Verdict::Lost)];
         let (counts, failures) = tally.count("p::t", &report(&said));
         assert_eq!(counts, "1 passed, 2 failed, 0 skipped");
