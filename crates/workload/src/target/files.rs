@@ -1,0 +1,357 @@
+//! Programs on [`Files`]: each path is looked up name by name, as the kernel would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use pelago_client::{Files, NewNode, Place, Spot, Xattr, errno};
+use pelago_wire::{
+    Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, OpenFlags, OpenId, SetAttr,
+};
+
+use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
+use crate::random::bytes_of;
+use crate::target::{Manners, Outcome, Seen, Target};
+
+/// A file system behind [`Files`], with the open files of one program.
+pub struct FilesTarget {
+    files: Arc<dyn Files>,
+    context: Context,
+    manners: Manners,
+    slots: [Option<(Handle, OpenId)>; SLOTS],
+    scans: [Option<(Handle, Cookie)>; SCANS],
+}
+
+impl FilesTarget {
+    /// A program's view of `files`, asked as `context`. What must change a time must make it
+    /// strictly newer where `strict_times`.
+    #[must_use]
+    pub fn new(files: Arc<dyn Files>, context: Context, strict_times: bool) -> Self {
+        let manners = Manners { counts_names: true, counts_dirs: true, strict_times, xattrs: true };
+        Self { files, context, manners, slots: [None; SLOTS], scans: [None; SCANS] }
+    }
+
+    /// Closes what is open, as the kernel does when a program ends.
+    pub fn close_all(&mut self) {
+        for slot in 0..SLOTS {
+            if self.slots.get(slot).is_some_and(Option::is_some) {
+                // A program that ends does not learn of errors either.
+                let _ignored = self.close(slot);
+            }
+        }
+    }
+
+    fn change_names(&mut self, op: &Op) -> Result<Outcome, Error> {
+        let (files, context) = (Arc::clone(&self.files), self.context);
+        Ok(match op {
+            Op::Create { slot, at, mode, flags } => {
+                let made = files.create(&context, self.place(at)?, *mode, *flags).wait()?;
+                self.hold(*slot, (made.entry.handle, made.open));
+                shown(&made.entry)
+            }
+            Op::MakeDir { at, mode } => {
+                shown(&files.make_dir(&context, self.place(at)?, *mode).wait()?)
+            }
+            Op::MakeNode { at, kind, mode } => {
+                let node = NewNode { kind: *kind, mode: *mode, rdev: 0 };
+                shown(&files.make_node(&context, self.place(at)?, node).wait()?)
+            }
+            Op::Symlink { at, target } => {
+                shown(&files.symlink(&context, self.place(at)?, target.clone()).wait()?)
+            }
+            Op::Link { from, at } => {
+                let node = self.find(from)?.handle;
+                shown(&files.link(&context, node, self.place(at)?).wait()?)
+            }
+            Op::Unlink { at } => {
+                files.unlink(&context, self.place(at)?).wait()?;
+                Outcome::Done
+            }
+            Op::RemoveDir { at } => {
+                files.remove_dir(&context, self.place(at)?).wait()?;
+                Outcome::Done
+            }
+            Op::Rename { from, to, flags } => {
+                let (from, to) = (self.place(from)?, self.place(to)?);
+                files.rename(&context, from, to, *flags).wait()?;
+                Outcome::Done
+            }
+            _ => return self.use_open(op),
+        })
+    }
+
+    fn use_open(&mut self, op: &Op) -> Result<Outcome, Error> {
+        let (files, context) = (Arc::clone(&self.files), self.context);
+        Ok(match op {
+            Op::Open { slot, path, flags } => {
+                let handle = self.find(path)?.handle;
+                let opened = files.open(&context, handle, *flags).wait()?;
+                self.hold(*slot, (handle, opened.open));
+                Outcome::Attr(seen(&opened.attr))
+            }
+            Op::Flush { slot } => {
+                files.flush(&context, self.open(*slot)?.1).wait()?;
+                Outcome::Done
+            }
+            Op::Close { slot } => {
+                self.close(*slot)?;
+                Outcome::Done
+            }
+            Op::Write { slot, patch } => {
+                let to = Spot { open: self.open(*slot)?.1, offset: patch.offset };
+                let bytes = bytes_of(patch.seed, patch.length);
+                let written = files.write(&context, to, &bytes, false).wait()?;
+                Outcome::Written { bytes: written.bytes, size: written.size }
+            }
+            Op::Read { slot, offset, size } => {
+                let open = self.open(*slot)?.1;
+                let bytes = files.read(&context, open, *offset, *size).wait()?;
+                Outcome::Bytes(bytes.into_bytes())
+            }
+            Op::Fsync { slot, data_only } => {
+                files.fsync(&context, self.open(*slot)?.1, *data_only).wait()?;
+                Outcome::Done
+            }
+            Op::FsyncDir { dir } => {
+                files.fsync_dir(&context, self.find_dir(dir)?).wait()?;
+                Outcome::Done
+            }
+            _ => return self.use_attributes(op),
+        })
+    }
+
+    fn use_attributes(&mut self, op: &Op) -> Result<Outcome, Error> {
+        let (files, context) = (Arc::clone(&self.files), self.context);
+        Ok(match op {
+            Op::Truncate { node, size } => {
+                self.set_attr(node, SetAttr { size: Some(*size), ..SetAttr::default() })?
+            }
+            Op::ChangeMode { node, mode } => {
+                self.set_attr(node, SetAttr { mode: Some(*mode), ..SetAttr::default() })?
+            }
+            Op::SetTimes { node, atime, mtime } => {
+                let set = SetAttr { atime: *atime, mtime: *mtime, ..SetAttr::default() };
+                self.set_attr(node, set)?
+            }
+            Op::GetAttr { node } => {
+                let (handle, _) = self.subject(node)?;
+                Outcome::Attr(seen(&files.get_attr(&context, handle).wait()?))
+            }
+            Op::SetXattr { path, name, value, flags } => {
+                let xattr = Xattr { name: name.clone(), value: value.clone() };
+                files.set_xattr(&context, self.find(path)?.handle, xattr, *flags).wait()?;
+                Outcome::Done
+            }
+            Op::GetXattr { path, name } => {
+                let node = self.find(path)?.handle;
+                Outcome::Bytes(files.get_xattr(&context, node, name.clone()).wait()?)
+            }
+            Op::ListXattr { path } => {
+                let names = files.list_xattr(&context, self.find(path)?.handle).wait()?;
+                xattr_names(&names)
+            }
+            Op::RemoveXattr { path, name } => {
+                files.remove_xattr(&context, self.find(path)?.handle, name.clone()).wait()?;
+                Outcome::Done
+            }
+            _ => return self.look(op),
+        })
+    }
+
+    fn look(&mut self, op: &Op) -> Result<Outcome, Error> {
+        let (files, context) = (Arc::clone(&self.files), self.context);
+        Ok(match op {
+            Op::ReadLink { path } => {
+                Outcome::Bytes(files.read_link(&context, self.find(path)?.handle).wait()?)
+            }
+            Op::Peek { path, offset, size } => {
+                let flags = OpenFlags { read: true, ..OpenFlags::default() };
+                let open = files.open(&context, self.find(path)?.handle, flags).wait()?.open;
+                let bytes = files.read(&context, open, *offset, *size).wait();
+                files.flush(&context, open).wait()?;
+                files.release(&context, open).wait()?;
+                Outcome::Bytes(bytes?.into_bytes())
+            }
+            Op::Parent { dir } => {
+                let dir = self.find_dir(dir)?;
+                shown(&files.parent(&context, dir).wait()?)
+            }
+            Op::List { dir } => self.list(dir)?,
+            Op::ScanStart { scan, dir } => {
+                let dir = self.find_dir(dir)?;
+                if let Some(scan) = self.scans.get_mut(*scan) {
+                    *scan = Some((dir, Cookie::START));
+                }
+                Outcome::Done
+            }
+            Op::ScanNext { scan, entries } => {
+                let Some(Some((dir, cookie))) = self.scans.get_mut(*scan) else {
+                    return Err(Code::BadOpen.into());
+                };
+                let listing = files.list(&context, *dir, *cookie, *entries, false).wait()?;
+                if let Some(last) = listing.entries.last() {
+                    *cookie = last.cookie;
+                }
+                let names = listing.entries.into_iter().map(|entry| entry.name);
+                Outcome::Page { names: names.collect(), end: listing.end }
+            }
+            Op::StatFs => {
+                let stats = files.stat_fs(&context).wait()?;
+                let sane = stats.free <= stats.blocks && stats.block_bytes > 0;
+                if sane { Outcome::Done } else { Outcome::Broken(format!("{stats:?}")) }
+            }
+            _ => return Err(Code::Bug.into()),
+        })
+    }
+
+    /// Lists in pages of a few entries, with attributes, and checks that each is what the listing
+    /// says it is.
+    fn list(&self, dir: &Path) -> Result<Outcome, Error> {
+        const PAGE: u32 = 5;
+        let dir = self.find_dir(dir)?;
+        let mut names = BTreeMap::new();
+        let mut cookie = Cookie::START;
+        loop {
+            let listing = self.files.list(&self.context, dir, cookie, PAGE, true).wait()?;
+            for entry in &listing.entries {
+                if names.insert(entry.name.clone(), entry.kind).is_some() {
+                    return Ok(Outcome::Broken(format!("{:?} is listed twice", entry.name)));
+                }
+                if entry.cookie < cookie {
+                    return Ok(Outcome::Broken(format!("the cookie of {:?} falls", entry.name)));
+                }
+                let same = |more: Entry| {
+                    (more.attr.ino, more.attr.kind, more.handle.ino)
+                        == (entry.ino, entry.kind, entry.ino)
+                };
+                if !entry.entry.is_some_and(same) {
+                    return Ok(Outcome::Broken(format!("attributes of {:?} differ", entry.name)));
+                }
+            }
+            match listing.entries.last() {
+                Some(last) => cookie = last.cookie,
+                None if !listing.end => return Ok(Outcome::Broken("an empty page".to_owned())),
+                None => {}
+            }
+            if listing.end {
+                return Ok(Outcome::Names(names));
+            }
+        }
+    }
+
+    fn set_attr(&self, node: &Subject, set: SetAttr) -> Result<Outcome, Error> {
+        let (handle, open) = self.subject(node)?;
+        let attr = self.files.set_attr(&self.context, handle, open, set).wait()?;
+        Ok(Outcome::Attr(seen(&attr)))
+    }
+
+    fn close(&mut self, slot: usize) -> Result<(), Error> {
+        let (_, open) = self.open(slot)?;
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = None;
+        }
+        let flushed = self.files.flush(&self.context, open).wait();
+        self.files.release(&self.context, open).wait()?;
+        flushed
+    }
+
+    fn hold(&mut self, slot: usize, open: (Handle, OpenId)) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = Some(open);
+        }
+    }
+
+    fn open(&self, slot: usize) -> Result<(Handle, OpenId), Error> {
+        self.slots.get(slot).copied().flatten().ok_or_else(|| Code::BadOpen.into())
+    }
+
+    fn subject(&self, subject: &Subject) -> Result<(Handle, Option<OpenId>), Error> {
+        match subject {
+            Subject::Path(path) => Ok((self.find(path)?.handle, None)),
+            Subject::Slot(slot) => self.open(*slot).map(|(handle, open)| (handle, Some(open))),
+        }
+    }
+
+    fn place(&self, at: &At) -> Result<Place, Error> {
+        Ok(Place::new(self.find_dir(&at.dir)?, at.name.clone()))
+    }
+
+    fn find_dir(&self, path: &Path) -> Result<Handle, Error> {
+        let found = self.find(path)?;
+        if found.kind == FileKind::Directory {
+            return Ok(found.handle);
+        }
+        Err(Code::NotDirectory.into())
+    }
+
+    fn find(&self, path: &Path) -> Result<Found, Error> {
+        let mut found = Found { handle: Handle::ROOT, kind: FileKind::Directory };
+        for name in &path.0 {
+            found = self.step(found, name)?;
+        }
+        Ok(found)
+    }
+
+    /// The kernel asks no lookup in what it knows to be no directory.
+    fn step(&self, dir: Found, name: &Name) -> Result<Found, Error> {
+        if dir.kind != FileKind::Directory {
+            return Err(Code::NotDirectory.into());
+        }
+        let place = Place::new(dir.handle, name.clone());
+        let entry = self.files.lookup(&self.context, place).wait()?;
+        Ok(Found { handle: entry.handle, kind: entry.attr.kind })
+    }
+}
+
+impl Target for FilesTarget {
+    fn manners(&self) -> Manners {
+        self.manners
+    }
+
+    fn apply(&mut self, op: &Op) -> Outcome {
+        self.change_names(op)
+            .unwrap_or_else(|error| Outcome::Failed(errno::of(error.code).raw_os_error()))
+    }
+}
+
+impl Drop for FilesTarget {
+    fn drop(&mut self) {
+        self.close_all();
+    }
+}
+
+impl fmt::Debug for FilesTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilesTarget").field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Found {
+    handle: Handle,
+    kind: FileKind,
+}
+
+fn shown(entry: &Entry) -> Outcome {
+    if entry.handle.ino != entry.attr.ino {
+        return Outcome::Broken(format!("handle and attributes disagree: {entry:?}"));
+    }
+    Outcome::Attr(seen(&entry.attr))
+}
+
+fn seen(attr: &Attr) -> Seen {
+    Seen {
+        ino: attr.ino.raw(),
+        kind: attr.kind,
+        mode: attr.mode,
+        links: u64::from(attr.links),
+        size: attr.size,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+    }
+}
+
+pub(super) fn xattr_names(list: &[u8]) -> Outcome {
+    let names = list.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+    Outcome::XattrNames(names.map(<[u8]>::to_vec).collect::<BTreeSet<_>>())
+}
