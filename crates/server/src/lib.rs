@@ -10,6 +10,11 @@
 mod cache;
 mod clock;
 mod filter;
+mod memory;
 mod partition;
 mod progress;
+mod recover;
 mod shard;
+mod space;
+mod status;
+mod worker;

@@ -42,9 +42,20 @@ pub enum Known {
     /// Nothing: the engine answers.
     Nothing,
     /// A worker scans the names as they were at a snapshot; these came and went since, in order.
-    Scanning(Vec<(NameHash, bool)>),
+    Scanning(Vec<Change>),
     /// All.
     All(Filter),
+}
+
+/// A name that came or went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The hash of the name.
+    pub hash: NameHash,
+    /// Whether it came; else it went.
+    pub came: bool,
+    /// Whether it led to a directory.
+    pub is_directory: bool,
 }
 
 impl Directory {
@@ -115,7 +126,9 @@ impl Directory {
         self.touch(now);
         match &mut self.filter {
             Known::Nothing => {}
-            Known::Scanning(changes) => changes.push((hash, true)),
+            Known::Scanning(changes) => {
+                changes.push(Change { hash, came: true, is_directory });
+            }
             Known::All(filter) => filter.insert(hash),
         }
     }
@@ -129,7 +142,9 @@ impl Directory {
         self.touch(now);
         match &mut self.filter {
             Known::Nothing => {}
-            Known::Scanning(changes) => changes.push((hash, false)),
+            Known::Scanning(changes) => {
+                changes.push(Change { hash, came: false, is_directory });
+            }
             Known::All(filter) => filter.remove(hash),
         }
     }

@@ -35,6 +35,7 @@ pub use ids::{Ids, Need};
 pub use list::{Listed, Page};
 pub use remove::Removed;
 pub use rename::{Move, Renamed};
+pub use scan::{Scan, Scanned};
 
 mod attr;
 mod bytes;
@@ -46,6 +47,7 @@ mod link;
 mod list;
 mod remove;
 mod rename;
+mod scan;
 mod tx;
 mod xattr;
 

@@ -1,0 +1,239 @@
+//! What is done before a server answers its first request: whose table it is, where numbering goes on,
+//! and what became of the files that were being written when the last life ended.
+//!
+//! Nothing here depends on how many files there are: only on how many were open for writing.
+
+use std::ops::ControlFlow;
+
+use pelago_store::content::Content;
+use pelago_store::key::{self, Key, Kind, Mark};
+use pelago_store::rows::{HighWater, Identity, Rnode, RnodeFlags, Row, RowError, Stamp, Writing};
+use pelago_store::table::{self, Batch, Table};
+use pelago_store::volume::VolumeId;
+use pelago_wire::{Code, FileKind, Handle, InodeId, Time};
+
+use crate::shard::{self, BytesChange, Live, SHARD, Shard};
+
+/// Where a shard goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The epoch of this life.
+    pub epoch: u32,
+    /// The first counter that was never given to an inode.
+    pub next_id: u64,
+}
+
+/// Who owns the root directory of a volume that is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// The user, a number of the volume.
+    pub uid: u32,
+    /// The group, a number of the volume.
+    pub gid: u32,
+}
+
+/// What was found among the files that were being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Files that were looked at.
+    pub files: u64,
+    /// Of those, files whose row was behind their bytes.
+    pub corrected: u64,
+    /// Of those, files whose content is missing or whose row is damaged.
+    pub damaged: u64,
+}
+
+/// Why a table cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// The table failed.
+    #[error(transparent)]
+    Table(#[from] table::Error),
+    /// The table belongs to another volume.
+    #[error("the table belongs to volume {found}, not to {wanted}")]
+    Foreign {
+        /// Whose table it is.
+        found: VolumeId,
+        /// Whose it should be.
+        wanted: VolumeId,
+    },
+    /// There are rows, but none that says whose they are.
+    #[error("the table does not say whose it is")]
+    Nameless,
+    /// A row that is needed to start cannot be read.
+    #[error("a row that says where the volume goes on is damaged")]
+    Damaged(#[from] RowError),
+    /// A row that is needed to start is missing.
+    #[error("the row that says which numbers are used is missing")]
+    NoHighWater,
+    /// As many lives as a volume can have.
+    #[error("the volume was started too often")]
+    Epochs,
+}
+
+/// Makes sure that the table is this volume's and begins a new life in it; a table without any row
+/// gets its first ones. Writes one batch: every later batch that survives a crash, survives with it, so
+/// that no two lives share an epoch.
+///
+/// # Errors
+/// [`RecoverError`]; nothing was written then.
+pub fn begin(
+    table: &dyn Table,
+    volume: VolumeId,
+    owner: Owner,
+    now: Time,
+) -> Result<Start, RecoverError> {
+    let Some(value) = table.get(&key::mark(Mark::Identity))? else {
+        return make(table, volume, owner, now);
+    };
+    let (_, identity) = Identity::decode(&value)?;
+    if identity.volume != volume {
+        return Err(RecoverError::Foreign { found: identity.volume, wanted: volume });
+    }
+    let value = table.get(&key::high_water(SHARD))?.ok_or(RecoverError::NoHighWater)?;
+    let (stamp, mark) = HighWater::decode(&value)?;
+    let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
+    let mut batch = Batch::new();
+    batch.put(key::high_water(SHARD), mark.encode(Stamp { epoch, sequence: 0 }));
+    table.write(&batch)?;
+    Ok(Start { epoch, next_id: mark.next })
+}
+
+/// The first rows of a volume.
+fn make(
+    table: &dyn Table,
+    volume: VolumeId,
+    owner: Owner,
+    now: Time,
+) -> Result<Start, RecoverError> {
+    let mut empty = true;
+    table.scan(&[], &[], &mut |_, _| {
+        empty = false;
+        ControlFlow::Break(())
+    })?;
+    if !empty {
+        return Err(RecoverError::Nameless);
+    }
+    let stamp = Stamp { epoch: 1, sequence: 0 };
+    let next_id = InodeId::ROOT.counter() + 1;
+    let mut batch = Batch::new();
+    batch.put(key::mark(Mark::Identity), Identity { volume }.encode(stamp));
+    batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
+    batch.put(key::inode(InodeId::ROOT), root(owner, now).encode(stamp));
+    table.write(&batch)?;
+    table.persist()?;
+    Ok(Start { epoch: stamp.epoch, next_id })
+}
+
+/// The root directory of a new volume.
+#[must_use]
+pub fn root(owner: Owner, now: Time) -> Rnode {
+    Rnode {
+        ino: InodeId::ROOT,
+        kind: FileKind::Directory,
+        mode: 0o755,
+        flags: RnodeFlags::default(),
+        links: 1,
+        uid: owner.uid,
+        gid: owner.gid,
+        rdev: 0,
+        generation: None,
+        size: 0,
+        blocks: 0,
+        version: 1,
+        quota_root: InodeId::ROOT,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        deleted_at: Time::default(),
+        target: Vec::new(),
+    }
+}
+
+/// Measures every file that was being written, and corrects the rows that are behind. The marks
+/// stay: the bytes are not known to be safe.
+///
+/// # Errors
+/// Where the table or the medium fails; a file that is damaged is counted and passed over.
+pub fn measure_written(
+    shard: &Shard,
+    table: &dyn Table,
+    content: &Content,
+) -> Result<Recovered, pelago_wire::Error> {
+    let mut recovered = Recovered::default();
+    let mut from = key::all(Kind::Writing).from;
+    loop {
+        let marks = next_marks(table, &from)?;
+        let Some((last, _, _)) = marks.last() else { return Ok(recovered) };
+        from.clone_from(last);
+        from.push(0);
+        for (_, ino, mark) in marks {
+            let Some(mark) = mark else {
+                recovered.damaged += 1;
+                continue;
+            };
+            measure(shard, content, ino, &mark, &mut recovered)?;
+        }
+    }
+}
+
+/// Marks that are read at a time.
+const MARKS: usize = 1024;
+
+type Marked = (Vec<u8>, InodeId, Option<Writing>);
+
+fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire::Error> {
+    let mut marks = Vec::new();
+    let visited = table.scan(from, &key::all(Kind::Writing).to, &mut |key, value| {
+        if let Some(Key::Writing(ino)) = Key::parse(key) {
+            let mark = Writing::decode(value).map_err(|error| drop(shard::damaged(key, error)));
+            marks.push((key.to_vec(), ino, mark.ok().map(|(_, mark)| mark)));
+        }
+        if marks.len() < MARKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    visited.map_err(|error| shard::failed("looking for files being written", &error))?;
+    Ok(marks)
+}
+
+fn measure(
+    shard: &Shard,
+    content: &Content,
+    ino: InodeId,
+    mark: &Writing,
+    recovered: &mut Recovered,
+) -> Result<(), pelago_wire::Error> {
+    recovered.files += 1;
+    let node = match shard.stored(Handle { ino, dir: mark.dir, hash: mark.hash }) {
+        Ok(node) => node,
+        // Its orphan row, or nothing, leads to the content: a leftover of a file that is gone.
+        Err(error) if error.code == Code::Stale => return shard.forget_marks(&[ino]),
+        Err(error) if error.code == Code::Corrupt => {
+            recovered.damaged += 1;
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let rnode = &node.rnode;
+    if !rnode.flags.has_content || rnode.generation != Some(mark.generation) {
+        return shard.forget_marks(&[ino]);
+    }
+    let file = content.open_file(ino, mark.generation, false);
+    let Some(file) = file.map_err(|error| crate::worker::content_failed(&error))? else {
+        tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
+        recovered.damaged += 1;
+        return Ok(());
+    };
+    let measured = file.measure().map_err(|error| crate::worker::content_failed(&error))?;
+    let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, measured.mtime);
+    if !bytes_moved && rnode.blocks == measured.blocks {
+        return Ok(());
+    }
+    let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
+    let live = Live { size: measured.size, blocks: measured.blocks, mtime: measured.mtime, ctime };
+    let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
+    shard.commit_bytes(node.handle(), &change)?;
+    recovered.corrected += u64::from(bytes_moved);
+    Ok(())
+}

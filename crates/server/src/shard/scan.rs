@@ -1,0 +1,211 @@
+//! What the workers do with a shard's state: counting directories again, learning their names, and
+//! burying files that nobody names or holds any more.
+
+use pelago_store::key;
+use pelago_store::rows::Rnode;
+use pelago_store::table::{Batch, Snapshot};
+use pelago_wire::{Error, Handle, InodeId};
+
+use super::{Shard, failed};
+use crate::cache::Node;
+use crate::filter::Filter;
+use crate::partition::{Change, Known};
+
+/// A scan of a directory's names that has begun.
+pub struct Scan {
+    /// The directory.
+    pub dir: InodeId,
+    /// The table as it was when it began; what happened since, the shard records.
+    pub snapshot: Box<dyn Snapshot>,
+    /// Names that it is thought to have.
+    pub expected: u64,
+    /// Its count was lost in an unclean stop.
+    pub uncounted: bool,
+}
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub struct Scanned {
+    /// Names.
+    pub names: u64,
+    /// Of those, directories.
+    pub directories: u64,
+    /// All names, where they fit into memory.
+    pub filter: Option<Filter>,
+}
+
+impl Shard {
+    /// A directory in use whose names are to be scanned: one that was not counted again since an
+    /// unclean stop, or else one whose filter, of about `filter_bytes` a name, fits into `room` bytes.
+    #[must_use]
+    pub fn next_to_scan(&self, filter_bytes: u64, room: u64) -> Option<InodeId> {
+        let state = self.lock();
+        let mut found = None;
+        for (ino, directory) in state.directories.iter() {
+            if !matches!(directory.filter, Known::Nothing) {
+                continue;
+            }
+            if directory.uncounted {
+                return Some(ino);
+            }
+            if found.is_none() && directory.names.saturating_mul(filter_bytes) < room {
+                found = Some(ino);
+            }
+        }
+        found
+    }
+
+    /// Begins a scan: from now on the shard records which names come and go. `None`: there is
+    /// nothing to scan any more.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub fn begin_scan(&self, dir: InodeId) -> Result<Option<Scan>, Error> {
+        let mut state = self.lock();
+        let Some(directory) = state.directories.get_mut(dir) else { return Ok(None) };
+        if !matches!(directory.filter, Known::Nothing) {
+            return Ok(None);
+        }
+        let snapshot = self.table.snapshot().map_err(|error| failed("looking", &error))?;
+        directory.filter = Known::Scanning(Vec::new());
+        let (expected, uncounted) = (directory.names, directory.uncounted);
+        Ok(Some(Scan { dir, snapshot, expected, uncounted }))
+    }
+
+    /// Ends a scan: what it found, and what happened since it began, is what is known from now on.
+    /// `None`: it came to nothing.
+    pub fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) {
+        let mut state = self.lock();
+        let Some(directory) = state.directories.get_mut(dir) else { return };
+        let Known::Scanning(changes) = std::mem::replace(&mut directory.filter, Known::Nothing)
+        else {
+            return;
+        };
+        let Some(mut scanned) = scanned else { return };
+        scanned.catch_up(&changes);
+        if let Some(filter) = scanned.filter {
+            directory.filter = Known::All(filter);
+        }
+        if directory.uncounted {
+            directory.names = scanned.names;
+            directory.directories = scanned.directories;
+            directory.uncounted = false;
+            state.directories.marked(dir);
+        }
+    }
+
+    /// Bytes that the filters of all directories take. Where that is more than `limit`, the filters
+    /// of the largest directories go until it is not.
+    pub fn limit_filters(&self, limit: u64) -> u64 {
+        let mut state = self.lock();
+        let mut bytes = state.directories.filter_bytes();
+        while bytes > limit {
+            let sizes = state.directories.iter().filter_map(|(ino, directory)| {
+                let Known::All(filter) = &directory.filter else { return None };
+                Some((filter.bytes(), ino))
+            });
+            let Some((largest, ino)) = sizes.max() else { break };
+            if let Some(directory) = state.directories.get_mut(ino) {
+                directory.filter = Known::Nothing;
+            }
+            bytes = bytes.saturating_sub(largest as u64);
+            if largest == 0 {
+                break;
+            }
+        }
+        bytes
+    }
+
+    /// Buries a file that has neither name nor holder: its rows go, but for the orphan row, which goes
+    /// with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can open it.
+    /// Answers `false`, and does nothing, where it is held or has a name.
+    ///
+    /// # Errors
+    /// Where the table fails, or a row is damaged.
+    pub fn bury(&self, ino: InodeId) -> Result<bool, Error> {
+        let mut state = self.lock();
+        if state.held.contains_key(&ino) {
+            return Ok(false);
+        }
+        let mut batch = Batch::new();
+        match self.stored_rnode(ino)? {
+            Some(rnode) if rnode.links > 0 => return Ok(false),
+            Some(rnode) => self.drop_all(&mut batch, &rnode)?,
+            // Its rows went with its last name.
+            None => {}
+        }
+        self.write(&mut state, batch)?;
+        state.rows.drop_node(ino);
+        Ok(true)
+    }
+
+    /// The content files of these buried files are gone for good: nothing is left to say of them.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub fn forget_orphans(&self, inos: &[InodeId]) -> Result<(), Error> {
+        let mut state = self.lock();
+        let mut batch = Batch::new();
+        for ino in inos {
+            batch.delete(key::orphan(*ino));
+            batch.delete(key::writing(*ino));
+        }
+        self.write(&mut state, batch)
+    }
+
+    /// The row of a file, and where it stands.
+    ///
+    /// # Errors
+    /// `Stale`; where the table fails.
+    pub fn stored(&self, handle: Handle) -> Result<Node, Error> {
+        self.node(&mut self.lock(), handle)
+    }
+
+    /// These files are not being written, and their bytes are safe.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub fn forget_marks(&self, inos: &[InodeId]) -> Result<(), Error> {
+        let mut state = self.lock();
+        let mut batch = Batch::new();
+        for ino in inos {
+            batch.delete(key::writing(*ino));
+        }
+        self.write(&mut state, batch)
+    }
+
+    fn drop_all(&self, batch: &mut Batch, rnode: &Rnode) -> Result<(), Error> {
+        batch.delete(key::inode(rnode.ino));
+        if rnode.flags.inline {
+            batch.delete(key::inline(rnode.ino));
+        }
+        if rnode.flags.moved {
+            batch.delete(key::moved(rnode.ino));
+        }
+        if rnode.flags.has_xattrs {
+            self.drop_xattrs(batch, rnode.ino)?;
+        }
+        Ok(())
+    }
+}
+
+impl Scanned {
+    /// What came and went since the scan began, in order.
+    fn catch_up(&mut self, changes: &[Change]) {
+        for change in changes {
+            let directory = u64::from(change.is_directory);
+            if change.came {
+                self.names += 1;
+                self.directories += directory;
+            } else {
+                self.names = self.names.saturating_sub(1);
+                self.directories = self.directories.saturating_sub(directory);
+            }
+            match &mut self.filter {
+                None => {}
+                Some(filter) if change.came => filter.insert(change.hash),
+                Some(filter) => filter.remove(change.hash),
+            }
+        }
+    }
+}

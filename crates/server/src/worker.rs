@@ -1,0 +1,322 @@
+//! Work that can wait, each kind on a thread of its own: visible in [`crate::Status`], throttled, and
+//! stopped with a deadline.
+//!
+//! A [`Worker`] does one short piece of work at a time and is never interrupted in it. Between two
+//! pieces it rests as long as the last one took, so that it takes half of one processor at the
+//! most. Whoever makes work for it rings its [`Bell`].
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use pelago_store::content;
+use pelago_wire::{Code, Error};
+
+pub use count::Count;
+pub use reap::Reap;
+pub use space::KeepSpace;
+
+mod count;
+mod reap;
+mod space;
+
+/// Something that is done in the background.
+pub trait Worker: Send {
+    /// Does one piece of work, of some ten milliseconds where it can be cut so.
+    ///
+    /// # Errors
+    /// What kept it from its work: it is tried again later, and `status` shows it.
+    fn work(&mut self) -> Result<Piece, Error>;
+}
+
+/// One piece of work that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Things that were worked off.
+    pub items: u64,
+    /// When to go on.
+    pub next: Next,
+}
+
+/// When a worker goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// There is more to do.
+    Again,
+    /// After this time, or when its bell rings.
+    After(Duration),
+    /// When its bell rings.
+    Rung,
+}
+
+impl Piece {
+    /// Nothing was to do; look again after this time.
+    #[must_use]
+    pub const fn nothing(after: Duration) -> Self {
+        Self { items: 0, next: Next::After(after) }
+    }
+}
+
+/// What a worker is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// It works.
+    Works,
+    /// It has nothing to do now.
+    Waits,
+    /// It failed, and tries again.
+    Failed,
+    /// It has ended.
+    Ended,
+}
+
+/// A worker as `status` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is doing.
+    pub doing: Doing,
+    /// Things that it worked off in this life of the server.
+    pub items: u64,
+    /// Why its last piece of work failed, where it did.
+    pub last_error: Option<Error>,
+}
+
+/// How others reach a worker: to tell it that there is work, and to see what it does.
+pub struct Bell {
+    name: &'static str,
+    /// A leaf: nothing else is locked while it is held.
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    rung: bool,
+    stopped: bool,
+    ended: bool,
+    works: bool,
+    items: u64,
+    last_error: Option<Error>,
+}
+
+impl Bell {
+    /// The bell of the worker with this name.
+    #[must_use]
+    pub fn new(name: &'static str) -> Arc<Self> {
+        Arc::new(Self { name, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// There is work.
+    pub fn ring(&self) {
+        let mut state = self.state.lock();
+        if !state.rung {
+            state.rung = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// What the worker does now.
+    #[must_use]
+    pub fn status(&self) -> WorkerStatus {
+        let state = self.state.lock();
+        let doing = match *state {
+            State { ended: true, .. } => Doing::Ended,
+            State { last_error: Some(_), .. } => Doing::Failed,
+            State { works: true, .. } => Doing::Works,
+            _ => Doing::Waits,
+        };
+        WorkerStatus { name: self.name, doing, items: state.items, last_error: state.last_error }
+    }
+
+    /// Waits until `until`, or for ever where there is none; the bell ends the wait unless `deaf`.
+    /// Answers whether the worker goes on.
+    fn wait(&self, until: Option<Instant>, deaf: bool) -> bool {
+        let mut state = self.state.lock();
+        state.works = false;
+        while !state.stopped && (deaf || !state.rung) {
+            match until {
+                None => self.changed.wait(&mut state),
+                Some(until) => {
+                    if self.changed.wait_until(&mut state, until).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        if !deaf {
+            state.rung = false;
+        }
+        state.works = !state.stopped;
+        !state.stopped
+    }
+
+    fn did(&self, done: Result<Piece, Error>) {
+        let mut state = self.state.lock();
+        match done {
+            Ok(piece) => {
+                state.items += piece.items;
+                state.last_error = None;
+            }
+            Err(error) => state.last_error = Some(error),
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.works = false;
+        state.ended = true;
+        self.changed.notify_all();
+    }
+
+    fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the worker has ended, at most until `deadline`.
+    fn wait_for_end(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while !state.ended {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return state.ended;
+            }
+        }
+        true
+    }
+}
+
+/// All workers of a server.
+#[derive(Default)]
+pub struct Workers {
+    running: Vec<(Arc<Bell>, JoinHandle<()>)>,
+}
+
+impl Workers {
+    /// Starts a worker on a thread of its own.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn start(&mut self, bell: &Arc<Bell>, worker: impl Worker + 'static) -> io::Result<()> {
+        let of_thread = Arc::clone(bell);
+        let thread = Builder::new()
+            .name(format!("pelago-{}", bell.name))
+            .spawn(move || run(&of_thread, worker))?;
+        self.running.push((Arc::clone(bell), thread));
+        Ok(())
+    }
+
+    /// What all of them do.
+    #[must_use]
+    pub fn status(&self) -> Vec<WorkerStatus> {
+        self.running.iter().map(|(bell, _)| bell.status()).collect()
+    }
+
+    /// Stops all of them behind the piece of work that each is at. Those that are not done by the
+    /// deadline are named in the log, and waited for all the same: nobody may write any more when
+    /// this returns.
+    pub fn stop(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        for (bell, _) in &self.running {
+            bell.stop();
+        }
+        for (bell, thread) in self.running.drain(..) {
+            if !bell.wait_for_end(deadline) {
+                tracing::warn!(worker = bell.name, "a worker takes long to stop");
+            }
+            if thread.join().is_err() {
+                tracing::error!(worker = bell.name, "a worker has panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop(PATIENCE);
+    }
+}
+
+/// How long workers may take to stop before that is worth a line in the log.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// A failed piece of work is tried again after this, then after twice as long, and so on.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// What is told where a content file failed; the log is told why.
+pub(crate) fn content_failed(error: &content::Error) -> Error {
+    let source = &error.source;
+    tracing::error!(%error, %source, "a content file failed");
+    if error.is_full() { Code::NoSpace.into() } else { Code::Io.into() }
+}
+
+fn run(bell: &Bell, mut worker: impl Worker) {
+    let mut retry = FIRST_RETRY;
+    let mut goes_on = bell.wait(Some(Instant::now()), true);
+    while goes_on {
+        let began = Instant::now();
+        let done = worker.work();
+        let ended = Instant::now();
+        bell.did(done);
+        goes_on = match done {
+            Ok(piece) => {
+                retry = FIRST_RETRY;
+                match piece.next {
+                    Next::Again => bell.wait(Some(ended + (ended - began)), true),
+                    Next::After(time) => bell.wait(Some(ended + time), false),
+                    Next::Rung => bell.wait(None, false),
+                }
+            }
+            Err(error) => {
+                tracing::warn!(worker = bell.name, %error, "background work failed");
+                let until = ended + retry;
+                retry = (retry * 2).min(LAST_RETRY);
+                bell.wait(Some(until), true)
+            }
+        };
+    }
+    bell.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    struct Tells(mpsc::Sender<()>, Vec<Result<Piece, Error>>);
+
+    impl Worker for Tells {
+        fn work(&mut self) -> Result<Piece, Error> {
+            self.0.send(()).unwrap();
+            self.1.pop().unwrap_or(Ok(Piece { items: 0, next: Next::Rung }))
+        }
+    }
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_worker_goes_on_when_it_is_rung_and_after_a_failure() {
+        let (told, tells) = mpsc::channel();
+        let bell = Bell::new("test");
+        let mut workers = Workers::default();
+        let pieces = vec![
+            Err(Code::Io.into()),
+            Ok(Piece { items: 2, next: Next::Again }),
+            Ok(Piece { items: 1, next: Next::Again }),
+        ];
+        workers.start(&bell, Tells(told, pieces)).unwrap();
+        for _ in 0..4 {
+            tells.recv_timeout(DEADLINE).unwrap();
+        }
+        bell.ring();
+        tells.recv_timeout(DEADLINE).unwrap();
+        assert_eq!((bell.status().items, bell.status().last_error), (3, None));
+        workers.stop(DEADLINE);
+        assert_eq!(bell.status().doing, Doing::Ended);
+    }
+}

@@ -1,0 +1,84 @@
+//! Counts the names of directories whose count was lost in an unclean stop, and learns the names of
+//! directories in use, so that the engine is not asked for names that are not there.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pelago_store::key;
+use pelago_store::rows::{NameRow, Row};
+use pelago_wire::{Error, FileKind};
+
+use super::{Next, Piece, Worker};
+use crate::filter::Filter;
+use crate::shard::{Scan, Scanned, Shard, damaged, failed};
+
+/// Bytes that a filter takes for each name just after it grew, when it is largest.
+const FILTER_BYTES_A_NAME: u64 = 10;
+/// How often it looks whether there are directories to scan.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The worker `count`.
+pub struct Count {
+    shard: Arc<Shard>,
+    /// Bytes that all filters may take.
+    limit: u64,
+}
+
+impl Count {
+    /// A worker for this shard, whose filters may take `limit` bytes.
+    #[must_use]
+    pub fn new(shard: Arc<Shard>, limit: u64) -> Self {
+        Self { shard, limit }
+    }
+}
+
+impl Worker for Count {
+    fn work(&mut self) -> Result<Piece, Error> {
+        let room = self.limit.saturating_sub(self.shard.limit_filters(self.limit));
+        let next = self.shard.next_to_scan(FILTER_BYTES_A_NAME, room);
+        let Some(dir) = next else { return Ok(Piece::nothing(INTERVAL)) };
+        let Some(scan) = self.shard.begin_scan(dir)? else {
+            return Ok(Piece { items: 0, next: Next::Again });
+        };
+        match carry_out(&scan, room) {
+            Ok(scanned) => self.shard.end_scan(dir, Some(scanned)),
+            Err(error) => {
+                self.shard.end_scan(dir, None);
+                return Err(error);
+            }
+        }
+        Ok(Piece { items: 1, next: Next::Again })
+    }
+}
+
+/// Scans the names; the filter is given up where it does not fit into `room` bytes.
+fn carry_out(scan: &Scan, room: u64) -> Result<Scanned, Error> {
+    let mut scanned = Scanned { filter: Some(Filter::new()), ..Scanned::default() };
+    let mut wrong = None;
+    let range = key::names_of_dir(scan.dir);
+    let visited = scan.snapshot.scan(&range.from, &range.to, &mut |key, value| {
+        let kind = match NameRow::decode(value) {
+            Ok((_, row)) => row.kind(),
+            // It has a name all the same; who opens it is told.
+            Err(error) => {
+                wrong = Some(damaged(key, error));
+                FileKind::Regular
+            }
+        };
+        scanned.names += 1;
+        scanned.directories += u64::from(kind == FileKind::Directory);
+        match (&mut scanned.filter, key::parse_name(key)) {
+            (Some(filter), Some((_, hash, _))) if (filter.bytes() as u64) < room => {
+                filter.insert(hash);
+            }
+            _ => scanned.filter = None,
+        }
+        ControlFlow::Continue(())
+    });
+    visited.map_err(|error| failed("counting a directory", &error))?;
+    if let (Some(error), false) = (wrong, scan.uncounted) {
+        return Err(error);
+    }
+    Ok(scanned)
+}
