@@ -2,8 +2,8 @@
 //! generation.
 //!
 //! A content file is `XX/INO.GENERATION` below `content`: `XX` the low byte of the inode, all in
-//! hex. Folders are made when first needed. Which generation is the right one, and whether a file is
-//! still wanted, the table says; a content file that no row names is a leftover.
+//! hex. Folders are made when first needed. Which generation is the right one, and whether a file
+//! is still wanted, the table says; a content file that no row names is a leftover.
 //!
 //! What is safe: a file's bytes after [`ContentFile::sync`], its name after
 //! [`ContentFile::sync_folder_once`], everything after [`Content::sync_all`].
@@ -204,8 +204,8 @@ struct Root {
 /// What is known of one of the 256 folders since the volume was opened.
 #[derive(Debug)]
 struct Folder {
-    /// Counts up with each name made. It begins at 1, for the names that were there before, of which
-    /// nobody knows whether they are safe.
+    /// Counts up with each name made. It begins at 1, for the names that were there before, of
+    /// which nobody knows whether they are safe.
     made: AtomicU64,
     /// Names that are safe. Taken alone; held while the folder is synced, so that those who come
     /// meanwhile find their work done.

@@ -1,8 +1,8 @@
 //! What a server keeps: rows in a table, bytes in content files, and the volume's own files.
 //!
-//! This crate owns the disk format (`docs/format.md`): keys ([`key`]), values ([`rows`]), the engine
-//! behind the [`table::Table`] seam, the files of a volume ([`volume`], [`reserve`]) and the content
-//! files ([`content`]). It decides nothing about files and directories; the server does.
+//! This crate owns the disk format (`docs/format.md`): keys ([`key`]), values ([`rows`]), the
+//! engine behind the [`table::Table`] seam, the files of a volume ([`volume`], [`reserve`]) and the
+//! content files ([`content`]). It decides nothing about files and directories; the server does.
 //!
 //! Bytes that come from a medium never panic: they decode whole, or answer an error.
 

@@ -411,8 +411,8 @@ proptest! {
         decode_as_all(&seal(Kind::ALL[kind], written));
     }
 
-    /// A good value with a few bytes changed and the checksum put right: what is read is written the
-    /// same.
+    /// A good value with a few bytes changed and the checksum put right: what is read is written
+    /// the same.
     #[test]
     fn changed_fields_never_panic(
         which in any::<prop::sample::Index>(),

@@ -154,8 +154,8 @@ impl ContentFile {
         }
     }
 
-    /// Copies up to `length` bytes into another content file, or within this one where the ranges do
-    /// not overlap, sharing blocks where the medium can. Answers how many; fewer only at the end
+    /// Copies up to `length` bytes into another content file, or within this one where the ranges
+    /// do not overlap, sharing blocks where the medium can. Answers how many; fewer only at the end
     /// of this file.
     ///
     /// # Errors
@@ -201,8 +201,8 @@ impl ContentFile {
     /// Makes the bytes safe; the times too, unless `data_only`.
     ///
     /// # Errors
-    /// [`Error`] from the medium: what was written since the last sync may be lost, and a later sync
-    /// that succeeds says nothing about it.
+    /// [`Error`] from the medium: what was written since the last sync may be lost, and a later
+    /// sync that succeeds says nothing about it.
     pub fn sync(&self, data_only: bool) -> Result<(), Error> {
         let synced = if data_only { fdatasync(&self.fd) } else { fsync(&self.fd) };
         synced.map_err(|error| self.failed("syncing", error))

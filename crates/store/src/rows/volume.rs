@@ -80,7 +80,7 @@ pub struct Answer<'a> {
     pub reply: &'a [u8],
 }
 
-/// Bytes of a remembered reply, at the most: only mutations are remembered, whose replies are short.
+/// Bytes of a remembered reply, at the most: only changes are remembered, whose replies are short.
 pub const ANSWER_BYTES: usize = 4096;
 
 impl<'a> Row<'a> for Answer<'a> {
