@@ -221,7 +221,7 @@ fn files_are_made_and_synced_from_many_threads() {
             let content = &content;
             scope.spawn(move || {
                 for number in 0..20 {
-                    let ino = InodeId::from_raw(thread << 20 | number % 4 | number << 8);
+                    let ino = InodeId::from_raw((thread << 20) | (number << 8) | (number % 4));
                     let file = content.create(ino, FIRST).unwrap();
                     file.write_at(&ino.raw().to_le_bytes(), 0).unwrap();
                     file.sync(false).unwrap();
