@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::errno::number_of;
+use pelago_client::errno;
+
 use crate::generate::program;
 use crate::model::{Expected, Model};
 use crate::op::Op;
@@ -140,7 +141,7 @@ fn compare(model: &mut Model, target: &mut dyn Target, op: &Op) -> Result<(), St
         (Expected::XattrNames(names), Outcome::XattrNames(found)) if names == found => Ok(()),
         (Expected::Page(scan), Outcome::Page { names, end }) => model.see_page(*scan, names, *end),
         (Expected::Fails(codes), Outcome::Failed(number))
-            if codes.iter().any(|code| number_of(*code) == *number) =>
+            if codes.iter().any(|code| errno::of(*code).raw_os_error() == *number) =>
         {
             Ok(())
         }

@@ -7,10 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod compare;
-mod errno;
 pub mod generate;
 pub mod model;
 pub mod op;
 pub mod random;
 pub mod target;
+pub mod witness;

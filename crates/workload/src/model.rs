@@ -21,6 +21,8 @@ mod scan;
 mod stamp;
 mod tree;
 
+pub(crate) use bytes::SparseBytes;
+
 /// What an operation must answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {

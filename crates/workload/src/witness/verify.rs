@@ -1,0 +1,301 @@
+//! Compares a directory with what the log says of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use crate::model::SparseBytes;
+use crate::random::bytes_of;
+use crate::witness::action::{Action, Change, NodeId};
+use crate::witness::log::{Account, Thread};
+use crate::witness::snapshot::{self, Found};
+use crate::witness::state::{Kind, Node, State};
+use crate::witness::{THREADS, WitnessError};
+
+/// Problems of one thread that a report names.
+const PROBLEMS: usize = 20;
+
+/// What a verification found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Runs in the log.
+    pub runs: u64,
+    /// Operations that were answered.
+    pub answered: u64,
+    /// Names that were looked at.
+    pub names: u64,
+    /// Bytes that were compared.
+    pub bytes: u64,
+    /// Operations that were in flight, and of them those that have happened.
+    pub in_flight: (u64, u64),
+    /// Changes that were answered, neither closed nor fsynced, and are not there.
+    pub unsafe_lost: u64,
+    /// Milliseconds from the oldest of these to the last record of the log.
+    pub unsafe_lost_ms: u64,
+    /// What is wrong, a sentence each; the first ones of each thread.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} runs, {} answered operations", self.runs, self.answered)?;
+        writeln!(f, "{} names and {} bytes compared", self.names, self.bytes)?;
+        let (in_flight, happened) = self.in_flight;
+        writeln!(f, "{in_flight} in flight, {happened} of them happened")?;
+        writeln!(
+            f,
+            "{} unsafe changes lost, the oldest {} ms before the end",
+            self.unsafe_lost, self.unsafe_lost_ms
+        )?;
+        self.problems.iter().try_for_each(|problem| writeln!(f, "problem: {problem}"))
+    }
+}
+
+/// Says whether all that the log promises is in `dir`, and nothing else.
+///
+/// # Errors
+/// Where log or directory cannot be read. What is missing or wrong is in the report.
+pub fn verify(log: &Path, dir: &Path) -> Result<Report, WitnessError> {
+    let account = Account::read(log)?;
+    if account.runs == 0 {
+        return Ok(Report::default());
+    }
+    examine(&account, &open_dir(dir)?).map(|(report, _)| report)
+}
+
+/// What became of one thread's uncertainties.
+#[derive(Debug, Default)]
+pub(super) struct Settlement {
+    /// Whether the operation in flight has happened, where there was one.
+    pub(super) done: Option<bool>,
+    /// How many pending changes each file has, and how much of the last one.
+    pub(super) kept: Vec<(NodeId, (usize, Option<usize>))>,
+}
+
+pub(super) fn open_dir(dir: &Path) -> Result<OwnedFd, WitnessError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(dir, flags, Mode::empty())
+        .map_err(|source| WitnessError::Dir { path: dir.display().to_string(), source })
+}
+
+/// Compares, and says for each thread what became of its uncertainties.
+pub(super) fn examine(
+    account: &Account,
+    root: &OwnedFd,
+) -> Result<(Report, Vec<Settlement>), WitnessError> {
+    let mut all = snapshot::take(root)?;
+    let mut report = Report { runs: account.runs, answered: account.answered, ..Report::default() };
+    report.names = all.len() as u64;
+    let mut settlements = Vec::new();
+    for (index, thread) in account.threads.iter().enumerate() {
+        let (top, shared) = (format!("t{index}"), format!("shared/t{index}-"));
+        let below = format!("{top}/");
+        let own: BTreeMap<String, Found> = all
+            .extract_if(.., |path, _| path.starts_with(&below) || path.starts_with(&shared))
+            .collect();
+        if all.remove(&top).is_none() {
+            report.problems.push(format!("{top} is missing"));
+        }
+        let look = Look { root, own: &own, last_ms: account.last_ms };
+        settlements.push(look.settle(thread, &mut report)?);
+    }
+    all.remove("shared");
+    report.problems.extend(all.keys().take(PROBLEMS).map(|path| format!("{path} is not ours")));
+    debug_assert_eq!(settlements.len(), THREADS);
+    Ok((report, settlements))
+}
+
+/// One thread's part of the directory.
+struct Look<'a> {
+    root: &'a OwnedFd,
+    own: &'a BTreeMap<String, Found>,
+    last_ms: u64,
+}
+
+impl Look<'_> {
+    /// Tries both: the operation in flight has not happened, or it has.
+    fn settle(&self, thread: &Thread, report: &mut Report) -> Result<Settlement, WitnessError> {
+        let Some(action) = &thread.in_flight else {
+            let (mut problems, kept) = self.check(&thread.state, None, report)?;
+            report.problems.append(&mut problems);
+            return Ok(Settlement { done: None, kept });
+        };
+        report.in_flight.0 += 1;
+        let mut before = thread.state.clone();
+        before.doubt_time(action);
+        let mut quiet = Report::default();
+        let (mut problems, kept) = self.check(&before, None, &mut quiet)?;
+        if problems.is_empty() {
+            report.add(&quiet);
+            return Ok(Settlement { done: Some(false), kept });
+        }
+        let mut after = before;
+        // An action that makes no sense would have been refused: then only "before" is possible.
+        if after.apply(action, self.last_ms).is_some() {
+            after.doubt_time(action);
+            let mut quiet = Report::default();
+            let (problems, kept) = self.check(&after, Some(action), &mut quiet)?;
+            if problems.is_empty() {
+                report.add(&quiet);
+                report.in_flight.1 += 1;
+                return Ok(Settlement { done: Some(true), kept });
+            }
+        }
+        problems.push(format!("nor would it be right with `{action}`, which was in flight"));
+        report.problems.append(&mut problems);
+        Ok(Settlement { done: Some(false), kept })
+    }
+
+    fn check(
+        &self,
+        state: &State,
+        in_flight: Option<&Action>,
+        report: &mut Report,
+    ) -> Result<Checked, WitnessError> {
+        let mut problems = Vec::new();
+        let mut kept = BTreeMap::new();
+        let mut inos: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for (path, id) in &state.names {
+            let (Some(found), Some(node)) = (self.own.get(path), state.nodes.get(id)) else {
+                problems.push(format!("{path} is missing"));
+                continue;
+            };
+            problems.extend(check_attributes(path, node, found));
+            if node.kind != Kind::Directory && state.links(*id) != found.links {
+                let links = state.links(*id);
+                problems.push(format!("{path} has {} names, not {links}", found.links));
+            }
+            if *inos.entry(*id).or_insert(found.ino) != found.ino {
+                problems.push(format!("{path} is another file than its other names"));
+            }
+            if node.kind != Kind::File || found.kind != FileType::RegularFile {
+                continue;
+            }
+            problems.extend(self.check_xattrs(path, node));
+            match self.match_bytes(path, node, is_cut(in_flight, *id))? {
+                None => problems.push(format!("{path} ({id}) has wrong bytes or a wrong size")),
+                Some(fit) => {
+                    report.bytes += found.size;
+                    report.lose(node, fit.0, self.last_ms);
+                    kept.insert(*id, fit);
+                }
+            }
+        }
+        let strange = self.own.keys().filter(|path| !state.names.contains_key(*path));
+        problems.extend(strange.map(|path| format!("{path} should not be there")));
+        problems.truncate(PROBLEMS);
+        kept.retain(|id, _| state.nodes.get(id).is_some_and(|node| !node.pending.is_empty()));
+        Ok((problems, kept.into_iter().collect()))
+    }
+
+    /// How many of the pending changes give the bytes that are there; of the one in flight perhaps
+    /// only the first bytes.
+    fn match_bytes(
+        &self,
+        path: &str,
+        node: &Node,
+        may_be_cut: bool,
+    ) -> Result<Option<(usize, Option<usize>)>, WitnessError> {
+        let found = snapshot::read(self.root, path)?;
+        let count = node.pending.len();
+        for applied in (0..=count).rev() {
+            if is_same(&node.bytes(applied), &found) {
+                return Ok(Some((applied, None)));
+            }
+        }
+        let Some((_, Change::Write { offset, length, seed })) =
+            node.pending.last().filter(|_| may_be_cut)
+        else {
+            return Ok(None);
+        };
+        let data = bytes_of(*seed, *length);
+        let there = usize::try_from(*offset).ok().and_then(|offset| found.get(offset..));
+        let same = there.unwrap_or_default().iter().zip(&data).take_while(|(a, b)| a == b);
+        let cut = same.count();
+        let mut bytes = node.bytes(count - 1);
+        bytes.write(*offset, data.get(..cut).unwrap_or_default());
+        Ok(is_same(&bytes, &found).then_some((count, Some(cut))))
+    }
+
+    fn check_xattrs(&self, path: &str, node: &Node) -> Vec<String> {
+        let wrong = node.xattrs.iter().filter(|(name, seed)| {
+            snapshot::xattr(self.root, path, name) != Some(xattr_value(**seed))
+        });
+        wrong.map(|(name, _)| format!("{path} has a wrong attribute {name}")).collect()
+    }
+}
+
+/// Problems, and how many of each file's pending changes are there.
+type Checked = (Vec<String>, Vec<(NodeId, (usize, Option<usize>))>);
+
+impl Report {
+    fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.unsafe_lost += other.unsafe_lost;
+        self.unsafe_lost_ms = self.unsafe_lost_ms.max(other.unsafe_lost_ms);
+    }
+
+    fn lose(&mut self, node: &Node, applied: usize, last_ms: u64) {
+        self.unsafe_lost += (node.pending.len() - applied) as u64;
+        if let Some((at, _)) = node.pending.get(applied) {
+            self.unsafe_lost_ms = self.unsafe_lost_ms.max(last_ms.saturating_sub(*at));
+        }
+    }
+}
+
+/// The value that the workload gives an attribute.
+pub(super) fn xattr_value(seed: u64) -> Vec<u8> {
+    bytes_of(seed, 20)
+}
+
+fn is_cut(in_flight: Option<&Action>, id: NodeId) -> bool {
+    matches!(in_flight, Some(Action::Change { node, .. }) if *node == id)
+}
+
+fn is_same(expected: &SparseBytes, found: &[u8]) -> bool {
+    let size = found.len() as u64;
+    expected.size() == size && expected.read(0, size) == found
+}
+
+fn check_attributes(path: &str, node: &Node, found: &Found) -> Vec<String> {
+    let mut problems = Vec::new();
+    let kind = match node.kind {
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink(_) => FileType::Symlink,
+        Kind::File => FileType::RegularFile,
+    };
+    if kind != found.kind {
+        problems.push(format!("{path} is a {:?}, not a {kind:?}", found.kind));
+        return problems;
+    }
+    match &node.kind {
+        Kind::Symlink(target) if *target != found.target => {
+            problems.push(format!("{path} says {}, not {target}", found.target));
+        }
+        _ => {}
+    }
+    if let Some(mode) = node.mode
+        && mode != found.mode
+    {
+        problems.push(format!("{path} has mode {:o}, not {mode:o}", found.mode));
+    }
+    if let Some(mtime) = node.mtime
+        && node.kind == Kind::File
+        && node.pending.is_empty()
+        && mtime != found.mtime
+    {
+        problems.push(format!("{path} changed at {:?}, not {mtime:?}", found.mtime));
+    }
+    problems
+}
