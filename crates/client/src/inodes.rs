@@ -214,14 +214,14 @@ mod tests {
     #[test]
     fn many_files_keep_apart() {
         let inodes = Inodes::new();
-        for counter in 0..10_000 {
+        for counter in 100..10_100 {
             inodes.learn(under_a_name(counter, counter * 31));
         }
         assert_eq!(inodes.count(), 10_000);
-        for counter in (0..10_000).step_by(2) {
+        for counter in (100..10_100).step_by(2) {
             inodes.forget(ino(counter), 1);
         }
-        for counter in 0..10_000 {
+        for counter in 100..10_100 {
             let kept = counter % 2 == 1;
             assert_eq!(inodes.handle(ino(counter)).is_under_a_name(), kept, "{counter}");
         }

@@ -1,0 +1,195 @@
+//! What programs do all day.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags, getxattr,
+    listxattr, mknodat, removexattr, renameat_with, setxattr, statvfs, utimensat,
+};
+
+use super::mounted;
+use crate::memory::spread;
+
+#[test]
+fn files_keep_what_is_written() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("file");
+    assert_eq!(fs::metadata(&path).unwrap_err().kind(), ErrorKind::NotFound);
+    fs::write(&path, b"one").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"two").unwrap();
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap(), b"onetwo");
+    let large: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
+    fs::write(&path, &large).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), large.len() as u64);
+    assert_eq!(fs::read(&path).unwrap(), large);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(10).unwrap();
+    file.write_at(b"x", 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 21);
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap()[8..], *b"\x08\x09\0\0\0\0\0\0\0\0\0\0x");
+    File::create(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+}
+
+/// The commit at close moves the change time, which the kernel does not know of by itself.
+#[test]
+fn attributes_are_true_after_close() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("file");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(b"bytes").unwrap();
+    let open = fs::metadata(&path).unwrap();
+    drop(file);
+    let closed = fs::metadata(&path).unwrap();
+    let nanos = |metadata: &fs::Metadata| (metadata.ctime(), metadata.ctime_nsec());
+    assert!(nanos(&closed) > nanos(&open), "{open:?} {closed:?}");
+    assert_eq!(closed.len(), 5);
+}
+
+#[test]
+fn names_move_and_go() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = |name: &str| mounted.path(name);
+    fs::create_dir(path("a")).unwrap();
+    fs::create_dir(path("b")).unwrap();
+    fs::write(path("a/x"), b"x").unwrap();
+    fs::write(path("b/y"), b"y").unwrap();
+    fs::rename(path("a/x"), path("b/z")).unwrap();
+    assert_eq!(fs::read(path("b/z")).unwrap(), b"x");
+    let noreplace = renameat_with(CWD, path("b/y"), CWD, path("b/z"), RenameFlags::NOREPLACE);
+    assert_eq!(noreplace, Err(rustix::io::Errno::EXIST));
+    renameat_with(CWD, path("b/y"), CWD, path("b/z"), RenameFlags::EXCHANGE).unwrap();
+    fs::set_permissions(path("b/y"), Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(path("b/z"), Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(fs::read(path("b/y")).unwrap(), b"x");
+    assert_eq!(fs::metadata(path("b/z")).unwrap().mode() & 0o7777, 0o640);
+    fs::rename(path("b/y"), path("b/z")).unwrap();
+    assert_eq!(fs::read(path("b/z")).unwrap(), b"x");
+    fs::rename(path("b"), path("a/c")).unwrap();
+    assert_eq!(fs::read(path("a/c/z")).unwrap(), b"x");
+    assert_eq!(fs::remove_dir(path("a")).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+    fs::remove_file(path("a/c/z")).unwrap();
+    fs::remove_dir(path("a/c")).unwrap();
+    fs::remove_dir(path("a")).unwrap();
+    assert_eq!(fs::read_dir(mounted.mount.point()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_without_a_name_stays_while_it_is_open() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("gone");
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).write(true).create_new(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    file.write_all(b"still here").unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "still here");
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    file.set_permissions(Permissions::from_mode(0o400)).unwrap();
+}
+
+#[test]
+fn links_and_other_kinds() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = |name: &str| mounted.path(name);
+    fs::write(path("one"), b"1").unwrap();
+    fs::hard_link(path("one"), path("two")).unwrap();
+    assert_eq!(fs::metadata(path("one")).unwrap().nlink(), 2);
+    fs::remove_file(path("one")).unwrap();
+    assert_eq!(fs::metadata(path("two")).unwrap().nlink(), 1);
+    assert_eq!(fs::read(path("two")).unwrap(), b"1");
+    symlink("two", path("link")).unwrap();
+    assert_eq!(fs::read_link(path("link")).unwrap(), Path::new("two"));
+    assert_eq!(fs::read(path("link")).unwrap(), b"1");
+    mknodat(CWD, path("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let mode = fs::symlink_metadata(path("pipe")).unwrap().mode();
+    assert_eq!(FileType::from_raw_mode(mode), FileType::Fifo);
+}
+
+#[test]
+fn times_before_1970_are_kept() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("old");
+    fs::write(&path, b"").unwrap();
+    let early = Timespec { tv_sec: -2, tv_nsec: 800_000_000 };
+    let late = Timespec { tv_sec: 4_000_000_000, tv_nsec: 1 };
+    let times = Timestamps { last_access: late, last_modification: early };
+    utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (-2, 800_000_000));
+    assert_eq!((metadata.atime(), metadata.atime_nsec()), (4_000_000_000, 1));
+}
+
+#[test]
+fn extended_attributes() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"").unwrap();
+    setxattr(&path, "user.a", b"value", XattrFlags::CREATE).unwrap();
+    let again = setxattr(&path, "user.a", b"value", XattrFlags::CREATE);
+    assert_eq!(again, Err(rustix::io::Errno::EXIST));
+    let mut buffer = vec![0; 64];
+    assert_eq!(getxattr(&path, "user.a", buffer.as_mut_slice()), Ok(5));
+    assert_eq!(&buffer[..5], b"value");
+    let mut small = [0; 2];
+    assert_eq!(getxattr(&path, "user.a", &mut small), Err(rustix::io::Errno::RANGE));
+    assert_eq!(listxattr(&path, buffer.as_mut_slice()), Ok(7));
+    removexattr(&path, "user.a").unwrap();
+    let gone = getxattr(&path, "user.a", buffer.as_mut_slice());
+    assert_eq!(gone, Err(rustix::io::Errno::NODATA));
+    let acl = getxattr(&path, "system.posix_acl_access", buffer.as_mut_slice());
+    assert_eq!(acl, Err(rustix::io::Errno::OPNOTSUPP));
+}
+
+#[test]
+fn what_is_not_supported_falls_back() {
+    let Some(mounted) = mounted(spread) else { return };
+    fs::write(mounted.path("from"), vec![7; 100_000]).unwrap();
+    fs::copy(mounted.path("from"), mounted.path("to")).unwrap();
+    assert_eq!(fs::read(mounted.path("to")).unwrap(), vec![7; 100_000]);
+    let file = File::open(mounted.path("to")).unwrap();
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(10));
+    let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(10));
+    assert_eq!((data, hole), (Ok(10), Ok(100_000)));
+    let stats = statvfs(mounted.mount.point()).unwrap();
+    assert_eq!((stats.f_blocks, stats.f_bavail, stats.f_namemax), (1000, 400, 255));
+}
+
+/// The kernel believes the name free, and somebody else was faster.
+#[test]
+fn a_create_that_comes_too_late_opens_what_is_there() {
+    let Some(mounted) = mounted(spread) else { return };
+    for name in ["opened", "emptied", "refused"] {
+        assert!(!mounted.path(name).exists());
+        mounted.memory.put(name, b"bytes");
+    }
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true);
+    let mut opened = options.truncate(false).open(mounted.path("opened")).unwrap();
+    let mut text = String::new();
+    opened.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "bytes");
+    let emptied = options.truncate(true).open(mounted.path("emptied")).unwrap();
+    assert_eq!(emptied.metadata().unwrap().len(), 0);
+    let refused = options.create_new(true).open(mounted.path("refused"));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn names_may_be_255_bytes_long() {
+    let Some(mounted) = mounted(spread) else { return };
+    let name = "n".repeat(255);
+    fs::write(mounted.path(&name), b"1").unwrap();
+    assert_eq!(fs::read(mounted.path(&name)).unwrap(), b"1");
+    let long = fs::write(mounted.path(&"n".repeat(256)), b"1").unwrap_err();
+    assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
+}

@@ -1,0 +1,121 @@
+//! Listings: complete, without doubles, and stable under `seekdir`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::fs::{RawDir, SeekFrom, seek};
+
+use super::{Mounted, mounted};
+use crate::memory::{collide, spread};
+
+/// Room for one or two entries, so that the kernel stops everywhere.
+const TINY: usize = 72;
+
+/// Names and the offset behind each, read with a buffer of `room` bytes.
+fn read(dir: &File, room: usize) -> Vec<(String, u64)> {
+    let mut buffer = vec![MaybeUninit::uninit(); room];
+    let mut entries = Vec::new();
+    let mut reader = RawDir::new(dir, &mut buffer);
+    while let Some(entry) = reader.next() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().to_str().unwrap().to_owned();
+        entries.push((name, entry.next_entry_cookie()));
+    }
+    entries
+}
+
+fn names(entries: &[(String, u64)]) -> BTreeSet<&str> {
+    entries.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+fn fill(mounted: &Mounted, count: u32) {
+    for index in 0..count {
+        mounted.memory.put(&format!("{index}"), b"");
+    }
+}
+
+fn assert_complete(point: &Path, room: usize, count: usize) -> Vec<(String, u64)> {
+    let entries = read(&File::open(point).unwrap(), room);
+    assert_eq!(entries.len(), count + 2, "as many as there are, and the dots");
+    assert_eq!(names(&entries).len(), entries.len(), "none twice");
+    assert_eq!((entries[0].0.as_str(), entries[1].0.as_str()), (".", ".."));
+    entries
+}
+
+#[test]
+fn a_hundred_thousand_names_come_once_each() {
+    let Some(mounted) = mounted(spread) else { return };
+    fill(&mounted, 100_000);
+    assert_complete(mounted.mount.point(), 32 << 10, 100_000);
+    let requests = mounted.memory.requests.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(requests < 2_500, "{requests} requests for 100,000 names");
+}
+
+#[test]
+fn names_of_one_cookie_come_once_each_wherever_the_kernel_stops() {
+    let Some(mounted) = mounted(collide) else { return };
+    fill(&mounted, 900);
+    for room in [TINY, 200, 4096, 32 << 10] {
+        assert_complete(mounted.mount.point(), room, 900);
+    }
+}
+
+#[test]
+fn seekdir_goes_back_to_where_telldir_was() {
+    for hash in [spread as fn(&[u8]) -> u64, collide] {
+        let Some(mounted) = mounted(hash) else { return };
+        fill(&mounted, 300);
+        let dir = File::open(mounted.mount.point()).unwrap();
+        let entries = read(&dir, TINY);
+        assert_eq!(entries.len(), 302);
+        // Half of the names go; a place stays where it was, whether its name is there or not.
+        for index in (0..300).step_by(2) {
+            fs::remove_file(mounted.path(&format!("{index}"))).unwrap();
+        }
+        let remains = |name: &str| name.parse::<u32>().is_ok_and(|number| number % 2 == 1);
+        for (index, (_, offset)) in entries.iter().enumerate().skip(2).step_by(7) {
+            seek(&dir, SeekFrom::Start(*offset)).unwrap();
+            let behind = read(&dir, 4096);
+            let expected: Vec<_> = entries[index + 1..]
+                .iter()
+                .filter_map(|(name, _)| remains(name).then_some(name.as_str()))
+                .collect();
+            let found: Vec<_> = behind.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(found, expected, "behind entry {index}");
+        }
+        seek(&dir, SeekFrom::Start(0)).unwrap();
+        assert_eq!(read(&dir, 4096).len(), 152);
+    }
+}
+
+/// Listing with attributes counts as looking up: what was listed can be used afterwards.
+#[test]
+fn what_was_listed_is_known() {
+    let Some(mounted) = mounted(spread) else { return };
+    fill(&mounted, 1_000);
+    for _ in 0..2 {
+        for entry in fs::read_dir(mounted.mount.point()).unwrap() {
+            let entry = entry.unwrap();
+            assert!(entry.metadata().unwrap().is_file());
+            assert_eq!(fs::read(entry.path()).unwrap(), b"");
+        }
+    }
+}
+
+#[test]
+fn dots_lead_where_they_should() {
+    let Some(mounted) = mounted(spread) else { return };
+    fs::create_dir_all(mounted.path("a/b")).unwrap();
+    let mut buffer = vec![MaybeUninit::uninit(); 4096];
+    let dir = File::open(mounted.path("a/b")).unwrap();
+    let mut reader = RawDir::new(&dir, &mut buffer);
+    let mut inos = Vec::new();
+    while let Some(entry) = reader.next() {
+        inos.push(entry.unwrap().ino());
+    }
+    use std::os::unix::fs::MetadataExt;
+    let ino = |name: &str| fs::metadata(mounted.path(name)).unwrap().ino();
+    assert_eq!(inos, [ino("a/b"), ino("a")]);
+}

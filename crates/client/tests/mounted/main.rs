@@ -1,0 +1,62 @@
+//! The adapter on a real mount, over a small server in memory. Where nothing can be mounted, the
+//! tests say so and pass.
+
+#[cfg(test)]
+mod ends;
+#[cfg(test)]
+mod everyday;
+#[cfg(test)]
+mod listing;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod stall;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pelago_client::mount::{Mount, MountError, MountOptions, mount};
+use pelago_client::{Files, ServiceFiles};
+use tempfile::TempDir;
+
+use crate::memory::Memory;
+
+/// A mount that goes away with the test, in use or not.
+struct Mounted {
+    mount: Mount,
+    memory: Arc<Memory>,
+    _folder: TempDir,
+}
+
+impl Mounted {
+    fn path(&self, name: &str) -> PathBuf {
+        self.mount.point().join(name)
+    }
+}
+
+fn options(folder: &TempDir) -> MountOptions {
+    MountOptions {
+        mount_point: folder.path().to_owned(),
+        fs_name: "a test, of ours".to_owned(),
+        read_only: false,
+        no_atime: false,
+    }
+}
+
+/// A mount, or `None` after saying why there is none.
+fn mounted(hash: fn(&[u8]) -> u64) -> Option<Mounted> {
+    let folder = tempfile::tempdir().expect("a folder for the mount");
+    let memory = Arc::new(Memory::new(hash));
+    let service = Arc::clone(&memory);
+    let files: Arc<dyn Files> = Arc::new(ServiceFiles::new(service));
+    match mount(files, &options(&folder)) {
+        Ok(mount) => Some(Mounted { mount, memory, _folder: folder }),
+        Err(
+            error @ (MountError::NoDevice | MountError::NoPermission(_) | MountError::NoHelper),
+        ) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
