@@ -275,8 +275,8 @@ impl Held {
                 if self.is_seal_due(engine, &tail) {
                     self.seal(engine, &mut tail)?;
                 }
-                tail.follow().map_err(|error| Error::from_io("following the journal", error))?;
-                tail.end()
+                tail.follow()?;
+                tail.end()?
             };
             // The engine's own sync would hold its journal's lock, and every writer with it.
             if let Err(error) = file.sync_data() {
@@ -292,7 +292,7 @@ impl Held {
 
     fn is_seal_due(&self, engine: &Engine, tail: &Tail) -> bool {
         let since = tail.since_seal();
-        let long = tail.end().0.bytes > ROTATE_BYTES || engine.journals() > 1;
+        let long = tail.bytes() > ROTATE_BYTES || engine.journals() > 1;
         (since >= self.options.seal_bytes() || (since >= SMALL_SEAL_BYTES && long))
             && engine.sealed() == 0
     }
@@ -349,7 +349,7 @@ impl Held {
         let mut engine = self.engine.write();
         let mut tail = self.tail.write();
         self.stopped.store(true, Ordering::Release);
-        self.end(&mut engine, &tail)?;
+        self.end(&mut engine, &mut tail)?;
         let (opened, end, newest) = open(&self.home, &self.options)?;
         *engine = Some(opened);
         *tail = end;
@@ -362,17 +362,18 @@ impl Held {
 
     fn shut(&self) -> Result<(), Error> {
         let mut engine = self.engine.write();
-        let tail = self.tail.write();
+        let mut tail = self.tail.write();
         self.stopped.store(true, Ordering::Release);
-        self.end(&mut engine, &tail)
+        self.end(&mut engine, &mut tail)
     }
 
     /// Ends the engine and cuts what it wrote beyond the last batch that it answered for.
-    fn end(&self, engine: &mut Option<Engine>, tail: &Tail) -> Result<(), Error> {
+    fn end(&self, engine: &mut Option<Engine>, tail: &mut Tail) -> Result<(), Error> {
         let folder = self.home.join("engine");
         if let Some(engine) = engine.take() {
             drop(catch_unwind(AssertUnwindSafe(|| drop(engine))));
         }
+        tail.release();
         start::wait_for_release(&folder)?;
         tail::cut(&folder, tail.keep()).map_err(|error| Error::from_io("cutting a journal", error))
     }

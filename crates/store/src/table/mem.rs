@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Batch, Change, Error, Pressure, Snapshot, Table, Usage, Visit};
+use super::{Batch, Change, Error, MAX_KEY_BYTES, Pressure, Snapshot, Table, Usage, Visit};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -107,7 +107,8 @@ impl Table for MemTable {
         let rows: Vec<_> = rows.collect();
         let mut state = self.state.lock();
         state.going()?;
-        let sorted = rows.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let sorted = rows.windows(2).all(|pair| pair[0].0 < pair[1].0)
+            && rows.iter().all(|(key, _)| (1..=MAX_KEY_BYTES).contains(&key.len()));
         if !sorted || rows.iter().any(|(key, _)| state.rows.contains_key(key)) {
             return Err(Error::Unsorted);
         }

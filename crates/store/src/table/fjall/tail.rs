@@ -24,8 +24,8 @@ pub(super) struct Tail {
     folder: PathBuf,
     /// The journal at the end, and the bytes of its whole batches.
     end: Position,
-    /// Its file, for reserving and for syncing without the engine's lock.
-    file: Arc<File>,
+    /// Its file, for reserving and for syncing without the engine's lock; none after a release.
+    file: Option<Arc<File>>,
     /// A place in that file at or before `end` where a batch ends.
     looked: u64,
     /// Up to where the file has blocks.
@@ -44,7 +44,7 @@ impl Tail {
         Ok(Self {
             folder: folder.to_owned(),
             end,
-            file: Arc::new(open(folder, end.journal)?),
+            file: Some(Arc::new(open(folder, end.journal)?)),
             looked: end.bytes,
             reserved: end.bytes,
             safe: end,
@@ -58,10 +58,10 @@ impl Tail {
         if self.end.bytes + bytes <= self.reserved {
             return Ok(());
         }
-        self.follow().map_err(|error| Error::from_io("reading the journal", error))?;
+        self.follow()?;
         let from = self.end.bytes;
         let ahead = bytes + RESERVE_BYTES;
-        match rustix::fs::fallocate(&*self.file, FallocateFlags::KEEP_SIZE, from, ahead) {
+        match rustix::fs::fallocate(&*self.file()?, FallocateFlags::KEEP_SIZE, from, ahead) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(Error::from_io("reserving journal space", error.into())),
         }
@@ -90,12 +90,18 @@ impl Tail {
         self.doubtful = true;
     }
 
+    /// Lets go of the file, before the engine is waited for.
+    pub(super) fn release(&mut self) {
+        self.file = None;
+    }
+
     /// Goes on to the journal the engine writes now.
-    pub(super) fn follow(&mut self) -> io::Result<()> {
-        while journal::path(&self.folder, self.end.journal + 1).try_exists()? {
-            let old = journal::read(&self.file, self.looked)?.valid;
+    pub(super) fn follow(&mut self) -> Result<(), Error> {
+        let reading = |error| Error::from_io("reading the journal", error);
+        while journal::path(&self.folder, self.end.journal + 1).try_exists().map_err(reading)? {
+            let old = journal::read(&*self.file()?, self.looked).map_err(reading)?.valid;
             let next = self.end.journal + 1;
-            self.file = Arc::new(open(&self.folder, next)?);
+            self.file = Some(Arc::new(open(&self.folder, next).map_err(reading)?));
             self.end = Position { journal: next, bytes: self.end.bytes.saturating_sub(old) };
             self.looked = 0;
             self.reserved = 0;
@@ -106,8 +112,13 @@ impl Tail {
 
     /// The end, and the file to sync for all of it to be safe: older journals were synced by the
     /// engine before it left them.
-    pub(super) fn end(&self) -> (Position, Arc<File>) {
-        (self.end, Arc::clone(&self.file))
+    pub(super) fn end(&self) -> Result<(Position, Arc<File>), Error> {
+        Ok((self.end, self.file()?))
+    }
+
+    /// Bytes in the newest journal.
+    pub(super) fn bytes(&self) -> u64 {
+        self.end.bytes
     }
 
     /// What a table that stopped may keep.
@@ -118,6 +129,10 @@ impl Tail {
     /// Bytes since the memtable was last sealed.
     pub(super) fn since_seal(&self) -> u64 {
         self.since_seal
+    }
+
+    fn file(&self) -> Result<Arc<File>, Error> {
+        self.file.clone().ok_or(Error::Stopped)
     }
 }
 
