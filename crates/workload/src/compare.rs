@@ -186,8 +186,7 @@ mod tests {
         ops.insert(17, Op::StatFs);
         ops.insert(60, Op::FsyncDir { dir: Path::root() });
         let small = shrink(&ops, |ops| {
-            ops.iter().any(|op| *op == Op::StatFs)
-                && ops.iter().any(|op| matches!(op, Op::FsyncDir { .. }))
+            ops.contains(&Op::StatFs) && ops.iter().any(|op| matches!(op, Op::FsyncDir { .. }))
         });
         assert_eq!(small, [Op::StatFs, Op::FsyncDir { dir: Path::root() }]);
     }

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod clock;
 pub mod compare;
 pub mod generate;

@@ -2,13 +2,14 @@
 //!
 //! [`run`] works on a directory with several threads and logs, in a file elsewhere, each operation
 //! before it is issued (the intent) and after it was answered, one `write` a record. When the file
-//! system dies under it, or it is killed itself, [`verify`] reads the log and looks at the directory:
+//! system dies under it, or it is killed itself, [`verify`] reads the log and looks at the
+//! directory:
 //!
 //! 1. every answered operation on a name has happened, and nothing else has;
-//! 2. bytes of a file that was closed, or fsynced since they were written, are there, with its size;
-//!    the time of the last change is the one seen after the close;
-//! 3. of a file that was open, the changes since may lack from some moment on, never in between, and
-//!    no byte is invented;
+//! 2. bytes of a file that was closed, or fsynced since they were written, are there, with its
+//!    size; the time of the last change is the one seen after the close;
+//! 3. of a file that was open, the changes since may lack from some moment on, never in between,
+//!    and no byte is invented;
 //! 4. the operation in flight of each thread has happened or not.
 //!
 //! Each thread works in a directory of its own and on names of its own in a shared one, so that

@@ -1,6 +1,8 @@
 //! The tester tested: random programs on a plain directory of this machine must agree with the
 //! model, whatever file system the directory is on.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use pelago_workload::compare::{run_ops, run_program, shrink};
 use pelago_workload::generate::program;
 use pelago_workload::op::Op;
@@ -38,10 +40,12 @@ fn long_programs_agree_too() {
     }
 }
 
+type Lie = fn(&Op, &mut Outcome);
+
 /// A file system that answers wrongly on one operation of a kind.
 struct Liar {
     inner: LocalTarget,
-    lie: fn(&Op, &mut Outcome),
+    lie: Lie,
 }
 
 impl Target for Liar {
@@ -59,7 +63,7 @@ impl Target for Liar {
 /// Every kind of wrong answer is noticed by some of a few programs.
 #[test]
 fn lies_are_noticed() {
-    let lies: [(&str, fn(&Op, &mut Outcome)); 8] = [
+    let lies: [(&str, Lie); 8] = [
         ("size", |_, outcome| edit_attr(outcome, |seen| seen.size += 1)),
         ("links", |_, outcome| edit_attr(outcome, |seen| seen.links += 1)),
         ("mtime", |_, outcome| edit_attr(outcome, |seen| seen.mtime.seconds = 7)),

@@ -1,6 +1,8 @@
 //! The witness on a plain directory, whose file system survives whatever happens to the workload:
 //! so everything must be there, and whatever is taken away must be missed.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -99,9 +101,11 @@ fn some_file(scene: &Scene, size: u64) -> PathBuf {
     files.into_iter().next().expect("a run leaves files")
 }
 
+type Damage = fn(&Scene);
+
 #[test]
 fn damage_is_noticed() {
-    let damages: [(&str, fn(&Scene)); 7] = [
+    let damages: [(&str, Damage); 7] = [
         ("missing", |scene| fs::remove_file(some_file(scene, 0)).unwrap()),
         ("wrong bytes", |scene| {
             let file =

@@ -459,7 +459,7 @@ fn seen(stat: &Stat) -> Seen {
         ino: stat.st_ino,
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
         mode: (stat.st_mode & 0o1777) as u16,
-        links: u64::from(stat.st_nlink),
+        links: stat.st_nlink as _,
         size: stat.st_size as u64,
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),

@@ -89,7 +89,7 @@ fn look(root: &OwnedFd, path: &str) -> Result<Found, Errno> {
     Ok(Found {
         kind,
         mode: (stat.st_mode & 0o7777) as u16,
-        links: u64::from(stat.st_nlink),
+        links: stat.st_nlink as _,
         size: stat.st_size as u64,
         mtime: Time {
             seconds: stat.st_mtime,

@@ -1,0 +1,213 @@
+//! Creates through [`Files`], without kernel and mount.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_client::{Files, Place};
+use pelago_wire::{Context, Error, Handle, Name, OpenFlags};
+use serde_json::{Value, json};
+
+use crate::bench::process::peak_resident;
+use crate::bench::report::write_line;
+use crate::bench::{BenchError, JSON_VERSION};
+use crate::clock;
+
+/// Files of a window.
+const WINDOW: u64 = 100_000;
+
+/// How much is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibOptions {
+    /// The directory that is made at the top for the files; it must not exist.
+    pub dir: Name,
+    /// Threads that create at once.
+    pub callers: u64,
+    /// Files of all callers together.
+    pub count: u64,
+}
+
+/// What creating files took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LibReport {
+    /// Threads that created at once.
+    pub callers: u64,
+    /// Files that were made.
+    pub count: u64,
+    /// Files each second.
+    pub rate: f64,
+    /// CPU microseconds of this process for a file.
+    pub cpu_us: f64,
+    /// Every 100,000 files and what is left, in their order.
+    pub windows: Vec<Window>,
+    /// The most memory this process had resident so far, in bytes; 0 where it is not known.
+    pub peak_resident: u64,
+}
+
+/// A part of the files.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    /// Files of it.
+    pub count: u64,
+    /// Files each second.
+    pub rate: f64,
+    /// CPU microseconds of this process for a file.
+    pub cpu_us: f64,
+}
+
+/// Makes empty files in one directory: create, flush and release for each.
+///
+/// # Errors
+/// The first request that fails.
+pub fn lib(files: &dyn Files, options: &LibOptions) -> Result<LibReport, BenchError> {
+    let context = Context::direct(0, 0);
+    let place = Place::new(Handle::ROOT, options.dir.clone());
+    let dir = files.make_dir(&context, place, 0o755).wait()?.handle;
+    let callers = options.callers.max(1);
+    let marks = usize::try_from(options.count / WINDOW).unwrap_or(usize::MAX).saturating_add(1);
+    let (tell, told) = sync_channel(marks.min(1 << 20));
+    let (next, start) = (AtomicU64::new(0), Mark::now(0));
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..callers)
+            .map(|_| {
+                let caller = Caller { files, context, dir, next: &next, count: options.count };
+                let tell = tell.clone();
+                scope.spawn(move || caller.work(&tell))
+            })
+            .collect();
+        let mut ends = workers.into_iter().map(|worker| worker.join());
+        ends.try_for_each(|end| end.expect("a caller returns its errors"))
+    })?;
+    let end = Mark::now(options.count);
+    drop(tell);
+    let mut marks: Vec<Mark> = told.into_iter().collect();
+    marks.sort_by_key(|mark| mark.done);
+    marks.insert(0, start);
+    if marks.last().is_some_and(|last| last.done < end.done) {
+        marks.push(end);
+    }
+    let windows = marks.windows(2).filter_map(|pair| Some(pair.first()?.to(pair.get(1)?)));
+    let whole = start.to(&end);
+    Ok(LibReport {
+        callers,
+        count: options.count,
+        rate: whole.rate,
+        cpu_us: whole.cpu_us,
+        windows: windows.collect(),
+        peak_resident: peak_resident().unwrap_or(0),
+    })
+}
+
+impl LibReport {
+    /// A table for people.
+    #[must_use]
+    pub fn render_text(&self) -> String {
+        let mut text = String::new();
+        let Self { callers, count, rate, cpu_us, .. } = self;
+        let line = format_args!("lib: {count} files, {callers} callers, {rate:.0} creates/s");
+        write_line(&mut text, line);
+        let mib = self.peak_resident as f64 / f64::from(1 << 20);
+        write_line(&mut text, format_args!("cpu {cpu_us:.1} µs each, at most {mib:.0} MiB"));
+        for (number, window) in self.windows.iter().enumerate() {
+            let Window { count, rate, cpu_us } = window;
+            let from = number as u64 * WINDOW;
+            let line = format_args!("  {from:>8} + {count}: {rate:.0}/s, cpu {cpu_us:.1} µs");
+            write_line(&mut text, line);
+        }
+        text
+    }
+
+    /// The same for machines.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let window = |window: &Window| json!({ "count": window.count, "rate": window.rate, "cpu_us": window.cpu_us });
+        let windows: Vec<Value> = self.windows.iter().map(window).collect();
+        json!({
+            "version": JSON_VERSION,
+            "bench": "lib",
+            "callers": self.callers,
+            "count": self.count,
+            "rate": self.rate,
+            "cpu_us": self.cpu_us,
+            "windows": windows,
+            "peak_resident": self.peak_resident,
+        })
+    }
+}
+
+/// A moment of the measurement.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    done: u64,
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Mark {
+    fn now(done: u64) -> Self {
+        Self { done, at: Instant::now(), cpu: clock::own_cpu() }
+    }
+
+    fn to(&self, later: &Self) -> Window {
+        let count = later.done - self.done;
+        let seconds = later.at.saturating_duration_since(self.at).as_secs_f64();
+        let cpu = later.cpu.saturating_sub(self.cpu).as_secs_f64();
+        Window {
+            count,
+            rate: if seconds > 0.0 { count as f64 / seconds } else { 0.0 },
+            cpu_us: cpu * 1e6 / count.max(1) as f64,
+        }
+    }
+}
+
+struct Caller<'a> {
+    files: &'a dyn Files,
+    context: Context,
+    dir: Handle,
+    next: &'a AtomicU64,
+    count: u64,
+}
+
+impl Caller<'_> {
+    fn work(&self, tell: &SyncSender<Mark>) -> Result<(), Error> {
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.count {
+                return Ok(());
+            }
+            let name = Name::new(format!("f{number:08}").as_bytes()).expect("letters and digits");
+            let place = Place::new(self.dir, name);
+            let open = self.files.create(&self.context, place, 0o644, flags).wait()?.open;
+            self.files.flush(&self.context, open).wait()?;
+            self.files.release(&self.context, open).wait()?;
+            if (number + 1).is_multiple_of(WINDOW) {
+                // Nobody listens only where another caller failed, and its error is told.
+                let _ignored = tell.send(Mark::now(number + 1));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_shows_its_windows() {
+        let window = Window { count: 50, rate: 10.0, cpu_us: 3.0 };
+        let report = LibReport {
+            callers: 1,
+            count: 50,
+            rate: 10.0,
+            cpu_us: 3.0,
+            windows: vec![window],
+            peak_resident: 1 << 20,
+        };
+        assert!(report.render_text().contains("50 files, 1 callers, 10 creates/s"));
+        let json = report.to_json();
+        assert_eq!(json["version"], 1);
+        assert_eq!(json["windows"][0]["count"], 50);
+    }
+}

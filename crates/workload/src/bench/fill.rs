@@ -1,0 +1,52 @@
+//! Fills a directory with many names, for measurements of what comes after.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::bench::BenchError;
+
+/// What filling took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Filled {
+    /// Files that were made.
+    pub count: u64,
+    /// Files each second.
+    pub rate: f64,
+}
+
+/// Makes `count` empty files `f00000000`, `f00000001` and so on in `dir`, which must have none of
+/// them. ([`crate::bench::lib`] does the same without a mount.)
+///
+/// # Errors
+/// Where the directory does not take them.
+pub fn fill(dir: &Path, count: u64) -> Result<Filled, BenchError> {
+    let error = |step, source| BenchError::Step { step, path: dir.to_owned(), source };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = fs::open(dir, flags, Mode::empty()).map_err(|source| error("open", source))?;
+    let started = Instant::now();
+    let make = |number| -> Result<(), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        drop(fs::openat(&root, format!("f{number:08}"), flags, mode)?);
+        Ok(())
+    };
+    (0..count).try_for_each(make).map_err(|source| error("create", source))?;
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Filled { count, rate: if seconds > 0.0 { count as f64 / seconds } else { 0.0 } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_names_are_there_as_were_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(fill(dir.path(), 30).unwrap().count, 30);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 30);
+        assert!(matches!(fill(dir.path(), 1), Err(BenchError::Step { step: "create", .. })));
+    }
+}

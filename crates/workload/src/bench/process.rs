@@ -1,0 +1,66 @@
+//! What `/proc` says of processes.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// CPU time that a process has taken, all threads together, in clock ticks' resolution.
+pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command in parentheses may hold anything; user and system time are fields 14 and 15.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// The most memory that this process had resident so far, in bytes.
+pub(super) fn peak_resident() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The process that holds the FUSE connection of this number, which is the minor number of the
+/// mount's device. Kernels from 6.12 on show it.
+pub(super) fn fuse_daemon(connection: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| holds_connection(*pid, connection))
+}
+
+fn holds_connection(pid: u32, connection: u32) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|entry| {
+        let is_fuse = fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse"));
+        let info = || {
+            let name = entry.file_name();
+            fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("fdinfo").join(name))
+        };
+        is_fuse && info().is_ok_and(|info| says_connection(&info, connection))
+    })
+}
+
+fn says_connection(info: &str, connection: u32) -> bool {
+    let mut values = info.lines().filter_map(|line| line.strip_prefix("fuse_connection:"));
+    values.any(|value| value.trim().parse() == Ok(connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_known() {
+        assert!(cpu_of(std::process::id()).is_some());
+        assert!(peak_resident().is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(cpu_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_connection_is_read_from_its_line() {
+        assert!(says_connection("pos:\t0\nfuse_connection:\t53\n", 53));
+        assert!(!says_connection("pos:\t0\nfuse_connection:\t53\n", 5));
+        assert!(!says_connection("pos:\t0\n", 0));
+    }
+}
