@@ -1,6 +1,6 @@
 //! Random programs on a directory, to try a mount by hand: `programs DIR SEED COUNT STEPS` runs the
-//! programs of COUNT seeds from SEED on, each in a new folder of DIR, and shows the first that parts
-//! from the model, as small as it can be made.
+//! programs of COUNT seeds from SEED on, each in a new folder of DIR, and shows the first that
+//! parts from the model, as small as it can be made.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -121,8 +121,7 @@ impl LibReport {
     /// The same for machines.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let window = |window: &Window| json!({ "count": window.count, "rate": window.rate, "cpu_us": window.cpu_us });
-        let windows: Vec<Value> = self.windows.iter().map(window).collect();
+        let windows: Vec<Value> = self.windows.iter().map(Window::to_json).collect();
         json!({
             "version": JSON_VERSION,
             "bench": "lib",
@@ -133,6 +132,12 @@ impl LibReport {
             "windows": windows,
             "peak_resident": self.peak_resident,
         })
+    }
+}
+
+impl Window {
+    fn to_json(&self) -> Value {
+        json!({ "count": self.count, "rate": self.rate, "cpu_us": self.cpu_us })
     }
 }
 

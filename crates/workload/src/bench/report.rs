@@ -125,8 +125,7 @@ impl Row {
 
     fn to_json(&self) -> Value {
         let figures: Vec<Value> = self.figures.iter().map(Figures::to_json).collect();
-        let ratio = |ratio: &Ratio| json!({ "median": ratio.median, "lower": ratio.lower, "upper": ratio.upper });
-        let ratios: Vec<Value> = self.ratios.iter().map(ratio).collect();
+        let ratios: Vec<Value> = self.ratios.iter().map(Ratio::to_json).collect();
         json!({ "step": self.step, "unit": self.unit, "figures": figures, "ratios": ratios })
     }
 }
@@ -191,6 +190,10 @@ impl Ratio {
             lower: quantile(&ratios, 0.25),
             upper: quantile(&ratios, 0.75),
         }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "median": self.median, "lower": self.lower, "upper": self.upper })
     }
 }
 
