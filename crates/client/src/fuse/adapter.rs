@@ -21,6 +21,7 @@ use pelago_wire::{
 
 use super::init::{TTL, negotiate};
 use super::listing::{Reading, Sink, Streams};
+use super::opens::Opens;
 use super::writers::{Moment, Writers};
 use super::{attr, flags};
 use crate::files::{ByteRange, Created, Files, NewNode, Opened, Place, Spot, Written, Xattr};
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) inodes: Inodes,
     pub(crate) writers: Writers,
+    opens: Opens,
     streams: Streams,
 }
 
@@ -50,6 +52,7 @@ impl Adapter {
             files,
             inodes: Inodes::new(),
             writers: Writers::default(),
+            opens: Opens::default(),
             streams: Streams::default(),
         }))
     }
@@ -105,6 +108,7 @@ impl Core {
     fn reply_open(&self, write: bool, opened: Result<Opened, Error>, reply: ReplyOpen) {
         match opened {
             Ok(Opened { open, attr }) => {
+                self.opens.add(open);
                 if write {
                     self.writers.add(attr.ino);
                 }
@@ -116,6 +120,7 @@ impl Core {
 
     fn reply_created(&self, write: bool, created: &Created, reply: ReplyCreate) {
         self.inodes.learn(created.entry.handle);
+        self.opens.add(created.open);
         if write {
             self.writers.add(created.entry.attr.ino);
         }
@@ -223,6 +228,15 @@ impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         negotiate(config);
         Ok(())
+    }
+
+    fn destroy(&mut self) {
+        for open in self.0.opens.take() {
+            let context = Context::direct(0, 0);
+            if let Err(error) = self.0.files.release(&context, open).wait() {
+                tracing::warn!(%error, "a file that was open when the mount ended");
+            }
+        }
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -497,6 +511,7 @@ impl Filesystem for Adapter {
     ) {
         let write = flags::open(mode.0, true).write;
         let core = Arc::clone(&self.0);
+        core.opens.remove(OpenId(open.0));
         let answer = self.0.files.release(&context(request), OpenId(open.0));
         answer.then(move |result| {
             if write {

@@ -10,6 +10,7 @@ use pelago_wire::{
     InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, Reply, Request, Service, SetAttr,
     SetTime, Time, VolumeStats, XattrFlags,
 };
+use rustix::process::{getegid, geteuid};
 
 type Answer = Result<Reply, Error>;
 type Key = (u64, Vec<u8>);
@@ -43,7 +44,7 @@ struct Node {
 impl Memory {
     pub(crate) fn new(hash: fn(&[u8]) -> u64) -> Self {
         let mut state = State { nodes: HashMap::new(), opens: HashMap::new(), last: 1 };
-        let root = node(1, FileKind::Directory, 0o755, &Context::direct(0, 0));
+        let root = node(1, FileKind::Directory, 0o755, &ourselves());
         state.nodes.insert(1, root);
         Self {
             hash,
@@ -57,7 +58,7 @@ impl Memory {
     /// Makes a file in the root without the kernel's knowledge.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let name = Name::new(name.as_bytes()).unwrap();
-        let made = node(0, FileKind::Regular, 0o644, &Context::direct(0, 0));
+        let made = node(0, FileKind::Regular, 0o644, &ourselves());
         let mut state = self.state.lock();
         let entry = state.make(self.hash, Handle::ROOT, &name, made).unwrap();
         state.nodes.get_mut(&entry.handle.ino.raw()).unwrap().bytes = bytes.to_vec();
@@ -92,6 +93,11 @@ impl Service for Memory {
         let answer = self.state.lock().answer(self.hash, context, request, bulk.bytes());
         done(answer);
     }
+}
+
+/// Who runs the test, and so may do everything in the mount.
+fn ourselves() -> Context {
+    Context::direct(geteuid().as_raw(), getegid().as_raw())
 }
 
 fn node(ino: u64, kind: FileKind, mode: u16, context: &Context) -> Node {
