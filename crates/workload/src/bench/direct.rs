@@ -121,7 +121,7 @@ impl LibReport {
     /// The same for machines.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let windows: Vec<Value> = self.windows.iter().map(Window::to_json).collect();
+        let windows: Vec<Value> = self.windows.iter().copied().map(Window::to_json).collect();
         json!({
             "version": JSON_VERSION,
             "bench": "lib",
@@ -136,7 +136,7 @@ impl LibReport {
 }
 
 impl Window {
-    fn to_json(&self) -> Value {
+    fn to_json(self) -> Value {
         json!({ "count": self.count, "rate": self.rate, "cpu_us": self.cpu_us })
     }
 }

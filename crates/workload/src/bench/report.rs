@@ -125,7 +125,7 @@ impl Row {
 
     fn to_json(&self) -> Value {
         let figures: Vec<Value> = self.figures.iter().map(Figures::to_json).collect();
-        let ratios: Vec<Value> = self.ratios.iter().map(Ratio::to_json).collect();
+        let ratios: Vec<Value> = self.ratios.iter().copied().map(Ratio::to_json).collect();
         json!({ "step": self.step, "unit": self.unit, "figures": figures, "ratios": ratios })
     }
 }
@@ -192,7 +192,7 @@ impl Ratio {
         }
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(self) -> Value {
         json!({ "median": self.median, "lower": self.lower, "upper": self.upper })
     }
 }

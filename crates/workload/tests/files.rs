@@ -1,0 +1,547 @@
+//! The way from programs to `Files`: a naive file system in memory, written without regard to the
+//! model, must agree with it; and the benchmark of `Files` counts what it makes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pelago_client::{
+    Answer, ByteRange, Created, Files, Listing, NewNode, Opened, Place, Removed, Renamed, Spot,
+    Written, Xattr,
+};
+use pelago_wire::{
+    AllocateMode, Attr, Buffer, Code, Context, Cookie, DirEntry, Entry, Error, FileKind, Handle,
+    InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, SetTime, Time,
+    VolumeStats, XattrFlags,
+};
+use pelago_workload::bench::{LibOptions, lib};
+use pelago_workload::compare::run_program;
+use pelago_workload::target::FilesTarget;
+
+#[test]
+fn a_naive_file_system_agrees_with_the_model() {
+    for seed in 0..100 {
+        let files = Arc::new(Naive::default());
+        let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
+        run_program(seed, 150, &mut target).unwrap_or_else(|divergence| panic!("{divergence}"));
+    }
+}
+
+/// A file system that forgets a rename parts from the model.
+#[test]
+fn a_broken_file_system_is_noticed() {
+    let broken = |seed| {
+        let files = Arc::new(Naive { forgets_renames: true, ..Naive::default() });
+        let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
+        run_program(seed, 100, &mut target).is_err()
+    };
+    assert!((0..10).all(broken));
+}
+
+#[test]
+fn the_benchmark_makes_every_file_once() {
+    let files = Naive::default();
+    let dir = Name::new(b"bench").unwrap();
+    let options = LibOptions { dir: dir.clone(), callers: 3, count: 500 };
+    let report = lib(&files, &options).unwrap();
+    assert_eq!((report.count, report.windows.len()), (500, 1));
+    let context = Context::direct(0, 0);
+    let entry = files.lookup(&context, Place::new(Handle::ROOT, dir)).wait().unwrap();
+    assert_eq!(entry.attr.size, 500);
+    assert!(lib(&files, &options).is_err(), "the directory exists");
+}
+
+/// Everything in maps, one lock, a clock that counts.
+#[derive(Default)]
+struct Naive {
+    disk: Mutex<Disk>,
+    forgets_renames: bool,
+}
+
+struct Disk {
+    nodes: BTreeMap<u64, Node>,
+    names: BTreeMap<(u64, Name), u64>,
+    opens: BTreeMap<u64, (u64, OpenFlags)>,
+    next: u64,
+    clock: i64,
+}
+
+struct Node {
+    attr: Attr,
+    bytes: BTreeMap<u64, u8>,
+    target: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        let mut disk = Self {
+            nodes: BTreeMap::new(),
+            names: BTreeMap::new(),
+            opens: BTreeMap::new(),
+            next: 1,
+            clock: 2_000_000_000,
+        };
+        disk.new_node(FileKind::Directory, 0o755);
+        disk
+    }
+}
+
+impl Disk {
+    fn now(&mut self) -> Time {
+        self.clock += 1;
+        Time { seconds: self.clock, nanos: 0 }
+    }
+
+    fn new_node(&mut self, kind: FileKind, mode: u16) -> u64 {
+        let (now, ino) = (self.now(), self.next);
+        self.next += 1;
+        let attr = Attr {
+            ino: InodeId::from_raw(ino),
+            kind,
+            mode,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        let (bytes, target, xattrs) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        self.nodes.insert(ino, Node { attr, bytes, target, xattrs });
+        ino
+    }
+
+    fn node(&mut self, ino: u64) -> Result<&mut Node, Error> {
+        self.nodes.get_mut(&ino).ok_or_else(|| Code::Stale.into())
+    }
+
+    fn attr(&self, ino: u64) -> Result<Attr, Error> {
+        let mut attr = self.nodes.get(&ino).ok_or(Error::new(Code::Stale))?.attr;
+        let names = self.names.iter();
+        if attr.kind == FileKind::Directory {
+            let children: Vec<u64> =
+                names.filter(|((dir, _), _)| *dir == ino).map(|(_, child)| *child).collect();
+            attr.size = children.len() as u64;
+            attr.links = 2 + children.iter().filter(|child| self.is_dir(**child)).count() as u32;
+        } else {
+            attr.links = names.filter(|(_, child)| **child == ino).count() as u32;
+        }
+        Ok(attr)
+    }
+
+    fn is_dir(&self, ino: u64) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.attr.kind == FileKind::Directory)
+    }
+
+    fn entry(&self, ino: u64) -> Result<Entry, Error> {
+        let attr = self.attr(ino)?;
+        Ok(Entry { handle: Handle::own(attr.ino), attr })
+    }
+
+    fn child(&self, place: &Place) -> Result<u64, Error> {
+        let key = (place.dir.ino.raw(), place.name.clone());
+        self.names.get(&key).copied().ok_or_else(|| Code::NotFound.into())
+    }
+
+    fn changed(&mut self, ino: u64, bytes_too: bool) -> Result<(), Error> {
+        let now = self.now();
+        let attr = &mut self.node(ino)?.attr;
+        attr.ctime = now;
+        if bytes_too {
+            attr.mtime = now;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, place: &Place, ino: u64) -> Result<Entry, Error> {
+        let dir = place.dir.ino.raw();
+        self.names.insert((dir, place.name.clone()), ino);
+        self.changed(dir, true)?;
+        self.changed(ino, false)?;
+        self.entry(ino)
+    }
+
+    fn make(&mut self, place: &Place, kind: FileKind, mode: u16) -> Result<u64, Error> {
+        if self.child(place).is_ok() {
+            return Err(Code::Exists.into());
+        }
+        let ino = self.new_node(kind, mode);
+        self.put(place, ino)?;
+        Ok(ino)
+    }
+
+    fn take(&mut self, place: &Place) -> Result<Removed, Error> {
+        let ino = self.child(place)?;
+        let dir = place.dir.ino.raw();
+        self.names.remove(&(dir, place.name.clone()));
+        self.changed(dir, true)?;
+        self.changed(ino, false)?;
+        let links = self.attr(ino)?.links;
+        self.sweep();
+        Ok(Removed { ino: InodeId::from_raw(ino), links })
+    }
+
+    /// Nodes without name and open file go.
+    fn sweep(&mut self) {
+        let (names, opens) = (&self.names, &self.opens);
+        self.nodes.retain(|ino, _| {
+            *ino == 1
+                || names.values().any(|other| other == ino)
+                || opens.values().any(|(other, _)| other == ino)
+        });
+    }
+
+    fn parent(&self, dir: u64) -> u64 {
+        let found = self.names.iter().find(|(_, ino)| **ino == dir);
+        found.map_or(1, |((parent, _), _)| *parent)
+    }
+
+    fn is_within(&self, mut dir: u64, above: u64) -> bool {
+        while dir != above && dir != 1 {
+            dir = self.parent(dir);
+        }
+        dir == above
+    }
+
+    fn rename(&mut self, from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Error> {
+        let moved = self.child(from)?;
+        let target = self.child(to).ok();
+        let fail = |code: Code| Err(code.into());
+        if flags == RenameFlags::NoReplace && target.is_some() {
+            return fail(Code::Exists);
+        }
+        let up =
+            |disk: &Self, ino, dir: Handle| disk.is_dir(ino) && disk.is_within(dir.ino.raw(), ino);
+        if up(self, moved, to.dir) {
+            return fail(Code::WouldLoop);
+        }
+        if target == Some(moved) {
+            return Ok(());
+        }
+        match (flags, target) {
+            (RenameFlags::Exchange, None) => return fail(Code::NotFound),
+            (RenameFlags::Exchange, Some(other)) => {
+                if up(self, other, from.dir) {
+                    return fail(Code::WouldLoop);
+                }
+                self.put(from, other)?;
+                self.put(to, moved)?;
+                return Ok(());
+            }
+            (_, Some(other)) => match (self.is_dir(moved), self.is_dir(other)) {
+                (true, false) => return fail(Code::NotDirectory),
+                (false, true) => return fail(Code::IsDirectory),
+                _ if self.is_dir(other) && self.attr(other)?.size > 0 => {
+                    return fail(Code::NotEmpty);
+                }
+                _ => self.changed(other, false)?,
+            },
+            (_, None) => {}
+        }
+        self.put(to, moved)?;
+        self.take(from)?;
+        Ok(())
+    }
+
+    fn resize(&mut self, ino: u64, size: u64) -> Result<(), Error> {
+        if self.is_dir(ino) {
+            return Err(Code::IsDirectory.into());
+        }
+        let node = self.node(ino)?;
+        node.bytes.split_off(&size);
+        node.attr.size = size;
+        self.changed(ino, true)
+    }
+
+    fn opened(&self, open: OpenId) -> Result<(u64, OpenFlags), Error> {
+        self.opens.get(&open.0).copied().ok_or_else(|| Code::BadOpen.into())
+    }
+
+    fn open(&mut self, ino: u64, flags: OpenFlags) -> Result<OpenId, Error> {
+        if flags.truncate && self.attr(ino)?.size > 0 {
+            self.resize(ino, 0)?;
+        }
+        self.next += 1;
+        self.opens.insert(self.next, (ino, flags));
+        Ok(OpenId(self.next))
+    }
+}
+
+impl Naive {
+    fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut MutexGuard<'_, Disk>) -> Result<T, Error>,
+    ) -> Answer<T> {
+        Answer::ready(work(&mut self.disk.lock().unwrap()))
+    }
+}
+
+impl Files for Naive {
+    fn lookup(&self, _: &Context, place: Place) -> Answer<Entry> {
+        self.with(|disk| disk.entry(disk.child(&place)?))
+    }
+
+    fn parent(&self, _: &Context, dir: Handle) -> Answer<Entry> {
+        self.with(|disk| disk.entry(disk.parent(dir.ino.raw())))
+    }
+
+    fn get_attr(&self, _: &Context, node: Handle) -> Answer<Attr> {
+        self.with(|disk| disk.attr(node.ino.raw()))
+    }
+
+    fn set_attr(&self, _: &Context, node: Handle, _: Option<OpenId>, set: SetAttr) -> Answer<Attr> {
+        let ino = node.ino.raw();
+        self.with(|disk| {
+            if let Some(size) = set.size {
+                disk.resize(ino, size)?;
+            }
+            disk.changed(ino, false)?;
+            let now = disk.now();
+            let attr = &mut disk.node(ino)?.attr;
+            attr.mode = set.mode.unwrap_or(attr.mode);
+            match set.mtime {
+                Some(SetTime::Now) => attr.mtime = now,
+                Some(SetTime::To(time)) => attr.mtime = time,
+                None => {}
+            }
+            disk.attr(ino)
+        })
+    }
+
+    fn create(&self, _: &Context, place: Place, mode: u16, flags: OpenFlags) -> Answer<Created> {
+        self.with(|disk| {
+            let ino = disk.make(&place, FileKind::Regular, mode)?;
+            Ok(Created { entry: disk.entry(ino)?, open: disk.open(ino, flags)? })
+        })
+    }
+
+    fn make_dir(&self, _: &Context, place: Place, mode: u16) -> Answer<Entry> {
+        self.with(|disk| {
+            let ino = disk.make(&place, FileKind::Directory, mode)?;
+            disk.entry(ino)
+        })
+    }
+
+    fn make_node(&self, _: &Context, place: Place, node: NewNode) -> Answer<Entry> {
+        self.with(|disk| {
+            let ino = disk.make(&place, node.kind, node.mode)?;
+            disk.entry(ino)
+        })
+    }
+
+    fn symlink(&self, _: &Context, place: Place, target: Vec<u8>) -> Answer<Entry> {
+        self.with(|disk| {
+            let ino = disk.make(&place, FileKind::Symlink, 0o777)?;
+            let node = disk.node(ino)?;
+            node.attr.size = target.len() as u64;
+            node.target = target;
+            disk.entry(ino)
+        })
+    }
+
+    fn read_link(&self, _: &Context, node: Handle) -> Answer<Vec<u8>> {
+        self.with(|disk| match disk.node(node.ino.raw())? {
+            node if node.attr.kind == FileKind::Symlink => Ok(node.target.clone()),
+            _ => Err(Code::Invalid.into()),
+        })
+    }
+
+    fn link(&self, _: &Context, node: Handle, place: Place) -> Answer<Entry> {
+        self.with(|disk| {
+            if disk.is_dir(node.ino.raw()) {
+                return Err(Code::NotPermitted.into());
+            }
+            if disk.child(&place).is_ok() {
+                return Err(Code::Exists.into());
+            }
+            disk.put(&place, node.ino.raw())
+        })
+    }
+
+    fn unlink(&self, _: &Context, place: Place) -> Answer<Removed> {
+        self.with(|disk| match disk.is_dir(disk.child(&place)?) {
+            true => Err(Code::IsDirectory.into()),
+            false => disk.take(&place),
+        })
+    }
+
+    fn remove_dir(&self, _: &Context, place: Place) -> Answer<Removed> {
+        self.with(|disk| {
+            let attr = disk.attr(disk.child(&place)?)?;
+            match (attr.kind, attr.size) {
+                (FileKind::Directory, 0) => disk.take(&place),
+                (FileKind::Directory, _) => Err(Code::NotEmpty.into()),
+                _ => Err(Code::NotDirectory.into()),
+            }
+        })
+    }
+
+    fn rename(&self, _: &Context, from: Place, to: Place, flags: RenameFlags) -> Answer<Renamed> {
+        self.with(|disk| {
+            let moved = Handle::own(InodeId::from_raw(disk.child(&from)?));
+            if !self.forgets_renames {
+                disk.rename(&from, &to, flags)?;
+            }
+            Ok(Renamed { moved, replaced: None })
+        })
+    }
+
+    fn open(&self, _: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened> {
+        self.with(|disk| {
+            let ino = node.ino.raw();
+            if disk.is_dir(ino) {
+                return Err(Code::IsDirectory.into());
+            }
+            Ok(Opened { open: disk.open(ino, flags)?, attr: disk.attr(ino)? })
+        })
+    }
+
+    fn flush(&self, _: &Context, open: OpenId) -> Answer<()> {
+        self.with(|disk| disk.opened(open).map(drop))
+    }
+
+    fn release(&self, _: &Context, open: OpenId) -> Answer<()> {
+        self.with(|disk| {
+            disk.opens.remove(&open.0).ok_or(Error::new(Code::BadOpen))?;
+            disk.sweep();
+            Ok(())
+        })
+    }
+
+    fn fsync(&self, _: &Context, open: OpenId, _: bool) -> Answer<()> {
+        self.with(|disk| disk.opened(open).map(drop))
+    }
+
+    fn fsync_dir(&self, _: &Context, dir: Handle) -> Answer<()> {
+        self.with(|disk| disk.attr(dir.ino.raw()).map(drop))
+    }
+
+    fn read(&self, _: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer> {
+        self.with(|disk| {
+            let (ino, flags) = disk.opened(open)?;
+            if !flags.read {
+                return Err(Code::BadOpen.into());
+            }
+            let node = disk.node(ino)?;
+            let end = node.attr.size.min(offset + u64::from(size)).max(offset);
+            let mut bytes = vec![0; (end - offset) as usize];
+            for (at, byte) in node.bytes.range(offset..end) {
+                bytes[(at - offset) as usize] = *byte;
+            }
+            Ok(Buffer::new(bytes))
+        })
+    }
+
+    fn write(&self, _: &Context, to: Spot, bytes: &[u8], _: bool) -> Answer<Written> {
+        self.with(|disk| {
+            let (ino, flags) = disk.opened(to.open)?;
+            if !flags.write {
+                return Err(Code::BadOpen.into());
+            }
+            let node = disk.node(ino)?;
+            let offset = if flags.append { node.attr.size } else { to.offset };
+            node.bytes.extend((offset..).zip(bytes.iter().copied()));
+            node.attr.size = node.attr.size.max(offset + bytes.len() as u64);
+            let size = node.attr.size;
+            disk.changed(ino, true)?;
+            Ok(Written { bytes: bytes.len() as u64, size })
+        })
+    }
+
+    fn list(
+        &self,
+        _: &Context,
+        dir: Handle,
+        after: Cookie,
+        entries: u32,
+        attributes: bool,
+    ) -> Answer<Listing> {
+        self.with(|disk| {
+            let hash = |name: &Name| {
+                let fold =
+                    |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0193);
+                NameHash(name.as_bytes().iter().fold(7, fold) << 8)
+            };
+            let names = disk.names.iter().filter(|((parent, _), _)| *parent == dir.ino.raw());
+            let mut all: Vec<_> = names
+                .map(|((_, name), ino)| (Cookie::of(hash(name)), name.clone(), *ino))
+                .collect();
+            all.sort();
+            all.retain(|(cookie, _, _)| *cookie > after);
+            let last = all.get(entries.max(1) as usize - 1).map(|(cookie, _, _)| *cookie);
+            let count = all.len();
+            all.retain(|(cookie, _, _)| last.is_none_or(|last| *cookie <= last));
+            let end = all.len() == count;
+            let show = |(cookie, name, ino): (Cookie, Name, u64)| {
+                let entry = disk.entry(ino)?;
+                let (ino, kind) = (entry.attr.ino, entry.attr.kind);
+                Ok(DirEntry { name, ino, kind, cookie, entry: attributes.then_some(entry) })
+            };
+            let entries = all.into_iter().map(show).collect::<Result<Vec<_>, Error>>()?;
+            Ok(Listing { entries, end })
+        })
+    }
+
+    fn get_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Answer<Vec<u8>> {
+        self.with(|disk| {
+            let value = disk.node(node.ino.raw())?.xattrs.get(&name).cloned();
+            value.ok_or_else(|| Code::NoXattr.into())
+        })
+    }
+
+    fn list_xattr(&self, _: &Context, node: Handle) -> Answer<Vec<u8>> {
+        self.with(|disk| {
+            let names = disk.node(node.ino.raw())?.xattrs.keys();
+            Ok(names.flat_map(|name| [name.as_slice(), &[0]].concat()).collect())
+        })
+    }
+
+    fn set_xattr(&self, _: &Context, node: Handle, xattr: Xattr, flags: XattrFlags) -> Answer<()> {
+        self.with(|disk| {
+            let xattrs = &mut disk.node(node.ino.raw())?.xattrs;
+            match (flags, xattrs.contains_key(&xattr.name)) {
+                (XattrFlags::Create, true) => return Err(Code::Exists.into()),
+                (XattrFlags::Replace, false) => return Err(Code::NoXattr.into()),
+                _ => xattrs.insert(xattr.name, xattr.value),
+            };
+            disk.changed(node.ino.raw(), false)
+        })
+    }
+
+    fn remove_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Answer<()> {
+        self.with(|disk| {
+            let gone = disk.node(node.ino.raw())?.xattrs.remove(&name);
+            gone.ok_or(Error::new(Code::NoXattr))?;
+            disk.changed(node.ino.raw(), false)
+        })
+    }
+
+    fn stat_fs(&self, _: &Context) -> Answer<VolumeStats> {
+        Answer::ready(Ok(VolumeStats {
+            block_bytes: 4096,
+            blocks: 10,
+            free: 5,
+            available: 5,
+            files: 10,
+            free_files: 5,
+        }))
+    }
+
+    fn allocate(&self, _: &Context, _: OpenId, _: ByteRange, _: AllocateMode) -> Answer<()> {
+        Answer::ready(Err(Code::NotSupported.into()))
+    }
+
+    fn seek(&self, _: &Context, _: OpenId, _: SeekFrom) -> Answer<u64> {
+        Answer::ready(Err(Code::NotSupported.into()))
+    }
+
+    fn copy_range(&self, _: &Context, _: Spot, _: Spot, _: u64) -> Answer<Written> {
+        Answer::ready(Err(Code::NotSupported.into()))
+    }
+}
