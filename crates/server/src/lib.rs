@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod check;
 mod clock;
 mod filter;
 mod memory;

@@ -1,0 +1,120 @@
+//! Carries out the repairs of a plan, and makes the rows that repairs write.
+
+use pelago_store::content::Measured;
+use pelago_store::key;
+use pelago_store::rows::{Moved, NameOf, NameRow, Rnode, RnodeFlags, Row};
+use pelago_store::table::{Batch, Change};
+use pelago_wire::{FileKind, Generation, InodeId};
+
+use super::{Check, CheckError, Parts, Plan};
+use crate::recover::{Owner, root};
+
+/// Bytes of a batch of repairs after which the next one begins.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Carries out what the plan lists. Content files go only after the rows that no longer name them
+/// are safe. Answers how many findings were worked off.
+pub(super) fn carry_out(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
+    let mut batch = Batch::new();
+    let mut done = 0;
+    for repair in plan.findings.iter().filter_map(|finding| finding.repair.as_ref()) {
+        for change in &repair.changes {
+            match change {
+                Change::Put(key, value) => batch.put(key.clone(), value.clone()),
+                Change::Delete(key) => batch.delete(key.clone()),
+            }
+        }
+        done += 1;
+        if batch.bytes() >= BATCH_BYTES {
+            parts.table.write(&std::mem::take(&mut batch))?;
+        }
+    }
+    parts.table.write(&batch)?;
+    parts.table.persist()?;
+    tracing::info!(done, "repairs were written");
+    for (ino, generation) in
+        plan.findings.iter().filter_map(|finding| finding.repair.as_ref()?.remove)
+    {
+        parts.content.remove(ino, generation)?;
+    }
+    Ok(done)
+}
+
+impl Check<'_> {
+    /// The name that a lost file gets.
+    pub(super) fn lost_name(ino: InodeId) -> Vec<u8> {
+        format!("lost+found.{ino}").into_bytes()
+    }
+
+    /// Rows that give an rnode without a name one in the root. Its own row, where it has one, is in
+    /// `inodes`.
+    pub(super) fn link_in_root(&self, rnode: &Rnode) -> Vec<Change> {
+        let name = Self::lost_name(rnode.ino);
+        let hash = self.hasher.hash(&name);
+        let link = NameRow::Link { ino: rnode.ino, kind: rnode.kind };
+        let mut rnode = rnode.clone();
+        rnode.links = 1;
+        vec![
+            put(key::name(InodeId::ROOT, hash, &name), link.encode(self.stamp)),
+            put(key::name_of(rnode.ino, InodeId::ROOT, hash, &name), NameOf.encode(self.stamp)),
+            put(key::inode(rnode.ino), rnode.encode(self.stamp)),
+        ]
+    }
+
+    /// Rows that move an rnode that stands under a name into the root.
+    pub(super) fn move_to_root(&self, from: &[u8], mut rnode: Rnode) -> Vec<Change> {
+        let name = Self::lost_name(rnode.ino);
+        let hash = self.hasher.hash(&name);
+        let moved = Moved { dir: InodeId::ROOT, hash };
+        let ino = rnode.ino;
+        rnode.flags.moved = true;
+        let to = key::name(InodeId::ROOT, hash, &name);
+        vec![
+            Change::Delete(from.to_vec()),
+            put(to, NameRow::Rnode(rnode).encode(self.stamp)),
+            put(key::moved(ino), moved.encode(self.stamp)),
+        ]
+    }
+
+    /// Rows that make a file of bytes whose rows were lost.
+    pub(super) fn adopt_content(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+        measured: &Measured,
+    ) -> Vec<Change> {
+        let flags = RnodeFlags { has_content: true, ..RnodeFlags::default() };
+        let rnode = Rnode {
+            flags,
+            generation: Some(generation),
+            size: measured.size,
+            blocks: measured.blocks,
+            mtime: measured.mtime,
+            ..self.found_file(ino)
+        };
+        self.name_in_root(rnode)
+    }
+
+    /// As [`Check::adopt_content`], for bytes in the table.
+    pub(super) fn adopt_inline(&self, ino: InodeId, bytes: usize) -> Vec<Change> {
+        let flags = RnodeFlags { inline: true, ..RnodeFlags::default() };
+        self.name_in_root(Rnode { flags, size: bytes as u64, ..self.found_file(ino) })
+    }
+
+    /// A file of which only the bytes are known: root's alone.
+    fn found_file(&self, ino: InodeId) -> Rnode {
+        let like = root(Owner::default(), self.now);
+        Rnode { ino, kind: FileKind::Regular, mode: 0o600, ..like }
+    }
+
+    fn name_in_root(&self, rnode: Rnode) -> Vec<Change> {
+        let name = Self::lost_name(rnode.ino);
+        let key = key::name(InodeId::ROOT, self.hasher.hash(&name), &name);
+        vec![put(key, NameRow::Rnode(rnode).encode(self.stamp))]
+    }
+}
+
+/// The row at `key` becomes `value`.
+pub(super) fn put(key: Vec<u8>, value: Vec<u8>) -> Change {
+    Change::Put(key, value)
+}
