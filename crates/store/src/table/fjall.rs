@@ -108,7 +108,8 @@ impl FjallTable {
     /// As [`Table::persist`]; the engine's threads have ended all the same.
     pub fn close(&self) -> Result<(), Error> {
         let safe = self.persist();
-        safe.and(self.held.shut())
+        let shut = self.held.shut();
+        safe.and(shut)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A journal is a run of batches: `1, items u32, seqno u64`, then each item (`2`, kind, compression,
 //! keyspace u64, key length u16, value length u32, stored length u32, key, value), then
-//! `3, XXH3 of all items, "FJL", 3`; little-endian. Files are laid out ahead: zeros may follow the
+//! `3, XXH3 of all items, "FJL", 3`; little-endian. The checksum leaves out the sequence number, so
+//! we also ask that it rises from batch to batch. Files are laid out ahead: zeros may follow the
 //! last batch. The engine itself stops reading at the first byte that makes no sense and cuts the
 //! file there, whether a crash or a damage put it there; so we look first.
 
@@ -33,6 +34,8 @@ pub(super) struct Extent {
     pub(super) valid: u64,
     /// Whether something other than zeros follows.
     pub(super) torn: bool,
+    /// The least sequence number that the next batch may have.
+    pub(super) floor: u64,
 }
 
 /// Bytes the engine appends for one batch of `changes`.
@@ -65,25 +68,30 @@ pub(super) fn list(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(ids)
 }
 
-/// Reads `file` from byte `from`, where a batch begins or the last one ended.
-pub(super) fn read(file: &File, from: u64) -> io::Result<Extent> {
+/// Reads `file` from byte `from`, where a batch begins or the last one ended. Sequence numbers
+/// begin at `floor`.
+pub(super) fn read(file: &File, from: u64, floor: u64) -> io::Result<Extent> {
     let end = file.metadata()?.len();
     let mut reader = file;
     reader.seek(SeekFrom::Start(from))?;
     let mut cursor =
         Cursor { reader: BufReader::with_capacity(CHUNK_BYTES, reader), at: from, end };
-    let mut valid = from;
+    let mut extent = Extent { valid: from, torn: false, floor };
     loop {
         match cursor.batch()? {
-            Step::Batch => valid = cursor.at,
-            Step::Blank => return Ok(Extent { valid, torn: false }),
-            Step::Torn => return Ok(Extent { valid, torn: true }),
+            Step::Batch(seqno) if seqno >= extent.floor && seqno < u64::MAX => {
+                extent.valid = cursor.at;
+                extent.floor = seqno + 1;
+            }
+            Step::Blank => return Ok(extent),
+            Step::Batch(_) | Step::Torn => return Ok(Extent { torn: true, ..extent }),
         }
     }
 }
 
 enum Step {
-    Batch,
+    /// A whole batch with its sequence number.
+    Batch(u64),
     Blank,
     Torn,
 }
@@ -103,6 +111,8 @@ impl Cursor<'_> {
             return self.blank_from_here(&head);
         }
         let items = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+        let mut seqno = [0; 8];
+        seqno.copy_from_slice(&head[5..]);
         let mut hash = Xxh3::new();
         for _ in 0..items {
             if !self.item(&mut hash)? {
@@ -114,7 +124,7 @@ impl Cursor<'_> {
         };
         let whole =
             tail[0] == END && tail[1..9] == hash.digest().to_le_bytes() && tail[9..] == TRAILER[..];
-        Ok(if whole { Step::Batch } else { Step::Torn })
+        Ok(if whole { Step::Batch(u64::from_le_bytes(seqno)) } else { Step::Torn })
     }
 
     /// Reads one item into `hash`; false where there is none.

@@ -72,13 +72,15 @@ fn check_journals(engine: &Path, safe: Position) -> Result<Position, Error> {
         return Err(damage(journal::path(engine, safe.journal), "it is missing"));
     }
     let mut end = Position { journal: last, bytes: 0 };
+    let mut floor = 0;
     for id in first..=last {
         let place = journal::path(engine, id);
         if ids.binary_search(&id).is_err() {
             return Err(damage(place, "it is missing"));
         }
         let file = File::open(&place).map_err(looking)?;
-        let extent = journal::read(&file, 0).map_err(looking)?;
+        let extent = journal::read(&file, 0, floor).map_err(looking)?;
+        floor = extent.floor;
         if id == safe.journal && extent.valid < safe.bytes {
             let what = format!(
                 "it holds whole batches up to byte {}, and was safe up to byte {}",

@@ -99,7 +99,7 @@ impl Tail {
     pub(super) fn follow(&mut self) -> Result<(), Error> {
         let reading = |error| Error::from_io("reading the journal", error);
         while journal::path(&self.folder, self.end.journal + 1).try_exists().map_err(reading)? {
-            let old = journal::read(&*self.file()?, self.looked).map_err(reading)?.valid;
+            let old = journal::read(&*self.file()?, self.looked, 0).map_err(reading)?.valid;
             let next = self.end.journal + 1;
             self.file = Some(Arc::new(open(&self.folder, next).map_err(reading)?));
             self.end = Position { journal: next, bytes: self.end.bytes.saturating_sub(old) };
@@ -142,7 +142,7 @@ pub(super) fn cut(folder: &Path, keep: Position) -> io::Result<()> {
     let mut done = false;
     for id in journal::list(folder)?.into_iter().filter(|id| *id >= keep.journal) {
         let file = open(folder, id)?;
-        let valid = if done { 0 } else { journal::read(&file, 0)?.valid };
+        let valid = if done { 0 } else { journal::read(&file, 0, 0)?.valid };
         if done || left <= valid {
             file.set_len(if done { 0 } else { left })?;
             file.sync_all()?;

@@ -1,0 +1,154 @@
+//! A process that writes is killed; what it was told was done is there afterwards, and nothing that
+//! follows a gap. The process is this test binary, started again for one test.
+
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_store::table::fjall::{FjallTable, Options};
+use pelago_store::table::{Batch, Pressure, Table};
+
+/// Where the writer finds its folder, and how long its values are.
+const FOLDER: &str = "STORE_CRASH_FOLDER";
+const VALUE_BYTES: &str = "STORE_CRASH_VALUE_BYTES";
+
+/// Rows of older batches that each batch leaves.
+const WINDOW: u64 = 2_000;
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Five kills at moments that only the writer's own progress decides, over one table.
+#[test]
+fn every_acknowledged_batch_survives_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut from = 0;
+    for more in [1, 777, 2_113, 3_001, 1_499] {
+        from = kill_and_check(folder.path(), 300, from + more);
+    }
+}
+
+/// As above, with so much written that journals follow each other and old ones go away.
+#[test]
+fn journals_that_follow_each_other_survive_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut from = 0;
+    for more in [4_300, 900, 3_700] {
+        from = kill_and_check(folder.path(), 16_000, from + more);
+    }
+    let journals = fs::read_dir(folder.path().join("table/engine")).unwrap();
+    let names = journals.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let last = names.filter_map(|name| name.strip_suffix(".jnl")?.parse::<u32>().ok()).max();
+    assert!(last.unwrap() > 0, "no journal followed the first");
+}
+
+/// Not a test but the process that the others kill: without their folder it has nothing to do.
+#[test]
+fn write_until_killed() {
+    let (Ok(folder), Ok(bytes)) = (std::env::var(FOLDER), std::env::var(VALUE_BYTES)) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    let bytes = bytes.parse().unwrap();
+    let acknowledged = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(folder.join("acknowledged"))
+        .unwrap();
+    let table = open(folder);
+    let mut number = newest(&table);
+    loop {
+        number += 1;
+        table.write(&batch(number, bytes)).unwrap();
+        acknowledged.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        if number % 64 == 0 {
+            table.persist().unwrap();
+            while table.pressure() == Pressure::High {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Lets a writer go on until batch `until` is acknowledged, kills it and looks at the table.
+/// Answers the newest batch.
+fn kill_and_check(folder: &Path, value_bytes: usize, until: u64) -> u64 {
+    let mut writer = start_writer(folder, value_bytes);
+    let deadline = Instant::now() + DEADLINE;
+    while acknowledged(folder) < until {
+        assert!(writer.try_wait().unwrap().is_none(), "the writer ended by itself");
+        assert!(Instant::now() < deadline, "the writer hangs");
+        thread::sleep(Duration::from_millis(1));
+    }
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let acknowledged = acknowledged(folder);
+    let table = open(folder);
+    let newest = newest(&table);
+    assert!(newest >= acknowledged, "batch {acknowledged} was done, {newest} is the newest");
+    assert!(newest <= acknowledged + 1, "one batch at most is done and not acknowledged");
+    check(&table, newest, value_bytes);
+    newest
+}
+
+fn start_writer(folder: &Path, value_bytes: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "write_until_killed", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder)
+        .env(VALUE_BYTES, value_bytes.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn acknowledged(folder: &Path) -> u64 {
+    fs::read(folder.join("acknowledged"))
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
+}
+
+fn open(folder: &Path) -> FjallTable {
+    // Little memory: many seals, flushes and merges.
+    FjallTable::open(&folder.join("table"), Options { memory_bytes: 12 << 20 }).unwrap()
+}
+
+fn newest(table: &FjallTable) -> u64 {
+    table.get(b"newest").unwrap().map_or(0, |value| number(&value))
+}
+
+/// Three changes that belong together: the newest number, its row, and the end of an old row.
+fn batch(number: u64, value_bytes: usize) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(row(number), vec![number as u8; value_bytes]);
+    if number > WINDOW {
+        batch.delete(row(number - WINDOW));
+    }
+    batch.put(b"newest".to_vec(), number.to_le_bytes().to_vec());
+    batch
+}
+
+/// Exactly the rows that the batches up to `newest` leave, each with its value.
+fn check(table: &FjallTable, newest: u64, value_bytes: usize) {
+    let mut next = newest.saturating_sub(WINDOW) + 1;
+    let mut visit = |key: &[u8], value: &[u8]| {
+        assert_eq!(key, row(next), "of {newest}");
+        assert_eq!(value, vec![next as u8; value_bytes]);
+        next += 1;
+        ControlFlow::Continue(())
+    };
+    table.scan(b"row", b"rox", &mut visit).unwrap();
+    assert_eq!(next, newest + 1);
+}
+
+fn row(number: u64) -> Vec<u8> {
+    format!("row{number:012}").into_bytes()
+}
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value.try_into().unwrap())
+}

@@ -1,0 +1,406 @@
+//! The engine's own promises: small journals, damage that is told, one owner, a full medium.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_store::table::fjall::{FjallTable, Options};
+use pelago_store::table::{Batch, Error, Pressure, Table};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn journals_stay_small_while_200_mib_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    let memtable = 16 * MIB;
+    let mut written = 0;
+    let mut number = 0_u64;
+    while written < 200 * MIB {
+        let until = written + 8 * MIB;
+        while written < until {
+            let mut batch = Batch::new();
+            for _ in 0..16 {
+                number += 1;
+                let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+                batch.put(key.to_vec(), vec![number as u8; 300]);
+            }
+            written += batch.bytes() as u64;
+            table.write(&batch).unwrap();
+        }
+        table.persist().unwrap();
+        // Two memtables and a half may wait for their flush; then pressure stops the writer.
+        assert!(table.usage().journal_bytes <= 64 * MIB + 3 * memtable);
+        poll(|| table.pressure() == Pressure::None);
+        poll(|| {
+            table.persist().unwrap();
+            table.usage().journal_bytes <= 64 * MIB + memtable
+        });
+    }
+    assert!(table.usage().disk_bytes > 100 * MIB);
+}
+
+/// After the last persist any length of the journal opens, and shows a prefix of the batches.
+#[test]
+fn a_journal_cut_anywhere_behind_what_is_safe_opens_with_a_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, safe, end) = written_table(folder.path());
+    let bytes = fs::read(&journal).unwrap();
+    let record = fs::read(folder.path().join("flushed")).unwrap();
+    let mut last = SAFE + UNSAFE;
+    for length in [end, end - 1, end - 13, (safe + end) / 2, safe + 14, safe + 1, safe] {
+        fs::write(&journal, &bytes[..usize::try_from(length).unwrap()]).unwrap();
+        fs::write(folder.path().join("flushed"), &record).unwrap();
+        let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+        let count = prefix(&table);
+        assert!((SAFE..=last).contains(&count), "{count} batches at {length}");
+        last = count;
+    }
+    assert_eq!(last, SAFE);
+}
+
+#[test]
+fn garbage_behind_what_is_safe_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, safe, end) = written_table(folder.path());
+    let file = File::options().write(true).open(&journal).unwrap();
+    file.write_all_at(&[0xa5; 4000], (safe + end) / 2).unwrap();
+    drop(file);
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    let count = prefix(&table);
+    assert!((SAFE..SAFE + UNSAFE).contains(&count));
+    table.write(&numbered(count + 1)).unwrap();
+    table.persist().unwrap();
+    table.reopen().unwrap();
+    assert_eq!(prefix(&table), count + 1);
+}
+
+/// Any byte of it; and the damage is only told, nothing is changed on the medium, and with the byte
+/// put right the table opens whole.
+#[test]
+fn a_damaged_byte_in_a_journal_that_was_safe_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, safe, _) = written_table(folder.path());
+    let file = File::options().read(true).write(true).open(&journal).unwrap();
+    for part in 0..16 {
+        let at = safe * part / 16 + part;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+        let before = files(folder.path());
+        assert_corrupt(folder.path(), &journal);
+        assert!(before == files(folder.path()), "the look at damage changed something");
+        file.write_all_at(&byte, at).unwrap();
+    }
+    file.set_len(safe - 1).unwrap();
+    assert_corrupt(folder.path(), &journal);
+    fs::rename(&journal, folder.path().join("aside")).unwrap();
+    assert!(matches!(
+        FjallTable::open(folder.path(), Options::default()),
+        Err(Error::Corrupt { .. })
+    ));
+}
+
+#[test]
+fn a_record_or_database_that_is_gone_is_told() {
+    for name in ["flushed", "engine/version"] {
+        let folder = tempfile::tempdir().unwrap();
+        written_table(folder.path());
+        fs::rename(folder.path().join(name), folder.path().join("aside")).unwrap();
+        assert_corrupt(folder.path(), &folder.path().join(name));
+        fs::rename(folder.path().join("aside"), folder.path().join(name)).unwrap();
+        FjallTable::open(folder.path(), Options::default()).unwrap();
+    }
+}
+
+/// A process killed in its first open leaves any part of a database that nobody was told of.
+#[test]
+fn an_unfinished_first_open_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("engine/keyspaces")).unwrap();
+    File::create(folder.path().join("engine/0.jnl")).unwrap();
+    File::create(folder.path().join("flushed.new")).unwrap();
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    table.write(&numbered(1)).unwrap();
+    table.close().unwrap();
+    assert!(matches!(table.get(b"row"), Err(Error::Stopped)));
+    drop(table);
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    assert_eq!(prefix(&table), 1);
+}
+
+#[test]
+fn a_second_owner_is_refused_and_disturbs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    for number in 1..=100 {
+        table.write(&numbered(number)).unwrap();
+        let second = FjallTable::open(folder.path(), Options::default());
+        assert!(matches!(second, Err(Error::InUse { .. })));
+    }
+    assert_eq!(prefix(&table), 100);
+    drop(table);
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    assert_eq!(prefix(&table), 100);
+}
+
+/// Others go on reading and writing while the table is opened again and again; a snapshot from
+/// before says that it is stale.
+#[test]
+fn a_reopen_under_load_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { memory_bytes: 8 * MIB };
+    let table: Arc<dyn Table> = Arc::new(FjallTable::open(folder.path(), options).unwrap());
+    let snapshot = table.snapshot().unwrap();
+    let written = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 0;
+            while number < 3_000 {
+                // Between its end and its beginning the table says that it stopped.
+                match table.write(&numbered(number + 1)) {
+                    Ok(()) => number += 1,
+                    Err(Error::Stopped) => thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            number
+        });
+        let mut last = 0;
+        while !writer.is_finished() {
+            table.reopen().unwrap();
+            let count = prefix(&*table);
+            assert!(count >= last);
+            last = count;
+        }
+        writer.join().unwrap()
+    });
+    assert_eq!(prefix(&*table), written);
+    assert!(matches!(snapshot.get(b"row"), Err(Error::Stale)));
+}
+
+/// On a file system of 20 MiB: the write that does not fit changes nothing, the table goes on, and
+/// once there is room again writes succeed.
+#[test]
+fn a_full_medium_is_told_before_anything_is_applied() {
+    run_in_a_small_file_system("fill_the_medium");
+}
+
+/// The part of the test above that runs in the small file system.
+#[test]
+fn fill_the_medium() {
+    let Ok(folder) = std::env::var(SMALL_FOLDER) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    let table = FjallTable::open(&folder.join("table"), Options::default()).unwrap();
+    let ballast = folder.join("ballast");
+    fs::write(&ballast, vec![1; 8 << 20]).unwrap();
+    let mut number = 0;
+    let error = loop {
+        match table.write(&numbered(number + 1)) {
+            Ok(()) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full), "{error:?}");
+    assert!(number > 100);
+    assert_eq!(prefix(&table), number);
+    table.persist().unwrap();
+    assert!(matches!(table.write(&numbered(number + 1)), Err(Error::Full)));
+    fs::remove_file(&ballast).unwrap();
+    table.write(&numbered(number + 1)).unwrap();
+    table.reopen().unwrap();
+    assert_eq!(prefix(&table), number + 1);
+}
+
+/// The journal may not grow over a limit, so that a write of the engine fails in the middle of a
+/// batch: the table stops, and opened again it holds exactly what was acknowledged.
+#[test]
+fn a_write_that_fails_halfway_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    // Over the limit the kernel also sends a signal that would end the process.
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+    let status = again(&mut command, "fail_halfway", LIMITED_FOLDER, folder.path());
+    assert!(status, "see the output above");
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    assert!(prefix(&table) > 0);
+}
+
+/// The part of the test above that runs with a limit.
+#[test]
+fn fail_halfway() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let Ok(folder) = std::env::var(LIMITED_FOLDER) else {
+        return;
+    };
+    let table = FjallTable::open(Path::new(&folder), Options::default()).unwrap();
+    let free = getrlimit(Resource::Fsize);
+    let mut number = 0;
+    for bytes in [50_000, 100_000, 150_001] {
+        let limit = Rlimit { current: Some(bytes), maximum: free.maximum };
+        setrlimit(Resource::Fsize, limit).unwrap();
+        let error = loop {
+            match table.write(&numbered(number + 1)) {
+                Ok(()) => number += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Io { .. }), "{error:?}");
+        assert!(matches!(table.get(b"row"), Err(Error::Stopped)));
+        assert!(matches!(table.write(&numbered(1)), Err(Error::Stopped)));
+        assert!(matches!(table.persist(), Err(Error::Stopped)));
+        setrlimit(Resource::Fsize, free).unwrap();
+        table.reopen().unwrap();
+        assert_eq!(prefix(&table), number);
+        table.write(&numbered(number + 1)).unwrap();
+        number += 1;
+        table.persist().unwrap();
+    }
+    assert_eq!(prefix(&table), number);
+}
+
+const SMALL_FOLDER: &str = "STORE_ENGINE_SMALL_FOLDER";
+const LIMITED_FOLDER: &str = "STORE_ENGINE_LIMITED_FOLDER";
+
+/// Runs one test of this binary in a namespace of its own with 20 MiB of disk.
+fn run_in_a_small_file_system(test: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs -o size=20m none \"$STORE_ENGINE_SMALL_FOLDER\"";
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        command
+    };
+    let able = unshare()
+        .arg(mount)
+        .env(SMALL_FOLDER, folder.path())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !able {
+        println!("skipped: no file system can be mounted in a namespace here");
+        return;
+    }
+    let mut command = unshare();
+    command.arg(format!("{mount} && exec \"$0\" \"$@\""));
+    assert!(again(&mut command, test, SMALL_FOLDER, folder.path()), "see the output above");
+}
+
+/// Starts this binary once more through `command`, for one test with a variable set.
+fn again(command: &mut Command, test: &str, variable: &str, folder: &Path) -> bool {
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(variable, folder)
+        .stdin(Stdio::null())
+        .status()
+        .unwrap()
+        .success()
+}
+
+/// Batches that were persisted in [`written_table`], and those after.
+const SAFE: u64 = 500;
+const UNSAFE: u64 = 500;
+
+/// A closed table of [`SAFE`] batches that its record says are safe, and [`UNSAFE`] of which it
+/// says nothing. Answers its journal, where it is safe and where it ends.
+fn written_table(folder: &Path) -> (PathBuf, u64, u64) {
+    let table = FjallTable::open(folder, Options::default()).unwrap();
+    let journal = folder.join("engine/0.jnl");
+    for number in 1..=SAFE {
+        table.write(&numbered(number)).unwrap();
+    }
+    table.persist().unwrap();
+    let record = fs::read(folder.join("flushed")).unwrap();
+    for number in SAFE + 1..=SAFE + UNSAFE {
+        table.write(&numbered(number)).unwrap();
+    }
+    table.close().unwrap();
+    drop(table);
+    // As a crash leaves it: the close brought the record up to date.
+    fs::write(folder.join("flushed"), record).unwrap();
+    let one = |number| journal_bytes(&numbered(number));
+    let safe = (1..=SAFE).map(one).sum::<u64>();
+    let end = safe + (SAFE + 1..=SAFE + UNSAFE).map(one).sum::<u64>();
+    assert_eq!(fs::metadata(&journal).unwrap().len(), end, "the engine's format is not ours");
+    (journal, safe, end)
+}
+
+fn journal_bytes(batch: &Batch) -> u64 {
+    26 + 21 * batch.changes().len() as u64 + batch.bytes() as u64
+}
+
+/// Two changes that belong together: the count, and the row of that number.
+fn numbered(number: u64) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(b"count".to_vec(), number.to_le_bytes().to_vec());
+    batch.put(format!("row{number:09}").into_bytes(), vec![number as u8; 400]);
+    batch
+}
+
+/// How many batches the table holds; they are the first ones, each whole.
+fn prefix(table: &dyn Table) -> u64 {
+    let mut count = 0;
+    let mut rows = 0;
+    let mut visit = |key: &[u8], value: &[u8]| {
+        if key == b"count" {
+            count = u64::from_le_bytes(value.try_into().unwrap());
+        } else {
+            rows += 1;
+            assert_eq!(key, format!("row{rows:09}").into_bytes());
+            assert_eq!(value, vec![rows as u8; 400]);
+        }
+        ControlFlow::Continue(())
+    };
+    match table.scan(&[], &[], &mut visit) {
+        Ok(()) => {}
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(count, rows);
+    count
+}
+
+fn assert_corrupt(folder: &Path, expected: &Path) {
+    match FjallTable::open(folder, Options::default()) {
+        Err(Error::Corrupt { place, .. }) => {
+            assert_eq!(
+                place,
+                fs::canonicalize(folder).unwrap().join(expected.strip_prefix(folder).unwrap())
+            );
+        }
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => panic!("the table opened"),
+    }
+}
+
+/// Every file below `folder` with its bytes.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.append(&mut self::files(&path));
+        } else {
+            files.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+    files
+}
+
+fn poll(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited too long");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
