@@ -1,12 +1,13 @@
-//! Checks a volume that nobody serves: whether its rows, its bytes and its files say the same, and what
-//! would make them.
+//! Checks a volume that nobody serves: whether its rows, its bytes and its files say the same, and
+//! what would make them.
 //!
 //! [`plan`] only looks. [`apply`] repairs what has a repair, and looks again, until nothing is left
-//! that it could repair. A repair never drops bytes that somebody could still want: a file whose name
-//! was lost gets a new one in the root directory, `lost+found.` and its number.
+//! that it could repair. A repair never drops bytes that somebody could still want: a file whose
+//! name was lost gets a new one in the root directory, `lost+found.` and its number.
 //!
-//! Rows are read in the order of their keys. What is known of a file is held for as many files at once
-//! as [`WINDOW`] says; a volume with more files is scanned several times, so that memory is bounded.
+//! Rows are read in the order of their keys. What is known of a file is held for as many files at
+//! once as [`WINDOW`] says; a volume with more files is scanned several times, so that memory is
+//! bounded.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -182,8 +183,8 @@ pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
 /// Rounds of repairs, at the most.
 const ROUNDS: u32 = 1000;
 
-/// `adopt`: bytes without an owner are kept under a new name, since a row that was lost may have named
-/// them.
+/// `adopt`: bytes without an owner are kept under a new name, since a row that was lost may have
+/// named them.
 fn look(parts: Parts<'_>, adopt: bool) -> Result<Plan, CheckError> {
     let mut check = Check::new(parts, adopt)?;
     if check.is_unused()? {

@@ -2,8 +2,8 @@
 //!
 //! Where things are: [`shard`] decides about names, attributes and counts, one operation one batch;
 //! `open` about the bytes of open files; [`router`] gives each request its place to run; `commit`
-//! makes batches safe; `worker` does what can wait; `recover` and `check` what has to be done before and
-//! beside all that.
+//! makes batches safe; `worker` does what can wait; `recover` and `check` what has to be done
+//! before and beside all that.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What is done before a server answers its first request: whose table it is, where numbering goes on,
-//! and what became of the files that were being written when the last life ended.
+//! What is done before a server answers its first request: whose table it is, where numbering goes
+//! on, and what became of the files that were being written when the last life ended.
 //!
 //! Nothing here depends on how many files there are: only on how many were open for writing.
 
@@ -73,8 +73,8 @@ pub enum RecoverError {
 }
 
 /// Makes sure that the table is this volume's and begins a new life in it; a table without any row
-/// gets its first ones. Writes one batch: every later batch that survives a crash, survives with it, so
-/// that no two lives share an epoch.
+/// gets its first ones. Writes one batch: every later batch that survives a crash, survives with
+/// it, so that no two lives share an epoch.
 ///
 /// # Errors
 /// [`RecoverError`]; nothing was written then.

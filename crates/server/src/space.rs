@@ -1,10 +1,10 @@
-//! What happens when the medium is full: new data is refused early enough that names can still go, bytes
-//! that were taken can still be committed, and the reserve is given up where even that fails.
+//! What happens when the medium is full: new data is refused early enough that names can still go,
+//! bytes that were taken can still be committed, and the reserve is given up where even that fails.
 //!
 //! While less than a floor is free, requests that bring new data are refused with `NoSpace`
-//! ([`Space::admit`]). Where a write fails for want of space all the same, the reserve file is given up
-//! ([`Space::noticed_full`]). What it frees is no room for new data: until it is taken back the floor is
-//! higher by its size.
+//! ([`Space::admit`]). Where a write fails for want of space all the same, the reserve file is
+//! given up ([`Space::noticed_full`]). What it frees is no room for new data: until it is taken
+//! back the floor is higher by its size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +35,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// The space that these content files, and this reserve, share. `bell` is rung when the medium is
-    /// full.
+    /// The space that these content files, and this reserve, share. `bell` is rung when the medium
+    /// is full.
     #[must_use]
     pub fn new(content: Arc<Content>, reserve: Option<Reserve>, bell: Arc<Bell>) -> Self {
         let [short, full, given_up] = [false; 3].map(AtomicBool::new);
@@ -51,8 +51,8 @@ impl Space {
         if self.short.load(Ordering::Relaxed) { Err(Code::NoSpace.into()) } else { Ok(()) }
     }
 
-    /// Something failed for want of space: gives up the reserve, and refuses new data until there is
-    /// room again. Does not block.
+    /// Something failed for want of space: gives up the reserve, and refuses new data until there
+    /// is room again. Does not block.
     pub fn noticed_full(&self) {
         self.full.store(true, Ordering::Relaxed);
         self.short.store(true, Ordering::Relaxed);

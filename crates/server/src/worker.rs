@@ -1,5 +1,5 @@
-//! Work that can wait, each kind on a thread of its own: visible in [`crate::Status`], throttled, and
-//! stopped with a deadline.
+//! Work that can wait, each kind on a thread of its own: visible in [`crate::Status`], throttled,
+//! and stopped with a deadline.
 //!
 //! A [`Worker`] does one short piece of work at a time and is never interrupted in it. Between two
 //! pieces it rests as long as the last one took, so that it takes half of one processor at the

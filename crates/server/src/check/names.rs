@@ -19,8 +19,8 @@ struct Here {
 }
 
 impl Check<'_> {
-    /// Reads every name: whether its directory is there, whether it leads anywhere, and how many there
-    /// are.
+    /// Reads every name: whether its directory is there, whether it leads anywhere, and how many
+    /// there are.
     pub(super) fn names(&mut self) -> Result<(), CheckError> {
         let (table, range) = (self.table, key::all(Kind::Name));
         let mut here: Option<Here> = None;
@@ -236,7 +236,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether there is a directory with this number, or a row that might be one and cannot be read.
+    /// Whether there is a directory with this number, or a row that might be one and cannot be
+    /// read.
     pub(super) fn is_directory(&self, ino: InodeId) -> Result<bool, table::Error> {
         let value = self.table.get(&key::inode(ino))?;
         Ok(match value.as_deref().map(Rnode::decode) {

@@ -177,8 +177,8 @@ impl Check<'_> {
         Some(Repair::rows("keep the row that is not under a name", changes))
     }
 
-    /// What is done about a row in `inodes` that cannot be read: a directory gets a new one, and bytes
-    /// that can be found get a file.
+    /// What is done about a row in `inodes` that cannot be read: a directory gets a new one, and
+    /// bytes that can be found get a file.
     fn rebuild(&self, ino: InodeId) -> Result<Repair, table::Error> {
         let partition = self.table.get(&key::partition(ino, 0))?;
         let names = key::names_of_dir(ino);

@@ -36,7 +36,8 @@ pub struct Scanned {
 
 impl Shard {
     /// A directory in use whose names are to be scanned: one that was not counted again since an
-    /// unclean stop, or else one whose filter, of about `filter_bytes` a name, fits into `room` bytes.
+    /// unclean stop, or else one whose filter, of about `filter_bytes` a name, fits into `room`
+    /// bytes.
     #[must_use]
     pub fn next_to_scan(&self, filter_bytes: u64, room: u64) -> Option<InodeId> {
         let state = self.lock();
@@ -116,9 +117,9 @@ impl Shard {
         bytes
     }
 
-    /// Buries a file that has neither name nor holder: its rows go, but for the orphan row, which goes
-    /// with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can open it.
-    /// Answers `false`, and does nothing, where it is held or has a name.
+    /// Buries a file that has neither name nor holder: its rows go, but for the orphan row, which
+    /// goes with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can
+    /// open it. Answers `false`, and does nothing, where it is held or has a name.
     ///
     /// # Errors
     /// Where the table fails, or a row is damaged.

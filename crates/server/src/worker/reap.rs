@@ -1,5 +1,5 @@
-//! Removes what is left of files that have neither name nor holder: rows first, so that nobody can open
-//! them any more, then the content file, and the orphan row once the removal is safe.
+//! Removes what is left of files that have neither name nor holder: rows first, so that nobody can
+//! open them any more, then the content file, and the orphan row once the removal is safe.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
