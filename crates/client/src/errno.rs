@@ -1,14 +1,14 @@
 //! From numbered codes to errno: the one place that does it, totally.
 //!
-//! `docs/semantics.md` lists the same table. Most rows are what `man 2` says of the call; these were
-//! a choice:
+//! `docs/semantics.md` lists the same table. Most rows are what `man 2` says of the call; these
+//! were a choice:
 //!
 //! | code | errno | why |
 //! | --- | --- | --- |
 //! | `CrossHome` | EXDEV | what `mv` answers by copying |
 //! | `TooManyOpen` | EMFILE | the one that programs and people know to answer by `ulimit` |
 //! | `Busy` | EAGAIN | try again; EBUSY would name a mount point or a device |
-//! | `Unavailable` | EHOSTDOWN | nothing is damaged (EIO), and the mount lives: ENOTCONN is what the kernel itself says of a mount whose process died |
+//! | `Unavailable` | EHOSTDOWN | not EIO: nothing is damaged; not ENOTCONN: the mount lives |
 //! | `NoXattr` | ENODATA | Linux has no ENOATTR |
 //! | `NoData` | ENXIO | `lseek` with `SEEK_DATA` behind the last byte |
 //! | `WouldLoop` | EINVAL | `rename` of a directory below itself; ELOOP is about symbolic links |

@@ -1,9 +1,10 @@
 //! The kernel's door: [`Files`](crate::Files) as a FUSE file system.
 //!
-//! A thin adapter over `fuser`: it turns each request of the kernel into one call of `Files`, and the
-//! answer into the reply. It decides nothing that the server could decide. What it keeps is what only
-//! the client can know: where the kernel's inodes were last seen ([`crate::inodes`]), which files
-//! this mount has open, for writing or at all, and how far each open directory was read.
+//! A thin adapter over `fuser`: it turns each request of the kernel into one call of `Files`, and
+//! the answer into the reply. It decides nothing that the server could decide. What it keeps is
+//! what only the client can know: where the kernel's inodes were last seen ([`crate::inodes`]),
+//! which files this mount has open, for writing or at all, and how far each open directory was
+//! read.
 //!
 //! No thread of the event loop ever waits: an answer that comes later is replied to by whoever
 //! completes it. Permissions were checked by the kernel (`default_permissions`).
@@ -22,4 +23,5 @@ mod flags;
 mod init;
 mod listing;
 mod opens;
+mod state;
 mod writers;

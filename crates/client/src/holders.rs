@@ -1,7 +1,7 @@
 //! Which processes keep a mount busy.
 //!
-//! Read from `/proc` alone: links there show paths without asking the file system they lead into, so
-//! that a mount that hangs does not hang the question.
+//! Read from `/proc` alone: links there show paths without asking the file system they lead into,
+//! so that a mount that hangs does not hang the question.
 
 use std::ffi::OsStr;
 use std::fs;

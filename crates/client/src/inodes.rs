@@ -1,10 +1,10 @@
 //! Where the kernel's inodes were last seen.
 //!
-//! The kernel names a file by its number alone; the server wants a [`Handle`], the number with a hint
-//! where its row is. This table keeps the hint of each file that the kernel knows and whose row
-//! lives under a name, and counts the kernel's references, so that an entry goes when the kernel
-//! forgets the file. Directories, files of several names and files without one have no hint and are
-//! not kept: [`Handle::own`] says all of them.
+//! The kernel names a file by its number alone; the server wants a [`Handle`], the number with a
+//! hint where its row is. This table keeps the hint of each file that the kernel knows and whose
+//! row lives under a name, and counts the kernel's references, so that an entry goes when the
+//! kernel forgets the file. Directories, files of several names and files without one have no hint
+//! and are not kept: [`Handle::own`] says all of them.
 //!
 //! Its size follows the kernel's own cache of inodes, which takes about fifty times as much memory.
 //! Ids are handed out in runs, so neighbours share a page: 23 bytes a file where the kernel knows a

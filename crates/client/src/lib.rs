@@ -5,8 +5,8 @@
 //! operation returns an [`Answer`]: ready at once, or coming later from another thread, so that no
 //! caller is forced to block and none is forced to be asynchronous.
 //!
-//! [`mount`] puts `Files` into the tree of a machine. Errors are numbered codes until the very edge;
-//! [`errno`] turns them into errno once, totally.
+//! [`mount`] puts `Files` into the tree of a machine. Errors are numbered codes until the very
+//! edge; [`errno`] turns them into errno once, totally.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! What is mounted where, as `/proc/self/mountinfo` says it.
 //!
-//! Nothing here touches a mounted file system, so nothing can hang on one that does not answer; only
-//! [`probe`] does, from a thread of its own and to a deadline.
+//! Nothing here touches a mounted file system, so nothing can hang on one that does not answer;
+//! only [`probe`] does, from a thread of its own and to a deadline.
 
 use std::ffi::OsString;
 use std::fs;

@@ -9,67 +9,45 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use pelago_wire::{
-    Code, Context, Entry, Error, FileKind, Handle, Name, NameError, OpenId, SeekFrom, SetAttr,
-    limits,
-};
+use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 
 use super::init::{TTL, negotiate};
-use super::listing::{Reading, Sink, Streams};
-use super::opens::Opens;
-use super::writers::{Moment, Writers};
+use super::listing::{Reading, Sink};
+use super::state::{GENERATION, State};
 use super::{attr, flags};
-use crate::files::{ByteRange, Created, Files, NewNode, Opened, Place, Spot, Written, Xattr};
-use crate::inodes::Inodes;
+use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
 
-/// Nodes are never reused, so one generation serves them all.
-const GENERATION: Generation = Generation(0);
 /// Access control lists are not kept yet; programs ask for them all the same.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 /// `Files` as `fuser` wants to see them.
-pub struct Adapter(Arc<Core>);
-
-/// What requests share; replies that come later hold it.
-pub(crate) struct Core {
-    pub(crate) files: Arc<dyn Files>,
-    pub(crate) inodes: Inodes,
-    pub(crate) writers: Writers,
-    opens: Opens,
-    streams: Streams,
-}
+pub struct Adapter(Arc<State>);
 
 impl Adapter {
     /// An adapter over these files.
     #[must_use]
     pub fn new(files: Arc<dyn Files>) -> Self {
-        Self(Arc::new(Core {
-            files,
-            inodes: Inodes::new(),
-            writers: Writers::default(),
-            opens: Opens::default(),
-            streams: Streams::default(),
-        }))
+        Self(Arc::new(State::new(files)))
     }
 
     fn read_dir(&self, request: &Request, dir: INodeNo, at: (FileHandle, u64), sink: Sink) {
-        let core = &self.0;
+        let state = &self.0;
         let (handle, offset) = at;
-        let Some(stream) = core.streams.get(handle) else {
+        let Some(stream) = state.streams.get(handle) else {
             return sink.error(Code::BadOpen.into());
         };
         let reading = Reading {
-            core: Arc::clone(core),
+            state: Arc::clone(state),
             stream,
             context: context(request),
-            dir: core.handle(dir),
+            dir: state.handle(dir),
             sink,
-            asked: core.writers.moment(),
+            asked: state.writers.moment(),
         };
         reading.start(offset);
     }
@@ -78,93 +56,6 @@ impl Adapter {
 impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Adapter")
-    }
-}
-
-impl Core {
-    fn handle(&self, node: INodeNo) -> Handle {
-        self.inodes.handle(attr::ino(node))
-    }
-
-    fn place(&self, dir: INodeNo, name: &OsStr) -> Result<Place, Errno> {
-        match Name::new(name.as_bytes()) {
-            Ok(name) => Ok(Place::new(self.handle(dir), name)),
-            Err(NameError::TooLong) => Err(Errno::ENAMETOOLONG),
-            Err(NameError::NotAName) => Err(Errno::EINVAL),
-        }
-    }
-
-    fn reply_entry(&self, asked: Moment, entry: Result<Entry, Error>, reply: ReplyEntry) {
-        match entry {
-            Ok(entry) => {
-                self.inodes.learn(entry.handle);
-                let ttl = self.writers.ttl(entry.attr.ino, asked);
-                reply.entry_with_ttls(&ttl, &TTL, &attr::attr(&entry.attr), GENERATION);
-            }
-            Err(error) => reply.error(attr::error(error)),
-        }
-    }
-
-    fn reply_open(&self, write: bool, opened: Result<Opened, Error>, reply: ReplyOpen) {
-        match opened {
-            Ok(Opened { open, attr }) => {
-                self.opens.add(open);
-                if write {
-                    self.writers.add(attr.ino);
-                }
-                reply.opened(FileHandle(open.0), open_flags(write));
-            }
-            Err(error) => reply.error(attr::error(error)),
-        }
-    }
-
-    fn reply_created(&self, write: bool, created: &Created, reply: ReplyCreate) {
-        self.inodes.learn(created.entry.handle);
-        self.opens.add(created.open);
-        if write {
-            self.writers.add(created.entry.attr.ino);
-        }
-        // What changes from here on the kernel sees: writes, and the commit that follows them.
-        let file = attr::attr(&created.entry.attr);
-        reply.created(&TTL, &file, GENERATION, FileHandle(created.open.0), open_flags(write));
-    }
-
-    /// CREATE found the name taken: the kernel believed it free, and somebody was faster.
-    fn open_existing(
-        self: &Arc<Self>,
-        context: Context,
-        place: Place,
-        wanted: pelago_wire::OpenFlags,
-        reply: ReplyCreate,
-    ) {
-        let core = Arc::clone(self);
-        self.files.lookup(&context, place).then(move |found| {
-            let entry = match found {
-                Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
-                // Gone again, or not a file: at this answer the kernel looks the path up afresh.
-                Ok(_) => return reply.error(Errno::ESTALE),
-                Err(error) if error.code == Code::NotFound => return reply.error(Errno::ESTALE),
-                Err(error) => return reply.error(attr::error(error)),
-            };
-            let files = Arc::clone(&core.files);
-            files.open(&context, entry.handle, wanted).then(move |opened| match opened {
-                Ok(Opened { open, attr }) => {
-                    let entry = Entry { handle: entry.handle, attr };
-                    core.reply_created(wanted.write, &Created { entry, open }, reply);
-                }
-                Err(error) => reply.error(attr::error(error)),
-            });
-        });
-    }
-}
-
-/// The pages of a file stay when it is opened again: all its changes go through this kernel. Only
-/// a descriptor that can write has anything to say when it is closed.
-fn open_flags(write: bool) -> FopenFlags {
-    if write {
-        FopenFlags::FOPEN_KEEP_CACHE
-    } else {
-        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
     }
 }
 
@@ -242,12 +133,12 @@ impl Filesystem for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let place = take!(self.0.place(parent, name), reply);
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         self.0.files.lookup(&context(request), place).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => {
                 reply.entry_with_ttls(&Duration::ZERO, &TTL, &attr::bare(0), GENERATION);
             }
-            found => core.reply_entry(asked, found, reply),
+            found => state.reply_entry(asked, found, reply),
         });
     }
 
@@ -263,11 +154,11 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
-        let handle = core.handle(node);
+        let state = Arc::clone(&self.0);
+        let handle = state.handle(node);
         self.0.files.get_attr(&context(request), handle).then(move |result| {
             let file = take!(result.map_err(attr::error), reply);
-            reply.attr(&core.writers.ttl(file.ino, asked), &attr::attr(&file));
+            reply.attr(&state.writers.ttl(file.ino, asked), &attr::attr(&file));
         });
     }
 
@@ -301,12 +192,12 @@ impl Filesystem for Adapter {
             kill_privileges: chown || (size.is_some() && !is_privileged(request)),
         };
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
-        let handle = core.handle(node);
+        let state = Arc::clone(&self.0);
+        let handle = state.handle(node);
         let open = open.map(|open| OpenId(open.0));
         self.0.files.set_attr(&context(request), handle, open, set).then(move |result| {
             let file = take!(result.map_err(attr::error), reply);
-            reply.attr(&core.writers.ttl(file.ino, asked), &attr::attr(&file));
+            reply.attr(&state.writers.ttl(file.ino, asked), &attr::attr(&file));
         });
     }
 
@@ -330,9 +221,9 @@ impl Filesystem for Adapter {
         let kind = take!(flags::kind(mode).map_err(|code| attr::error(code.into())), reply);
         let node = NewNode { kind, mode: flags::permissions(mode, umask), rdev };
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.make_node(&context(request), place, node);
-        answer.then(move |made| core.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(asked, made, reply));
     }
 
     fn mkdir(
@@ -347,9 +238,9 @@ impl Filesystem for Adapter {
         let place = take!(self.0.place(parent, name), reply);
         let mode = flags::permissions(mode, umask);
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.make_dir(&context(request), place, mode);
-        answer.then(move |made| core.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(asked, made, reply));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -375,9 +266,9 @@ impl Filesystem for Adapter {
         let place = take!(self.0.place(parent, name), reply);
         let target = target.as_os_str().as_bytes().to_vec();
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.symlink(&context(request), place, target);
-        answer.then(move |made| core.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(asked, made, reply));
     }
 
     fn rename(
@@ -393,12 +284,12 @@ impl Filesystem for Adapter {
         let from = take!(self.0.place(parent, name), reply);
         let to = take!(self.0.place(to_parent, to_name), reply);
         let how = take!(flags::rename(how).map_err(|code| attr::error(code.into())), reply);
-        let core = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         self.0.files.rename(&context(request), from, to, how).then(move |result| {
             let renamed = take!(result.map_err(attr::error), reply);
-            core.inodes.moved(renamed.moved);
+            state.inodes.moved(renamed.moved);
             if let Some((replaced, _links)) = renamed.replaced {
-                core.inodes.moved(replaced);
+                state.inodes.moved(replaced);
             }
             reply.ok();
         });
@@ -414,16 +305,16 @@ impl Filesystem for Adapter {
     ) {
         let place = take!(self.0.place(parent, name), reply);
         let asked = self.0.writers.moment();
-        let core = Arc::clone(&self.0);
-        let answer = self.0.files.link(&context(request), core.handle(node), place);
-        answer.then(move |made| core.reply_entry(asked, made, reply));
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.link(&context(request), state.handle(node), place);
+        answer.then(move |made| state.reply_entry(asked, made, reply));
     }
 
     fn open(&self, request: &Request, node: INodeNo, mode: OpenFlags, reply: ReplyOpen) {
         let wanted = flags::open(mode.0, is_privileged(request));
-        let core = Arc::clone(&self.0);
-        let answer = self.0.files.open(&context(request), core.handle(node), wanted);
-        answer.then(move |opened| core.reply_open(wanted.write, opened, reply));
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.open(&context(request), state.handle(node), wanted);
+        answer.then(move |opened| state.reply_open(wanted.write, opened, reply));
     }
 
     fn create(
@@ -440,12 +331,12 @@ impl Filesystem for Adapter {
         let wanted = flags::open(open_mode, is_privileged(request));
         let mode = flags::permissions(mode, umask);
         let context = context(request);
-        let core = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.create(&context, place.clone(), mode, wanted);
         answer.then(move |created| match created {
-            Ok(created) => core.reply_created(wanted.write, &created, reply),
+            Ok(created) => state.reply_created(wanted.write, &created, reply),
             Err(error) if error.code == Code::Exists && !flags::is_exclusive(open_mode) => {
-                core.open_existing(context, place, wanted, reply);
+                state.open_existing(context, place, wanted, reply);
             }
             Err(error) => reply.error(attr::error(error)),
         });
@@ -510,12 +401,12 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let write = flags::open(mode.0, true).write;
-        let core = Arc::clone(&self.0);
-        core.opens.remove(OpenId(open.0));
+        let state = Arc::clone(&self.0);
+        state.opens.remove(OpenId(open.0));
         let answer = self.0.files.release(&context(request), OpenId(open.0));
         answer.then(move |result| {
             if write {
-                core.writers.remove(attr::ino(node));
+                state.writers.remove(attr::ino(node));
             }
             done(result, reply);
         });

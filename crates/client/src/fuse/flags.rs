@@ -7,7 +7,8 @@ use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags as SetFlags};
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// What `open` and `creat` ask for. `privileged`: the caller may keep setuid bits of what it empties.
+/// What `open` and `creat` ask for. `privileged`: the caller may keep setuid bits of what it
+/// empties.
 pub(crate) fn open(flags: i32, privileged: bool) -> OpenFlags {
     let flags = oflags(flags);
     let access = flags & OFlags::RWMODE;

@@ -1,16 +1,16 @@
 //! Directory listings.
 //!
-//! The kernel reads a directory in pieces and says where to go on: by the offset that the last entry
-//! it used carried. That offset is the entry's cookie, stable while the directory changes. `.` and
-//! `..` have the two below the first.
+//! The kernel reads a directory in pieces and says where to go on: by the offset that the last
+//! entry it used carried. That offset is the entry's cookie, stable while the directory changes.
+//! `.` and `..` have the two below the first.
 //!
 //! Each piece is asked from the server afresh and what does not fit is dropped: an entry kept back
 //! for the next piece could be gone by then, and an entry with attributes makes the kernel believe
 //! in it for as long as the TTL says. How much is asked for follows how much fitted last time.
 //!
-//! Several names may share a cookie. The server never cuts them apart, but the kernel may, so all but
-//! the last of them carry a *mark*: an offset above all cookies that this one open directory knows.
-//! A mark says which names of a cookie are behind it.
+//! Several names may share a cookie. The server never cuts them apart, but the kernel may, so all
+//! but the last of them carry a *mark*: an offset above all cookies that this one open directory
+//! knows. A mark says which names of a cookie are behind it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,17 +18,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fuser::{FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{FileHandle, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parking_lot::Mutex;
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name, limits};
 
-use super::adapter::Core;
 use super::attr;
 use super::init::TTL;
+use super::state::{GENERATION, State};
 use super::writers::Moment;
 use crate::files::Listing;
 
-/// The directories that are open. As many as processes hold descriptors of; the kernel limits those.
+/// The directories that are open. As many as processes hold descriptors of; the kernel limits
+/// those.
 #[derive(Default)]
 pub(crate) struct Streams {
     open: Mutex<HashMap<u64, Arc<Stream>>>,
@@ -149,7 +150,7 @@ impl Sink {
             Self::Names(reply) => reply.add(node, after.0, FileType::Directory, dots),
             Self::Entries(reply) => {
                 let bare = attr::bare(ino.raw());
-                reply.add(node, after.0, dots, &TTL, &bare, Generation(0))
+                reply.add(node, after.0, dots, &TTL, &bare, GENERATION)
             }
         }
     }
@@ -157,7 +158,7 @@ impl Sink {
 
 /// One READDIR or READDIRPLUS on its way.
 pub(crate) struct Reading {
-    pub(crate) core: Arc<Core>,
+    pub(crate) state: Arc<State>,
     pub(crate) stream: Arc<Stream>,
     pub(crate) context: Context,
     pub(crate) dir: Handle,
@@ -176,8 +177,8 @@ impl Reading {
             let mark = self.stream.mark_at(offset);
             return self.ask(mark);
         }
-        let core = Arc::clone(&self.core);
-        core.files.parent(&self.context, self.dir).then(move |parent| {
+        let state = Arc::clone(&self.state);
+        state.files.parent(&self.context, self.dir).then(move |parent| {
             // A directory that was removed while open has none; its own number does no harm.
             let ino = parent.map_or(self.dir.ino, |parent| parent.handle.ino);
             if self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
@@ -188,10 +189,11 @@ impl Reading {
     }
 
     fn ask(self, from: Mark) {
-        let core = Arc::clone(&self.core);
+        let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
         let attributes = matches!(self.sink, Sink::Entries(_));
-        core.files
+        state
+            .files
             .list(&self.context, self.dir, from.after(), entries, attributes)
             .then(move |listing| self.deliver(&from, entries, listing));
     }
@@ -242,12 +244,12 @@ impl Reading {
             Sink::Names(reply) => reply.add(node, offset, attr::file_type(dir_entry.kind), name),
             Sink::Entries(reply) => {
                 let Some(entry) = &dir_entry.entry else { return Added::Gone };
-                let ttl = self.core.writers.ttl(entry.attr.ino, self.asked);
+                let ttl = self.state.writers.ttl(entry.attr.ino, self.asked);
                 let attr = attr::attr(&entry.attr);
-                let full = reply.add(node, offset, name, &ttl, &attr, Generation(0));
+                let full = reply.add(node, offset, name, &ttl, &attr, GENERATION);
                 if !full {
                     // The kernel counts each entry it is given as a lookup.
-                    self.core.inodes.learn(entry.handle);
+                    self.state.inodes.learn(entry.handle);
                 }
                 full
             }

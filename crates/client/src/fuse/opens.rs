@@ -1,7 +1,7 @@
 //! Which files the kernel has open through this mount.
 //!
-//! When a mount ends, the kernel does not wait for the last files to be released: those requests may
-//! be lost. What is left here then is released by us.
+//! When a mount ends, the kernel does not wait for the last files to be released: those requests
+//! may be lost. What is left here then is released by us.
 
 use std::collections::HashSet;
 
