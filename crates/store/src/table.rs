@@ -3,8 +3,8 @@
 //! A table has no keyspaces: the first byte of a key names the kind of its row ([`crate::key`]).
 //! Two things are kept apart everywhere:
 //!
-//! - **done**: [`Table::write`] has returned. Every later read sees the batch whole, and it survives
-//!   the death of the process.
+//! - **done**: [`Table::write`] has returned. Every later read sees the batch whole, and it
+//!   survives the death of the process.
 //! - **safe**: a [`Table::persist`] that began after that has returned. It survives the machine.
 //!
 //! After a crash a table holds a prefix of its batches, in the order in which they were written,
@@ -26,13 +26,15 @@ pub mod mem;
 /// What a visitor of a scan answers: go on, or stop here.
 pub type Visit = ControlFlow<()>;
 
-/// An ordered map of bytes. All methods block; none may be called from two places that wait for each
-/// other, and the server decides on which thread they run.
+/// An ordered map of bytes. All methods block; none may be called from two places that wait for
+/// each other, and the server decides on which thread they run. Keys have 1 to
+/// [`MAX_KEY_BYTES`] bytes.
 pub trait Table: Send + Sync {
     /// The value at `key` now.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Corrupt`] from the medium; [`Error::Stopped`] after a failed write.
+    /// [`Error::Io`] or [`Error::Corrupt`] from the medium; [`Error::Stopped`] after a failed
+    /// write.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
     /// Visits every row with `from <= key < to` in key order until the visitor breaks.
@@ -57,9 +59,10 @@ pub trait Table: Send + Sync {
     /// Applies all changes of `batch`, or none. Done when it returns.
     ///
     /// # Errors
-    /// [`Error::Full`] with nothing applied where the medium has no space left; [`Error::Io`];
-    /// after an error that leaves the end of the journal unknown, every later call answers
-    /// [`Error::Stopped`] until [`Table::reopen`].
+    /// [`Error::Full`] with nothing applied where the medium has no space left; the table goes on
+    /// unless the engine itself met the end of the medium. [`Error::Io`]; after an error that
+    /// leaves the end of the journal unknown, every later call answers [`Error::Stopped`] until
+    /// [`Table::reopen`].
     fn write(&self, batch: &Batch) -> Result<(), Error>;
 
     /// Makes every batch written before this call safe.
@@ -69,7 +72,7 @@ pub trait Table: Send + Sync {
     fn persist(&self) -> Result<(), Error>;
 
     /// Brings in many rows at once, sorted by key without repeats, none of which may be in the
-    /// table. Safe when it returns.
+    /// table or be written meanwhile. All or none is there after a crash; safe when it returns.
     ///
     /// # Errors
     /// [`Error::Unsorted`] with nothing applied; else as [`Table::write`].
@@ -78,7 +81,9 @@ pub trait Table: Send + Sync {
     /// Whether a write now might have to wait for the engine's own housekeeping.
     fn pressure(&self) -> Pressure;
 
-    /// Opens the table again after it stopped. What was done and not safe may be gone.
+    /// Opens the table again after it stopped. What was done and not safe may be gone. It waits
+    /// for scans that run, so no visitor may call it; snapshots taken before answer
+    /// [`Error::Stale`] after it.
     ///
     /// # Errors
     /// As opening it the first time; it then stays stopped.

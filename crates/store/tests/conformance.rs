@@ -1,4 +1,5 @@
 //! What every [`Table`] does, run over the engine and over its twin.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -65,7 +66,7 @@ fn rows_are_read_back_in_key_order(fresh: fn() -> Subject) {
     assert_eq!(table.get(b"aa").unwrap().as_deref(), Some(&b"aa"[..]));
     assert_eq!(table.get(b"ab").unwrap(), None);
     assert_eq!(table.get(b"").unwrap(), None);
-    let keys: Vec<_> = all(&table).into_iter().map(|row| row.0).collect();
+    let keys: Vec<_> = all(table).into_iter().map(|row| row.0).collect();
     assert_eq!(keys, [&b"\x00"[..], b"a", b"aa", b"b", b"\xff"]);
 }
 
@@ -77,7 +78,7 @@ fn a_range_is_half_open_and_an_empty_end_is_the_end(fresh: fn() -> Subject) {
     }
     table.write(&batch).unwrap();
     let keys = |from: &[u8], to: &[u8]| {
-        let rows = range(&table, from, to);
+        let rows = range(table, from, to);
         let snapshot = table.snapshot().unwrap();
         assert_eq!(rows, view_range(&*snapshot, from, to));
         rows.into_iter().map(|row| row.0[0]).collect::<Vec<_>>()
@@ -126,16 +127,16 @@ fn the_last_change_of_a_key_in_a_batch_wins(fresh: fn() -> Subject) {
         assert_eq!(table.get(b"gone").unwrap(), None);
         assert_eq!(table.get(b"back").unwrap().as_deref(), Some(&b"here"[..]));
     }
-    let before = all(&table);
+    let before = all(table);
     table.reopen().unwrap();
-    assert_eq!(all(&table), before);
+    assert_eq!(all(table), before);
 }
 
 fn an_empty_batch_changes_nothing(fresh: fn() -> Subject) {
     let Subject { table, _folder } = &fresh();
     table.write(&Batch::new()).unwrap();
     table.persist().unwrap();
-    assert_eq!(all(&table), []);
+    assert_eq!(all(table), []);
 }
 
 fn big_values_come_back(fresh: fn() -> Subject) {
@@ -182,7 +183,7 @@ fn a_snapshot_does_not_change(fresh: fn() -> Subject) {
     table.write(&put(b"kept", b"1")).unwrap();
     table.write(&put(b"lost", b"1")).unwrap();
     let before = table.snapshot().unwrap();
-    let rows = all(&table);
+    let rows = all(table);
     let mut batch = put(b"kept", b"2");
     batch.delete(b"lost".to_vec());
     batch.put(b"more".to_vec(), b"2".to_vec());
@@ -224,7 +225,7 @@ fn a_batch_is_seen_whole_by_everyone(fresh: fn() -> Subject) {
         scope.spawn(|| {
             for number in 1..=BATCHES {
                 table.write(&numbers(number)).unwrap();
-                if number % 100 == 0 {
+                if number.is_multiple_of(100) {
                     table.persist().unwrap();
                 }
             }
@@ -234,13 +235,13 @@ fn a_batch_is_seen_whole_by_everyone(fresh: fn() -> Subject) {
             scope.spawn(|| {
                 let mut last = 0;
                 while !done.load(Ordering::Acquire) || looks.load(Ordering::Relaxed) == 0 {
-                    last = look(&table, last);
+                    last = look(table, last);
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    assert_eq!(look(&table, BATCHES), BATCHES);
+    assert_eq!(look(table, BATCHES), BATCHES);
 }
 
 fn look(table: &SharedTable, last: u64) -> u64 {
@@ -273,10 +274,10 @@ fn a_reopened_table_has_every_row(fresh: fn() -> Subject) {
         for key in 0..200_u8 {
             table.write(&put(&[key], &[turn; 512])).unwrap();
         }
-        let before = all(&table);
+        let before = all(table);
         assert_eq!(before.len(), 200);
         table.reopen().unwrap();
-        assert_eq!(all(&table), before);
+        assert_eq!(all(table), before);
     }
 }
 
@@ -290,7 +291,7 @@ fn ingested_rows_are_rows(fresh: fn() -> Subject) {
         .collect();
     table.ingest(&mut rows.iter().cloned()).unwrap();
     assert_eq!(view_range(&*before, &[], &[]).len(), 2);
-    assert_eq!(range(&table, b"m", b"n"), rows);
+    assert_eq!(range(table, b"m", b"n"), rows);
     let mut batch = put(b"m000007", b"new");
     batch.delete(b"m000008".to_vec());
     table.write(&batch).unwrap();
@@ -298,24 +299,24 @@ fn ingested_rows_are_rows(fresh: fn() -> Subject) {
     assert_eq!(table.get(b"m000008").unwrap(), None);
     assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"old"[..]));
     table.ingest(&mut std::iter::empty()).unwrap();
-    let before = all(&table);
+    let before = all(table);
     assert_eq!(before.len(), 5_001);
     table.reopen().unwrap();
-    assert_eq!(all(&table), before);
+    assert_eq!(all(table), before);
 }
 
 fn rows_that_cannot_be_ingested_change_nothing(fresh: fn() -> Subject) {
     let Subject { table, _folder } = &fresh();
     table.write(&put(b"m", b"old")).unwrap();
-    let before = all(&table);
+    let before = all(table);
     for keys in [["b", "a"], ["a", "a"], ["l", "m"], ["m", "n"], ["", "a"]] {
         let mut rows = keys.iter().map(|key| (key.as_bytes().to_vec(), vec![1]));
         let answer = table.ingest(&mut rows);
         assert!(matches!(answer, Err(Error::Unsorted)), "{keys:?}: {answer:?}");
-        assert_eq!(all(&table), before);
+        assert_eq!(all(table), before);
     }
     table.reopen().unwrap();
-    assert_eq!(all(&table), before);
+    assert_eq!(all(table), before);
 }
 
 fn an_idle_table_is_under_no_pressure(fresh: fn() -> Subject) {

@@ -1,5 +1,6 @@
 //! A process that writes is killed; what it was told was done is there afterwards, and nothing that
 //! follows a gap. The process is this test binary, started again for one test.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -64,7 +65,7 @@ fn write_until_killed() {
         number += 1;
         table.write(&batch(number, bytes)).unwrap();
         acknowledged.write_all_at(&number.to_le_bytes(), 0).unwrap();
-        if number % 64 == 0 {
+        if number.is_multiple_of(64) {
             table.persist().unwrap();
             while table.pressure() == Pressure::High {
                 thread::yield_now();

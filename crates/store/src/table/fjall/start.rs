@@ -22,8 +22,8 @@ use super::{Error, Position, journal};
 /// How long the engine's threads may take to let go of their files.
 const LET_GO: Duration = Duration::from_secs(60);
 
-/// Looks at the table in `home` whose engine keeps its files in `engine`. Answers where its journals
-/// end, or nothing where the engine has to make a new database.
+/// Looks at the table in `home` whose engine keeps its files in `engine`. Answers where its
+/// journals end, or nothing where the engine has to make a new database.
 pub(super) fn check(home: &Path, engine: &Path) -> Result<Option<Position>, Error> {
     let record = Record::open(home)?;
     let whole = engine.join("version").try_exists().map_err(looking)?;

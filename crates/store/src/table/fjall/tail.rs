@@ -1,8 +1,8 @@
 //! Where the journal ends: counted with each batch, never asked of the engine.
 //!
-//! The engine starts a new journal on a thread of its own, between two batches. We learn of it late,
-//! by the new file's name, and find where the old one ended by reading the little that was added
-//! since we last looked (at most [`RESERVE_BYTES`]).
+//! The engine starts a new journal on a thread of its own, between two batches. We learn of it
+//! late, by the new file's name, and find where the old one ended by reading the little that was
+//! added since we last looked: about [`RESERVE_BYTES`].
 
 use std::fs::File;
 use std::io;
