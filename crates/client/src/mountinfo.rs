@@ -42,7 +42,7 @@ pub enum Liveness {
 }
 
 /// How long [`probe`] waits for an answer.
-pub const PROBE_TIME: Duration = Duration::from_secs(2);
+pub const PROBE_TIME: Duration = Duration::from_secs(5);
 
 /// All mounts that this process sees, in the order they were made.
 ///
@@ -203,7 +203,7 @@ mod tests {
     fn a_plain_folder_is_alive_and_no_mount() {
         let folder = tempfile::tempdir().unwrap();
         let path = resolve(folder.path()).unwrap();
-        assert_eq!(probe(&path), Liveness::Alive);
+        assert!(!is_dead(&path));
         assert_eq!(at(&path).unwrap(), None);
         assert_eq!(below(&path).unwrap(), []);
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pelago_client::ServiceFiles;
 use pelago_client::mount::{MountError, MountOptions, UnmountError, mount};
@@ -16,7 +17,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::{mounted, options};
 use crate::memory::{Memory, spread};
 
+const DEADLINE: Duration = Duration::from_secs(60);
 const CHILD_POINT: &str = "PELAGO_TEST_MOUNT_POINT";
+const NAME: &str = "a test, of ours";
 
 #[test]
 fn a_busy_mount_says_so_and_names_who_holds_it() {
@@ -27,7 +30,8 @@ fn a_busy_mount_says_so_and_names_who_holds_it() {
     let holders = pelago_client::holders::of(&point).unwrap();
     assert!(holders.iter().any(|holder| holder.pid == process::id()), "{holders:?}");
     drop(file);
-    mounted.mount.unmount().unwrap();
+    // Somebody who looks through `/proc` may hold what he looks at for an instant.
+    until(|| mounted.mount.unmount().is_ok());
     mounted.mount.wait().unwrap();
     assert!(mounted.mount.has_ended());
     assert_eq!(mountinfo::at(&point).unwrap(), None);
@@ -42,19 +46,18 @@ fn unmounting_from_outside_ends_it() {
     let entry = mountinfo::at(&point).unwrap().unwrap();
     assert_eq!((entry.fs_type.as_str(), entry.source.to_str()), ("fuse.pelago", Some(NAME)));
     assert!(mountinfo::ours().unwrap().contains(&entry));
-    assert_eq!(mountinfo::probe(&point), Liveness::Alive);
+    until(|| mountinfo::probe(&point) == Liveness::Alive);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mounted.mount.wait());
         let mut helper = Command::new("fusermount3");
-        if helper.arg("-u").arg(&point).status().is_err() {
-            unmount(&point, UnmountFlags::empty()).unwrap();
+        let helped = helper.arg("-u").arg(&point).status().is_ok_and(|status| status.success());
+        if !helped {
+            until(|| unmount(&point, UnmountFlags::empty()).is_ok());
         }
         waiter.join().unwrap().unwrap();
     });
     mounted.mount.wait().unwrap();
 }
-
-const NAME: &str = "a test, of ours";
 
 #[test]
 fn a_detached_mount_lives_on_until_its_last_file_is_closed() {
@@ -115,13 +118,15 @@ fn a_dead_mount_is_known() {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.ends_with("mounted")));
     let _detach = Detach(point.clone());
-    assert_eq!(mountinfo::probe(&point), Liveness::Alive);
+    until(|| mountinfo::probe(&point) == Liveness::Alive);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(mountinfo::is_dead(&point));
-    let files = Arc::new(ServiceFiles::new(Arc::new(Memory::new(spread))));
-    let refused = mount(files, &options(&folder)).unwrap_err();
-    assert!(matches!(&refused, MountError::PointDead(dead) if *dead == point), "{refused:?}");
+    until(|| mountinfo::is_dead(&point));
+    until(|| {
+        let files = Arc::new(ServiceFiles::new(Arc::new(Memory::new(spread))));
+        let refused = mount(files, &options(&folder)).unwrap_err();
+        matches!(refused, MountError::PointDead(dead) if dead == point)
+    });
 }
 
 /// No test of its own: what [`a_dead_mount_is_known`] starts and kills. It does nothing otherwise.
@@ -139,6 +144,15 @@ fn the_child_that_is_killed() {
     println!("mounted");
     // Until it is killed, or whoever would do that is gone.
     std::io::stdin().lines().for_each(drop);
+}
+
+/// Waits until something is so.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < DEADLINE, "it did not come to be");
+        thread::yield_now();
+    }
 }
 
 struct Detach(PathBuf);
