@@ -82,8 +82,8 @@ pub trait Table: Send + Sync {
     fn pressure(&self) -> Pressure;
 
     /// Opens the table again after it stopped. What was done and not safe may be gone. It waits
-    /// for scans that run, so no visitor may call it; snapshots taken before answer
-    /// [`Error::Stale`] after it.
+    /// for scans that run, so no visitor may call it. While it runs other calls answer
+    /// [`Error::Stopped`]; after it, snapshots taken before answer [`Error::Stale`].
     ///
     /// # Errors
     /// As opening it the first time; it then stays stopped.

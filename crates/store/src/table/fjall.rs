@@ -208,6 +208,11 @@ struct Held {
 impl Held {
     /// Runs `call` on the engine unless it stopped.
     fn with<T>(&self, call: impl FnOnce(&Engine) -> Result<T, Error>) -> Result<T, Error> {
+        // Looked at before the lock too: who waits to write it must not wait for ever behind
+        // readers that overlap.
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(Error::Stopped);
+        }
         let engine = self.engine.read_recursive();
         let Some(engine) = engine.as_ref() else {
             return Err(Error::Stopped);
@@ -346,10 +351,10 @@ impl Held {
     }
 
     fn reopen(&self) -> Result<(), Error> {
+        self.stopped.store(true, Ordering::Release);
         let mut record = self.record.lock();
         let mut engine = self.engine.write();
         let mut tail = self.tail.write();
-        self.stopped.store(true, Ordering::Release);
         self.end(&mut engine, &mut tail)?;
         let (opened, end, newest) = open(&self.home, &self.options)?;
         *engine = Some(opened);
@@ -362,9 +367,9 @@ impl Held {
     }
 
     fn shut(&self) -> Result<(), Error> {
+        self.stopped.store(true, Ordering::Release);
         let mut engine = self.engine.write();
         let mut tail = self.tail.write();
-        self.stopped.store(true, Ordering::Release);
         self.end(&mut engine, &mut tail)
     }
 

@@ -176,3 +176,56 @@ impl Cursor<'_> {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A batch as the engine writes it.
+    pub(in super::super) fn batch(seqno: u64, changes: &[Change]) -> Vec<u8> {
+        let mut items = Vec::new();
+        for change in changes {
+            let (kind, key, value) = match change {
+                Change::Put(key, value) => (0, key, value.as_slice()),
+                Change::Delete(key) => (1, key, &[][..]),
+            };
+            items.extend([ITEM, kind, 0]);
+            items.extend(1_u64.to_le_bytes());
+            items.extend(u16::try_from(key.len()).unwrap().to_le_bytes());
+            let length = u32::try_from(value.len()).unwrap();
+            items.extend(length.to_le_bytes());
+            items.extend(length.to_le_bytes());
+            items.extend(key);
+            items.extend(value);
+        }
+        let mut bytes = vec![START];
+        bytes.extend(u32::try_from(changes.len()).unwrap().to_le_bytes());
+        bytes.extend(seqno.to_le_bytes());
+        bytes.extend(&items);
+        bytes.push(END);
+        bytes.extend(xxhash_rust::xxh3::xxh3_64(&items).to_le_bytes());
+        bytes.extend(TRAILER);
+        assert_eq!(bytes.len() as u64, batch_bytes(changes.iter()));
+        bytes
+    }
+
+    /// Whatever bytes a journal holds, reading it ends, and never behind the file's end.
+    #[test]
+    fn any_bytes_are_read_to_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(folder.path(), 0);
+        let whole = batch(7, &[Change::Put(vec![1; 5], vec![2; 70])]);
+        for at in 0..whole.len() {
+            for byte in [0, 1, 2, 3, 0x7f, 0xff] {
+                let mut bytes = [whole.clone(), whole.clone()].concat();
+                bytes[at] = byte;
+                fs::write(&path, &bytes).unwrap();
+                let file = File::open(&path).unwrap();
+                assert!(read(&file, 0, 0).unwrap().valid <= bytes.len() as u64);
+            }
+            fs::write(&path, &whole[..at]).unwrap();
+            let extent = read(&File::open(&path).unwrap(), 0, 0).unwrap();
+            assert_eq!((extent.valid, extent.torn), (0, at > 0));
+        }
+    }
+}

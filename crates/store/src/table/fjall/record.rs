@@ -98,3 +98,26 @@ fn read_slot(file: &File, at: u64) -> Option<(u64, Position)> {
     let whole = bytes[..8] == MAGIC[..] && xxh3_64(&bytes[..32]) == number(32);
     whole.then(|| (number(8), Position { journal: number(16), bytes: number(24) }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A torn write of one slot leaves the position before it.
+    #[test]
+    fn a_torn_slot_leaves_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let position = |bytes| Position { journal: 3, bytes };
+        let mut record = Record::create(folder.path(), position(1)).unwrap();
+        record.set(position(2)).unwrap();
+        record.set(position(3)).unwrap();
+        record.set(position(4)).unwrap();
+        let open = || Record::open(folder.path()).map(|record| record.unwrap().position());
+        assert_eq!(open().unwrap(), position(4));
+        let file = File::options().write(true).open(Record::path(folder.path())).unwrap();
+        file.write_all_at(&[9; 7], SLOT_STEP + 20).unwrap();
+        assert_eq!(open().unwrap(), position(3));
+        file.set_len(30).unwrap();
+        assert!(matches!(open(), Err(Error::Corrupt { .. })));
+    }
+}

@@ -117,3 +117,110 @@ fn looking(error: io::Error) -> Error {
 fn damage(place: PathBuf, what: &str) -> Error {
     Error::Corrupt { place, what: what.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Change;
+    use super::*;
+
+    /// Journals made by hand: three that follow each other, the second named by the record.
+    struct Made {
+        folder: tempfile::TempDir,
+        engine: PathBuf,
+    }
+
+    impl Made {
+        fn new(record: Position) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let engine = folder.path().join("engine");
+            fs::create_dir(&engine).unwrap();
+            fs::write(engine.join("version"), "").unwrap();
+            for id in 3..6 {
+                let mut bytes = Vec::new();
+                for seqno in 0..10 {
+                    bytes.extend(journal::tests::batch(id * 100 + seqno, &changes()));
+                }
+                bytes.resize(bytes.len() + 5_000, 0);
+                fs::write(journal::path(&engine, id), bytes).unwrap();
+            }
+            Record::create(folder.path(), record).unwrap();
+            Self { folder, engine }
+        }
+
+        fn check(&self) -> Result<Option<Position>, Error> {
+            check(self.folder.path(), &self.engine)
+        }
+
+        fn change(&self, id: u64, change: impl FnOnce(&mut Vec<u8>)) {
+            let path = journal::path(&self.engine, id);
+            let mut bytes = fs::read(&path).unwrap();
+            change(&mut bytes);
+            fs::write(path, bytes).unwrap();
+        }
+
+        fn assert_corrupt(&self, id: u64) {
+            match self.check() {
+                Err(Error::Corrupt { place, .. }) => {
+                    assert_eq!(place, journal::path(&self.engine, id));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn changes() -> Vec<Change> {
+        vec![Change::Put(vec![1; 9], vec![2; 5_000]), Change::Delete(vec![3; 30])]
+    }
+
+    fn batches(count: u64) -> u64 {
+        count * journal::batch_bytes(changes().iter())
+    }
+
+    #[test]
+    fn whole_journals_pass_and_the_last_ends_at_its_last_batch() {
+        let made = Made::new(Position { journal: 4, bytes: batches(10) });
+        let end = Position { journal: 5, bytes: batches(10) };
+        assert_eq!(made.check().unwrap(), Some(end));
+        assert_eq!(fs::metadata(journal::path(&made.engine, 5)).unwrap().len(), end.bytes);
+        assert_eq!(made.check().unwrap(), Some(end));
+    }
+
+    /// Any damaged byte of a journal that another follows is told, its sequence numbers included;
+    /// zeros behind it are not damage.
+    #[test]
+    fn damage_before_the_last_journal_is_told() {
+        for at in [0, 1, 5, 6, 12, 13, 16, 40, 3_000, batches(3) + 9, batches(10) - 1] {
+            let made = Made::new(Position { journal: 5, bytes: 0 });
+            let at = usize::try_from(at).unwrap();
+            made.change(4, |bytes| bytes[at] ^= 4);
+            made.assert_corrupt(4);
+            made.change(4, |bytes| bytes[at] ^= 4);
+            made.change(4, |bytes| bytes.truncate(usize::try_from(batches(10)).unwrap()));
+            made.check().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_missing_journal_is_told_unless_it_was_the_oldest() {
+        let made = Made::new(Position { journal: 3, bytes: batches(10) });
+        fs::remove_file(journal::path(&made.engine, 4)).unwrap();
+        made.assert_corrupt(4);
+        let made = Made::new(Position { journal: 3, bytes: batches(10) });
+        fs::remove_file(journal::path(&made.engine, 3)).unwrap();
+        made.check().unwrap().unwrap();
+        let made = Made::new(Position { journal: 5, bytes: 0 });
+        fs::remove_file(journal::path(&made.engine, 5)).unwrap();
+        made.assert_corrupt(5);
+    }
+
+    #[test]
+    fn the_last_journal_is_cut_behind_what_was_safe_and_told_before() {
+        let damage = usize::try_from(batches(6) + 100).unwrap();
+        let made = Made::new(Position { journal: 5, bytes: batches(6) });
+        made.change(5, |bytes| bytes[damage] ^= 1);
+        assert_eq!(made.check().unwrap(), Some(Position { journal: 5, bytes: batches(6) }));
+        let made = Made::new(Position { journal: 5, bytes: batches(7) });
+        made.change(5, |bytes| bytes[damage] ^= 1);
+        made.assert_corrupt(5);
+    }
+}
