@@ -2,12 +2,12 @@
 //! stepped on (`docs/decisions/0002-engine.md`).
 //!
 //! The folder of a table holds `engine` (the database), `flushed` (what is known to be on stable
-//! storage, [`record`]) and `owner` (locked while the table is open).
+//! storage, `record`) and `owner` (locked while the table is open).
 //!
 //! 1. A snapshot is taken between two batches, never inside one ([`FjallTable::snapshot`]).
-//! 2. Where the journal ends is known to the byte ([`tail`]): after a failed write it is cut there,
+//! 2. Where the journal ends is known to the byte (`tail`): after a failed write it is cut there,
 //!    so a batch that was not acknowledged is never seen.
-//! 3. Nothing that was safe is missing after an open, or the open says so ([`start`]).
+//! 3. Nothing that was safe is missing after an open, or the open says so (`start`).
 //! 4. After a failed write or a panic in the engine every call answers [`Error::Stopped`].
 
 use std::fs::{self, File, TryLockError};
