@@ -3,9 +3,9 @@
 //! A journal is a run of batches: `1, items u32, seqno u64`, then each item (`2`, kind,
 //! compression, keyspace u64, key length u16, value length u32, stored length u32, key, value),
 //! then `3, XXH3 of all items, "FJL", 3`; little-endian. The checksum leaves out the sequence
-//! number, so we also ask that it rises from batch to batch. Files are laid out ahead: zeros
-//! may follow the last batch. The engine itself stops reading at the first byte that makes no sense and cuts the
-//! file there, whether a crash or a damage put it there; so we look first.
+//! number, so we also ask that it rises from batch to batch. Files are laid out ahead: zeros may
+//! follow the last batch. The engine itself stops reading at the first byte that makes no sense
+//! and cuts the file there, whether a crash or a damage put it there; so we look first.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
