@@ -10,11 +10,15 @@
 mod cache;
 pub mod check;
 mod clock;
+mod commit;
 mod filter;
 mod memory;
+mod open;
 mod partition;
+mod pool;
 mod progress;
 mod recover;
+mod router;
 mod shard;
 mod space;
 mod status;

@@ -13,7 +13,7 @@ pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, S
 pub use name::{Name, NameError};
 pub use reply::{DirEntry, Entry, Reply, VolumeStats};
 pub use request::{AllocateMode, OpenFlags, RenameFlags, Request, SeekFrom, Whence, XattrFlags};
-pub use service::{Buffer, Bulk, Context, Done, Service};
+pub use service::{Buffer, Bulk, Context, Done, Lender, Service};
 
 mod attr;
 mod error;

@@ -1,0 +1,128 @@
+//! The group commit: what was done becomes safe, each interval or when somebody hurries, on a thread
+//! of its own.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_store::table::{self, SharedTable};
+use pelago_wire::Error;
+
+use crate::open::Opens;
+use crate::progress::Progress;
+use crate::shard::{Shard, failed};
+
+/// How often what was done is made safe, unless told otherwise.
+pub(crate) const SYNC_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a group commit is about.
+pub(crate) struct GroupCommit {
+    pub(crate) opens: Arc<Opens>,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) table: SharedTable,
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl GroupCommit {
+    /// Makes safe what is done, if there is something. Whoever waits for it is told.
+    ///
+    /// # Errors
+    /// Where a file could not be committed, or the table fails.
+    pub(crate) fn run(&self) -> Result<(), Error> {
+        // A file that fails does not keep the others from becoming safe.
+        let committed = self.opens.commit_dirty();
+        let made = self.make_safe();
+        if made.is_err() {
+            self.progress.failed();
+        }
+        made.and(committed)
+    }
+
+    fn make_safe(&self) -> Result<(), Error> {
+        let sequence = self.shard.write_counts()?;
+        if sequence > self.progress.safe() {
+            self.table.persist().map_err(|error| failed("making it safe", &error))?;
+            self.progress.made_safe(sequence);
+        }
+        Ok(())
+    }
+
+    /// Opens the table again where it has stopped. Answers whether it goes.
+    fn revive(&self) -> bool {
+        if !matches!(self.table.get(&[0]), Err(table::Error::Stopped)) {
+            return true;
+        }
+        if let Err(error) = self.table.reopen() {
+            tracing::error!(%error, "the table could not be opened again");
+            return false;
+        }
+        self.shard.forget_rows();
+        if let Err(error) = self.opens.doubt() {
+            tracing::error!(%error, "the table failed again");
+            return false;
+        }
+        tracing::warn!("the table was opened again; what was not safe before may be lost");
+        true
+    }
+}
+
+/// The thread of the group commit.
+pub(crate) struct Committer {
+    progress: Arc<Progress>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Committer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Where the system gives none.
+    pub(crate) fn start(commit: GroupCommit, interval: Duration) -> io::Result<Self> {
+        let progress = Arc::clone(&commit.progress);
+        let thread = Builder::new()
+            .name("pelago-commit".into())
+            .spawn(move || go_on(&commit, interval))?;
+        Ok(Self { progress, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends the thread. Nothing becomes safe any more, and those who wait are told so: whoever stops
+    /// a server runs the last [`GroupCommit::run`] before.
+    pub(crate) fn stop(&self) {
+        self.progress.stop();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the group commit has panicked");
+        }
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A failed group commit is tried again after this, then after twice as long, and so on.
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+fn go_on(commit: &GroupCommit, interval: Duration) {
+    let mut wait = interval;
+    let mut well = true;
+    while commit.progress.wait_for_work(wait) {
+        let done = commit.run();
+        match done {
+            Ok(()) => wait = interval,
+            Err(error) => {
+                if well {
+                    tracing::error!(%error, "a group commit failed; it is tried again");
+                }
+                let goes = commit.revive();
+                wait = if goes { interval } else { (wait * 2).min(LAST_RETRY) };
+            }
+        }
+        well = done.is_ok();
+    }
+}

@@ -1,0 +1,427 @@
+//! Open files: who has what open, and the bytes of small files until they are in the table.
+//!
+//! One [`OpenFile`] for each inode is shared by all that have it open. Its bytes are in memory up to
+//! the inline limit, and in a content file from then on; it never goes back. What it knows better
+//! than its row, size and times, it tells the shard at once ([`Shard::set_live`]), so that every attribute
+//! shown anywhere is right, and the table at each commit.
+//!
+//! Nothing is read or opened before it is needed: a file that is made and closed empty touches no
+//! more than the shard and two small maps.
+//!
+//! Callers that serve others come with [`Patience::Brief`]: where an operation might have to wait for
+//! the medium it answers [`Halt::Later`] with nothing done, and is repeated by a thread that may wait.
+//!
+//! Lock order: an open file, then the marks, then a shard's state, then a leaf.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::Mutex;
+use pelago_store::content::{self, Content};
+use pelago_store::table::SharedTable;
+use pelago_wire::{
+    Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, OpenFlags, OpenId, SetAttr,
+    limits,
+};
+
+use crate::clock;
+use crate::progress::Progress;
+use crate::shard::{Mark, NewNode, Shard};
+use crate::space::Space;
+use crate::worker::content_failed;
+
+use buffers::Buffers;
+pub(crate) use descriptors::Descriptors;
+use file::OpenFile;
+use known::Known;
+use marks::Marks;
+use numbers::NumberSet;
+use slots::{Slot, Slots};
+pub(crate) use write::Write;
+
+mod buffers;
+mod commit;
+mod descriptors;
+mod file;
+mod known;
+mod marks;
+mod numbers;
+mod read;
+mod slots;
+#[cfg(test)]
+mod tests;
+mod write;
+
+/// What the open files of a server are made of.
+pub(crate) struct Parts {
+    /// Who decides about their rows.
+    pub(crate) shard: Arc<Shard>,
+    /// Where the bytes of small files are.
+    pub(crate) table: SharedTable,
+    /// Where all others are.
+    pub(crate) content: Arc<Content>,
+    /// Whom to ask for a group commit.
+    pub(crate) progress: Arc<Progress>,
+    /// Whether new data is taken.
+    pub(crate) space: Arc<Space>,
+    /// How many content files may be open.
+    pub(crate) descriptors: Arc<Descriptors>,
+    /// Nothing is changed.
+    pub(crate) read_only: bool,
+    /// Called when a file has lost its last name and its last holder.
+    pub(crate) reap: Poke,
+    /// What can be chosen.
+    pub(crate) options: Options,
+}
+
+/// Tells a worker that there is work.
+pub(crate) type Poke = Arc<dyn Fn() + Send + Sync>;
+
+/// What can be chosen about open files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Bytes of a file that are kept in the table, to [`limits::INLINE_BYTES`].
+    pub(crate) inline_bytes: usize,
+    /// Bytes of all open files in memory.
+    pub(crate) open_bytes: usize,
+    /// Opens at the same time.
+    pub(crate) open_files: usize,
+    /// Callers that may wait for the medium though they serve others too.
+    pub(crate) inline_io: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            inline_bytes: limits::INLINE_DEFAULT_BYTES,
+            open_bytes: limits::OPEN_BYTES,
+            open_files: limits::OPEN_FILES,
+            inline_io: 1,
+        }
+    }
+}
+
+/// How long a caller may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It serves others: not for the medium.
+    Brief,
+    /// As long as it takes.
+    Long,
+}
+
+/// Why an operation did not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// It cannot be done.
+    Failed(Error),
+    /// It must be repeated, as a whole, by somebody with [`Patience::Long`].
+    Later,
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Code> for Halt {
+    fn from(code: Code) -> Self {
+        Self::Failed(code.into())
+    }
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Bytes taken.
+    pub(crate) bytes: u64,
+    /// The file's size then.
+    pub(crate) size: u64,
+    /// It may be answered only when what is done now is safe.
+    pub(crate) sync: bool,
+}
+
+/// All open files of a server.
+pub(crate) struct Opens {
+    shard: Arc<Shard>,
+    table: SharedTable,
+    content: Arc<Content>,
+    progress: Arc<Progress>,
+    space: Arc<Space>,
+    descriptors: Arc<Descriptors>,
+    read_only: bool,
+    reap: Poke,
+    options: Options,
+    known: Known,
+    /// Files with bytes that are in no row, and those that could not be committed.
+    dirty: Mutex<NumberSet<InodeId>>,
+    marks: Marks,
+    slots: Slots,
+    buffers: Arc<Buffers>,
+    /// Bytes that open files hold in memory.
+    held: Arc<AtomicUsize>,
+    /// Bytes put into the table since the last group commit.
+    unsafe_bytes: AtomicUsize,
+}
+
+impl Opens {
+    /// No file is open yet.
+    #[must_use]
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self {
+            shard: parts.shard,
+            table: parts.table,
+            content: parts.content,
+            progress: parts.progress,
+            space: parts.space,
+            descriptors: parts.descriptors,
+            read_only: parts.read_only,
+            reap: parts.reap,
+            slots: Slots::new(parts.options.inline_io),
+            options: parts.options,
+            known: Known::default(),
+            dirty: Mutex::default(),
+            marks: Marks::default(),
+            buffers: Arc::default(),
+            held: Arc::default(),
+            unsafe_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many opens there are.
+    #[must_use]
+    pub(crate) fn count(&self) -> usize {
+        self.known.count()
+    }
+
+    /// Whether the bytes of any file may be lost with the machine.
+    #[must_use]
+    pub(crate) fn any_unsafe(&self) -> bool {
+        self.marks.count() > 0
+    }
+
+    /// Bytes that open files hold in memory.
+    #[must_use]
+    pub(crate) fn memory(&self) -> u64 {
+        self.held.load(std::sync::atomic::Ordering::Relaxed) as u64
+    }
+
+    /// Makes an ordinary file and opens it.
+    ///
+    /// # Errors
+    /// As [`Shard::create`]; `TooManyOpen`.
+    pub(crate) fn create(
+        &self,
+        context: &Context,
+        (dir, name): (Handle, &Name),
+        mode: u16,
+        flags: OpenFlags,
+    ) -> Result<(Entry, OpenId), Error> {
+        self.expect_room()?;
+        let new = NewNode::file(mode);
+        let entry = self.shard.create(context, dir, name, new, true, clock::now())?;
+        let file = OpenFile::made(entry.handle, &entry.attr, &self.held);
+        Ok((entry, self.known.made(file, flags)))
+    }
+
+    /// Opens an ordinary file.
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`, `Invalid` for what is neither, `TooManyOpen`; [`Halt::Later`].
+    pub(crate) fn open(
+        &self,
+        handle: Handle,
+        flags: OpenFlags,
+        patience: Patience,
+    ) -> Result<(OpenId, Attr), Halt> {
+        self.expect_room()?;
+        let _slot = if flags.truncate { self.expect_quick(handle.ino, patience)? } else { None };
+        let (file, attr) = self.enter(handle, flags.write)?;
+        if !flags.truncate {
+            return Ok((self.known.number(file, flags), attr));
+        }
+        match self.empty(&file, flags) {
+            Ok(attr) => Ok((self.known.number(file, flags), attr)),
+            Err(error) => {
+                self.leave(&file, file.wait(), flags.write)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What was written through this open is committed.
+    ///
+    /// # Errors
+    /// `BadOpen`, `NoSpace`, where the table or the medium fails; [`Halt::Later`].
+    pub(crate) fn flush(&self, open: OpenId, patience: Patience) -> Result<(), Halt> {
+        let opened = self.known.get(open)?;
+        let mut state = opened.file.lock(patience)?;
+        if !state.is_changed() {
+            return Ok(());
+        }
+        let _slot = if state.has_content() { self.slot(patience)? } else { None };
+        Ok(self.commit(&opened.file, &mut state, Mark::Keep)?)
+    }
+
+    /// An open ends.
+    ///
+    /// # Errors
+    /// As [`Opens::flush`]; it has ended all the same, unless it is [`Halt::Later`].
+    pub(crate) fn release(&self, open: OpenId, patience: Patience) -> Result<(), Halt> {
+        let opened = self.known.get(open)?;
+        let state = opened.file.lock(patience)?;
+        let blocks = state.has_content() && state.is_changed();
+        let _slot = if blocks { self.slot(patience)? } else { None };
+        if !self.known.forget(open) {
+            return Err(Code::BadOpen.into());
+        }
+        Ok(self.leave(&opened.file, state, opened.flags.write)?)
+    }
+
+    /// What was written through this open is committed, and its bytes made safe; the row is safe when
+    /// everything that is done now is.
+    ///
+    /// # Errors
+    /// As [`Opens::flush`].
+    pub(crate) fn fsync(
+        &self,
+        open: OpenId,
+        data_only: bool,
+        patience: Patience,
+    ) -> Result<(), Halt> {
+        let opened = self.known.get(open)?;
+        self.sync_file(&opened.file, data_only, patience)
+    }
+
+    /// Changes attributes; size and times also where the bytes are. Whoever truncates without
+    /// having the file open finds that committed when this returns.
+    ///
+    /// # Errors
+    /// As [`Shard::set_attr`]; `BadOpen`, `IsDirectory`, `Invalid`, `FileTooLarge`, `NoSpace`;
+    /// [`Halt::Later`].
+    pub(crate) fn set_attr(
+        &self,
+        handle: Handle,
+        open: Option<OpenId>,
+        set: &SetAttr,
+        patience: Patience,
+    ) -> Result<Attr, Halt> {
+        if let (Some(open), Some(_)) = (open, set.size)
+            && !self.known.get(open)?.flags.write
+        {
+            return Err(Code::BadOpen.into());
+        }
+        let ino = handle.ino;
+        let is_known = || self.marks.is_unsafe(ino) || self.known.file(ino).is_some();
+        if set.size.is_none() && (set.mtime.is_none() || !is_known()) {
+            return Ok(self.shard.set_attr(handle, set, clock::now())?);
+        }
+        let _slot = self.expect_quick(ino, patience)?;
+        let (file, _) = self.enter(handle, true)?;
+        let changed = self.change(&file, open.is_some(), set);
+        let left = self.leave(&file, file.wait(), true);
+        let attr = changed?;
+        left?;
+        Ok(attr)
+    }
+
+    fn change(&self, file: &OpenFile, through_open: bool, set: &SetAttr) -> Result<Attr, Error> {
+        let mut state = file.wait();
+        self.load(file, &mut state)?;
+        if let Some(size) = set.size {
+            self.truncate(file, &mut state, size)?;
+        }
+        let rest = SetAttr { size: None, ..*set };
+        if through_open && rest.is_empty() {
+            return self.shard.attr(file.handle);
+        }
+        self.commit(file, &mut state, Mark::Keep)?;
+        if rest.is_empty() {
+            return self.shard.attr(file.handle);
+        }
+        let attr = self.shard.set_attr(file.handle, &rest, clock::now())?;
+        (state.mtime, state.ctime) = (attr.mtime, attr.ctime);
+        if rest.mtime.is_some() && state.has_content() && self.marks.is_unsafe(attr.ino) {
+            let content = self.open_content(file, &mut state)?;
+            let timed = content.set_times(None, Some(attr.mtime));
+            timed.map_err(|error| self.refused(&error))?;
+        }
+        Ok(attr)
+    }
+
+    fn empty(&self, file: &OpenFile, flags: OpenFlags) -> Result<Attr, Error> {
+        let mut state = file.wait();
+        self.load(file, &mut state)?;
+        self.truncate(file, &mut state, 0)?;
+        if flags.kill_privileges {
+            self.kill_privileges(file)?;
+        }
+        self.shard.attr(file.handle)
+    }
+
+    /// One more has a file open. Everybody who comes in goes out by [`Opens::leave`].
+    fn enter(&self, handle: Handle, writes: bool) -> Result<(Arc<OpenFile>, Attr), Error> {
+        let node = self.shard.hold(handle)?;
+        let refused = match node.rnode.kind {
+            FileKind::Regular => None,
+            FileKind::Directory => Some(Code::IsDirectory),
+            _ => Some(Code::Invalid),
+        };
+        let attr = match refused {
+            Some(code) => Err(code.into()),
+            None => self.shard.attr(handle),
+        };
+        match attr {
+            Ok(attr) => {
+                let make = || OpenFile::stored(node.handle(), &self.held);
+                Ok((self.known.enter(handle.ino, writes, make), attr))
+            }
+            Err(error) => {
+                if self.shard.let_go(handle.ino) {
+                    (self.reap)();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn expect_room(&self) -> Result<(), Error> {
+        match self.known.count() < self.options.open_files {
+            true => Ok(()),
+            false => Err(Code::TooManyOpen.into()),
+        }
+    }
+
+    /// For operations that wait wherever they must once they have begun: a slot, where nobody else
+    /// is at the file.
+    fn expect_quick(&self, ino: InodeId, patience: Patience) -> Result<Option<Slot<'_>>, Halt> {
+        let busy = || self.known.file(ino).is_some_and(|file| file.is_busy());
+        if patience == Patience::Brief && busy() {
+            return Err(Halt::Later);
+        }
+        self.slot(patience)
+    }
+
+    /// The right to wait for the medium; those with patience need none.
+    fn slot(&self, patience: Patience) -> Result<Option<Slot<'_>>, Halt> {
+        match patience {
+            Patience::Long => Ok(None),
+            Patience::Brief => self.slots.take().map(Some).ok_or(Halt::Later),
+        }
+    }
+
+    /// What is told where a content file failed.
+    fn refused(&self, error: &content::Error) -> Error {
+        if error.is_too_large() {
+            return Code::FileTooLarge.into();
+        }
+        if error.is_too_many_open() {
+            return Code::TooManyOpen.into();
+        }
+        if error.is_full() {
+            self.space.noticed_full();
+        }
+        content_failed(error)
+    }
+}

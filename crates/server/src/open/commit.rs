@@ -1,0 +1,297 @@
+//! Telling the table what open files have: at FLUSH, at fsync, when the last one leaves, and at each
+//! group commit.
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+use pelago_store::key::{self, Key, Kind};
+use pelago_store::rows::{Row, Writing};
+use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId};
+
+use super::file::{Bytes, Changed, OpenFile, OpenState};
+use super::{Halt, Opens, Patience};
+use crate::shard::{BytesChange, Inline, Mark, damaged, failed};
+use crate::worker::content_failed;
+
+/// Bytes put into the table after which a group commit comes before its time.
+const HURRY_BYTES: usize = 4 << 20;
+
+impl Opens {
+    /// Commits all small files whose bytes are not in the table yet. What fails stays, and is tried
+    /// again the next time.
+    ///
+    /// # Errors
+    /// The last failure.
+    pub(crate) fn commit_dirty(&self) -> Result<(), Error> {
+        self.unsafe_bytes.store(0, Ordering::Relaxed);
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        let mut result = Ok(());
+        for ino in dirty {
+            if let Some(file) = self.known.file(ino)
+                && let Err(error) = self.commit_and_pay(&file)
+            {
+                if error.code != Code::Stale {
+                    self.dirty.lock().insert(ino);
+                }
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// Commits everything that is open, whatever it is: the last thing before a clean end.
+    ///
+    /// # Errors
+    /// The last failure.
+    pub(crate) fn commit_all(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for file in self.known.files() {
+            if let Err(error) = self.commit_and_pay(&file) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// The table was opened again and may have lost what it was told: every open file tells it again
+    /// when it commits next, and the marks are those that are left.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub(crate) fn doubt(&self) -> Result<(), Error> {
+        for file in self.known.files() {
+            let mut state = file.wait();
+            state.changed.all = matches!(state.bytes, Bytes::Memory(_) | Bytes::Content(_));
+            state.marked = false;
+            if state.changed.all {
+                self.dirty.lock().insert(file.handle.ino);
+            }
+        }
+        self.load_marks().map(drop)
+    }
+
+    /// Reads the marks that the table has: at start, behind the measuring. Answers how many.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub(crate) fn load_marks(&self) -> Result<usize, Error> {
+        let range = key::all(Kind::Writing);
+        let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
+            if let Some(Key::Writing(ino)) = Key::parse(key) {
+                let generation = match Writing::decode(value) {
+                    Ok((_, mark)) => mark.generation,
+                    Err(error) => {
+                        drop(damaged(key, error));
+                        Generation::FIRST
+                    }
+                };
+                self.marks.found(ino, generation);
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        visited.map_err(|error| failed("reading marks", &error))?;
+        Ok(self.marks.count())
+    }
+
+    /// Makes all content files safe, and deletes the marks of those that nobody writes any more. For a
+    /// worker: blocks on the medium. Answers how many marks went.
+    ///
+    /// # Errors
+    /// Where the medium or the table fails.
+    pub(crate) fn settle(&self) -> Result<usize, Error> {
+        if self.marks.count() == 0 {
+            return Ok(0);
+        }
+        let ended = self.marks.to_settle();
+        self.content.sync_all().map_err(|error| content_failed(&error))?;
+        self.marks.settle(&ended, &self.shard)
+    }
+
+    /// Makes the bytes of a file safe if they are not yet, whoever has it open: before a rename puts
+    /// it over another. Blocks on the medium.
+    ///
+    /// # Errors
+    /// `Stale`; where the medium or the table fails.
+    pub(crate) fn make_safe(&self, handle: Handle) -> Result<(), Error> {
+        let (file, _) = self.enter(handle, false)?;
+        let synced = match self.sync_file(&file, true, Patience::Long) {
+            Ok(()) => Ok(()),
+            Err(Halt::Failed(error)) => Err(error),
+            Err(Halt::Later) => Err(Code::Bug.into()),
+        };
+        let left = self.leave(&file, file.wait(), false);
+        synced.and(left)
+    }
+
+    /// Whether the bytes of a file may be lost with the machine, whatever its row says.
+    pub(crate) fn is_unsafe(&self, ino: InodeId) -> bool {
+        self.marks.is_unsafe(ino)
+    }
+
+    /// Commits a file and makes its content safe; the row is safe with the next group commit.
+    pub(super) fn sync_file(
+        &self,
+        file: &OpenFile,
+        data_only: bool,
+        patience: Patience,
+    ) -> Result<(), Halt> {
+        let mut state = file.lock(patience)?;
+        self.load(file, &mut state)?;
+        if !state.has_content() || !(state.marked || self.marks.is_unsafe(file.handle.ino)) {
+            self.commit(file, &mut state, Mark::Keep)?;
+            return Ok(());
+        }
+        if patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        let content = self.open_content(file, &mut state)?;
+        self.commit(file, &mut state, Mark::Keep)?;
+        let written = state.written;
+        // Others read and write on meanwhile.
+        drop(state);
+        content.sync(data_only).map_err(|error| self.refused(&error))?;
+        content.sync_folder_once().map_err(|error| self.refused(&error))?;
+        let mut state = file.wait();
+        state.synced = state.synced.max(written);
+        Ok(())
+    }
+
+    /// Commits what the row does not know yet, if there is something.
+    pub(super) fn commit(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        mark: Mark,
+    ) -> Result<(), Error> {
+        if !state.is_changed() && mark == Mark::Keep {
+            return Ok(());
+        }
+        let mut change = BytesChange { mark, ..BytesChange::NOTHING };
+        if state.is_changed() {
+            self.describe(state, &mut change)?;
+            change.live = Some(state.live());
+        }
+        if let Bytes::Memory(bytes) = &state.bytes
+            && state.changed.bytes | state.changed.all
+        {
+            change.inline = match bytes.is_empty() {
+                false => Inline::Put(bytes),
+                true if state.inline_stored || state.changed.all => Inline::Delete,
+                true => Inline::Keep,
+            };
+        }
+        let put = change.inline;
+        if let Err(error) = self.tell(file, &change) {
+            if error.code == Code::Stale {
+                // The table lost the file: there is nothing to keep it in.
+                state.changed = Changed::default();
+            }
+            return Err(error);
+        }
+        let put = match put {
+            Inline::Put(bytes) => Some(bytes.len()),
+            Inline::Delete => Some(0),
+            Inline::Keep => None,
+        };
+        self.committed(file, state, put);
+        Ok(())
+    }
+
+    /// What a commit says of a file whose bytes are in a content file.
+    fn describe(&self, state: &mut OpenState, change: &mut BytesChange<'_>) -> Result<(), Error> {
+        let Bytes::Content(content) = &state.bytes else { return Ok(()) };
+        // After a crash the times of a marked file are those of its content.
+        content.set_times(None, Some(state.mtime)).map_err(|error| self.refused(&error))?;
+        let measured = content.measure().map_err(|error| self.refused(&error))?;
+        if state.changed.all {
+            change.generation = Some(content.generation());
+            change.inline = Inline::Delete;
+            change.mark = Mark::Put;
+        }
+        (state.size, state.blocks) = (measured.size, measured.blocks);
+        Ok(())
+    }
+
+    fn committed(&self, file: &OpenFile, state: &mut OpenState, put: Option<usize>) {
+        if state.changed.all
+            && let Bytes::Content(content) = &state.bytes
+        {
+            self.marks.begin(file.handle.ino, content.generation());
+            state.marked = true;
+        }
+        if state.changed.bytes || state.changed.all {
+            self.dirty.lock().remove(&file.handle.ino);
+        }
+        state.changed = Changed::default();
+        let Some(put) = put else { return };
+        state.inline_stored = put > 0;
+        if put > 0 && self.held.load(Ordering::Relaxed) > self.options.open_bytes / 2 {
+            state.bytes = Bytes::Inline;
+            state.count_memory();
+        }
+        let before = self.unsafe_bytes.fetch_add(put, Ordering::Relaxed);
+        if before < HURRY_BYTES && before + put >= HURRY_BYTES {
+            self.progress.hurry();
+        }
+    }
+
+    /// Writes a change of a file's row and of what stands beside it.
+    pub(super) fn tell(&self, file: &OpenFile, change: &BytesChange<'_>) -> Result<Attr, Error> {
+        match self.shard.commit_bytes(file.handle, change) {
+            Ok((attr, _)) => Ok(attr),
+            Err(error) => {
+                if error.code == Code::NoSpace {
+                    self.space.noticed_full();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// One less has the file open; what it knows is committed first. Where that fails it stays open
+    /// until a later group commit has done it, and this answers why.
+    pub(super) fn leave(
+        &self,
+        file: &OpenFile,
+        mut state: MutexGuard<'_, OpenState>,
+        writes: bool,
+    ) -> Result<(), Error> {
+        let ino = file.handle.ino;
+        let ends = state.marked && writes && self.known.writers(ino) == 1;
+        let safe = ends && state.written == state.synced;
+        let mark = if safe { Mark::Delete } else { Mark::Keep };
+        let committed = self.commit(file, &mut state, mark);
+        if let Err(error) = committed
+            && error.code != Code::Stale
+        {
+            state.owed.0 += u32::from(!writes);
+            state.owed.1 += u32::from(writes);
+            self.dirty.lock().insert(ino);
+            return Err(error);
+        }
+        if ends {
+            state.marked = false;
+            if safe { self.marks.remove(ino) } else { self.marks.end(ino) }
+        }
+        self.known.leave(ino, writes);
+        drop(state);
+        if self.shard.let_go(ino) {
+            (self.reap)();
+        }
+        committed
+    }
+
+    fn commit_and_pay(&self, file: &OpenFile) -> Result<(), Error> {
+        let mut state = file.wait();
+        let committed = self.commit(file, &mut state, Mark::Keep);
+        if committed.is_err_and(|error| error.code != Code::Stale) {
+            return committed;
+        }
+        let (readers, writers) = std::mem::take(&mut state.owed);
+        drop(state);
+        for number in 0..readers + writers {
+            self.leave(file, file.wait(), number >= readers)?;
+        }
+        committed
+    }
+}

@@ -1,0 +1,213 @@
+//! One open file: all that have it open share its bytes, size and times.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use pelago_store::content::ContentFile;
+use pelago_wire::{Attr, Generation, Handle, Time};
+
+use super::descriptors::Descriptor;
+use super::{Halt, Patience};
+use crate::shard::Live;
+
+/// A file that somebody has open.
+pub(super) struct OpenFile {
+    /// Its handle when it was opened first.
+    pub(super) handle: Handle,
+    state: Mutex<OpenState>,
+}
+
+/// Bytes, size and times of an open file.
+pub(super) struct OpenState {
+    pub(super) bytes: Bytes,
+    /// Bytes; of those in memory: as many as there are.
+    pub(super) size: u64,
+    /// Units of 512 bytes, where the bytes are in a content file.
+    pub(super) blocks: u64,
+    pub(super) mtime: Time,
+    pub(super) ctime: Time,
+    /// The newest content file that it ever had.
+    pub(super) generation: Option<Generation>,
+    /// The table has an inline row of it.
+    pub(super) inline_stored: bool,
+    pub(super) changed: Changed,
+    /// The mark stands, and ends with the last writer.
+    pub(super) marked: bool,
+    /// Counts up with each change of the content file.
+    pub(super) written: u64,
+    /// Changes of the content file that are safe.
+    pub(super) synced: u64,
+    /// Those who left while it could not be committed: readers, writers.
+    pub(super) owed: (u32, u32),
+    /// What it takes of the memory of all open files.
+    pub(super) held: Held,
+}
+
+/// Where the bytes are.
+pub(super) enum Bytes {
+    /// The row says so; it was not read yet.
+    Unknown,
+    /// In the table.
+    Inline,
+    /// All of them here.
+    Memory(Vec<u8>),
+    /// In the content file of this generation, not open yet.
+    File(Generation),
+    /// In this content file.
+    Content(Arc<OpenContent>),
+}
+
+/// What the row does not know yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Changed {
+    /// Size or times.
+    pub(super) row: bool,
+    /// Bytes in memory.
+    pub(super) bytes: bool,
+    /// The table lost batches: nothing of what it was told may be there.
+    pub(super) all: bool,
+}
+
+/// A content file with the right to have it open.
+pub(super) struct OpenContent {
+    file: ContentFile,
+    _descriptor: Descriptor,
+}
+
+/// Memory of one open file, counted in that of all.
+pub(super) struct Held {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl OpenFile {
+    /// A file that was there: its row is read when it is needed.
+    pub(super) fn stored(handle: Handle, held: &Arc<AtomicUsize>) -> Self {
+        Self::new(handle, OpenState::new(Bytes::Unknown, held))
+    }
+
+    /// A file that was just made.
+    pub(super) fn made(handle: Handle, attr: &Attr, held: &Arc<AtomicUsize>) -> Self {
+        let state = OpenState::new(Bytes::Memory(Vec::new()), held);
+        Self::new(handle, OpenState { mtime: attr.mtime, ctime: attr.ctime, ..state })
+    }
+
+    fn new(handle: Handle, state: OpenState) -> Self {
+        Self { handle, state: Mutex::new(state) }
+    }
+
+    /// Its state; [`Halt::Later`] where the caller cannot wait and somebody has it.
+    pub(super) fn lock(&self, patience: Patience) -> Result<MutexGuard<'_, OpenState>, Halt> {
+        match patience {
+            Patience::Long => Ok(self.state.lock()),
+            Patience::Brief => self.state.try_lock().ok_or(Halt::Later),
+        }
+    }
+
+    /// Its state, whoever has it.
+    pub(super) fn wait(&self) -> MutexGuard<'_, OpenState> {
+        self.state.lock()
+    }
+
+    /// Whether somebody has its state.
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.is_locked()
+    }
+}
+
+impl OpenState {
+    fn new(bytes: Bytes, held: &Arc<AtomicUsize>) -> Self {
+        Self {
+            bytes,
+            size: 0,
+            blocks: 0,
+            mtime: Time::default(),
+            ctime: Time::default(),
+            generation: None,
+            inline_stored: false,
+            changed: Changed::default(),
+            marked: false,
+            written: 0,
+            synced: 0,
+            owed: (0, 0),
+            held: Held { all: Arc::clone(held), bytes: 0 },
+        }
+    }
+
+    /// Size and times as they are now.
+    pub(super) fn live(&self) -> Live {
+        let blocks = match self.bytes {
+            Bytes::File(_) | Bytes::Content(_) => self.blocks,
+            _ => self.size.div_ceil(BLOCK_BYTES) * (BLOCK_BYTES / 512),
+        };
+        Live { size: self.size, blocks, mtime: self.mtime, ctime: self.ctime }
+    }
+
+    /// The bytes have changed now. The change time never goes back, and the bytes' time is the same.
+    pub(super) fn touch(&mut self, now: Time) {
+        self.ctime = now.max(self.ctime.next());
+        self.mtime = self.ctime;
+        self.changed.row = true;
+    }
+
+    /// Whether there is something to commit.
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed.row || self.changed.bytes || self.changed.all
+    }
+
+    /// Whether the bytes are in a content file.
+    pub(super) fn has_content(&self) -> bool {
+        matches!(self.bytes, Bytes::File(_) | Bytes::Content(_))
+    }
+
+    /// Counts again what it takes of the memory of all open files.
+    pub(super) fn count_memory(&mut self) {
+        let bytes = match &self.bytes {
+            Bytes::Memory(bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.held.set(bytes);
+    }
+}
+
+/// Bytes of a block that a small file takes.
+const BLOCK_BYTES: u64 = 4096;
+
+impl Held {
+    /// Bytes that this one takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn set(&mut self, bytes: usize) {
+        if bytes >= self.bytes {
+            self.all.fetch_add(bytes - self.bytes, Ordering::Relaxed);
+        } else {
+            self.all.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl OpenContent {
+    /// A content file that was opened with this right.
+    pub(super) fn new(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
+        Arc::new(Self { file, _descriptor: descriptor })
+    }
+}
+
+impl Deref for OpenContent {
+    type Target = ContentFile;
+
+    fn deref(&self) -> &ContentFile {
+        &self.file
+    }
+}

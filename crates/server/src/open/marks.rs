@@ -1,0 +1,111 @@
+//! Which content files have a `writing` row, and whether it can go.
+//!
+//! A mark stands from before the first change of a content file until its bytes are safe and
+//! nobody has it open for writing. The map here says what the table says, and who still writes.
+//!
+//! Lock order: an open file, then the marks, then a shard's state. They are held while marks are
+//! deleted, so that no writer relies on one that is about to go.
+
+use parking_lot::Mutex;
+use pelago_wire::{Error, Generation, InodeId};
+
+use super::numbers::NumberMap;
+use crate::shard::Shard;
+
+/// The marks of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    marks: NumberMap<InodeId, Mark>,
+    /// Counts up with each writer that ends.
+    ended: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    generation: Generation,
+    /// `None`: somebody writes. Else the number of the writer that ended last.
+    ended: Option<u64>,
+}
+
+/// A mark whose writers have ended, as it was at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    ino: InodeId,
+    number: u64,
+}
+
+/// Marks that are deleted in one batch.
+const AT_ONCE: usize = 256;
+
+impl Marks {
+    /// Somebody begins to write. Answers whether the mark stands already; where it does not, the
+    /// caller writes it, and calls [`Marks::remove`] where that fails.
+    pub(crate) fn begin(&self, ino: InodeId, generation: Generation) -> bool {
+        let before = self.state.lock().marks.insert(ino, Mark { generation, ended: None });
+        before.is_some_and(|mark| mark.generation == generation)
+    }
+
+    /// The last writer has ended, but the bytes are not known to be safe.
+    pub(crate) fn end(&self, ino: InodeId) {
+        let mut state = self.state.lock();
+        state.ended += 1;
+        let number = state.ended;
+        if let Some(mark) = state.marks.get_mut(&ino) {
+            mark.ended = Some(number);
+        }
+    }
+
+    /// The mark was deleted, or could not be written.
+    pub(crate) fn remove(&self, ino: InodeId) {
+        self.state.lock().marks.remove(&ino);
+    }
+
+    /// A mark was found at start, or the table may have lost what the map says of it.
+    pub(crate) fn found(&self, ino: InodeId, generation: Generation) {
+        self.state.lock().marks.insert(ino, Mark { generation, ended: None });
+        self.end(ino);
+    }
+
+    /// Whether the bytes of a file may be lost with the machine, whatever its row says.
+    pub(crate) fn is_unsafe(&self, ino: InodeId) -> bool {
+        self.state.lock().marks.contains_key(&ino)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().marks.len()
+    }
+
+    /// The marks that can go once everything that is written now is safe.
+    pub(crate) fn to_settle(&self) -> Vec<Ended> {
+        let state = self.state.lock();
+        let ended = |(ino, mark): (&InodeId, &Mark)| {
+            mark.ended.map(|number| Ended { ino: *ino, number })
+        };
+        state.marks.iter().filter_map(ended).collect()
+    }
+
+    /// What was written when [`Marks::to_settle`] answered is safe: deletes these marks, but for
+    /// those of files that were written since. Answers how many.
+    pub(crate) fn settle(&self, ended: &[Ended], shard: &Shard) -> Result<usize, Error> {
+        let mut settled = 0;
+        for some in ended.chunks(AT_ONCE) {
+            let mut state = self.state.lock();
+            let still = |one: &&Ended| {
+                state.marks.get(&one.ino).is_some_and(|mark| mark.ended == Some(one.number))
+            };
+            let inos: Vec<_> = some.iter().filter(still).map(|one| one.ino).collect();
+            shard.forget_marks(&inos)?;
+            for ino in &inos {
+                state.marks.remove(ino);
+            }
+            settled += inos.len();
+        }
+        Ok(settled)
+    }
+}

@@ -1,0 +1,169 @@
+//! Where the bytes of an open file are, and reading them.
+
+use std::io::IoSliceMut;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pelago_store::key;
+use pelago_store::rows::{Inline, Row};
+use pelago_wire::{Buffer, Code, Error, FileKind, InodeId, OpenId, limits};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::file::{Bytes, OpenContent, OpenFile, OpenState};
+use super::{Halt, Opens, Patience};
+use crate::shard::{damaged, failed};
+
+impl Opens {
+    /// Reads up to `size` bytes; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// `BadOpen`; [`Halt::Later`] where the bytes are not in memory and the caller cannot wait.
+    pub(crate) fn read(
+        &self,
+        open: OpenId,
+        offset: u64,
+        size: u32,
+        patience: Patience,
+    ) -> Result<Buffer, Halt> {
+        let opened = self.known.get(open)?;
+        if !opened.flags.read {
+            return Err(Code::BadOpen.into());
+        }
+        let file = &opened.file;
+        let mut state = file.lock(patience)?;
+        self.load(file, &mut state)?;
+        let left = state.size.saturating_sub(offset);
+        let size = u64::from(size).min(left).min(limits::IO_BYTES as u64) as usize;
+        if size == 0 {
+            return Ok(Buffer::default());
+        }
+        if let Bytes::Inline = state.bytes {
+            let bytes = self.stored_bytes(file.handle.ino, state.size)?;
+            if !self.has_room(&state, bytes.len()) {
+                return Ok(slice(&bytes, offset, size));
+            }
+            state.bytes = Bytes::Memory(bytes);
+            state.count_memory();
+        }
+        if let Bytes::Memory(bytes) = &state.bytes {
+            return Ok(slice(bytes, offset, size));
+        }
+        let _slot = match state.bytes {
+            Bytes::File(_) => self.slot(patience)?,
+            _ => None,
+        };
+        let content = self.open_content(file, &mut state)?;
+        drop(state);
+        self.read_content(&content, offset, size, patience)
+    }
+
+    fn read_content(
+        &self,
+        content: &OpenContent,
+        offset: u64,
+        size: usize,
+        patience: Patience,
+    ) -> Result<Buffer, Halt> {
+        self.buffers.fill(size, |buffer| match patience {
+            Patience::Brief => read_cached(content, buffer, offset),
+            Patience::Long => {
+                let read = content.read_at(buffer, offset);
+                Ok(read.map_err(|error| self.refused(&error))?)
+            }
+        })
+    }
+
+    /// Reads the row of a file, where that was not done yet.
+    pub(super) fn load(&self, file: &OpenFile, state: &mut OpenState) -> Result<(), Error> {
+        if !matches!(state.bytes, Bytes::Unknown) {
+            return Ok(());
+        }
+        let rnode = self.shard.stored(file.handle)?.rnode;
+        if rnode.kind != FileKind::Regular {
+            return Err(Code::Invalid.into());
+        }
+        let bytes = match rnode.generation {
+            Some(generation) if rnode.flags.has_content => Bytes::File(generation),
+            _ if rnode.flags.inline => Bytes::Inline,
+            _ if rnode.size == 0 => Bytes::Memory(Vec::new()),
+            _ => {
+                tracing::error!(ino = %rnode.ino, "a file has lost its bytes; run `pelago check`");
+                return Err(Code::Corrupt.into());
+            }
+        };
+        state.bytes = bytes;
+        (state.size, state.blocks) = (rnode.size, rnode.blocks);
+        (state.mtime, state.ctime) = (rnode.mtime, rnode.ctime);
+        state.generation = rnode.generation;
+        state.inline_stored = rnode.flags.inline;
+        Ok(())
+    }
+
+    /// The bytes of a small file as the table has them.
+    pub(super) fn stored_bytes(&self, ino: InodeId, size: u64) -> Result<Vec<u8>, Error> {
+        let key = key::inline(ino);
+        let value = self.table.get(&key).map_err(|error| failed("reading", &error))?;
+        let Some(value) = value else {
+            tracing::error!(%ino, "the bytes of a file are missing; run `pelago check`");
+            return Err(Code::Corrupt.into());
+        };
+        let (_, row) = Inline::decode(&value).map_err(|error| damaged(&key, error))?;
+        if row.bytes.len() as u64 != size {
+            tracing::error!(%ino, "a file has not as many bytes as its row says");
+            return Err(Code::Corrupt.into());
+        }
+        Ok(row.bytes.to_vec())
+    }
+
+    /// The content file of a file whose bytes are in one.
+    pub(super) fn open_content(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+    ) -> Result<Arc<OpenContent>, Error> {
+        let generation = match &state.bytes {
+            Bytes::Content(content) => return Ok(Arc::clone(content)),
+            Bytes::File(generation) => *generation,
+            // Nobody asks for a content file that there is not.
+            Bytes::Unknown | Bytes::Inline | Bytes::Memory(_) => return Err(Code::Bug.into()),
+        };
+        let descriptor = self.descriptors.take()?;
+        let ino = file.handle.ino;
+        let opened = self.content.open_file(ino, generation, !self.read_only);
+        let Some(opened) = opened.map_err(|error| self.refused(&error))? else {
+            tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
+            return Err(Code::Corrupt.into());
+        };
+        let content = OpenContent::new(opened, descriptor);
+        state.bytes = Bytes::Content(Arc::clone(&content));
+        Ok(content)
+    }
+
+    /// Whether the memory of all open files lets this one take so many bytes.
+    pub(super) fn has_room(&self, state: &OpenState, bytes: usize) -> bool {
+        let all = self.held.load(Ordering::Relaxed);
+        all.saturating_sub(state.held.bytes()) + bytes <= self.options.open_bytes
+    }
+}
+
+/// The bytes of a range that begins within them.
+fn slice(bytes: &[u8], offset: u64, size: usize) -> Buffer {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    let to = from.saturating_add(size).min(bytes.len());
+    Buffer::new(bytes[from..to].to_vec())
+}
+
+/// Reads what the system has in memory, all or nothing.
+fn read_cached(content: &OpenContent, buffer: &mut [u8], offset: u64) -> Result<usize, Halt> {
+    let wanted = buffer.len();
+    let mut parts = [IoSliceMut::new(buffer)];
+    match preadv2(content.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
+        Ok(read) if read == wanted => Ok(read),
+        // Some is missing, or the medium knows no such reads: a thread that may wait finds out.
+        Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => {
+            Err(Halt::Later)
+        }
+        Err(_) => Err(Halt::Later),
+    }
+}

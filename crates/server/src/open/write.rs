@@ -1,0 +1,277 @@
+//! Changing the bytes of open files: in memory while they are few, in a content file from then on.
+
+use std::sync::Arc;
+
+use pelago_wire::{Code, Error, OpenId, SetAttr, limits};
+
+use super::file::{Bytes, Changed, OpenContent, OpenFile, OpenState};
+use super::{Halt, Opens, Patience, Written};
+use crate::clock;
+use crate::shard::{BytesChange, Inline, Mark, Shard};
+
+/// Where a write goes and what it does besides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Write<'a> {
+    /// Bytes from the start of the file, where it is not opened to append.
+    pub(crate) offset: u64,
+    /// What is written.
+    pub(crate) bytes: &'a [u8],
+    /// Clear setuid and setgid bits.
+    pub(crate) kill_privileges: bool,
+}
+
+impl Opens {
+    /// Writes bytes. Fewer are taken only where the medium is full.
+    ///
+    /// # Errors
+    /// `BadOpen`, `FileTooLarge`, `NoSpace`; [`Halt::Later`] where it may take long and the caller
+    /// cannot wait: nothing was done then.
+    pub(crate) fn write(
+        &self,
+        open: OpenId,
+        write: Write<'_>,
+        patience: Patience,
+    ) -> Result<Written, Halt> {
+        let opened = self.known.get(open)?;
+        if !opened.flags.write {
+            return Err(Code::BadOpen.into());
+        }
+        if opened.flags.sync && patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        let file = &opened.file;
+        let mut state = file.lock(patience)?;
+        if !self.known.has(open) {
+            return Err(Code::BadOpen.into());
+        }
+        self.load(file, &mut state)?;
+        let at = if opened.flags.append { state.size } else { write.offset };
+        let end = at.checked_add(write.bytes.len() as u64);
+        let end = end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;
+        if write.bytes.is_empty() {
+            return Ok(Written { bytes: 0, size: state.size, sync: false });
+        }
+        if end > state.size {
+            self.space.admit()?;
+        }
+        let bytes = if self.fits_memory(&state, end.max(state.size)) {
+            self.write_memory(file, &mut state, at, write.bytes)?;
+            write.bytes.len()
+        } else {
+            let _slot = self.slot(patience)?;
+            self.write_content(file, &mut state, at, write.bytes)?
+        };
+        if write.kill_privileges {
+            self.kill_privileges(file)?;
+        }
+        let size = state.size;
+        drop(state);
+        if opened.flags.sync {
+            self.sync_file(file, true, Patience::Long)?;
+        }
+        Ok(Written { bytes: bytes as u64, size, sync: opened.flags.sync })
+    }
+
+    /// Cuts a file off, or extends it by a hole. Its row was read.
+    pub(super) fn truncate(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        size: u64,
+    ) -> Result<(), Error> {
+        if size > limits::FILE_BYTES {
+            return Err(Code::FileTooLarge.into());
+        }
+        if self.fits_memory(state, size) {
+            if size == 0 {
+                state.bytes = Bytes::Memory(Vec::new());
+            }
+            let bytes = self.in_memory(file, state)?;
+            bytes.resize(size as usize, 0);
+            self.changed_memory(file, state);
+            return Ok(());
+        }
+        let content = self.content_to_write(file, state)?;
+        content.truncate(size).map_err(|error| self.refused(&error))?;
+        self.changed_content(file, state, &content)
+    }
+
+    /// Whether a file of this size is kept in memory until it is committed.
+    fn fits_memory(&self, state: &OpenState, size: u64) -> bool {
+        size <= self.options.inline_bytes as u64
+            && !state.has_content()
+            && self.has_room(state, size as usize)
+    }
+
+    /// The bytes of a small file, in memory.
+    fn in_memory<'a>(
+        &self,
+        file: &OpenFile,
+        state: &'a mut OpenState,
+    ) -> Result<&'a mut Vec<u8>, Error> {
+        if let Bytes::Inline = state.bytes {
+            state.bytes = Bytes::Memory(self.stored_bytes(file.handle.ino, state.size)?);
+        }
+        match &mut state.bytes {
+            Bytes::Memory(bytes) => Ok(bytes),
+            _ => Err(Code::Bug.into()),
+        }
+    }
+
+    fn write_memory(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        at: u64,
+        new: &[u8],
+    ) -> Result<(), Error> {
+        let bytes = self.in_memory(file, state)?;
+        let from = at as usize;
+        let to = from + new.len();
+        if bytes.len() < to {
+            bytes.resize(to, 0);
+        }
+        bytes[from..to].copy_from_slice(new);
+        self.changed_memory(file, state);
+        Ok(())
+    }
+
+    fn changed_memory(&self, file: &OpenFile, state: &mut OpenState) {
+        if let Bytes::Memory(bytes) = &state.bytes {
+            state.size = bytes.len() as u64;
+        }
+        state.count_memory();
+        state.touch(clock::now());
+        if !state.changed.bytes {
+            state.changed.bytes = true;
+            self.dirty.lock().insert(file.handle.ino);
+        }
+        self.shard.set_live(file.handle.ino, Some(state.live()));
+    }
+
+    fn write_content(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<usize, Error> {
+        let content = self.content_to_write(file, state)?;
+        let written = match content.write_at(bytes, at) {
+            Ok(()) => bytes.len(),
+            Err(error) => {
+                let refused = self.refused(&error);
+                if error.written == 0 {
+                    return Err(refused);
+                }
+                error.written
+            }
+        };
+        self.changed_content(file, state, &content)?;
+        Ok(written)
+    }
+
+    fn changed_content(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        content: &OpenContent,
+    ) -> Result<(), Error> {
+        state.written += 1;
+        state.touch(clock::now());
+        let measured = content.measure().map_err(|error| self.refused(&error))?;
+        (state.size, state.blocks) = (measured.size, measured.blocks);
+        self.shard.set_live(file.handle.ino, Some(state.live()));
+        Ok(())
+    }
+
+    /// The content file of a file that is about to change there: it exists, and the mark stands.
+    fn content_to_write(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+    ) -> Result<Arc<OpenContent>, Error> {
+        if !state.has_content() {
+            return self.spill(file, state);
+        }
+        let content = self.open_content(file, state)?;
+        if state.marked {
+            return Ok(content);
+        }
+        let ino = file.handle.ino;
+        if !self.marks.begin(ino, content.generation()) {
+            // After a crash the times of a marked file are those of its content.
+            let timed = content.set_times(None, Some(state.mtime));
+            let change = BytesChange { mark: Mark::Put, ..BytesChange::NOTHING };
+            let marked = timed
+                .map_err(|error| self.refused(&error))
+                .and_then(|()| self.tell(file, &change).map(drop));
+            if let Err(error) = marked {
+                self.marks.remove(ino);
+                return Err(error);
+            }
+        }
+        state.marked = true;
+        state.written += 1;
+        Ok(content)
+    }
+
+    /// Moves the bytes of a small file to its first content file.
+    fn spill(&self, file: &OpenFile, state: &mut OpenState) -> Result<Arc<OpenContent>, Error> {
+        let (stored, ino) = (state.inline_stored, file.handle.ino);
+        let generation = Shard::next_generation(state.generation);
+        let descriptor = self.descriptors.take()?;
+        let bytes = std::mem::take(self.in_memory(file, state)?);
+        let spilled = self.content.create(ino, generation).and_then(|content| {
+            content.write_at(&bytes, 0)?;
+            if stored && !bytes.is_empty() {
+                // The table promised them: it may forget them only when they are safe elsewhere.
+                content.sync(false)?;
+                content.sync_folder_once()?;
+            }
+            let measured = content.measure()?;
+            Ok((content, measured.blocks))
+        });
+        let told = spilled.map_err(|error| self.refused(&error)).and_then(|(content, blocks)| {
+            state.blocks = blocks;
+            let change = BytesChange {
+                live: Some(crate::shard::Live { blocks, ..state.live() }),
+                inline: if stored || state.changed.all { Inline::Delete } else { Inline::Keep },
+                generation: Some(generation),
+                mark: Mark::Put,
+                ..BytesChange::NOTHING
+            };
+            self.tell(file, &change)?;
+            Ok(content)
+        });
+        let content = match told {
+            Ok(content) => OpenContent::new(content, descriptor),
+            Err(error) => {
+                // What is left of it is emptied when the number is used again.
+                drop(self.content.remove(ino, generation));
+                state.bytes = Bytes::Memory(bytes);
+                state.count_memory();
+                return Err(error);
+            }
+        };
+        self.marks.begin(ino, generation);
+        state.bytes = Bytes::Content(Arc::clone(&content));
+        state.generation = Some(generation);
+        state.inline_stored = false;
+        state.changed = Changed::default();
+        state.marked = true;
+        state.written += 1;
+        state.count_memory();
+        self.dirty.lock().remove(&ino);
+        Ok(content)
+    }
+
+    /// A write by somebody without privilege takes setuid and setgid bits away.
+    pub(super) fn kill_privileges(&self, file: &OpenFile) -> Result<(), Error> {
+        if self.shard.attr(file.handle)?.mode & 0o6000 == 0 {
+            return Ok(());
+        }
+        let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
+        self.shard.set_attr(file.handle, &set, clock::now()).map(drop)
+    }
+}

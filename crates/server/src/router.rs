@@ -1,0 +1,408 @@
+//! Gives each request its place to run: now, on the thread of its caller, where it touches only
+//! memory and the table; on a thread of the pool where it may wait for the medium; and its answer
+//! later where it is about what is safe.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelago_store::content::Content;
+use pelago_store::table::{Pressure, SharedTable};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply, Request,
+    Service, SessionId,
+};
+
+use crate::clock;
+use crate::open::{Halt, Opens, Patience, Poke, Write};
+use crate::pool::{Pool, Turn};
+use crate::progress::Progress;
+use crate::shard::{Move, NewNode, Page, Renamed, Shard};
+use crate::space::Space;
+use crate::worker::content_failed;
+
+/// What a router is made of.
+pub(crate) struct Parts {
+    /// Who decides about names and attributes.
+    pub(crate) shard: Arc<Shard>,
+    /// Who has the bytes of open files.
+    pub(crate) opens: Arc<Opens>,
+    /// Asked whether it keeps up.
+    pub(crate) table: SharedTable,
+    /// Asked for its space.
+    pub(crate) content: Arc<Content>,
+    /// Who knows what is safe.
+    pub(crate) progress: Arc<Progress>,
+    /// Asked whether new data is taken.
+    pub(crate) space: Arc<Space>,
+    /// Where requests run that may wait.
+    pub(crate) pool: Arc<Pool>,
+    /// Changes are refused.
+    pub(crate) read_only: bool,
+    /// Called when a file has lost its last name and nobody has it open.
+    pub(crate) reap: Poke,
+}
+
+/// The service of a server.
+pub(crate) struct Router {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: Parts,
+    stopped: AtomicBool,
+}
+
+/// What is answered, and when.
+enum Answer {
+    /// At once.
+    Now(Reply),
+    /// When everything that is done now is safe.
+    WhenSafe(Reply),
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self::Now(reply)
+    }
+}
+
+type Answered = Result<Answer, Halt>;
+
+impl Router {
+    /// A router that takes requests.
+    #[must_use]
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { inner: Arc::new(Inner { parts, stopped: AtomicBool::new(false) }) }
+    }
+
+    /// From now on every request is answered `Unavailable`; those that wait for a thread too. Returns
+    /// when none runs on the pool.
+    pub(crate) fn stop(&self) {
+        self.inner.stopped.store(true, Ordering::Release);
+        self.inner.parts.pool.stop();
+    }
+}
+
+impl Service for Router {
+    fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
+        let inner = &self.inner;
+        if inner.stopped.load(Ordering::Acquire) {
+            return done(Err(Code::Unavailable.into()));
+        }
+        match inner.run(context, &request, bulk.bytes(), Patience::Brief) {
+            Err(Halt::Later) => {}
+            answered => return inner.finish(answered, done),
+        }
+        let (inner, context) = (Arc::clone(inner), *context);
+        let bytes = bulk.bytes().to_vec();
+        let job = move |turn| match turn {
+            Turn::Run => {
+                let answered = inner.run(&context, &request, &bytes, Patience::Long);
+                inner.finish(answered, done);
+            }
+            Turn::Full => done(Err(Code::Busy.into())),
+            Turn::Stopped => done(Err(Code::Unavailable.into())),
+        };
+        self.inner.parts.pool.submit(Box::new(job));
+    }
+}
+
+impl Inner {
+    fn finish(&self, answered: Answered, done: Done) {
+        match answered {
+            Ok(Answer::Now(reply)) => done(Ok(reply)),
+            Ok(Answer::WhenSafe(reply)) => {
+                let progress = &self.parts.progress;
+                let tell = move |safe| match safe {
+                    true => done(Ok(reply)),
+                    false => done(Err(Code::Io.into())),
+                };
+                progress.when_safe(progress.done(), Box::new(tell));
+            }
+            Err(Halt::Failed(error)) => done(Err(error)),
+            // Nobody asks for more patience than there is.
+            Err(Halt::Later) => done(Err(Code::Bug.into())),
+        }
+    }
+
+    fn run(
+        &self,
+        context: &Context,
+        request: &Request,
+        bytes: &[u8],
+        patience: Patience,
+    ) -> Answered {
+        if !writes_rows(request) {
+            return self.carry_out(context, request, bytes, patience);
+        }
+        self.mutate(context, request, patience, || {
+            self.carry_out(context, request, bytes, patience)
+        })
+    }
+
+    /// The one door of all that changes rows: whether it may, and whether it may now. Requests of
+    /// sessions other than the direct one also need their answers remembered, in the batch that
+    /// carries them out; until that is built they are refused.
+    fn mutate(
+        &self,
+        context: &Context,
+        request: &Request,
+        patience: Patience,
+        run: impl FnOnce() -> Answered,
+    ) -> Answered {
+        if changes(request) {
+            if self.parts.read_only {
+                return Err(Code::ReadOnly.into());
+            }
+            if context.session != SessionId::DIRECT {
+                return Err(Code::NotSupported.into());
+            }
+        }
+        if brings_data(request) {
+            self.parts.space.admit()?;
+        }
+        if patience == Patience::Brief && self.parts.table.pressure() == Pressure::High {
+            return Err(Halt::Later);
+        }
+        run()
+    }
+
+    fn carry_out(
+        &self,
+        context: &Context,
+        request: &Request,
+        bytes: &[u8],
+        patience: Patience,
+    ) -> Answered {
+        match request {
+            Request::Read { .. }
+            | Request::Write { .. }
+            | Request::Open { .. }
+            | Request::Create { .. }
+            | Request::Flush { .. }
+            | Request::Release { .. }
+            | Request::Fsync { .. }
+            | Request::FsyncDir { .. }
+            | Request::SetAttr { .. }
+            | Request::Allocate { .. }
+            | Request::Seek { .. }
+            | Request::CopyRange { .. } => self.files(context, request, bytes, patience),
+            Request::Rename { from_dir, from, to_dir, to, flags } => {
+                let wanted = Move { from_dir: *from_dir, from, to_dir: *to_dir, to };
+                self.rename(wanted, *flags, patience)
+            }
+            Request::StatFs if patience == Patience::Brief => Err(Halt::Later),
+            Request::StatFs => {
+                let stats = self.parts.content.statfs();
+                Ok(Reply::Volume(stats.map_err(|error| content_failed(&error))?).into())
+            }
+            _ => Ok(self.rows(context, request).inspect_err(|error| self.met(error))?.into()),
+        }
+    }
+
+    /// What touches open files.
+    fn files(
+        &self,
+        context: &Context,
+        request: &Request,
+        bytes: &[u8],
+        patience: Patience,
+    ) -> Answered {
+        let opens = &self.parts.opens;
+        let reply = match request {
+            Request::Read { open, offset, size } => {
+                Reply::Data(opens.read(*open, *offset, *size, patience)?)
+            }
+            Request::Write { open, offset, kill_privileges } => {
+                let (offset, kill_privileges) = (*offset, *kill_privileges);
+                return self.write(*open, Write { offset, bytes, kill_privileges }, patience);
+            }
+            Request::Create { dir, name, mode, flags } => {
+                let created = opens.create(context, (*dir, name), *mode, *flags);
+                let (entry, open) = created.inspect_err(|error| self.met(error))?;
+                Reply::Created { entry, open }
+            }
+            Request::Open { node, flags } => {
+                let (open, attr) = opens.open(*node, *flags, patience)?;
+                Reply::Opened { open, attr }
+            }
+            Request::Flush { open } => {
+                opens.flush(*open, patience)?;
+                Reply::Done
+            }
+            Request::Release { open } => {
+                opens.release(*open, patience)?;
+                Reply::Done
+            }
+            Request::Fsync { open, data_only } => {
+                opens.fsync(*open, *data_only, patience)?;
+                return Ok(Answer::WhenSafe(Reply::Done));
+            }
+            Request::FsyncDir { dir } => {
+                self.parts.shard.attr(*dir)?;
+                return Ok(Answer::WhenSafe(Reply::Done));
+            }
+            Request::SetAttr { node, open, set } => {
+                Reply::Attr(opens.set_attr(*node, *open, set, patience)?)
+            }
+            _ => return Err(Code::NotSupported.into()),
+        };
+        Ok(reply.into())
+    }
+
+    fn write(&self, open: OpenId, write: Write<'_>, patience: Patience) -> Answered {
+        let written = self.parts.opens.write(open, write, patience)?;
+        let reply = Reply::Written { bytes: written.bytes, size: written.size };
+        Ok(if written.sync { Answer::WhenSafe(reply) } else { Answer::Now(reply) })
+    }
+
+    /// What touches only rows.
+    fn rows(&self, context: &Context, request: &Request) -> Result<Reply, Error> {
+        let shard = &self.parts.shard;
+        let now = clock::now();
+        let reply = match request {
+            Request::Lookup { dir, name } => Reply::Entry(shard.lookup(*dir, name)?),
+            Request::Parent { dir } => Reply::Entry(shard.parent(*dir)?),
+            Request::GetAttr { node } => Reply::Attr(shard.attr(*node)?),
+            Request::ReadLink { node } => Reply::Bytes(shard.read_link(*node)?),
+            Request::Link { node, dir, name } => Reply::Entry(shard.link(*node, *dir, name, now)?),
+            Request::List { dir, after, entries, attributes } => {
+                let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
+                let page =
+                    Page { dir: *dir, after: *after, entries, attributes: *attributes };
+                let (entries, end) = shard.list(page)?;
+                Reply::Listed { entries, end }
+            }
+            Request::GetXattr { node, name } => Reply::Bytes(shard.get_xattr(*node, name)?),
+            Request::ListXattr { node } => Reply::Bytes(shard.list_xattr(*node)?),
+            Request::SetXattr { node, name, value, flags } => {
+                shard.set_xattr(*node, name, value, *flags, now)?;
+                Reply::Done
+            }
+            Request::RemoveXattr { node, name } => {
+                shard.remove_xattr(*node, name, now)?;
+                Reply::Done
+            }
+            Request::Unlink { dir, name } => self.removed(shard.unlink(*dir, name, now)?),
+            Request::RemoveDir { dir, name } => self.removed(shard.remove_dir(*dir, name, now)?),
+            Request::MakeDir { dir, name, mode } => {
+                self.make(context, (*dir, name), NewNode::directory(*mode))?
+            }
+            Request::MakeNode { dir, name, kind, mode, rdev } => {
+                if matches!(kind, FileKind::Directory | FileKind::Symlink) {
+                    return Err(Code::Invalid.into());
+                }
+                let new = NewNode { kind: *kind, rdev: *rdev, ..NewNode::file(*mode) };
+                self.make(context, (*dir, name), new)?
+            }
+            Request::Symlink { dir, name, target } => {
+                let (kind, target) = (FileKind::Symlink, target.clone());
+                self.make(context, (*dir, name), NewNode { kind, target, ..NewNode::file(0o777) })?
+            }
+            _ => return Err(Code::NotSupported.into()),
+        };
+        Ok(reply)
+    }
+
+    fn make(
+        &self,
+        context: &Context,
+        (dir, name): (Handle, &Name),
+        new: NewNode,
+    ) -> Result<Reply, Error> {
+        self.parts.shard.create(context, dir, name, new, false, clock::now()).map(Reply::Entry)
+    }
+
+    fn removed(&self, removed: crate::shard::Removed) -> Reply {
+        if removed.orphaned {
+            (self.parts.reap)();
+        }
+        Reply::Removed { ino: removed.ino, links: removed.links }
+    }
+
+    /// A rename over an existing file: the new bytes must be safe before the old ones can go.
+    fn rename(&self, wanted: Move<'_>, flags: RenameFlags, patience: Patience) -> Answered {
+        let Parts { shard, opens, .. } = &self.parts;
+        if flags == RenameFlags::Replace && opens.any_unsafe() {
+            let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
+            if opens.is_unsafe(source.ino) && shard.lookup(wanted.to_dir, wanted.to).is_ok() {
+                if patience == Patience::Brief {
+                    return Err(Halt::Later);
+                }
+                opens.make_safe(source)?;
+            }
+        }
+        let renamed = shard.rename(wanted, flags, clock::now());
+        let Renamed { moved, replaced, exchanged } =
+            renamed.inspect_err(|error| self.met(error))?;
+        if replaced.is_some_and(|removed| removed.orphaned) {
+            (self.parts.reap)();
+        }
+        let replaced = replaced.map(|removed| (Handle::own(removed.ino), removed.links));
+        Ok(Reply::Renamed { moved, replaced: replaced.or(exchanged) }.into())
+    }
+
+    /// Somebody met this error.
+    fn met(&self, error: &Error) {
+        if error.code == Code::NoSpace {
+            self.parts.space.noticed_full();
+        }
+    }
+}
+
+/// Whether a read-only server refuses it.
+fn changes(request: &Request) -> bool {
+    match request {
+        Request::Open { flags, .. } => flags.write || flags.truncate,
+        Request::Flush { .. } | Request::Release { .. } | Request::Fsync { .. } => false,
+        _ => writes_rows(request),
+    }
+}
+
+/// Whether it may write to the table.
+fn writes_rows(request: &Request) -> bool {
+    match request {
+        Request::SetAttr { .. }
+        | Request::Create { .. }
+        | Request::MakeDir { .. }
+        | Request::MakeNode { .. }
+        | Request::Symlink { .. }
+        | Request::Link { .. }
+        | Request::Unlink { .. }
+        | Request::RemoveDir { .. }
+        | Request::Rename { .. }
+        | Request::Flush { .. }
+        | Request::Release { .. }
+        | Request::Fsync { .. }
+        | Request::Write { .. }
+        | Request::SetXattr { .. }
+        | Request::RemoveXattr { .. }
+        | Request::Allocate { .. }
+        | Request::CopyRange { .. } => true,
+        Request::Open { flags, .. } => flags.write || flags.truncate,
+        Request::Lookup { .. }
+        | Request::Parent { .. }
+        | Request::GetAttr { .. }
+        | Request::ReadLink { .. }
+        | Request::FsyncDir { .. }
+        | Request::Read { .. }
+        | Request::List { .. }
+        | Request::GetXattr { .. }
+        | Request::ListXattr { .. }
+        | Request::StatFs
+        | Request::Seek { .. } => false,
+    }
+}
+
+/// Whether it needs more of the medium than there was.
+fn brings_data(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Create { .. }
+            | Request::MakeDir { .. }
+            | Request::MakeNode { .. }
+            | Request::Symlink { .. }
+            | Request::Link { .. }
+            | Request::SetXattr { .. }
+    )
+}
