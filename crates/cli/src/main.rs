@@ -1,2 +1,59 @@
-//! (being written)
-fn main() {}
+//! The binary `pelago`: a file system that one command brings up.
+//!
+//! One file per verb in [`verbs`]; each has its arguments, whose comments are its help, and a `run`.
+//! [`daemon`] is a volume that is up, [`control`] how others ask it, [`place`] how a command finds
+//! its volume, [`failure`] how anything says that it did not work.
+
+#![forbid(unsafe_code)]
+
+mod control;
+mod daemon;
+mod dead;
+mod detach;
+mod failure;
+mod log;
+mod output;
+mod place;
+mod size;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::failure::Outcome;
+use crate::verbs::{Cli, Verb};
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("pelago {} has a bug and stops: {panic}", env!("CARGO_PKG_VERSION"));
+        eprintln!("  data at risk: no, what was answered is kept; `pelago up` goes on from it");
+        eprintln!("  next: report this text, and DIR/log if there is one, to the maintainers");
+        std::process::abort();
+    }));
+    let cli = Cli::parse();
+    let json = cli.verb.wants_json();
+    match run(cli.verb) {
+        Ok(code) => code,
+        Err(failure) => {
+            if json {
+                // Nobody is left to tell where this cannot be written.
+                let _told = output::print_json(&failure.to_json());
+            } else {
+                eprintln!("{failure}");
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(verb: Verb) -> Outcome<ExitCode> {
+    match verb {
+        Verb::Up(args) => verbs::up::run(args),
+        Verb::Unmount(args) => verbs::unmount::run(&args),
+        Verb::Status(args) => verbs::status::run(&args),
+        Verb::Check(args) => verbs::check::run(&args),
+        Verb::Bench(args) => verbs::bench::run(args),
+        Verb::Version(args) => verbs::version::run(&args),
+    }
+}

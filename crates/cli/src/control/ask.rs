@@ -1,0 +1,110 @@
+//! The side that asks.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{LINE_BYTES, Request, short_path};
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    /// Nobody listens.
+    #[error("the volume is not up")]
+    NotUp,
+    /// It listens to its own user and root only.
+    #[error("the volume belongs to somebody else")]
+    Denied,
+    /// Nothing was said in time.
+    #[error("its process does not answer")]
+    Silent,
+    /// What was said makes no sense here.
+    #[error("its process speaks another language: is it another version of pelago?")]
+    Garbled,
+    /// It did not understand.
+    #[error("its process refused to answer: {says}")]
+    Refused {
+        /// Its own words.
+        says: String,
+    },
+    /// The connection failed.
+    #[error("the connection to its process failed")]
+    Io(#[source] io::Error),
+}
+
+/// A connection on which a question was answered.
+#[derive(Debug)]
+pub(crate) struct Conversation(BufReader<UnixStream>);
+
+/// Asks the process that serves the volume in `dir`, and waits for the answer until `patience` has
+/// passed.
+pub(crate) fn ask(
+    dir: &Path,
+    request: Request,
+    patience: Duration,
+) -> Result<(Value, Conversation), AskError> {
+    let (_folder, path) = short_path(dir).map_err(connect_error)?;
+    let mut stream = UnixStream::connect(&path).map_err(connect_error)?;
+    let timeouts = stream.set_read_timeout(Some(patience));
+    timeouts.and_then(|()| stream.set_write_timeout(Some(patience))).map_err(AskError::Io)?;
+    let mut line = request.to_json().to_string();
+    line.push('\n');
+    // Who may not ask is told so before the question is read, and the connection may be gone.
+    let sent = stream.write_all(line.as_bytes());
+    let mut reader = BufReader::new(stream);
+    let mut answer = Vec::new();
+    let read = reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut answer);
+    match read {
+        Ok(0) => return Err(sent.err().map_or(AskError::Garbled, read_error)),
+        Ok(_) => {}
+        Err(error) => return Err(read_error(error)),
+    }
+    let answer: Value = serde_json::from_slice(&answer).map_err(|_| AskError::Garbled)?;
+    match answer.get("error").and_then(Value::as_str) {
+        None => Ok((answer, Conversation(reader))),
+        Some("denied") => Err(AskError::Denied),
+        Some(says) => Err(AskError::Refused { says: says.to_owned() }),
+    }
+}
+
+impl Conversation {
+    /// Waits until the other process has ended; answers `false` where it has not when `patience` has
+    /// passed.
+    pub(crate) fn wait_for_end(mut self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.0.get_ref().set_read_timeout(Some(left)).is_err() {
+                return false;
+            }
+            match self.0.read(&mut [0]) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                // Whatever broke the connection, nobody holds its other end.
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+fn connect_error(error: io::Error) -> AskError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotUp,
+        io::ErrorKind::PermissionDenied => AskError::Denied,
+        io::ErrorKind::WouldBlock => AskError::Silent,
+        _ => AskError::Io(error),
+    }
+}
+
+fn read_error(error: io::Error) -> AskError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AskError::Silent,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AskError::NotUp,
+        _ => AskError::Io(error),
+    }
+}

@@ -1,0 +1,256 @@
+//! A volume that is up: its server, its mount, and the socket where others ask about it.
+//!
+//! It comes up in this order: server (which takes the volume's lock, so that a mount that still
+//! claims to show this volume is known to be dead), mount, socket. It goes down in the other order;
+//! the socket goes before the lock, so that a successor's is never removed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use pelago_client::ServiceFiles;
+use pelago_client::mount::{self, Mount, MountOptions, UnmountError};
+use pelago_client::mountinfo::{self, Liveness};
+use pelago_server::{Options, Server};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::control::{Control, Request};
+use crate::dead;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::place;
+
+pub(crate) use errors::start_failed;
+pub(crate) use report::describe;
+
+mod errors;
+mod report;
+
+/// The folder in a volume's folder where it is mounted unless told otherwise.
+const MOUNT_NAME: &str = "files";
+/// Events that may wait; each kind matters once.
+const EVENTS: usize = 16;
+/// How often, and after which pause, a mount that is in use is tried again: a program that has just
+/// ended may not have let go yet.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What to bring up.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// The volume's folder, absolute.
+    pub(crate) dir: PathBuf,
+    /// Where to mount; a folder in `dir` where `None`.
+    pub(crate) point: Option<PathBuf>,
+    /// Take no changes.
+    pub(crate) read_only: bool,
+    /// Reading leaves times alone.
+    pub(crate) no_atime: bool,
+    /// Bytes of a file kept in the table, where the volume is made.
+    pub(crate) inline_bytes: Option<u32>,
+}
+
+/// A volume that is up.
+pub(crate) struct Daemon {
+    server: Arc<Server>,
+    mount: Arc<Mount>,
+    control: Control,
+    signals: Signals,
+    sender: SyncSender<Event>,
+    events: Receiver<Event>,
+    /// Whether the volume was made just now.
+    pub(crate) is_new: bool,
+}
+
+/// What ends it.
+enum Event {
+    /// A signal came.
+    Signal(i32),
+    /// The mount ended.
+    MountEnded,
+    /// Somebody wants it to end whoever uses it.
+    Forced,
+}
+
+impl Daemon {
+    /// Brings it up. Where that fails, everything is as before, but that the volume is there.
+    pub(crate) fn start(plan: &Plan) -> Outcome<Self> {
+        // First of all, so that a signal from now on ends what was begun.
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        let point = plan.point.clone().unwrap_or_else(|| plan.dir.join(MOUNT_NAME));
+        if plan.point.is_some() {
+            errors::expect_point(&point, &plan.dir)?;
+        }
+        let is_new = !place::is_volume(&plan.dir);
+        let server = start_server(plan)?;
+        let started = mount_it(plan, &point, &server).and_then(|mount| {
+            let (sender, events) = sync_channel(EVENTS);
+            let control = open_control(plan, &server, &mount, &sender)?;
+            Ok((mount, control, sender, events))
+        });
+        match started {
+            Ok((mount, control, sender, events)) => {
+                Ok(Self { server, mount, control, signals, sender, events, is_new })
+            }
+            Err(failure) => {
+                stop_server(&server);
+                Err(failure)
+            }
+        }
+    }
+
+    /// What it says of itself.
+    pub(crate) fn describe(&self) -> Value {
+        describe(&self.server.status(), self.mount.point())
+    }
+
+    /// Serves until it is told to end, then stops cleanly. `say` hears what a person at a terminal
+    /// should know.
+    pub(crate) fn run(self, say: impl Fn(&str)) -> Outcome<()> {
+        let Self { server, mount, control, signals, sender, events, is_new: _ } = self;
+        watch(signals, &mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let mut was_asked = false;
+        // The sender above is held, so that there is always another event to wait for.
+        while let Ok(event) = events.recv() {
+            match event {
+                Event::MountEnded => break,
+                Event::Signal(SIGINT) if !was_asked => {
+                    was_asked = true;
+                    match unmount(&mount) {
+                        Ok(()) => break,
+                        Err(error) => say(&errors::still_used(&error, mount.point())),
+                    }
+                }
+                Event::Signal(_) | Event::Forced => {
+                    if unmount(&mount).is_err()
+                        && let Err(error) = mount.detach()
+                    {
+                        tracing::warn!(%error, "the mount stays behind");
+                    }
+                    break;
+                }
+            }
+        }
+        drop(control);
+        let stopped = server.stop();
+        drop(mount);
+        stopped.map_err(errors::stop_failed)
+    }
+}
+
+fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
+    let mut options = Options { read_only: plan.read_only, ..Options::default() };
+    if let Some(bytes) = plan.inline_bytes {
+        options.inline_bytes = bytes;
+    }
+    match Server::start(&plan.dir, options) {
+        Ok(server) => Ok(Arc::new(server)),
+        Err(error) => Err(start_failed(error, &plan.dir)),
+    }
+}
+
+fn stop_server(server: &Server) {
+    if let Err(error) = server.stop() {
+        tracing::warn!(%error, "the volume was not stopped cleanly; the next start recovers it");
+    }
+}
+
+fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Mount>> {
+    detach_dead(&plan.dir)?;
+    if plan.point.is_none() {
+        match fs::create_dir(point) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // The volume is on a medium without space; the folder needs some, and cannot have it.
+            made => made.map_err(|error| errors::point_not_made(error, point))?,
+        }
+    }
+    let options = MountOptions {
+        mount_point: point.to_owned(),
+        fs_name: plan.dir.to_string_lossy().into_owned(),
+        read_only: plan.read_only,
+        no_atime: plan.no_atime,
+    };
+    let files = Arc::new(ServiceFiles::new(server.service()));
+    match mount::mount(files, &options) {
+        Ok(mount) => Ok(Arc::new(mount)),
+        Err(error) => Err(errors::mount_failed(error)),
+    }
+}
+
+/// Detaches what a former life of this volume has left mounted. The caller holds the volume's lock,
+/// so whatever does not answer is dead for good.
+fn detach_dead(dir: &Path) -> Outcome<()> {
+    for point in place::mounts_of(dir) {
+        if mountinfo::probe(&point) == Liveness::Dead {
+            tracing::info!(point = %point.display(), "a dead mount of this volume is detached");
+            dead::detach(&point).map_err(|error| errors::stuck(error, &point))?;
+        }
+    }
+    Ok(())
+}
+
+fn open_control(
+    plan: &Plan,
+    server: &Arc<Server>,
+    mount: &Arc<Mount>,
+    sender: &SyncSender<Event>,
+) -> Outcome<Control> {
+    let (server, mount, sender) = (Arc::clone(server), Arc::clone(mount), sender.clone());
+    let handler = move |request| match request {
+        Request::Status => describe(&server.status(), mount.point()),
+        Request::Unmount { force } => match (unmount(&mount), force) {
+            (Ok(()), _) => json!({ "unmounted": mount.point() }),
+            (Err(_), true) => {
+                post(&sender, Event::Forced);
+                json!({ "unmounted": mount.point() })
+            }
+            (Err(UnmountError::Busy(point)), false) => json!({ "busy": point }),
+            (Err(error), false) => json!({ "error": error.to_string() }),
+        },
+    };
+    Control::open(&plan.dir, Arc::new(handler)).map_err(|error| {
+        Failure::new(Exit::Failed, error).hint("the control socket could not be made; see above")
+    })
+}
+
+/// Unmounts, a little patient with programs that are just ending.
+fn unmount(mount: &Mount) -> Result<(), UnmountError> {
+    for _ in 1..TRIES {
+        match mount.unmount() {
+            Err(UnmountError::Busy(_)) => thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    mount.unmount()
+}
+
+/// Turns signals and the end of the mount into events, on threads that live as long as the process.
+fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -> io::Result<()> {
+    let to = sender.clone();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in &mut signals {
+            post(&to, Event::Signal(signal));
+        }
+    })?;
+    let (to, mount) = (sender.clone(), Arc::clone(mount));
+    thread::Builder::new().name("mount".to_owned()).spawn(move || {
+        if let Err(error) = mount.wait() {
+            tracing::error!(%error, "the kernel's requests could not be read any more");
+        }
+        post(&to, Event::MountEnded);
+    })?;
+    Ok(())
+}
+
+fn post(sender: &SyncSender<Event>, event: Event) {
+    match sender.try_send(event) {
+        // Full of others that end it as well; or it has ended.
+        Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+    }
+}

@@ -1,0 +1,152 @@
+//! Why a volume does not come up, in words that help.
+
+use std::io;
+use std::path::Path;
+
+use pelago_client::holders;
+use pelago_client::mount::{MountError, UnmountError};
+use pelago_client::mountinfo;
+use pelago_server::{StartError, StopError};
+use pelago_store::volume::VolumeError;
+
+use crate::failure::{Exit, Failure, Outcome};
+
+/// A mount point that is named must be there, before anything is made. What is mounted there is
+/// looked at later.
+pub(super) fn expect_point(point: &Path, dir: &Path) -> Outcome<()> {
+    let mounted = mountinfo::at(point).ok().flatten();
+    if mounted.is_some() {
+        return Ok(());
+    }
+    let error = match point.metadata() {
+        Ok(meta) if meta.is_dir() && point == dir => {
+            return Err(Failure::new(Exit::Failed, PointError::IsVolume)
+                .hint("name another folder with --mount, or none"));
+        }
+        Ok(meta) if meta.is_dir() => return Ok(()),
+        Ok(_) => MountError::PointNotDirectory(point.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            MountError::PointMissing(point.to_owned())
+        }
+        // The mount itself says what is wrong.
+        Err(_) => return Ok(()),
+    };
+    Err(mount_failed(error))
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PointError {
+    #[error("a volume cannot be mounted over its own folder")]
+    IsVolume,
+    #[error("the folder {} for the mount cannot be made", .point.display())]
+    NotMade {
+        point: std::path::PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the dead mount on {} cannot be taken out of the tree", .point.display())]
+    Stuck {
+        point: std::path::PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The server did not start.
+pub(crate) fn start_failed(error: StartError, dir: &Path) -> Failure {
+    let dir = dir.display();
+    match error {
+        StartError::Volume(error) => {
+            let hint = match &error {
+                VolumeError::InUse { .. } => {
+                    format!(
+                        "`pelago status -V {dir}` says how it is, `pelago unmount -V {dir}` ends it"
+                    )
+                }
+                VolumeError::Damaged { .. } => {
+                    format!("keep a copy of {dir} before anything else")
+                }
+                _ => return Failure::from(error),
+            };
+            Failure::from(error).hint(hint)
+        }
+        error => {
+            let exit = Exit::from(error.kind());
+            let failure = Failure::new(exit, error);
+            if exit == Exit::Damaged {
+                failure
+                    .at_risk("yes, the volume cannot be read as it is")
+                    .hint(format!("keep a copy of {dir}, then `pelago check {dir}`"))
+            } else {
+                failure
+            }
+        }
+    }
+}
+
+/// The mount did not come about.
+pub(super) fn mount_failed(error: MountError) -> Failure {
+    let (exit, hint) = match &error {
+        MountError::PointMissing(point) => {
+            (Exit::NotFound, format!("`mkdir -p {}`, then again", point.display()))
+        }
+        MountError::PointNotDirectory(_) | MountError::PointNotEmpty(_) => {
+            (Exit::Failed, "name an empty folder with `--mount POINT`".to_owned())
+        }
+        MountError::PointBusy { .. } => (
+            Exit::Failed,
+            "unmount that one, or name another folder with `--mount POINT`".to_owned(),
+        ),
+        MountError::PointDead(point) => {
+            (Exit::Failed, format!("`umount -l {}` as who mounted it, then again", point.display()))
+        }
+        MountError::NoDevice => (
+            Exit::Failed,
+            "`modprobe fuse` as root; in a container, run it with `--device /dev/fuse`".to_owned(),
+        ),
+        MountError::NoPermission(_) => (
+            Exit::Denied,
+            "mount on a folder of your own, as root, or in a container with CAP_SYS_ADMIN"
+                .to_owned(),
+        ),
+        MountError::NoHelper => {
+            (Exit::Failed, "install fuse3 (Debian: `apt install fuse3`), or run as root".to_owned())
+        }
+        MountError::Helper { .. } | MountError::Kernel(_) => {
+            (Exit::Failed, "`dmesg` may say more".to_owned())
+        }
+    };
+    Failure::new(exit, error).hint(hint)
+}
+
+/// The folder for the mount could not be made.
+pub(super) fn point_not_made(source: io::Error, point: &Path) -> Failure {
+    let exit = match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Denied,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, PointError::NotMade { point: point.to_owned(), source })
+        .hint("name an empty folder elsewhere with `--mount POINT`")
+}
+
+/// What a former life has left mounted could not be detached.
+pub(super) fn stuck(source: io::Error, point: &Path) -> Failure {
+    Failure::new(Exit::Denied, PointError::Stuck { point: point.to_owned(), source })
+        .hint(format!("`umount -l {}` as who mounted it, then again", point.display()))
+}
+
+/// The server did not stop cleanly.
+pub(super) fn stop_failed(error: StopError) -> Failure {
+    Failure::new(Exit::Failed, error)
+        .at_risk("bytes that were not fsynced; everything else is kept")
+        .hint("`pelago up` recovers the volume")
+}
+
+/// Why Ctrl-C did not end it, and what does.
+pub(super) fn still_used(error: &UnmountError, point: &Path) -> String {
+    let holders = holders::of(point).unwrap_or_default();
+    let shown = holders.iter().map(|holder| format!("{} ({})", holder.pid, holder.command));
+    let shown: Vec<String> = shown.collect();
+    let by = if shown.is_empty() { String::new() } else { format!(" by {}", shown.join(", ")) };
+    format!("pelago: {error}{by}\n  next: end that, then Ctrl-C again; it then ends in any case")
+}

@@ -1,0 +1,79 @@
+//! What a volume that is up says of itself: one object, for `status` and for programs.
+
+use std::path::Path;
+
+use pelago_server::{SpaceStatus, Status};
+use pelago_store::table::Pressure;
+use serde_json::{Value, json};
+
+use crate::output::JSON_VERSION;
+
+/// How the bytes of open files reach the medium in this slice, and why.
+pub(super) const DATA_PATH: &str = "daemon";
+
+/// The object.
+pub(crate) fn describe(status: &Status, point: &Path) -> Value {
+    let memory: Vec<Value> = status
+        .memory
+        .iter()
+        .map(|each| json!({ "name": each.name, "used": each.used, "limit": each.limit }))
+        .collect();
+    let workers: Vec<Value> = status
+        .workers
+        .iter()
+        .map(|each| {
+            json!({
+                "name": each.name,
+                "doing": format!("{:?}", each.doing).to_lowercase(),
+                "items": each.items,
+                "last_error": each.last_error.map(|error| error.to_string()),
+            })
+        })
+        .collect();
+    json!({
+        "version": JSON_VERSION,
+        "state": "up",
+        "pelago": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "volume": {
+            "dir": status.dir.to_string_lossy(),
+            "id": status.volume.to_string(),
+            "started_clean": status.started_clean,
+            "recovered": {
+                "files": status.recovered.files,
+                "corrected": status.recovered.corrected,
+                "damaged": status.recovered.damaged,
+            },
+        },
+        "mounted": point.to_string_lossy(),
+        "read_only": status.read_only,
+        "data_path": DATA_PATH,
+        "since": status.since.seconds,
+        "progress": {
+            "done": status.progress.done,
+            "safe": status.progress.safe,
+            "sync_interval_ms": status.progress.sync_interval.as_millis() as u64,
+            "unsafe_for_ms": status.progress.unsafe_for.as_millis() as u64,
+        },
+        "open_files": status.open_files,
+        "space": status.space.as_ref().map(space),
+        "memory": memory,
+        "workers": workers,
+        "table": {
+            "disk_bytes": status.table.disk_bytes,
+            "journal_bytes": status.table.journal_bytes,
+            "memory_bytes": status.table.memory_bytes,
+            "keeps_up": status.pressure == Pressure::None,
+        },
+    })
+}
+
+fn space(space: &SpaceStatus) -> Value {
+    let block = u64::from(space.medium.block_bytes);
+    json!({
+        "bytes": space.medium.blocks.saturating_mul(block),
+        "available_bytes": space.medium.available.saturating_mul(block),
+        "holds_reserve": space.holds_reserve,
+        "is_short": space.is_short,
+    })
+}

@@ -1,0 +1,146 @@
+//! `pelago up`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use pelago_store::volume;
+use pelago_wire::limits;
+use serde_json::Value;
+
+use crate::daemon::{Daemon, Plan};
+use crate::detach;
+use crate::failure::Outcome;
+use crate::{log, output, place, size};
+
+/// Bring a volume up: make it if there is none, mount it, and serve it until it is unmounted.
+///
+/// The volume is a folder: data, log and control socket lie in it, and it is mounted on its folder
+/// `files` unless told otherwise. Ctrl-C, SIGTERM, SIGHUP and `pelago unmount` stop it cleanly; after
+/// a crash, the same command brings it up again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The volume's folder; made if it is missing [default: ~/pelago]
+    dir: Option<PathBuf>,
+    /// Mount on this empty folder instead of DIR/files
+    #[arg(long, value_name = "POINT")]
+    mount: Option<PathBuf>,
+    /// Go on in the background; the log is DIR/log
+    #[arg(long)]
+    detach: bool,
+    /// Take no changes
+    #[arg(long)]
+    read_only: bool,
+    /// Leave times alone when files are read
+    #[arg(long)]
+    noatime: bool,
+    /// Keep files up to this size, at most 64KiB, beside their names; counts when the volume is
+    /// made [default: 4KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
+    inline: Option<u32>,
+    /// Print one JSON object when it is up
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How `--detach` starts itself again
+    #[arg(long, hide = true)]
+    in_background: bool,
+}
+
+/// Brings it up.
+pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
+    let dir = args.dir.clone().map_or_else(place::default_dir, Ok)?;
+    let dir = place::absolute(&dir)?;
+    if args.detach && !args.in_background {
+        return detach::start_again();
+    }
+    if args.in_background {
+        detach::leave_terminal()?;
+        log::hold();
+    } else {
+        log::to_terminal();
+    }
+    let point = args.mount.as_deref().map(place::absolute).transpose()?;
+    let plan = Plan {
+        dir,
+        point,
+        read_only: args.read_only,
+        no_atime: args.noatime,
+        inline_bytes: args.inline,
+    };
+    let daemon = Daemon::start(&plan)?;
+    let object = daemon.describe();
+    if args.json {
+        output::print_json(&object)?;
+    } else {
+        output::print(&lines(&object, &plan.dir, daemon.is_new))?;
+    }
+    if args.in_background {
+        detach::let_go(&volume::log_path(&plan.dir))?;
+        daemon.run(|text| tracing::info!("{text}"))?;
+        tracing::info!("stopped cleanly");
+    } else {
+        daemon.run(|text| eprintln!("{text}"))?;
+        if !args.json {
+            output::print("stopped   everything is safe\n")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a person is told when a volume is up.
+fn lines(object: &Value, dir: &Path, is_new: bool) -> String {
+    let recovered = &object["volume"]["recovered"];
+    let how = match () {
+        () if is_new => "new".to_owned(),
+        () if object["volume"]["started_clean"] == true => "stopped cleanly before".to_owned(),
+        () => format!("recovered after a crash, {} open files looked at", recovered["files"]),
+    };
+    let mode = if object["read_only"] == true { ", read-only" } else { "" };
+    format!(
+        "volume    {} ({how})\n\
+         mounted   {} (process {}{mode})\n\
+         safe      fsync: at once; everything else: after {} ms, and from a crash of pelago at once\n\
+         speed     bytes go through this process: passthrough is not built yet\n\
+         next      `pelago status` says how it is, `pelago unmount` ends it\n",
+        dir.display(),
+        object["mounted"].as_str().unwrap_or_default(),
+        object["pid"],
+        object["progress"]["sync_interval_ms"],
+    )
+}
+
+fn parse_inline(text: &str) -> Result<u32, String> {
+    let bytes = size::parse(text).map_err(|error| error.to_string())?;
+    match u32::try_from(bytes) {
+        Ok(bytes) if bytes as usize <= limits::INLINE_BYTES => Ok(bytes),
+        _ => Err(format!("at most {}", output::bytes(limits::INLINE_BYTES as u64))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn five_lines_at_most() {
+        let object = json!({
+            "volume": { "started_clean": false, "recovered": { "files": 3 } },
+            "mounted": "/v/files",
+            "pid": 7,
+            "read_only": true,
+            "progress": { "sync_interval_ms": 100 },
+        });
+        let text = lines(&object, Path::new("/v"), false);
+        assert_eq!(text.lines().count(), 5);
+        assert!(text.contains("after a crash, 3 open files"), "{text}");
+        assert!(text.contains("(process 7, read-only)"), "{text}");
+    }
+
+    #[test]
+    fn inline_sizes_have_a_limit() {
+        assert_eq!(parse_inline("64KiB"), Ok(65_536));
+        assert!(parse_inline("65537").is_err());
+        assert!(parse_inline("x").is_err());
+    }
+}

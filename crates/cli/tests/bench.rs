@@ -1,0 +1,67 @@
+//! `pelago bench` with tiny counts: every kind runs, removes what it made and prints one object.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+
+use crate::harness::program::{pelago, run};
+use crate::harness::volume::{Volume, cannot_mount, folder};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+#[test]
+fn names_and_bytes_of_two_directories() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let volume = Volume::mounted();
+    let plain = volume.root.join("plain");
+    fs::create_dir(&plain).unwrap();
+    let kinds: [&[&str]; 2] = [
+        &["bench", "meta", "--names", "20", "--rounds", "2", "--json"],
+        &["bench", "io", "--size", "2MiB", "--random-writes", "8", "--rounds", "2", "--json"],
+    ];
+    for kind in kinds {
+        let mut command = pelago(&volume.root, kind);
+        let report = run(command.arg(volume.files()).arg(&plain)).expect_success().json();
+        assert_eq!(report["version"], 1);
+        assert_eq!(report["contenders"].as_array().unwrap().len(), 2);
+        let rows = report["rows"].as_array().unwrap();
+        assert!(!rows.is_empty());
+        for row in rows {
+            assert!(row["figures"][0]["rate"].as_f64().unwrap() > 0.0, "{row}");
+            assert!(row["ratios"][0]["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    assert_eq!(fs::read_dir(&plain).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(volume.files()).unwrap().count(), 0);
+    volume.finish();
+}
+
+#[test]
+fn creates_without_a_mount() {
+    let (_folder, root) = folder();
+    let args = ["bench", "lib", ".", "--count", "2000", "--callers", "2", "--json"];
+    let report = run(&mut pelago(&root, args)).expect_success().json();
+    assert_eq!((&report["bench"], &report["count"]), (&"lib".into(), &2000.into()));
+    assert!(report["rate"].as_f64().unwrap() > 0.0);
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "the scratch volume stays behind");
+}
+
+#[test]
+fn a_small_million() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let (_folder, root) = folder();
+    let args = ["bench", "million", ".", "--count", "1500", "--rounds", "1", "--json"];
+    let report = run(&mut pelago(&root, args)).expect_success().json();
+    for kind in ["clean", "crashed"] {
+        assert!(report[kind][0]["all_ms"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(report[kind][0]["resident"].as_u64().unwrap() > 0, "{report}");
+    }
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "the scratch volume stays behind");
+}

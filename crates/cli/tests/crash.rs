@@ -1,0 +1,93 @@
+//! Nothing that was answered is lost: a witness in another process works on the mount and logs what
+//! was answered outside of it, the volume's process is killed at a random moment, and after the next
+//! `up` everything is there, without a step by hand.
+//!
+//! `PELAGO_CRASH_ROUNDS` sets the rounds, 20 unless told; `PELAGO_CRASH_SEED` repeats a run.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use pelago_workload::random::Random;
+use pelago_workload::witness;
+
+use crate::harness::program::{until, wait};
+use crate::harness::volume::{Volume, cannot_mount};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const ROUNDS: u64 = 20;
+/// The process is killed so long after the witness began, at the most.
+const LONGEST: Duration = Duration::from_millis(1500);
+/// Rounds on one volume; then a fresh one, so that its log stays short.
+const ROUNDS_OF_A_VOLUME: u64 = 10;
+
+/// What tells this binary that it is the witness: directory, log and seed, a line each.
+const WITNESS: &str = "PELAGO_TEST_WITNESS";
+
+/// Not a test: what the witness runs in a process of its own, which the test below starts.
+#[test]
+fn as_witness() {
+    let Ok(told) = std::env::var(WITNESS) else { return };
+    let mut told = told.lines();
+    let dir = Path::new(told.next().unwrap());
+    let log = Path::new(told.next().unwrap());
+    let seed = told.next().unwrap().parse().unwrap();
+    match witness::run(dir, log, seed, None) {
+        Ok(ran) => println!("answered {}", ran.answered),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn nothing_that_was_answered_is_lost() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let rounds = number("PELAGO_CRASH_ROUNDS").unwrap_or(ROUNDS);
+    let seed = number("PELAGO_CRASH_SEED").unwrap_or(1);
+    let mut random = Random::new(seed);
+    let mut done = 0;
+    while done < rounds {
+        let volume = Volume::new();
+        let log = volume.root.join("witness.log");
+        for round in 0..ROUNDS_OF_A_VOLUME.min(rounds - done) {
+            crash(&volume, &log, &mut random, seed * 1_000_000 + done + round);
+        }
+        volume.finish();
+        done += ROUNDS_OF_A_VOLUME;
+    }
+}
+
+fn crash(volume: &Volume, log: &Path, random: &mut Random, seed: u64) {
+    let up = || volume.up(&[]).expect_success();
+    up();
+    let mut worker = start_witness(&volume.files(), log, seed);
+    // Not to wait for something: the moment of the crash is what is random here.
+    thread::sleep(LONGEST.mul_f64(random.below(1000) as f64 / 1000.0));
+    until("the witness works", || log.metadata().is_ok_and(|meta| meta.len() > 0));
+    volume.kill();
+    assert_eq!(wait(&mut worker), Some(0), "seed {seed}: the witness failed");
+    // Every other time the volume is looked over as the crash has left it.
+    if random.chance(50) {
+        volume.check_whole();
+    }
+    up();
+    let report = witness::verify(log, &volume.files()).unwrap();
+    assert!(report.is_clean(), "seed {seed}: {report}");
+    volume.run("unmount", &[]).expect_success();
+    volume.check_whole();
+}
+
+fn start_witness(dir: &Path, log: &Path, seed: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "as_witness", "--nocapture"]);
+    command.env(WITNESS, format!("{}\n{}\n{seed}", dir.display(), log.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}

@@ -1,0 +1,315 @@
+//! What somebody does first: bring a volume up, write, lose its process, bring it up again, look,
+//! end it. Each through the binary, as it is typed.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use pelago_workload::random::bytes_of;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::namespace::{cannot_isolate, isolated};
+use crate::harness::program::{pelago, run, until, wait};
+use crate::harness::volume::{Volume, cannot_mount, folder};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const FILES: u64 = 200;
+
+/// The bytes of file `number`: small ones, which lie beside their names, and larger ones.
+fn content(number: u64) -> Vec<u8> {
+    let length = if number.is_multiple_of(5) { 20_000 + number * 100 } else { number * 37 };
+    bytes_of(number, usize::try_from(length).unwrap())
+}
+
+fn file_of(root: &Path, number: u64) -> PathBuf {
+    root.join(format!("d{}/f{number}", number % 7))
+}
+
+fn write_all(root: &Path) {
+    for number in 0..FILES {
+        let path = file_of(root, number);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content(number)).unwrap();
+    }
+}
+
+fn expect_all(root: &Path) {
+    for number in 0..FILES {
+        let found = fs::read(file_of(root, number)).unwrap();
+        assert!(found == content(number), "file {number} is not what was written");
+    }
+}
+
+macro_rules! needs_mount {
+    () => {
+        if let Some(reason) = cannot_mount() {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+}
+
+/// The first figure of the project: 200 files survive `kill -9` and the same command again.
+#[test]
+fn files_survive_kill_9_and_up_again() {
+    needs_mount!();
+    let volume = Volume::new();
+    let said = volume.up(&[]).expect_success();
+    assert!(said.out.lines().count() <= 5 && said.err.is_empty(), "{said:?}");
+    write_all(&volume.files());
+    volume.kill();
+    let again = volume.up(&[]).expect_success();
+    assert!(again.out.contains("recovered after a crash"), "{again:?}");
+    expect_all(&volume.files());
+    let status = volume.run("status", &["--json"]).expect_success().json();
+    assert_eq!(status["state"], "up");
+    assert_eq!(status["volume"]["started_clean"], false);
+    assert_eq!(status["volume"]["recovered"]["damaged"], 0);
+    volume.run("unmount", &[]).expect_success();
+    volume.check_whole();
+    let third = volume.up(&[]).expect_success();
+    assert!(third.out.contains("stopped cleanly before"), "{third:?}");
+    expect_all(&volume.files());
+    volume.finish();
+}
+
+/// Without an argument the volume is `~/pelago`, and the other verbs find it by themselves.
+#[test]
+fn nothing_needs_to_be_named() {
+    needs_mount!();
+    let volume = Volume::in_folder(Path::new("pelago"));
+    run(&mut pelago(&volume.root, ["up", "--detach"])).expect_success();
+    fs::write(volume.files().join("hello"), "hello").unwrap();
+    let in_mount = run(pelago(&volume.root, ["status"]).current_dir(volume.files()));
+    assert!(in_mount.expect_success().out.contains("up, process"));
+    let mut by_path = pelago(&volume.root, ["status", "--json"]);
+    let by_path = run(by_path.arg(volume.files().join("no/x")));
+    assert_eq!(by_path.expect_success().json()["state"], "up");
+    let in_folder = run(pelago(&volume.root, ["unmount"]).current_dir(&volume.dir));
+    in_folder.expect_success();
+    let down = run(pelago(&volume.root, ["status"]).current_dir(&volume.dir)).expect_code(5);
+    assert!(down.out.contains("down, stopped cleanly"), "{down:?}");
+    run(pelago(&volume.root, ["check"]).current_dir(&volume.dir)).expect_success();
+    // Once more: there is nothing to do, and that is no failure.
+    run(pelago(&volume.root, ["unmount"]).current_dir(&volume.dir)).expect_success();
+}
+
+/// A socket's address has 108 bytes, a path 4096.
+#[test]
+fn a_folder_may_have_a_long_path() {
+    needs_mount!();
+    let volume = Volume::in_folder(&Path::new(&"a".repeat(150)).join("b c".repeat(50)));
+    volume.up(&[]).expect_success();
+    write_all(&volume.files());
+    volume.run("status", &[]).expect_success();
+    volume.kill();
+    volume.up(&[]).expect_success();
+    expect_all(&volume.files());
+    volume.finish();
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Ctrl-C, an end of the session and a shutdown of the machine all end it cleanly.
+#[test]
+fn signals_stop_it_cleanly() {
+    needs_mount!();
+    for ending in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let volume = Volume::new();
+        let mut child = volume.up_as_child();
+        write_all(&volume.files());
+        signal(&child, ending);
+        assert_eq!(wait(&mut child), Some(0), "{ending:?}");
+        assert!(fs::read_dir(volume.files()).unwrap().next().is_none(), "still mounted");
+        assert!(volume.dir.join("clean").exists(), "{ending:?}");
+        volume.up(&[]).expect_success();
+        expect_all(&volume.files());
+        volume.finish();
+    }
+}
+
+/// Somebody works in the mount: the first Ctrl-C says who, the second ends it in any case.
+#[test]
+fn the_second_ctrl_c_ends_it_in_any_case() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mut child = volume.up_as_child();
+    let mut held = File::create(volume.files().join("held")).unwrap();
+    std::io::Write::write_all(&mut held, b"kept").unwrap();
+    held.sync_all().unwrap();
+    signal(&child, Signal::INT);
+    let mut said = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert!(line.contains("is in use by") && line.contains(&std::process::id().to_string()));
+    volume.run("status", &[]).expect_success();
+    signal(&child, Signal::INT);
+    assert_eq!(wait(&mut child), Some(0));
+    drop(held);
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read(volume.files().join("held")).unwrap(), b"kept");
+    volume.finish();
+}
+
+/// `umount` of the system is as good as ours.
+#[test]
+fn an_unmount_from_outside_stops_it() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mut child = volume.up_as_child();
+    write_all(&volume.files());
+    harness::volume::detach_all(&volume.root);
+    assert_eq!(wait(&mut child), Some(0));
+    assert!(volume.dir.join("clean").exists());
+    volume.check_whole();
+}
+
+/// Who uses the mount is named and left alone; `--force` does not leave them alone.
+#[test]
+fn a_mount_in_use_is_not_unmounted() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    let mut user = std::process::Command::new("sleep");
+    user.arg("600").current_dir(volume.files()).stdin(Stdio::null());
+    let mut user = user.spawn().unwrap();
+    let refused = volume.run("unmount", &[]).expect_code(1);
+    assert!(refused.err.contains(&format!("{} (sleep)", user.id())), "{refused:?}");
+    volume.run("status", &[]).expect_success();
+    fs::write(volume.files().join("still"), "works").unwrap();
+    volume.run("unmount", &["--force"]).expect_success();
+    user.kill().unwrap();
+    user.wait().unwrap();
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read(volume.files().join("still")).unwrap(), b"works");
+    volume.finish();
+}
+
+/// A mount whose process was killed is taken away by `unmount`, too.
+#[test]
+fn a_dead_mount_is_removed() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    volume.kill();
+    let status = volume.run("status", &[]).expect_code(5);
+    assert!(status.out.contains("dead: `pelago up` or `unmount` removes it"), "{status:?}");
+    let said = volume.run("unmount", &["--json"]).expect_success();
+    assert_eq!(said.json()["state"], "dead-mount-removed");
+    assert!(fs::read_dir(volume.files()).unwrap().next().is_none());
+    volume.up(&[]).expect_success();
+    volume.finish();
+}
+
+/// A process that stands still does not make `status` stand still, nor does the mount.
+#[test]
+fn status_answers_when_nothing_else_does() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    let pid = volume.pid().unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let silent = volume.run("status", &[]).expect_code(5);
+    assert!(silent.err.contains("does not answer"), "{silent:?}");
+    kill_process(pid, Signal::CONT).unwrap();
+    until("it answers again", || volume.run("status", &[]).code == Some(0));
+    volume.finish();
+}
+
+/// The mount may be elsewhere, read-only, and without access times.
+#[test]
+fn a_mount_point_and_modes_can_be_chosen() {
+    needs_mount!();
+    let volume = Volume::new();
+    let point = volume.root.join("elsewhere");
+    fs::create_dir(&point).unwrap();
+    let chosen = point.to_str().unwrap();
+    volume.up(&["--mount", chosen, "--inline", "64KiB"]).expect_success();
+    write_all(&point);
+    volume.run("unmount", &[]).expect_success();
+    volume.up(&["--mount", chosen, "--read-only", "--noatime"]).expect_success();
+    expect_all(&point);
+    let refused = fs::write(point.join("new"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let status = volume.run("status", &["--json"]).expect_success().json();
+    assert_eq!(status["read_only"], true);
+    assert_eq!(status["mounted"], chosen);
+    volume.finish();
+}
+
+/// Two that start at once: one serves, the other is told so.
+#[test]
+fn of_two_that_start_at_once_one_serves() {
+    needs_mount!();
+    let volume = Volume::new();
+    let mut children: Vec<Child> = (0..2)
+        .map(|_| {
+            let mut command = volume.command("up", &["--detach"]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let mut codes: Vec<Option<i32>> = children.iter_mut().map(wait).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [Some(0), Some(1)]);
+    write_all(&volume.files());
+    volume.finish();
+}
+
+/// What failed in the background is said in the foreground, with its code, and leaves nothing.
+#[test]
+fn a_failure_in_the_background_is_told() {
+    let (_folder, root) = folder();
+    let foreign = root.join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("letter"), "dear").unwrap();
+    let mut command = pelago(&root, ["up", "--detach"]);
+    let refused = run(command.arg(&foreign)).expect_code(1);
+    assert!(refused.err.contains("is not a volume"), "{refused:?}");
+    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1, "something was left there");
+}
+
+/// As a user without rights: through `fusermount3`, with a mount only they can see into.
+#[test]
+fn an_ordinary_user_needs_no_root() {
+    needs_mount!();
+    if let Some(reason) = cannot_isolate() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let (_folder, root) = folder();
+    let ran = isolated(&root, AS_USER).expect_success();
+    assert!(ran.out.contains("hello from nobody"), "{ran:?}");
+    assert!(ran.out.contains("result    whole"), "{ran:?}");
+}
+
+/// The binary and the device are made reachable for everybody first.
+const AS_USER: &str = r#"
+exec 3<"$PELAGO"
+mount -t tmpfs -o mode=1777 none /tmp
+cat <&3 >/tmp/pelago
+exec 3<&-
+chmod 755 /tmp/pelago
+mount -t tmpfs -o mode=755 none /dev
+mknod -m 666 /dev/null c 1 3
+mknod -m 666 /dev/fuse c 10 229
+cd /tmp
+exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+    export HOME=/tmp/user
+    mkdir "$HOME"
+    cd "$HOME"
+    trap "/tmp/pelago unmount --force >/dev/null 2>&1 || true" EXIT
+    /tmp/pelago up --detach
+    echo "hello from nobody" >pelago/files/hello
+    kill -9 "$(cat pelago/lock)"
+    /tmp/pelago up --detach
+    cat pelago/files/hello
+    /tmp/pelago status
+    /tmp/pelago unmount
+    /tmp/pelago check
+'
+"#;

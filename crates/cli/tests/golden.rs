@@ -1,0 +1,377 @@
+//! What the binary says, word for word: its help, and one file per thing that can go wrong.
+//!
+//! `PELAGO_GOLDEN=accept` writes the files anew; read the diff.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::namespace::{cannot_isolate, isolated};
+use crate::harness::program::{Ran, pelago, run};
+use crate::harness::volume::{Volume, cannot_mount, folder};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+/// Compares what a command did with `tests/golden/NAME.txt`.
+fn expect_golden(name: &str, root: &Path, ran: &Ran) {
+    let code = ran.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+    let said = format!("exit {code}\n--- stdout\n{}--- stderr\n{}", ran.out, ran.err);
+    let said = normal(&said, root);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    if std::env::var("PELAGO_GOLDEN").is_ok_and(|value| value == "accept") {
+        fs::write(&path, said).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(said, expected, "tests/golden/{name}.txt differs; `cargo xtask golden` accepts it");
+}
+
+/// The same text on every machine: paths, versions and numbers of processes are replaced.
+fn normal(said: &str, root: &Path) -> String {
+    let said = said.replace(root.to_str().unwrap(), "ROOT");
+    let said = said.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    numbers_after(&said, "process ")
+}
+
+fn numbers_after(text: &str, word: &str) -> String {
+    let mut parts = text.split(word);
+    let mut normal = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        normal.push_str(word);
+        normal.push_str(if rest.len() < part.len() { "PID" } else { "" });
+        normal.push_str(rest);
+    }
+    normal
+}
+
+/// A command line in a folder of its own.
+fn said(name: &str, args: &[&str]) {
+    let (_folder, root) = folder();
+    let ran = run(&mut pelago(&root, args));
+    expect_golden(name, &root, &ran);
+}
+
+macro_rules! needs {
+    ($reason:expr) => {
+        if let Some(reason) = $reason {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+}
+
+#[test]
+fn help() {
+    said("help", &["help"]);
+    for verb in ["up", "unmount", "status", "check", "bench", "version"] {
+        said(&format!("help-{verb}"), &[verb, "--help"]);
+    }
+    for kind in ["meta", "io", "lib", "million"] {
+        said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
+    }
+}
+
+#[test]
+fn version() {
+    said("version", &["version"]);
+    said("version-flag", &["--version"]);
+    said("version-json", &["version", "--json"]);
+}
+
+#[test]
+fn command_lines_that_make_no_sense() {
+    said("usage-nothing", &[]);
+    said("usage-verb", &["mount-all"]);
+    said("usage-flag", &["up", "--fast"]);
+    said("usage-inline", &["up", "--inline", "1GiB"]);
+    said("usage-both", &["status", "-V", "a", "b"]);
+}
+
+#[test]
+fn no_home() {
+    let (_folder, root) = folder();
+    let ran = run(pelago(&root, ["up"]).env_remove("HOME"));
+    expect_golden("no-home", &root, &ran);
+}
+
+#[test]
+fn nothing_is_up() {
+    let (_folder, root) = folder();
+    for verb in ["unmount", "check"] {
+        let ran = run(pelago(&root, [verb]).arg(&root));
+        expect_golden(&format!("{verb}-no-volume"), &root, &ran);
+    }
+    let ran = run(pelago(&root, ["status", "--json"]).arg(&root));
+    expect_golden("status-no-volume-json", &root, &ran);
+    let ran = run(pelago(&root, ["status", "-V"]).arg(&root));
+    expect_golden("status-not-a-volume", &root, &ran);
+}
+
+#[test]
+fn a_foreign_folder() {
+    let (_folder, root) = folder();
+    fs::create_dir(root.join("foreign")).unwrap();
+    fs::write(root.join("foreign/letter"), "dear").unwrap();
+    let ran = run(&mut pelago(&root, ["up", "foreign"]));
+    expect_golden("up-foreign-folder", &root, &ran);
+    assert_eq!(fs::read_dir(root.join("foreign")).unwrap().count(), 1);
+    let ran = run(&mut pelago(&root, ["up", "foreign/letter"]));
+    expect_golden("up-not-a-folder", &root, &ran);
+    let ran = run(&mut pelago(&root, ["up", "foreign", "--json"]));
+    expect_golden("up-foreign-folder-json", &root, &ran);
+}
+
+/// A volume that was up and is not.
+fn stopped() -> Volume {
+    let volume = Volume::mounted();
+    for number in 0..20 {
+        fs::write(volume.files().join(format!("f{number}")), format!("{number}")).unwrap();
+    }
+    volume.run("unmount", &[]).expect_success();
+    volume
+}
+
+fn up_says(name: &str, volume: &Volume, args: &[&str]) {
+    expect_golden(name, &volume.root, &volume.run("up", args));
+}
+
+/// A volume of a later version is refused and left as it is.
+#[test]
+fn a_newer_volume() {
+    needs!(cannot_mount());
+    let volume = stopped();
+    let path = volume.dir.join("format");
+    let mut format = fs::read(&path).unwrap();
+    format[8] = 99;
+    let end = format.len() - 8;
+    let sum = xxhash_rust::xxh3::xxh3_64(&format[..end]);
+    format[end..].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&path, &format).unwrap();
+    up_says("up-newer-volume", &volume, &[]);
+    expect_golden("check-newer-volume", &volume.root, &volume.run("check", &[]));
+    assert_eq!(fs::read(&path).unwrap(), format);
+}
+
+#[test]
+fn a_damaged_format() {
+    needs!(cannot_mount());
+    let volume = stopped();
+    let path = volume.dir.join("format");
+    let format = fs::read(&path).unwrap();
+    let mut damaged = format.clone();
+    damaged[20] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    up_says("up-damaged-format", &volume, &[]);
+    fs::write(&path, &format[..50]).unwrap();
+    up_says("up-short-format", &volume, &[]);
+    fs::remove_file(&path).unwrap();
+    up_says("up-lost-format", &volume, &[]);
+    fs::write(&path, &format).unwrap();
+    volume.up(&[]).expect_success();
+    volume.finish();
+}
+
+#[test]
+fn a_volume_in_use() {
+    needs!(cannot_mount());
+    let volume = Volume::mounted();
+    up_says("up-in-use", &volume, &[]);
+    expect_golden("check-in-use", &volume.root, &volume.run("check", &[]));
+    volume.run("status", &[]).expect_success();
+    volume.finish();
+}
+
+#[test]
+fn a_mount_point_that_will_not_do() {
+    needs!(cannot_mount());
+    let volume = stopped();
+    let root = volume.root.clone();
+    fs::create_dir_all(root.join("full/x")).unwrap();
+    fs::write(root.join("file"), "").unwrap();
+    up_says("mount-missing", &volume, &["--mount", "no/where"]);
+    up_says("mount-not-empty", &volume, &["--mount", "full"]);
+    up_says("mount-file", &volume, &["--mount", "file"]);
+    up_says("mount-own-folder", &volume, &["--mount", volume.dir.to_str().unwrap()]);
+    fs::write(volume.files().join("beneath"), "").unwrap();
+    up_says("mount-default-not-empty", &volume, &[]);
+    fs::remove_file(volume.files().join("beneath")).unwrap();
+    volume.up(&[]).expect_success();
+    volume.finish();
+}
+
+/// Another volume is mounted there; then its process is killed.
+#[test]
+fn a_mount_point_that_is_taken_or_dead() {
+    needs!(cannot_mount());
+    let other = Volume::mounted();
+    let mut second = pelago(&other.root, ["up", "second", "--mount", "vol/files"]);
+    expect_golden("mount-taken", &other.root, &run(&mut second));
+    other.kill();
+    expect_golden("mount-dead", &other.root, &run(&mut second));
+    other.up(&[]).expect_success();
+    other.finish();
+}
+
+/// What `up`, `status`, `unmount` and `check` say when all is well.
+#[test]
+fn a_good_day() {
+    needs!(cannot_mount());
+    let volume = Volume::new();
+    expect_golden("up-new", &volume.root, &volume.up(&[]));
+    fs::write(volume.files().join("a"), "a").unwrap();
+    expect_golden("unmount", &volume.root, &volume.run("unmount", &[]));
+    expect_golden("unmount-again", &volume.root, &volume.run("unmount", &[]));
+    expect_golden("status-down", &volume.root, &volume.run("status", &[]));
+    expect_golden("check-whole", &volume.root, &volume.run("check", &[]));
+    expect_golden("up-again", &volume.root, &volume.up(&[]));
+    volume.finish();
+}
+
+/// The table's files are cut off: what is left is used or refused, and nothing panics.
+#[test]
+fn a_truncated_journal() {
+    needs!(cannot_mount());
+    let volume = Volume::mounted();
+    for number in 0..200 {
+        fs::write(volume.files().join(format!("f{number}")), format!("{number}")).unwrap();
+    }
+    volume.kill();
+    let journal = largest_journal(&volume.dir.join("table")).expect("there is a journal");
+    let file = fs::File::options().write(true).open(&journal).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - 7).unwrap();
+    drop(file);
+    let ran = volume.up(&[]);
+    assert!(matches!(ran.code, Some(0 | 7)), "{ran:?}");
+    if ran.code == Some(0) {
+        // A torn end is what a crash of the machine leaves: all before it is there.
+        let names = fs::read_dir(volume.files()).unwrap().count();
+        assert!(names >= 199, "{names} of 200 files are left");
+        volume.finish();
+    }
+}
+
+/// The file that the engine appends to.
+fn largest_journal(folder: &Path) -> Option<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                _ if entry.path().extension().is_some_and(|end| end == "jnl") => {
+                    found.push((entry.metadata().unwrap().len(), entry.path()));
+                }
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found.pop().map(|(_, path)| path)
+}
+
+/// Each script says what it does last; what comes before it must go well.
+fn isolated_says(name: &str, script: &str) {
+    needs!(cannot_mount());
+    needs!(cannot_isolate());
+    let (_folder, root) = folder();
+    let ran = isolated(&root, script);
+    expect_golden(name, &root, &ran);
+}
+
+#[test]
+fn no_device() {
+    isolated_says(
+        "up-no-device",
+        "mount -t tmpfs none /dev; mknod /dev/null c 1 3; exec \"$PELAGO\" up vol",
+    );
+}
+
+#[test]
+fn no_permission_to_mount() {
+    let bound = "setpriv --bounding-set -sys_admin --inh-caps -sys_admin";
+    isolated_says("up-no-permission", &format!("exec {bound} \"$PELAGO\" up vol"));
+}
+
+/// The volume belongs to somebody else.
+#[test]
+fn no_permission_to_read() {
+    isolated_says(
+        "up-no-access",
+        "exec 3<\"$PELAGO\"; mount -t tmpfs -o mode=1777 none /tmp; cat <&3 >/tmp/pelago
+         chmod 755 /tmp/pelago; /tmp/pelago up --detach /tmp/vol >/dev/null
+         /tmp/pelago unmount -V /tmp/vol >/dev/null; cd /tmp
+         exec setpriv --reuid=65534 --regid=65534 --clear-groups /tmp/pelago up /tmp/vol",
+    );
+}
+
+#[test]
+fn a_read_only_medium() {
+    isolated_says(
+        "up-read-only-medium",
+        "mkdir m; mount -t tmpfs none m; \"$PELAGO\" up --detach m/vol >/dev/null
+         \"$PELAGO\" unmount -V m/vol >/dev/null; mount -o remount,ro m
+         exec \"$PELAGO\" up m/vol",
+    );
+}
+
+#[test]
+fn a_read_only_medium_without_a_volume() {
+    isolated_says(
+        "up-new-read-only-medium",
+        "mkdir m; mount -t tmpfs none m; mount -o remount,ro m; exec \"$PELAGO\" up m/vol",
+    );
+}
+
+#[test]
+fn a_full_medium_without_a_volume() {
+    isolated_says(
+        "up-new-full-medium",
+        "mkdir m; mount -t tmpfs -o size=64k none m; head -c 65536 /dev/zero >m/filler
+         exec \"$PELAGO\" up m/vol",
+    );
+}
+
+/// A medium that somebody else has filled: the volume is up again, names what is wrong, can be
+/// read and emptied.
+#[test]
+fn a_full_medium() {
+    needs!(cannot_mount());
+    needs!(cannot_isolate());
+    let (_folder, root) = folder();
+    let ran = isolated(&root, FULL).expect_success();
+    assert!(ran.out.contains("kept and gone"), "{ran:?}");
+}
+
+const FULL: &str = r#"
+mkdir m
+mount -t tmpfs -o size=256m none m
+trap '"$PELAGO" unmount --force -V m/vol >/dev/null 2>&1 || true' EXIT
+"$PELAGO" up --detach m/vol
+echo kept >m/vol/files/old
+echo other >m/vol/files/other
+"$PELAGO" unmount -V m/vol
+head -c 268435456 /dev/zero >m/filler 2>/dev/null || true
+"$PELAGO" up --detach m/vol
+read word <m/vol/files/old
+rm m/vol/files/other
+test ! -e m/vol/files/other
+rm m/filler
+"$PELAGO" unmount -V m/vol
+"$PELAGO" check m/vol
+echo "$word and gone"
+"#;
+
+/// The command itself, as tests of scripts see it.
+#[test]
+fn output_to_nobody_is_no_failure() {
+    let (_folder, root) = folder();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$0\" help bench meta | head -n 1", env!("CARGO_BIN_EXE_pelago")]);
+    harness::program::bare(&mut shell, &root);
+    run(&mut shell).expect_success();
+}

@@ -1,0 +1,10 @@
+//! What the tests of the binary share. Each uses a part of it.
+
+#![allow(dead_code, reason = "each test binary uses a part of the harness")]
+
+#[path = "namespace.rs"]
+pub(crate) mod namespace;
+#[path = "program.rs"]
+pub(crate) mod program;
+#[path = "volume.rs"]
+pub(crate) mod volume;

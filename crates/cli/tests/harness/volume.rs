@@ -1,0 +1,159 @@
+//! A volume of its own for a test, in a folder of its own; when it goes, its process and mount go.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+
+use super::program::{Ran, pelago, run, until};
+
+/// Why nothing can be mounted here, if so.
+pub(crate) fn cannot_mount() -> Option<String> {
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    let helper = || Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status();
+    match device {
+        Ok(_) if geteuid().is_root() => None,
+        Ok(_) if helper().is_ok_and(|status| status.success()) => None,
+        Ok(_) => Some("fusermount3 is not installed, and this is not root".to_owned()),
+        Err(error) => Some(format!("not here: /dev/fuse cannot be opened: {error}")),
+    }
+}
+
+/// A folder for tests, resolved: on the disk that holds the build, not in memory.
+pub(crate) fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = fs::canonicalize(folder.path()).unwrap();
+    (folder, path)
+}
+
+/// A volume.
+pub(crate) struct Volume {
+    /// Where nothing else is; HOME of what is run.
+    pub(crate) root: PathBuf,
+    /// Its folder.
+    pub(crate) dir: PathBuf,
+    // Goes last.
+    _folder: TempDir,
+}
+
+impl Volume {
+    /// One that is not there yet.
+    pub(crate) fn new() -> Self {
+        Self::in_folder(Path::new("vol"))
+    }
+
+    /// The same, in a folder below.
+    pub(crate) fn in_folder(below: &Path) -> Self {
+        let (folder, root) = folder();
+        let dir = root.join(below);
+        fs::create_dir_all(dir.parent().unwrap()).unwrap();
+        Self { root, dir, _folder: folder }
+    }
+
+    /// One that is up.
+    pub(crate) fn mounted() -> Self {
+        let volume = Self::new();
+        volume.up(&[]).expect_success();
+        volume
+    }
+
+    /// Its mount.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.dir.join("files")
+    }
+
+    /// A command on this volume, not run yet.
+    pub(crate) fn command(&self, verb: &str, args: &[&str]) -> Command {
+        let mut command = pelago(&self.root, [verb]);
+        if matches!(verb, "status" | "unmount") {
+            command.arg("-V");
+        }
+        command.arg(&self.dir).args(args);
+        command
+    }
+
+    /// Brings it up in the background.
+    pub(crate) fn up(&self, args: &[&str]) -> Ran {
+        run(self.command("up", args).arg("--detach"))
+    }
+
+    /// Brings it up as a child; waits until it is mounted.
+    pub(crate) fn up_as_child(&self) -> Child {
+        let mut command = self.command("up", &[]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        until("up", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("ended before it was up: {status}");
+            }
+            self.run("status", &[]).code == Some(0)
+        });
+        child
+    }
+
+    pub(crate) fn run(&self, verb: &str, args: &[&str]) -> Ran {
+        run(&mut self.command(verb, args))
+    }
+
+    /// The process that serves it.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        if self.is_free() {
+            return None;
+        }
+        let text = fs::read_to_string(self.dir.join("lock")).ok()?;
+        text.trim().parse().ok().and_then(Pid::from_raw)
+    }
+
+    /// `kill -9`; the process has let go of everything when this returns.
+    pub(crate) fn kill(&self) {
+        let pid = self.pid().expect("the volume is up");
+        kill_process(pid, Signal::KILL).unwrap();
+        until("killed", || self.is_free());
+    }
+
+    /// Whether no process has it open.
+    pub(crate) fn is_free(&self) -> bool {
+        let Ok(lock) = File::open(self.dir.join("lock")) else { return true };
+        flock(&lock, FlockOperation::NonBlockingLockShared).is_ok()
+    }
+
+    /// Unmounts it and looks it over.
+    pub(crate) fn finish(self) {
+        self.run("unmount", &[]).expect_success();
+        self.check_whole();
+    }
+
+    pub(crate) fn check_whole(&self) {
+        let checked = self.run("check", &["--json"]).expect_success().json();
+        assert_eq!(checked["whole"], true, "{checked}");
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            // It may have ended by itself in between.
+            let _gone = kill_process(pid, Signal::KILL);
+            until("killed", || self.is_free());
+        }
+        detach_all(&self.root);
+    }
+}
+
+/// Detaches every mount below a folder of ours, without asking any of them.
+pub(crate) fn detach_all(root: &Path) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let fields = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = fields.map(|point| PathBuf::from(point.replace("\\040", " ")));
+    for point in points.filter(|point| point.starts_with(root)) {
+        if geteuid().is_root() {
+            let _gone = unmount(&point, UnmountFlags::DETACH);
+        } else {
+            let _gone = Command::new("fusermount3").args(["-u", "-z"]).arg(&point).status();
+        }
+    }
+}

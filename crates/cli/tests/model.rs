@@ -1,0 +1,112 @@
+//! Random programs against the reference model: through `Files` on a real server with its engine and
+//! group commit, and through the kernel on a mount.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pelago_client::ServiceFiles;
+use pelago_server::{Options, Server};
+use pelago_wire::Context;
+use pelago_workload::compare::{run_ops, run_program, shrink};
+use pelago_workload::generate::program;
+use pelago_workload::target::{FilesTarget, LocalTarget};
+
+use crate::harness::volume::{Volume, cannot_mount, folder};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const SEEDS: u64 = 120;
+const STEPS: usize = 80;
+/// Programs through the mount.
+const MOUNTED_SEEDS: u64 = 60;
+
+fn start(dir: &Path, sync_interval: Duration) -> Server {
+    Server::start(dir, Options { sync_interval, ..Options::default() }).unwrap()
+}
+
+/// A program on a server of its own; a failure is made smaller before it is shown.
+fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
+    let (_folder, root) = folder();
+    let server = start(&root.join("vol"), sync_interval);
+    let result = {
+        let files = Arc::new(ServiceFiles::new(server.service()));
+        let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
+        let result = run_program(seed, steps, &mut target);
+        target.close_all();
+        result
+    };
+    server.stop().unwrap();
+    drop(server);
+    let Err(divergence) = result else {
+        let plan = pelago_server::check::plan(&root.join("vol")).unwrap();
+        assert!(plan.is_whole(), "seed {seed}: {plan:?}");
+        return;
+    };
+    let mut tries = 0;
+    let small = shrink(&program(seed, divergence.step + 1), |ops| {
+        tries += 1;
+        let (_folder, root) = folder();
+        let server = start(&root.join(format!("vol{tries}")), sync_interval);
+        let files = Arc::new(ServiceFiles::new(server.service()));
+        let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
+        let fails = run_ops(ops, &mut target).is_err();
+        target.close_all();
+        server.stop().unwrap();
+        fails
+    });
+    panic!("{divergence}\nshrunk: {small:#?}");
+}
+
+/// Group commits in between nearly every operation.
+#[test]
+fn a_server_agrees_with_the_model_when_it_commits_all_the_time() {
+    for seed in 0..SEEDS {
+        check_program(seed, STEPS, Duration::from_millis(1));
+    }
+}
+
+/// Group commits that find much to do.
+#[test]
+fn a_server_agrees_with_the_model_when_it_commits_seldom() {
+    for seed in SEEDS..2 * SEEDS {
+        check_program(seed, STEPS, Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn long_programs_agree_too() {
+    for seed in 5000..5006 {
+        check_program(seed, 1000, Duration::from_millis(10));
+    }
+}
+
+/// The same programs through the kernel, which has its own opinion of names and times.
+#[test]
+fn a_mount_agrees_with_the_model() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let volume = Volume::mounted();
+    for seed in 10_000..10_000 + MOUNTED_SEEDS {
+        let dir = volume.files().join(format!("seed{seed}"));
+        fs::create_dir(&dir).unwrap();
+        let mut target = LocalTarget::new(&dir).unwrap();
+        if let Err(divergence) = run_program(seed, STEPS, &mut target) {
+            let mut tries = 0;
+            let small = shrink(&program(seed, divergence.step + 1), |ops| {
+                tries += 1;
+                let dir = volume.files().join(format!("seed{seed}-{tries}"));
+                fs::create_dir(&dir).unwrap();
+                run_ops(ops, &mut LocalTarget::new(&dir).unwrap()).is_err()
+            });
+            panic!("{divergence}\nshrunk: {small:#?}");
+        }
+    }
+    volume.finish();
+}

@@ -1,0 +1,36 @@
+//! The file system as programs see it: POSIX through the kernel, on a volume of its own for each
+//! test, which is looked over at the end.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::path::Path;
+
+use crate::harness::volume::{Volume, cannot_mount};
+
+mod attributes;
+mod bytes;
+#[path = "../harness/all.rs"]
+mod harness;
+mod listing;
+mod names;
+mod together;
+
+/// Runs `work` in the mount of a new volume; afterwards the volume must be whole.
+fn on_mount(work: impl FnOnce(&Path)) {
+    on_volume(|volume| work(&volume.files()));
+}
+
+fn on_volume(work: impl FnOnce(&Volume)) {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let volume = Volume::mounted();
+    work(&volume);
+    volume.finish();
+}
+
+/// What went wrong, as the kernel's number for it.
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&result.unwrap_err()).unwrap()
+}

@@ -1,0 +1,78 @@
+//! The commands of README.md, as a newcomer types them, in a home of their own.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::program::{bare, run};
+use crate::harness::volume::{cannot_mount, detach_all, folder};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+/// The first command builds; here the binary is built already, and named instead.
+const FIRST: &str = "cargo run --release -- up ~/pelago --detach";
+const SECOND: &str = "cargo xtask test";
+
+/// The lines of every block that is marked as a shell's.
+fn commands() -> Vec<Vec<String>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let text = fs::read_to_string(path).unwrap();
+    let (mut blocks, mut block) = (Vec::new(), None);
+    for line in text.lines() {
+        match (&mut block, line) {
+            (None, "```sh") => block = Some(Vec::new()),
+            (None, _) => {}
+            (Some(lines), "```") => {
+                blocks.push(std::mem::take(lines));
+                block = None;
+            }
+            (Some(lines), line) => lines.push(line.to_owned()),
+        }
+    }
+    blocks
+}
+
+fn code_of(line: &str) -> &str {
+    line.split(" #").next().unwrap().trim()
+}
+
+/// The first command ends in a mounted volume, the second runs the tests.
+#[test]
+fn the_first_two_commands_are_what_they_must_be() {
+    let lines: Vec<String> = commands().concat();
+    let codes: Vec<&str> = lines.iter().map(|line| code_of(line)).collect();
+    let codes: Vec<&str> = codes.into_iter().filter(|code| !code.is_empty()).collect();
+    assert_eq!(codes[0], FIRST);
+    assert!(codes.contains(&SECOND), "{codes:?}");
+}
+
+/// What stands behind `# says:` is said.
+#[test]
+fn the_commands_work() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let (_folder, root) = folder();
+    let lines: Vec<String> = commands().concat();
+    let lines: Vec<&str> = lines.iter().map(|line| code_of(line)).collect();
+    // Building and measuring are tested elsewhere.
+    let told = lines.iter().filter(|line| !line.starts_with("cargo ") || **line == FIRST);
+    let mut script = "set -ex\n".to_owned();
+    for line in told {
+        script.push_str(&line.replace("cargo run --release --", "pelago"));
+        script.push('\n');
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_pelago"));
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]);
+    bare(&mut shell, &root);
+    let ran = run(shell.env("PATH", path));
+    detach_all(&root);
+    let ran = ran.expect_success();
+    assert!(ran.out.contains("unmounted"), "{ran:?}");
+}
