@@ -50,7 +50,7 @@ impl GroupCommit {
     }
 
     /// Opens the table again where it has stopped. Answers whether it goes.
-    fn revive(&self) -> bool {
+    pub(crate) fn revive(&self) -> bool {
         if !matches!(self.table.get(&[0]), Err(table::Error::Stopped)) {
             return true;
         }
@@ -81,9 +81,8 @@ impl Committer {
     /// Where the system gives none.
     pub(crate) fn start(commit: GroupCommit, interval: Duration) -> io::Result<Self> {
         let progress = Arc::clone(&commit.progress);
-        let thread = Builder::new()
-            .name("pelago-commit".into())
-            .spawn(move || go_on(&commit, interval))?;
+        let thread =
+            Builder::new().name("pelago-commit".into()).spawn(move || go_on(&commit, interval))?;
         Ok(Self { progress, thread: Mutex::new(Some(thread)) })
     }
 

@@ -14,7 +14,7 @@
 //! Lock order: an open file, then the marks, then a shard's state, then a leaf.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use pelago_store::content::{self, Content};
@@ -204,7 +204,7 @@ impl Opens {
     /// Bytes that open files hold in memory.
     #[must_use]
     pub(crate) fn memory(&self) -> u64 {
-        self.held.load(std::sync::atomic::Ordering::Relaxed) as u64
+        self.held.load(Ordering::Relaxed) as u64
     }
 
     /// Makes an ordinary file and opens it.

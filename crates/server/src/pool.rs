@@ -9,11 +9,11 @@ use parking_lot::{Condvar, Mutex};
 use pelago_wire::limits;
 
 /// Threads unless told otherwise.
-pub const THREADS: usize = 4;
+pub(crate) const THREADS: usize = 4;
 
 /// How a job is called: each exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// On a thread of the pool: it may block.
     Run,
     /// By its giver, who serves others: the queue is full.
@@ -23,10 +23,10 @@ pub enum Turn {
 }
 
 /// Something that may block.
-pub type Job = Box<dyn FnOnce(Turn) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(Turn) + Send>;
 
 /// Threads for what may block.
-pub struct Pool {
+pub(crate) struct Pool {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -48,7 +48,7 @@ impl Pool {
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub fn start(threads: usize) -> io::Result<Self> {
+    pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let pool = Self { queue: Arc::default(), threads: Mutex::default() };
         for number in 0..threads {
             let queue = Arc::clone(&pool.queue);
@@ -60,7 +60,7 @@ impl Pool {
     }
 
     /// Gives a job to the next free thread; the queue holds [`limits::POOL_QUEUE`].
-    pub fn submit(&self, job: Job) {
+    pub(crate) fn submit(&self, job: Job) {
         let refused = {
             let mut state = self.queue.state.lock();
             if state.stopped {
@@ -78,7 +78,7 @@ impl Pool {
     }
 
     /// Ends all threads behind the jobs that they are at; those that wait are told so.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let jobs = {
             let mut state = self.queue.state.lock();
             state.stopped = true;
@@ -92,8 +92,7 @@ impl Pool {
         let here = std::thread::current().id();
         for thread in threads {
             // A job may hold the last handle of its own pool.
-            if thread.thread().id() != here && thread.join().is_err()
-            {
+            if thread.thread().id() != here && thread.join().is_err() {
                 tracing::error!("a thread of the pool has panicked");
             }
         }

@@ -268,8 +268,7 @@ impl Inner {
             Request::Link { node, dir, name } => Reply::Entry(shard.link(*node, *dir, name, now)?),
             Request::List { dir, after, entries, attributes } => {
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
-                let page =
-                    Page { dir: *dir, after: *after, entries, attributes: *attributes };
+                let page = Page { dir: *dir, after: *after, entries, attributes: *attributes };
                 let (entries, end) = shard.list(page)?;
                 Reply::Listed { entries, end }
             }

@@ -1,7 +1,9 @@
 //! Telling the table what open files have: at FLUSH, at fsync, when the last one leaves, and at each
 //! group commit.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use pelago_store::key::{self, Key, Kind};
@@ -15,6 +17,8 @@ use crate::worker::content_failed;
 
 /// Bytes put into the table after which a group commit comes before its time.
 const HURRY_BYTES: usize = 4 << 20;
+/// How long a group commit waits for a file that somebody is at.
+const STALL: Duration = Duration::from_millis(10);
 
 impl Opens {
     /// Commits all small files whose bytes are not in the table yet. What fails stays, and is tried
@@ -27,9 +31,13 @@ impl Opens {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         let mut result = Ok(());
         for ino in dirty {
-            if let Some(file) = self.known.file(ino)
-                && let Err(error) = self.commit_and_pay(&file)
-            {
+            let Some(file) = self.known.file(ino) else { continue };
+            let Some(state) = file.wait_for(STALL) else {
+                // It is being spilled: the others shall not wait for that.
+                self.dirty.lock().insert(ino);
+                continue;
+            };
+            if let Err(error) = self.commit_and_pay(&file, state) {
                 if error.code != Code::Stale {
                     self.dirty.lock().insert(ino);
                 }
@@ -46,7 +54,7 @@ impl Opens {
     pub(crate) fn commit_all(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.known.files() {
-            if let Err(error) = self.commit_and_pay(&file) {
+            if let Err(error) = self.commit_and_pay(&file, file.wait()) {
                 result = Err(error);
             }
         }
@@ -61,6 +69,9 @@ impl Opens {
     pub(crate) fn doubt(&self) -> Result<(), Error> {
         for file in self.known.files() {
             let mut state = file.wait();
+            if !state.is_changed() && matches!(state.bytes, Bytes::Inline | Bytes::File(_)) {
+                state.bytes = Bytes::Unknown;
+            }
             state.changed.all = matches!(state.bytes, Bytes::Memory(_) | Bytes::Content(_));
             state.marked = false;
             if state.changed.all {
@@ -81,13 +92,14 @@ impl Opens {
                 let generation = match Writing::decode(value) {
                     Ok((_, mark)) => mark.generation,
                     Err(error) => {
-                        drop(damaged(key, error));
+                        // It goes as any other; who it belongs to, `check` finds out.
+                        let _said = damaged(key, error);
                         Generation::FIRST
                     }
                 };
                 self.marks.found(ino, generation);
             }
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         });
         visited.map_err(|error| failed("reading marks", &error))?;
         Ok(self.marks.count())
@@ -219,7 +231,8 @@ impl Opens {
             self.marks.begin(file.handle.ino, content.generation());
             state.marked = true;
         }
-        if state.changed.bytes || state.changed.all {
+        // Where somebody has left meanwhile, the group commit lets go for them.
+        if (state.changed.bytes || state.changed.all) && state.owed == (0, 0) {
             self.dirty.lock().remove(&file.handle.ino);
         }
         state.changed = Changed::default();
@@ -257,8 +270,8 @@ impl Opens {
         writes: bool,
     ) -> Result<(), Error> {
         let ino = file.handle.ino;
-        let ends = state.marked && writes && self.known.writers(ino) == 1;
-        let safe = ends && state.written == state.synced;
+        let last = self.known.writers(ino) == u32::from(writes);
+        let safe = last && state.marked && state.written == state.synced;
         let mark = if safe { Mark::Delete } else { Mark::Keep };
         let committed = self.commit(file, &mut state, mark);
         if let Err(error) = committed
@@ -269,7 +282,7 @@ impl Opens {
             self.dirty.lock().insert(ino);
             return Err(error);
         }
-        if ends {
+        if last && state.marked {
             state.marked = false;
             if safe { self.marks.remove(ino) } else { self.marks.end(ino) }
         }
@@ -281,8 +294,12 @@ impl Opens {
         committed
     }
 
-    fn commit_and_pay(&self, file: &OpenFile) -> Result<(), Error> {
-        let mut state = file.wait();
+    /// Commits a file, and lets go for those who could not when they left.
+    fn commit_and_pay(
+        &self,
+        file: &OpenFile,
+        mut state: MutexGuard<'_, OpenState>,
+    ) -> Result<(), Error> {
         let committed = self.commit(file, &mut state, Mark::Keep);
         if committed.is_err_and(|error| error.code != Code::Stale) {
             return committed;

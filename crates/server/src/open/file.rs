@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pelago_store::content::ContentFile;
@@ -109,6 +110,11 @@ impl OpenFile {
     /// Its state, whoever has it.
     pub(super) fn wait(&self) -> MutexGuard<'_, OpenState> {
         self.state.lock()
+    }
+
+    /// Its state; `None` where somebody has it for longer than this.
+    pub(super) fn wait_for(&self, patience: Duration) -> Option<MutexGuard<'_, OpenState>> {
+        self.state.try_lock_for(patience)
     }
 
     /// Whether somebody has its state.

@@ -84,9 +84,8 @@ impl Marks {
     /// The marks that can go once everything that is written now is safe.
     pub(crate) fn to_settle(&self) -> Vec<Ended> {
         let state = self.state.lock();
-        let ended = |(ino, mark): (&InodeId, &Mark)| {
-            mark.ended.map(|number| Ended { ino: *ino, number })
-        };
+        let ended =
+            |(ino, mark): (&InodeId, &Mark)| mark.ended.map(|number| Ended { ino: *ino, number });
         state.marks.iter().filter_map(ended).collect()
     }
 
