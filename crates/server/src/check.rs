@@ -171,7 +171,8 @@ pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
         let done = rebuild::carry_out(parts, &plan)?;
         repaired += done;
         let next = look(parts, adopt)?;
-        before.get_or_insert(std::mem::replace(&mut plan, next));
+        let last = std::mem::replace(&mut plan, next);
+        before = before.or(Some(last));
         adopt |= plan.has_lost_rows();
         if done == 0 || plan.repairable == 0 {
             break;

@@ -7,6 +7,12 @@
 
 #![forbid(unsafe_code)]
 
+pub use memory::{MEMORY_BYTES, MemoryUse};
+pub use recover::{Owner, RecoverError, Recovered};
+pub use server::{Options, Parts, Server, StartError, StopError};
+pub use status::{ProgressStatus, SpaceStatus, Status};
+pub use worker::{Doing, WorkerStatus};
+
 mod cache;
 pub mod check;
 mod clock;
@@ -19,7 +25,10 @@ mod pool;
 mod progress;
 mod recover;
 mod router;
+mod server;
 mod shard;
 mod space;
 mod status;
+#[cfg(test)]
+mod testing;
 mod worker;

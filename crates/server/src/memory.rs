@@ -5,7 +5,7 @@ use pelago_wire::limits;
 
 /// Bytes that the parts of a server may take, each for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// The engine's block cache and memtables.
     pub table: u64,
     /// The row caches.
@@ -26,7 +26,7 @@ pub struct MemoryUse {
     /// Bytes that may be used.
     pub limit: u64,
     /// Bytes that are used.
-    pub used: u64,
+    pub(crate) used: u64,
 }
 
 /// Bytes of all limits together unless told otherwise: 160 MiB.
@@ -42,7 +42,7 @@ const LEAST_TABLE_BYTES: u64 = 8 << 20;
 impl Memory {
     /// Divides `total` bytes as the named limits divide [`MEMORY_BYTES`].
     #[must_use]
-    pub fn of(total: u64) -> Self {
+    pub(crate) fn of(total: u64) -> Self {
         let share = |limit: usize| {
             let exact = u128::from(total) * limit as u128 / u128::from(MEMORY_BYTES);
             u64::try_from(exact).unwrap_or(u64::MAX)
@@ -58,7 +58,7 @@ impl Memory {
 
     /// What the table is opened with.
     #[must_use]
-    pub const fn table_options(&self) -> fjall::Options {
+    pub(crate) const fn table_options(&self) -> fjall::Options {
         fjall::Options { memory_bytes: self.table }
     }
 }

@@ -16,7 +16,7 @@ use crate::shard::{self, BytesChange, Live, SHARD, Shard};
 
 /// Where a shard goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Start {
+pub(crate) struct Start {
     /// The epoch of this life.
     pub epoch: u32,
     /// The first counter that was never given to an inode.
@@ -78,7 +78,7 @@ pub enum RecoverError {
 ///
 /// # Errors
 /// [`RecoverError`]; nothing was written then.
-pub fn begin(
+pub(crate) fn begin(
     table: &dyn Table,
     volume: VolumeId,
     owner: Owner,
@@ -128,7 +128,7 @@ fn make(
 
 /// The root directory of a new volume.
 #[must_use]
-pub fn root(owner: Owner, now: Time) -> Rnode {
+pub(crate) fn root(owner: Owner, now: Time) -> Rnode {
     Rnode {
         ino: InodeId::ROOT,
         kind: FileKind::Directory,
@@ -157,7 +157,7 @@ pub fn root(owner: Owner, now: Time) -> Rnode {
 ///
 /// # Errors
 /// Where the table or the medium fails; a file that is damaged is counted and passed over.
-pub fn measure_written(
+pub(crate) fn measure_written(
     shard: &Shard,
     table: &dyn Table,
     content: &Content,
@@ -179,6 +179,22 @@ pub fn measure_written(
     }
 }
 
+/// Removes all marks: before a clean end, when nobody writes and all bytes are safe.
+///
+/// # Errors
+/// Where the table fails.
+pub(crate) fn forget_all_marks(shard: &Shard, table: &dyn Table) -> Result<(), pelago_wire::Error> {
+    let from = key::all(Kind::Writing).from;
+    loop {
+        let marks = next_marks(table, &from)?;
+        let inos: Vec<_> = marks.iter().map(|(_, ino, _)| *ino).collect();
+        if inos.is_empty() {
+            return Ok(());
+        }
+        shard.forget_marks(&inos)?;
+    }
+}
+
 /// Marks that are read at a time.
 const MARKS: usize = 1024;
 
@@ -188,7 +204,7 @@ fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire
     let mut marks = Vec::new();
     let visited = table.scan(from, &key::all(Kind::Writing).to, &mut |key, value| {
         if let Some(Key::Writing(ino)) = Key::parse(key) {
-            let mark = Writing::decode(value).map_err(|error| drop(shard::damaged(key, error)));
+            let mark = Writing::decode(value).map_err(|error| shard::damaged(key, error));
             marks.push((key.to_vec(), ino, mark.ok().map(|(_, mark)| mark)));
         }
         if marks.len() < MARKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -35,7 +35,7 @@ pub use ids::{Ids, Need};
 pub use list::{Listed, Page};
 pub use remove::Removed;
 pub use rename::{Move, Renamed};
-pub use scan::{Scan, Scanned};
+pub(crate) use scan::{Scan, Scanned};
 
 mod attr;
 mod bytes;

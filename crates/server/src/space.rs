@@ -16,12 +16,12 @@ use pelago_wire::{Code, Error, VolumeStats, limits};
 use crate::worker::{Bell, content_failed};
 
 /// Free bytes below which new data is refused; on a small medium a part of it.
-pub const FLOOR_BYTES: u64 = 16 << 20;
+pub(crate) const FLOOR_BYTES: u64 = 16 << 20;
 /// That part.
 const FLOOR_PART: u64 = 32;
 
 /// The space of the medium below a volume.
-pub struct Space {
+pub(crate) struct Space {
     content: Arc<Content>,
     /// `None`: a test has none.
     reserve: Option<Reserve>,
@@ -38,7 +38,7 @@ impl Space {
     /// The space that these content files, and this reserve, share. `bell` is rung when the medium
     /// is full.
     #[must_use]
-    pub fn new(content: Arc<Content>, reserve: Option<Reserve>, bell: Arc<Bell>) -> Self {
+    pub(crate) fn new(content: Arc<Content>, reserve: Option<Reserve>, bell: Arc<Bell>) -> Self {
         let [short, full, given_up] = [false; 3].map(AtomicBool::new);
         Self { content, reserve, short, full, given_up, bell }
     }
@@ -47,13 +47,13 @@ impl Space {
     ///
     /// # Errors
     /// `NoSpace`.
-    pub fn admit(&self) -> Result<(), Error> {
+    pub(crate) fn admit(&self) -> Result<(), Error> {
         if self.short.load(Ordering::Relaxed) { Err(Code::NoSpace.into()) } else { Ok(()) }
     }
 
     /// Something failed for want of space: gives up the reserve, and refuses new data until there
     /// is room again. Does not block.
-    pub fn noticed_full(&self) {
+    pub(crate) fn noticed_full(&self) {
         self.full.store(true, Ordering::Relaxed);
         self.short.store(true, Ordering::Relaxed);
         self.bell.ring();
@@ -63,13 +63,15 @@ impl Space {
     ///
     /// # Errors
     /// Where the medium fails.
-    pub fn look(&self) -> Result<(), Error> {
+    pub(crate) fn look(&self) -> Result<(), Error> {
         let was_full = self.full.swap(false, Ordering::Relaxed);
-        if was_full {
-            self.give_up()?;
-        }
-        let stats = self.stats().map_err(|error| content_failed(&error))?;
+        let mut stats = self.stats().map_err(|error| content_failed(&error))?;
         let block = u64::from(stats.block_bytes);
+        // With more than that free, it was somebody's limit that was met.
+        if was_full && stats.available.saturating_mul(block) < limits::RESERVE_BYTES {
+            self.give_up()?;
+            stats = self.stats().map_err(|error| content_failed(&error))?;
+        }
         let free = stats.available.saturating_mul(block);
         let least = FLOOR_BYTES.min(stats.blocks.saturating_mul(block) / FLOOR_PART);
         let given_up = self.given_up.load(Ordering::Relaxed);
@@ -108,13 +110,13 @@ impl Space {
 
     /// Whether the reserve is held.
     #[must_use]
-    pub fn holds_reserve(&self) -> bool {
+    pub(crate) fn holds_reserve(&self) -> bool {
         self.reserve.as_ref().is_some_and(Reserve::is_held)
     }
 
     /// Whether new data is refused.
     #[must_use]
-    pub fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)
     }
 
@@ -122,7 +124,7 @@ impl Space {
     ///
     /// # Errors
     /// Where the medium fails.
-    pub fn stats(&self) -> Result<VolumeStats, content::Error> {
+    pub(crate) fn stats(&self) -> Result<VolumeStats, content::Error> {
         self.content.statfs()
     }
 }

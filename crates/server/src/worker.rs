@@ -15,16 +15,21 @@ use parking_lot::{Condvar, Mutex};
 use pelago_store::content;
 use pelago_wire::{Code, Error};
 
-pub use count::Count;
-pub use reap::Reap;
-pub use space::KeepSpace;
+pub(crate) use count::Count;
+pub(crate) use reap::Reap;
+pub(crate) use settle::Settle;
+pub(crate) use space::KeepSpace;
 
 mod count;
 mod reap;
+mod settle;
 mod space;
 
 /// Something that is done in the background.
-pub trait Worker: Send {
+pub(crate) trait Worker: Send {
+    /// Its bell has rung: there is work that it may not have seen.
+    fn rung(&mut self) {}
+
     /// Does one piece of work, of some ten milliseconds where it can be cut so.
     ///
     /// # Errors
@@ -34,7 +39,7 @@ pub trait Worker: Send {
 
 /// One piece of work that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub(crate) struct Piece {
     /// Things that were worked off.
     pub items: u64,
     /// When to go on.
@@ -43,7 +48,7 @@ pub struct Piece {
 
 /// When a worker goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// There is more to do.
     Again,
     /// After this time, or when its bell rings.
@@ -55,7 +60,7 @@ pub enum Next {
 impl Piece {
     /// Nothing was to do; look again after this time.
     #[must_use]
-    pub const fn nothing(after: Duration) -> Self {
+    pub(crate) const fn nothing(after: Duration) -> Self {
         Self { items: 0, next: Next::After(after) }
     }
 }
@@ -87,7 +92,7 @@ pub struct WorkerStatus {
 }
 
 /// How others reach a worker: to tell it that there is work, and to see what it does.
-pub struct Bell {
+pub(crate) struct Bell {
     name: &'static str,
     /// A leaf: nothing else is locked while it is held.
     state: Mutex<State>,
@@ -107,12 +112,12 @@ struct State {
 impl Bell {
     /// The bell of the worker with this name.
     #[must_use]
-    pub fn new(name: &'static str) -> Arc<Self> {
+    pub(crate) fn new(name: &'static str) -> Arc<Self> {
         Arc::new(Self { name, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// There is work.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         let mut state = self.state.lock();
         if !state.rung {
             state.rung = true;
@@ -122,7 +127,7 @@ impl Bell {
 
     /// What the worker does now.
     #[must_use]
-    pub fn status(&self) -> WorkerStatus {
+    pub(crate) fn status(&self) -> WorkerStatus {
         let state = self.state.lock();
         let doing = match *state {
             State { ended: true, .. } => Doing::Ended,
@@ -134,8 +139,7 @@ impl Bell {
     }
 
     /// Waits until `until`, or for ever where there is none; the bell ends the wait unless `deaf`.
-    /// Answers whether the worker goes on.
-    fn wait(&self, until: Option<Instant>, deaf: bool) -> bool {
+    fn wait(&self, until: Option<Instant>, deaf: bool) -> Heard {
         let mut state = self.state.lock();
         state.works = false;
         while !state.stopped && (deaf || !state.rung) {
@@ -148,11 +152,8 @@ impl Bell {
                 }
             }
         }
-        if !deaf {
-            state.rung = false;
-        }
         state.works = !state.stopped;
-        !state.stopped
+        Heard { rung: std::mem::take(&mut state.rung), stopped: state.stopped }
     }
 
     fn did(&self, done: Result<Piece, Error>) {
@@ -192,7 +193,7 @@ impl Bell {
 
 /// All workers of a server.
 #[derive(Default)]
-pub struct Workers {
+pub(crate) struct Workers {
     running: Vec<(Arc<Bell>, JoinHandle<()>)>,
 }
 
@@ -201,7 +202,11 @@ impl Workers {
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub fn start(&mut self, bell: &Arc<Bell>, worker: impl Worker + 'static) -> io::Result<()> {
+    pub(crate) fn start(
+        &mut self,
+        bell: &Arc<Bell>,
+        worker: impl Worker + 'static,
+    ) -> io::Result<()> {
         let of_thread = Arc::clone(bell);
         let thread = Builder::new()
             .name(format!("pelago-{}", bell.name))
@@ -212,14 +217,14 @@ impl Workers {
 
     /// What all of them do.
     #[must_use]
-    pub fn status(&self) -> Vec<WorkerStatus> {
+    pub(crate) fn status(&self) -> Vec<WorkerStatus> {
         self.running.iter().map(|(bell, _)| bell.status()).collect()
     }
 
     /// Stops all of them behind the piece of work that each is at. Those that are not done by the
     /// deadline are named in the log, and waited for all the same: nobody may write any more when
     /// this returns.
-    pub fn stop(&mut self, patience: Duration) {
+    pub(crate) fn stop(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         for (bell, _) in &self.running {
             bell.stop();
@@ -242,7 +247,7 @@ impl Drop for Workers {
 }
 
 /// How long workers may take to stop before that is worth a line in the log.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// A failed piece of work is tried again after this, then after twice as long, and so on.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -254,15 +259,24 @@ pub(crate) fn content_failed(error: &content::Error) -> Error {
     if error.is_full() { Code::NoSpace.into() } else { Code::Io.into() }
 }
 
+/// What was heard while a worker waited.
+struct Heard {
+    rung: bool,
+    stopped: bool,
+}
+
 fn run(bell: &Bell, mut worker: impl Worker) {
     let mut retry = FIRST_RETRY;
-    let mut goes_on = bell.wait(Some(Instant::now()), true);
-    while goes_on {
+    let mut heard = bell.wait(Some(Instant::now()), true);
+    while !heard.stopped {
+        if heard.rung {
+            worker.rung();
+        }
         let began = Instant::now();
         let done = worker.work();
         let ended = Instant::now();
         bell.did(done);
-        goes_on = match done {
+        heard = match done {
             Ok(piece) => {
                 retry = FIRST_RETRY;
                 match piece.next {

@@ -61,14 +61,11 @@ impl Check<'_> {
         };
         let here = here.get_or_insert(Here { dir, exists, names: 0, directories: 0 });
         here.names += 1;
-        let row = match NameRow::decode(value) {
-            Ok((_, row)) => row,
-            Err(_) => {
-                // Where the names of a file have it, it comes back in the next round.
-                let repair = Repair::delete("remove the name; its bytes are kept", key);
-                self.found_at(Damage::Row, key, Some(repair));
-                return Ok(());
-            }
+        let Ok((_, row)) = NameRow::decode(value) else {
+            // Where the names of a file have it, it comes back in the next round.
+            let repair = Repair::delete("remove the name; its bytes are kept", key);
+            self.found_at(Damage::Row, key, Some(repair));
+            return Ok(());
         };
         here.directories += u64::from(row.kind() == FileKind::Directory);
         let (exists, spot) = (here.exists, Spot { key, dir, hash, name });

@@ -1,31 +1,34 @@
 //! What the workers do with a shard's state: counting directories again, learning their names, and
 //! burying files that nobody names or holds any more.
 
-use pelago_store::key;
-use pelago_store::rows::Rnode;
-use pelago_store::table::{Batch, Snapshot};
-use pelago_wire::{Error, Handle, InodeId};
+use std::ops::ControlFlow;
 
-use super::{Shard, failed};
+use pelago_store::key::{self, Key, Kind};
+use pelago_store::rows::{Partition, Rnode, Row};
+use pelago_store::table::{Batch, Snapshot};
+use pelago_wire::{Code, Error, Handle, InodeId};
+
+use super::{Shard, damaged, failed};
 use crate::cache::Node;
 use crate::filter::Filter;
 use crate::partition::{Change, Known};
 
+/// Rows of counts that are looked at under one call.
+const PARTITIONS: usize = 1024;
+
 /// A scan of a directory's names that has begun.
-pub struct Scan {
+pub(crate) struct Scan {
     /// The directory.
     pub dir: InodeId,
     /// The table as it was when it began; what happened since, the shard records.
     pub snapshot: Box<dyn Snapshot>,
-    /// Names that it is thought to have.
-    pub expected: u64,
     /// Its count was lost in an unclean stop.
     pub uncounted: bool,
 }
 
 /// What a scan found.
 #[derive(Debug, Default)]
-pub struct Scanned {
+pub(crate) struct Scanned {
     /// Names.
     pub names: u64,
     /// Of those, directories.
@@ -39,7 +42,7 @@ impl Shard {
     /// unclean stop, or else one whose filter, of about `filter_bytes` a name, fits into `room`
     /// bytes.
     #[must_use]
-    pub fn next_to_scan(&self, filter_bytes: u64, room: u64) -> Option<InodeId> {
+    pub(crate) fn next_to_scan(&self, filter_bytes: u64, room: u64) -> Option<InodeId> {
         let state = self.lock();
         let mut found = None;
         for (ino, directory) in state.directories.iter() {
@@ -56,26 +59,55 @@ impl Shard {
         found
     }
 
+    /// Directories from the key `from` on whose count was lost in an unclean stop, and the key to go
+    /// on from: a number of rows is looked at. `None`: that were all.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub(crate) fn uncounted(&self, from: &[u8]) -> Result<(Vec<InodeId>, Option<Vec<u8>>), Error> {
+        let mut dirs = Vec::new();
+        let (mut seen, mut more) = (0, None);
+        let visited = self.table.scan(from, &key::all(Kind::Partition).to, &mut |key, value| {
+            if seen == PARTITIONS {
+                more = Some(key.to_vec());
+                return ControlFlow::Break(());
+            }
+            seen += 1;
+            match (Key::parse(key), Partition::decode(value)) {
+                (Some(Key::Partition { dir, .. }), Ok((_, row))) if row.dirty => dirs.push(dir),
+                (_, Ok(_)) => {}
+                // Who uses the directory is told.
+                (_, Err(error)) => drop(damaged(key, error)),
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| failed("looking for lost counts", &error))?;
+        Ok((dirs, more))
+    }
+
     /// Begins a scan: from now on the shard records which names come and go. `None`: there is
     /// nothing to scan any more.
     ///
     /// # Errors
     /// Where the table fails.
-    pub fn begin_scan(&self, dir: InodeId) -> Result<Option<Scan>, Error> {
+    pub(crate) fn begin_scan(&self, dir: InodeId) -> Result<Option<Scan>, Error> {
         let mut state = self.lock();
+        match self.directory(&mut state, Handle::own(dir)) {
+            Err(error) if error.code == Code::Stale => return Ok(None),
+            known => known?,
+        }
         let Some(directory) = state.directories.get_mut(dir) else { return Ok(None) };
         if !matches!(directory.filter, Known::Nothing) {
             return Ok(None);
         }
         let snapshot = self.table.snapshot().map_err(|error| failed("looking", &error))?;
         directory.filter = Known::Scanning(Vec::new());
-        let (expected, uncounted) = (directory.names, directory.uncounted);
-        Ok(Some(Scan { dir, snapshot, expected, uncounted }))
+        Ok(Some(Scan { dir, snapshot, uncounted: directory.uncounted }))
     }
 
     /// Ends a scan: what it found, and what happened since it began, is what is known from now on.
     /// `None`: it came to nothing.
-    pub fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) {
+    pub(crate) fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) {
         let mut state = self.lock();
         let Some(directory) = state.directories.get_mut(dir) else { return };
         let Known::Scanning(changes) = std::mem::replace(&mut directory.filter, Known::Nothing)
@@ -97,7 +129,7 @@ impl Shard {
 
     /// Bytes that the filters of all directories take. Where that is more than `limit`, the filters
     /// of the largest directories go until it is not.
-    pub fn limit_filters(&self, limit: u64) -> u64 {
+    pub(crate) fn limit_filters(&self, limit: u64) -> u64 {
         let mut state = self.lock();
         let mut bytes = state.directories.filter_bytes();
         while bytes > limit {
@@ -118,33 +150,34 @@ impl Shard {
     }
 
     /// Buries a file that has neither name nor holder: its rows go, but for the orphan row, which
-    /// goes with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can
-    /// open it. Answers `false`, and does nothing, where it is held or has a name.
+    /// goes with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can open
+    /// it. Answers the batch behind which that is so; `None`, and nothing is done, where it is held
+    /// or has a name.
     ///
     /// # Errors
     /// Where the table fails, or a row is damaged.
-    pub fn bury(&self, ino: InodeId) -> Result<bool, Error> {
+    pub(crate) fn bury(&self, ino: InodeId) -> Result<Option<u64>, Error> {
         let mut state = self.lock();
         if state.held.contains_key(&ino) {
-            return Ok(false);
+            return Ok(None);
         }
         let mut batch = Batch::new();
         match self.stored_rnode(ino)? {
-            Some(rnode) if rnode.links > 0 => return Ok(false),
+            Some(rnode) if rnode.links > 0 => return Ok(None),
             Some(rnode) => self.drop_all(&mut batch, &rnode)?,
             // Its rows went with its last name.
             None => {}
         }
         self.write(&mut state, batch)?;
         state.rows.drop_node(ino);
-        Ok(true)
+        Ok(Some(state.sequence))
     }
 
     /// The content files of these buried files are gone for good: nothing is left to say of them.
     ///
     /// # Errors
     /// Where the table fails.
-    pub fn forget_orphans(&self, inos: &[InodeId]) -> Result<(), Error> {
+    pub(crate) fn forget_orphans(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
         for ino in inos {
@@ -158,7 +191,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`; where the table fails.
-    pub fn stored(&self, handle: Handle) -> Result<Node, Error> {
+    pub(crate) fn stored(&self, handle: Handle) -> Result<Node, Error> {
         self.node(&mut self.lock(), handle)
     }
 
@@ -166,7 +199,7 @@ impl Shard {
     ///
     /// # Errors
     /// Where the table fails.
-    pub fn forget_marks(&self, inos: &[InodeId]) -> Result<(), Error> {
+    pub(crate) fn forget_marks(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
         for ino in inos {

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_store::key;
+use pelago_store::key::{self, Kind};
 use pelago_store::rows::{NameRow, Row};
-use pelago_wire::{Error, FileKind};
+use pelago_wire::{Error, FileKind, InodeId};
 
 use super::{Next, Piece, Worker};
 use crate::filter::Filter;
@@ -19,25 +19,39 @@ const FILTER_BYTES_A_NAME: u64 = 10;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The worker `count`.
-pub struct Count {
+pub(crate) struct Count {
     shard: Arc<Shard>,
     /// Bytes that all filters may take.
     limit: u64,
+    /// Where to go on looking for counts that were lost; `None`: all were found.
+    from: Option<Vec<u8>>,
+    /// Those that were found.
+    lost: Vec<InodeId>,
 }
 
 impl Count {
-    /// A worker for this shard, whose filters may take `limit` bytes.
+    /// A worker for this shard, whose filters may take `limit` bytes. `unclean`: counts may have
+    /// been lost when the life before ended.
     #[must_use]
-    pub fn new(shard: Arc<Shard>, limit: u64) -> Self {
-        Self { shard, limit }
+    pub(crate) fn new(shard: Arc<Shard>, limit: u64, unclean: bool) -> Self {
+        let from = unclean.then(|| key::all(Kind::Partition).from);
+        Self { shard, limit, from, lost: Vec::new() }
+    }
+
+    /// Which directory is next: one in use; else one whose count was lost, used or not.
+    fn next(&mut self, room: u64) -> Option<InodeId> {
+        self.shard.next_to_scan(FILTER_BYTES_A_NAME, room).or_else(|| self.lost.pop())
     }
 }
 
 impl Worker for Count {
     fn work(&mut self) -> Result<Piece, Error> {
         let room = self.limit.saturating_sub(self.shard.limit_filters(self.limit));
-        let next = self.shard.next_to_scan(FILTER_BYTES_A_NAME, room);
-        let Some(dir) = next else { return Ok(Piece::nothing(INTERVAL)) };
+        let Some(dir) = self.next(room) else {
+            let Some(from) = self.from.take() else { return Ok(Piece::nothing(INTERVAL)) };
+            (self.lost, self.from) = self.shard.uncounted(&from)?;
+            return Ok(Piece { items: 0, next: Next::Again });
+        };
         let Some(scan) = self.shard.begin_scan(dir)? else {
             return Ok(Piece { items: 0, next: Next::Again });
         };

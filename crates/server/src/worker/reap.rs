@@ -1,7 +1,14 @@
-//! Removes what is left of files that have neither name nor holder: rows first, so that nobody can
-//! open them any more, then the content file, and the orphan row once the removal is safe.
+//! Removes what is left of files that have neither name nor holder.
+//!
+//! Each goes through three steps, and a crash between any two of them loses nothing that is still
+//! wanted and keeps nothing for ever:
+//!
+//! 1. its rows go, so that nobody can open it any more, but for its orphan row;
+//! 2. once that is safe, its content file goes: had the name come back after a crash, so would the
+//!    bytes;
+//! 3. once the removal is safe, the orphan row goes.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,51 +20,72 @@ use pelago_store::table::SharedTable;
 use pelago_wire::{Error, Generation, InodeId};
 
 use super::{Next, Piece, Worker, content_failed};
+use crate::progress::Progress;
 use crate::shard::{Shard, damaged, failed};
 
 /// Files that are worked off in one piece of work.
 const AT_ONCE: usize = 64;
-/// Files whose orphan rows wait for their removal to be safe, at the most.
-const REMOVED: usize = 1 << 16;
-/// How long those wait, so that one sync serves many.
+/// Files that are between two steps, at the most.
+pub(crate) const UNDER_WAY: usize = 1 << 16;
+/// How often it looks whether rows that went are safe.
+const SAFE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long orphan rows wait for their removal to be safe: one sync serves many.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The worker `reap`.
-pub struct Reap {
+pub(crate) struct Reap {
     shard: Arc<Shard>,
+    progress: Arc<Progress>,
     table: SharedTable,
     content: Arc<Content>,
-    /// Content removed, orphan row still there.
-    removed: HashSet<InodeId>,
-    /// When the first of them came.
+    /// Between the first step and the second, with the batch of the first.
+    buried: VecDeque<(u64, InodeId, Option<Generation>)>,
+    /// Between the second step and the third.
+    removed: Vec<InodeId>,
+    /// When the first of those came.
     since: Instant,
+    /// Both, so that they are not begun again.
+    under_way: HashSet<InodeId>,
     /// Where the next look begins; empty: at the first orphan.
     from: Vec<u8>,
+    /// All orphans were seen since the bell rang.
+    seen_all: bool,
 }
+
+type Orphaned = (InodeId, Option<Generation>);
 
 impl Reap {
     /// A worker over these rows and content files.
     #[must_use]
-    pub fn new(shard: Arc<Shard>, table: SharedTable, content: Arc<Content>) -> Self {
+    pub(crate) fn new(
+        shard: Arc<Shard>,
+        progress: Arc<Progress>,
+        table: SharedTable,
+        content: Arc<Content>,
+    ) -> Self {
         Self {
             shard,
+            progress,
             table,
             content,
-            removed: HashSet::new(),
+            buried: VecDeque::new(),
+            removed: Vec::new(),
             since: Instant::now(),
+            under_way: HashSet::new(),
             from: Vec::new(),
+            seen_all: false,
         }
     }
 
-    /// The next orphans that were not seen yet; none: all have been looked at.
-    fn next(&mut self) -> Result<Vec<(InodeId, Option<Generation>)>, Error> {
+    /// The next orphans that are not under way.
+    fn next(&mut self) -> Result<Vec<Orphaned>, Error> {
         let range = key::all(Kind::Orphan);
         let from = if self.from.is_empty() { range.from } else { std::mem::take(&mut self.from) };
         let mut orphans = Vec::new();
         let mut more = None;
         let visited = self.table.scan(&from, &range.to, &mut |key, value| {
             let Some(Key::Orphan(ino)) = Key::parse(key) else { return ControlFlow::Continue(()) };
-            if self.removed.contains(&ino) {
+            if self.under_way.contains(&ino) {
                 return ControlFlow::Continue(());
             }
             if orphans.len() == AT_ONCE {
@@ -73,29 +101,30 @@ impl Reap {
         });
         visited.map_err(|error| failed("looking for orphans", &error))?;
         self.from = more.unwrap_or_default();
+        self.seen_all = self.from.is_empty();
         Ok(orphans)
     }
 
-    /// What was removed is safe from now on.
-    fn settle(&mut self) -> Result<(), Error> {
-        self.content.sync_all().map_err(|error| content_failed(&error))?;
-        let inos: Vec<_> = self.removed.iter().copied().collect();
-        for some in inos.chunks(AT_ONCE) {
-            self.shard.forget_orphans(some)?;
+    fn bury_some(&mut self) -> Result<(), Error> {
+        if self.seen_all || self.under_way.len() >= UNDER_WAY {
+            return Ok(());
         }
-        self.removed.clear();
+        for (ino, generation) in self.next()? {
+            if let Some(sequence) = self.shard.bury(ino)? {
+                self.buried.push_back((sequence, ino, generation));
+                self.under_way.insert(ino);
+            }
+        }
         Ok(())
     }
-}
 
-impl Worker for Reap {
-    fn work(&mut self) -> Result<Piece, Error> {
+    fn remove_some(&mut self) -> Result<u64, Error> {
+        let safe = self.progress.safe();
         let mut items = 0;
-        let orphans = if self.removed.len() < REMOVED { self.next()? } else { Vec::new() };
-        for (ino, generation) in orphans {
-            if !self.shard.bury(ino)? {
-                continue;
-            }
+        while items < AT_ONCE as u64
+            && let Some((sequence, ino, generation)) = self.buried.front().copied()
+            && sequence <= safe
+        {
             if let Some(generation) = generation {
                 let removed = self.content.remove(ino, generation);
                 removed.map_err(|error| content_failed(&error))?;
@@ -103,20 +132,48 @@ impl Worker for Reap {
             if self.removed.is_empty() {
                 self.since = Instant::now();
             }
-            self.removed.insert(ino);
+            self.buried.pop_front();
+            self.removed.push(ino);
             items += 1;
         }
-        if !self.from.is_empty() && self.removed.len() < REMOVED {
-            return Ok(Piece { items, next: Next::Again });
+        Ok(items)
+    }
+
+    /// Forgets what was removed, where that is due.
+    fn forget_some(&mut self) -> Result<(), Error> {
+        let due = self.since.elapsed() >= SYNC_INTERVAL || self.under_way.len() >= UNDER_WAY;
+        if self.removed.is_empty() || !due {
+            return Ok(());
         }
-        if self.removed.is_empty() {
-            return Ok(Piece { items, next: Next::Rung });
+        self.content.sync_all().map_err(|error| content_failed(&error))?;
+        for some in self.removed.chunks(AT_ONCE) {
+            self.shard.forget_orphans(some)?;
         }
-        let waited = self.since.elapsed();
-        if waited < SYNC_INTERVAL && self.removed.len() < REMOVED {
-            return Ok(Piece { items, next: Next::After(SYNC_INTERVAL - waited) });
+        for ino in self.removed.drain(..) {
+            self.under_way.remove(&ino);
         }
-        self.settle()?;
-        Ok(Piece { items, next: Next::Rung })
+        Ok(())
+    }
+}
+
+impl Worker for Reap {
+    fn rung(&mut self) {
+        self.seen_all = false;
+    }
+
+    fn work(&mut self) -> Result<Piece, Error> {
+        self.bury_some()?;
+        let items = self.remove_some()?;
+        self.forget_some()?;
+        let next = if !self.seen_all && self.under_way.len() < UNDER_WAY || items > 0 {
+            Next::Again
+        } else if !self.buried.is_empty() {
+            Next::After(SAFE_INTERVAL)
+        } else if !self.removed.is_empty() {
+            Next::After(SYNC_INTERVAL)
+        } else {
+            Next::Rung
+        };
+        Ok(Piece { items, next })
     }
 }

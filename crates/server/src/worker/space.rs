@@ -12,14 +12,14 @@ use crate::space::Space;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The worker `space`.
-pub struct KeepSpace {
+pub(crate) struct KeepSpace {
     space: Arc<Space>,
 }
 
 impl KeepSpace {
     /// A worker that watches this space.
     #[must_use]
-    pub fn new(space: Arc<Space>) -> Self {
+    pub(crate) fn new(space: Arc<Space>) -> Self {
         Self { space }
     }
 }

@@ -96,19 +96,20 @@ impl FjallTable {
             stopped: AtomicBool::new(false),
             pressed: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            _owner: owner,
+            owner: Mutex::new(Some(owner)),
         };
         Ok(Self { held: Arc::new(held) })
     }
 
-    /// Makes everything safe and ends the engine's threads. Calls after it answer
-    /// [`Error::Stopped`].
+    /// Makes everything safe, ends the engine's threads and lets go of the folder. Calls after it
+    /// answer [`Error::Stopped`], [`Table::reopen`] too.
     ///
     /// # Errors
     /// As [`Table::persist`]; the engine's threads have ended all the same.
     pub fn close(&self) -> Result<(), Error> {
         let safe = self.persist();
         let shut = self.held.shut();
+        drop(self.held.owner.lock().take());
         safe.and(shut)
     }
 }
@@ -202,7 +203,7 @@ struct Held {
     pressed: AtomicBool,
     /// How often the engine was opened again: an older snapshot is no longer of this one.
     generation: AtomicU64,
-    _owner: File,
+    owner: Mutex<Option<File>>,
 }
 
 impl Held {
@@ -352,6 +353,11 @@ impl Held {
 
     fn reopen(&self) -> Result<(), Error> {
         self.stopped.store(true, Ordering::Release);
+        // Held until it is open again, so that nobody else has the folder meanwhile.
+        let owner = self.owner.lock();
+        if owner.is_none() {
+            return Err(Error::Stopped);
+        }
         let mut record = self.record.lock();
         let mut engine = self.engine.write();
         let mut tail = self.tail.write();

@@ -1,0 +1,424 @@
+//! A server of one volume: its parts, how they come to life, and how they end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use pelago_store::content::Content;
+use pelago_store::hash::NameHasher;
+use pelago_store::reserve::Reserve;
+use pelago_store::table::fjall::FjallTable;
+use pelago_store::table::{self, SharedTable};
+use pelago_store::volume::{Volume, VolumeId, VolumeOptions};
+use pelago_wire::{Service, Time, limits};
+
+use crate::clock;
+use crate::commit::{Committer, GroupCommit, SYNC_INTERVAL};
+use crate::memory::{MEMORY_BYTES, Memory, MemoryUse};
+use crate::open::{self, Descriptors, Opens, Poke};
+use crate::pool::{self, Pool};
+use crate::progress::Progress;
+use crate::recover::{self, Owner, Recovered};
+use crate::router::{self, Router};
+use crate::shard::{self, Shard};
+use crate::space::Space;
+use crate::status::{ProgressStatus, SpaceStatus, Status};
+use crate::worker::{Bell, Count, KeepSpace, PATIENCE, Reap, Settle, Workers};
+
+pub use error::{StartError, StopError};
+
+mod error;
+
+/// What can be chosen about a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How often what was done is made safe, at the least.
+    pub sync_interval: Duration,
+    /// Bytes of a file that are kept in the table, to [`limits::INLINE_BYTES`]. It counts when a
+    /// volume is made.
+    pub inline_bytes: u32,
+    /// Bytes of all caches together.
+    pub memory_bytes: u64,
+    /// Changes are refused.
+    pub read_only: bool,
+    /// Who owns the root directory of a volume that is made.
+    pub owner: Owner,
+    /// Whether work that can wait is done. A test that drives everything itself says no.
+    pub workers: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        Self {
+            sync_interval: SYNC_INTERVAL,
+            inline_bytes: limits::INLINE_DEFAULT_BYTES as u32,
+            memory_bytes: MEMORY_BYTES,
+            read_only: false,
+            owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
+            workers: true,
+        }
+    }
+}
+
+/// What a server serves, where there is no volume around it: for tests.
+#[derive(Clone)]
+pub struct Parts {
+    /// The rows.
+    pub table: SharedTable,
+    /// The bytes.
+    pub content: Arc<Content>,
+    /// Whose they are.
+    pub volume: VolumeId,
+    /// The hash of names.
+    pub hasher: NameHasher,
+}
+
+/// A server of one volume.
+///
+/// Dropped without [`Server::stop`] it leaves the volume as a crash of the process would, but that all
+/// its threads have ended.
+pub struct Server {
+    dir: PathBuf,
+    since: Time,
+    started_clean: bool,
+    recovered: Recovered,
+    core: Core,
+    opens: Arc<Opens>,
+    router: Arc<Router>,
+    committer: Committer,
+    /// The newest safe batch that `status` saw, and when. A leaf.
+    seen: Mutex<(u64, Instant)>,
+    /// Taken before all others, while the server stops.
+    life: Mutex<Life>,
+}
+
+/// What ends with a server.
+struct Life {
+    workers: Workers,
+    held: Option<Held>,
+    stopped: bool,
+}
+
+/// What a server holds of its volume. The table is closed before the volume is let go.
+struct Held {
+    table: Arc<FjallTable>,
+    volume: Volume,
+}
+
+impl Server {
+    /// Serves the volume in `dir`, which is made where there is none. When this returns, the volume is
+    /// marked as in use, and what a crash has left was recovered.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing was changed but what recovering changes.
+    pub fn start(dir: &Path, options: Options) -> Result<Self, StartError> {
+        let made = VolumeOptions { inline_bytes: options.inline_bytes };
+        let volume = Volume::open_or_create(dir, made)?;
+        let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
+        let reserve = Reserve::ensure(dir, limits::RESERVE_BYTES)?;
+        let table = open_table(&volume, &reserve, &options)?;
+        let content = Arc::new(Content::open(&volume.content_dir())?);
+        volume.mark_unclean()?;
+        let parts = Parts {
+            table: Arc::clone(&table) as SharedTable,
+            content,
+            volume: volume.id(),
+            hasher: volume.hasher(),
+        };
+        Self::build(parts, options, Some(reserve), Some(Held { table, volume }))
+    }
+
+    /// Serves these parts.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_on(parts: Parts, options: Options) -> Result<Self, StartError> {
+        Self::build(parts, options, None, None)
+    }
+
+    fn build(
+        parts: Parts,
+        options: Options,
+        reserve: Option<Reserve>,
+        held: Option<Held>,
+    ) -> Result<Self, StartError> {
+        let dir = held.as_ref().map(|held| held.volume.dir().to_path_buf()).unwrap_or_default();
+        let failed = |source| StartError::Recover { path: dir.clone(), source };
+        let since = clock::now();
+        let start = recover::begin(&*parts.table, parts.volume, options.owner, since)
+            .map_err(|error| StartError::from_recover(&dir, error))?;
+        let memory = Memory::of(options.memory_bytes);
+        let progress = Arc::new(Progress::default());
+        let shard = Arc::new(Shard::new(shard::Parts {
+            table: Arc::clone(&parts.table),
+            hasher: parts.hasher,
+            progress: Arc::clone(&progress),
+            epoch: start.epoch,
+            next_id: start.next_id,
+            cache_bytes: memory.rows as usize,
+            started: since,
+        }));
+        let recovered = recover::measure_written(&shard, &*parts.table, &parts.content);
+        let recovered = recovered.map_err(failed)?;
+        let bells = Bells::new();
+        let content = Arc::clone(&parts.content);
+        let space = Arc::new(Space::new(content, reserve, Arc::clone(&bells.space)));
+        space.look().map_err(failed)?;
+        let core = Core { parts, options, memory, progress, shard, space };
+        let opens = core.opens(&bells);
+        opens.load_marks().map_err(failed)?;
+        let router = core.router(&bells, &opens)?;
+        let committer = core.committer(&opens)?;
+        // Without a volume nobody knows how the life before ended.
+        let started_clean = held.as_ref().is_some_and(|held| held.volume.was_clean());
+        let workers = core.workers(&bells, &opens, !started_clean)?;
+        tracing::info!(volume = %core.parts.volume, epoch = start.epoch, "the volume is served");
+        let seen = Mutex::new((0, Instant::now()));
+        let life = Mutex::new(Life { workers, held, stopped: false });
+        Ok(Self {
+            dir,
+            since,
+            started_clean,
+            recovered,
+            core,
+            opens,
+            router,
+            committer,
+            seen,
+            life,
+        })
+    }
+
+    /// Where requests go.
+    #[must_use]
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::clone(&self.router) as Arc<dyn Service>
+    }
+
+    /// How the server is now. Never waits for a request.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let Core { parts, options, progress, space, .. } = &self.core;
+        let medium = space.stats().map_err(|error| tracing::warn!(%error, "no space to show")).ok();
+        Status {
+            volume: parts.volume,
+            dir: self.dir.clone(),
+            since: self.since,
+            started_clean: self.started_clean,
+            recovered: self.recovered,
+            read_only: options.read_only,
+            progress: ProgressStatus {
+                done: progress.done(),
+                safe: progress.safe(),
+                sync_interval: options.sync_interval,
+                unsafe_for: self.unsafe_for(),
+            },
+            open_files: self.opens.count() as u64,
+            space: medium.map(|medium| SpaceStatus {
+                medium,
+                holds_reserve: space.holds_reserve(),
+                is_short: space.is_short(),
+            }),
+            memory: self.memory(),
+            workers: self.life.lock().workers.status(),
+            table: parts.table.usage(),
+            pressure: parts.table.pressure(),
+        }
+    }
+
+    /// Ends the server: requests are answered `Unavailable` from now on, what is open is committed,
+    /// everything is made safe, and the volume is marked as clean. A second call does nothing.
+    ///
+    /// # Errors
+    /// [`StopError`]: all threads have ended all the same, and the next start recovers the volume.
+    pub fn stop(&self) -> Result<(), StopError> {
+        let mut life = self.life.lock();
+        if std::mem::replace(&mut life.stopped, true) {
+            return Ok(());
+        }
+        self.router.stop();
+        life.workers.stop(PATIENCE);
+        let settled = self.settle();
+        self.committer.stop();
+        let Some(Held { table, volume }) = life.held.take() else { return settled };
+        let closed = table.close().map_err(StopError::Table);
+        settled.and(closed)?;
+        volume.mark_clean()?;
+        tracing::info!(volume = %self.core.parts.volume, "the volume was stopped cleanly");
+        Ok(())
+    }
+
+    /// Makes everything safe, so that the next start has nothing to recover.
+    fn settle(&self) -> Result<(), StopError> {
+        let Core { parts, progress, shard, .. } = &self.core;
+        self.opens.commit_all().map_err(StopError::Commit)?;
+        parts.content.sync_all()?;
+        recover::forget_all_marks(shard, &*parts.table).map_err(StopError::Commit)?;
+        shard.finish().map_err(StopError::Commit)?;
+        let done = progress.done();
+        parts.table.persist().map_err(StopError::Table)?;
+        progress.made_safe(done);
+        Ok(())
+    }
+
+    /// Since when something waits to be safe, as far as status has seen it.
+    fn unsafe_for(&self) -> Duration {
+        let Core { progress, options, .. } = &self.core;
+        let mut seen = self.seen.lock();
+        let safe = progress.safe();
+        if progress.done() == safe {
+            *seen = (safe, Instant::now());
+            return Duration::ZERO;
+        }
+        if seen.0 != safe {
+            *seen = (safe, Instant::now());
+        }
+        seen.1.elapsed().max(options.sync_interval)
+    }
+
+    fn memory(&self) -> Vec<MemoryUse> {
+        let Core { parts, memory, shard, .. } = &self.core;
+        let (rows, filters) = shard.memory();
+        let table = parts.table.usage().memory_bytes;
+        [
+            ("TABLE_MEMORY_BYTES", memory.table, table),
+            ("ROW_CACHE_BYTES", memory.rows, rows),
+            ("FILTER_BYTES", memory.filters, filters),
+            ("OPEN_BYTES", memory.opens, self.opens.memory()),
+        ]
+        .map(|(name, limit, used)| MemoryUse { name, limit, used })
+        .into()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut life = self.life.lock();
+        if life.stopped {
+            return;
+        }
+        self.router.stop();
+        life.workers.stop(PATIENCE);
+        self.committer.stop();
+        if let Some(Held { table, volume }) = life.held.take() {
+            if let Err(error) = table.close() {
+                tracing::warn!(%error, "the table did not close cleanly");
+            }
+            drop(volume);
+        }
+    }
+}
+
+/// What the parts of a server share.
+struct Core {
+    parts: Parts,
+    options: Options,
+    memory: Memory,
+    progress: Arc<Progress>,
+    shard: Arc<Shard>,
+    space: Arc<Space>,
+}
+
+/// The bells of the workers.
+struct Bells {
+    count: Arc<Bell>,
+    reap: Arc<Bell>,
+    settle: Arc<Bell>,
+    space: Arc<Bell>,
+}
+
+impl Bells {
+    fn new() -> Self {
+        let [count, reap, settle, space] = ["count", "reap", "settle", "space"].map(Bell::new);
+        Self { count, reap, settle, space }
+    }
+
+    /// What tells the reaper that there is work.
+    fn reap(&self) -> Poke {
+        let bell = Arc::clone(&self.reap);
+        Arc::new(move || bell.ring())
+    }
+}
+
+impl Core {
+    fn opens(&self, bells: &Bells) -> Arc<Opens> {
+        let options = open::Options {
+            inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
+            open_bytes: self.memory.opens as usize,
+            ..open::Options::default()
+        };
+        Arc::new(Opens::new(open::Parts {
+            shard: Arc::clone(&self.shard),
+            table: Arc::clone(&self.parts.table),
+            content: Arc::clone(&self.parts.content),
+            progress: Arc::clone(&self.progress),
+            space: Arc::clone(&self.space),
+            descriptors: Descriptors::of_process(),
+            read_only: self.options.read_only,
+            reap: bells.reap(),
+            options,
+        }))
+    }
+
+    fn router(&self, bells: &Bells, opens: &Arc<Opens>) -> io::Result<Arc<Router>> {
+        Ok(Arc::new(Router::new(router::Parts {
+            shard: Arc::clone(&self.shard),
+            opens: Arc::clone(opens),
+            table: Arc::clone(&self.parts.table),
+            content: Arc::clone(&self.parts.content),
+            progress: Arc::clone(&self.progress),
+            space: Arc::clone(&self.space),
+            pool: Arc::new(Pool::start(pool::THREADS)?),
+            read_only: self.options.read_only,
+            reap: bells.reap(),
+        })))
+    }
+
+    fn committer(&self, opens: &Arc<Opens>) -> io::Result<Committer> {
+        let commit = GroupCommit {
+            opens: Arc::clone(opens),
+            shard: Arc::clone(&self.shard),
+            table: Arc::clone(&self.parts.table),
+            progress: Arc::clone(&self.progress),
+        };
+        Committer::start(commit, self.options.sync_interval)
+    }
+
+    fn workers(&self, bells: &Bells, opens: &Arc<Opens>, unclean: bool) -> io::Result<Workers> {
+        let mut workers = Workers::default();
+        if !self.options.workers {
+            return Ok(workers);
+        }
+        let shard = || Arc::clone(&self.shard);
+        let count = Count::new(shard(), self.memory.filters, unclean);
+        workers.start(&bells.count, count)?;
+        let (table, content) = (Arc::clone(&self.parts.table), Arc::clone(&self.parts.content));
+        let reap = Reap::new(shard(), Arc::clone(&self.progress), table, content);
+        workers.start(&bells.reap, reap)?;
+        workers.start(&bells.settle, Settle::new(Arc::clone(opens)))?;
+        workers.start(&bells.space, KeepSpace::new(Arc::clone(&self.space)))?;
+        Ok(workers)
+    }
+}
+
+/// Opens the table; where there is no space for that, with the space of the reserve.
+fn open_table(
+    volume: &Volume,
+    reserve: &Reserve,
+    options: &Options,
+) -> Result<Arc<FjallTable>, StartError> {
+    let path = volume.table_dir();
+    let held = Memory::of(options.memory_bytes).table_options();
+    let opened = match FjallTable::open(&path, held) {
+        Err(table::Error::Full) if reserve.give_up()? => FjallTable::open(&path, held),
+        opened => opened,
+    };
+    match opened {
+        Ok(table) => Ok(Arc::new(table)),
+        Err(error) => Err(StartError::from_table(volume.dir(), error)),
+    }
+}

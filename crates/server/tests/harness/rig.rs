@@ -1,0 +1,314 @@
+//! A server over the twin of the engine, with its content files in a folder that goes away.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use pelago_server::check::{self, Plan};
+use pelago_server::{Options, Parts, Server};
+use pelago_store::content::Content;
+use pelago_store::hash::NameHasher;
+use pelago_store::table::mem::MemTable;
+use pelago_store::volume::VolumeId;
+use pelago_wire::{
+    Bulk, Code, Context, Cookie, Entry, FileKind, Handle, Name, OpenFlags, OpenId, Reply, Request,
+    limits,
+};
+
+/// How long anything may take on the slowest machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+const VOLUME: VolumeId = VolumeId([9; 16]);
+const CALLER: Context = Context::direct(10, 20);
+
+/// A server and what it keeps.
+pub(crate) struct Rig {
+    pub(crate) table: MemTable,
+    pub(crate) server: Server,
+    folder: tempfile::TempDir,
+}
+
+/// What a program sees of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) ino: u64,
+    pub(crate) kind: FileKind,
+    pub(crate) mode: u16,
+    pub(crate) links: u32,
+    pub(crate) size: u64,
+    pub(crate) bytes: Bytes,
+    pub(crate) xattrs: Vec<u8>,
+}
+
+/// Bytes that are short to print.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Bytes(pub Vec<u8>);
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sum = self.0.iter().fold(0_u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
+        write!(f, "{} bytes, sum {sum:x}", self.0.len())
+    }
+}
+
+/// All files by their paths.
+pub(crate) type Tree = BTreeMap<String, Seen>;
+
+/// Nothing is made safe and nothing is done in the background unless a test asks for it.
+#[must_use]
+pub(crate) fn by_hand() -> Options {
+    Options { sync_interval: Duration::from_secs(3600), workers: false, ..Options::default() }
+}
+
+impl Rig {
+    /// A new volume.
+    #[must_use]
+    pub(crate) fn new(options: Options) -> Self {
+        Self::over(MemTable::new(), tempfile::tempdir().unwrap(), options)
+    }
+
+    /// A server over what is there.
+    #[must_use]
+    pub(crate) fn over(table: MemTable, folder: tempfile::TempDir, options: Options) -> Self {
+        let parts = Parts {
+            table: Arc::new(table.clone()),
+            content: Arc::new(Content::open(folder.path()).unwrap()),
+            volume: VOLUME,
+            hasher: hasher(),
+        };
+        let server = Server::start_on(parts, options).unwrap();
+        Self { table, server, folder }
+    }
+
+    /// The server that starts where the machine of this one died: with the first `keep` of the
+    /// batches that were not safe, and a copy of the content files as they are.
+    #[must_use]
+    pub(crate) fn crashed(&self, keep: usize, options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy(self.folder.path(), folder.path());
+        Self::over(self.table.fork_crashed(keep), folder, options)
+    }
+
+    /// The server that starts where this one stops, or dies.
+    #[must_use]
+    pub(crate) fn restarted(self, cleanly: bool, options: Options) -> Self {
+        let Self { table, server, folder } = self;
+        if cleanly {
+            server.stop().unwrap();
+        }
+        drop(server);
+        Self::over(table, folder, options)
+    }
+
+    /// What a check finds. The server may be up, but must have nothing to do.
+    #[must_use]
+    pub(crate) fn check(&self) -> Plan {
+        let content = Content::open(self.folder.path()).unwrap();
+        let parts = check::Parts {
+            table: &self.table,
+            content: &content,
+            volume: VOLUME,
+            hasher: hasher(),
+        };
+        check::plan_on(parts).unwrap()
+    }
+
+    /// Proves that a check finds nothing but leftovers.
+    pub(crate) fn expect_whole(&self, when: &str) {
+        let plan = self.check();
+        assert!(plan.is_whole(), "{when}: {:#?}", plan.findings);
+    }
+
+    /// Carries out a request.
+    pub(crate) fn call(&self, request: Request) -> Result<Reply, Code> {
+        self.call_with(request, &[])
+    }
+
+    pub(crate) fn call_with(&self, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
+        self.call_as(&CALLER, request, bytes)
+    }
+
+    pub(crate) fn call_as(
+        &self,
+        who: &Context,
+        request: Request,
+        bytes: &[u8],
+    ) -> Result<Reply, Code> {
+        let (told, tells) = mpsc::channel();
+        let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Borrowed(bytes) };
+        let done = Box::new(move |reply| told.send(reply).unwrap());
+        self.server.service().call(who, request, bulk, done);
+        tells.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
+    }
+
+    pub(crate) fn lookup(&self, dir: Handle, text: &str) -> Result<Entry, Code> {
+        entry(self.call(Request::Lookup { dir, name: name(text) })?)
+    }
+
+    pub(crate) fn make_dir(&self, dir: Handle, text: &str) -> Result<Entry, Code> {
+        entry(self.call(Request::MakeDir { dir, name: name(text), mode: 0o755 })?)
+    }
+
+    pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        match self.call(Request::Create { dir, name: name(text), mode: 0o644, flags })? {
+            Reply::Created { entry, open } => Ok((entry, open)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn open(&self, node: Handle) -> Result<OpenId, Code> {
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        match self.call(Request::Open { node, flags })? {
+            Reply::Opened { open, .. } => Ok(open),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
+        for (part, at) in bytes.chunks(limits::IO_BYTES).zip((offset..).step_by(limits::IO_BYTES)) {
+            let request = Request::Write { open, offset: at, kill_privileges: false };
+            self.call_with(request, part)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, open: OpenId) -> Result<(), Code> {
+        self.call(Request::Fsync { open, data_only: false }).map(drop)
+    }
+
+    pub(crate) fn close(&self, open: OpenId) -> Result<(), Code> {
+        self.call(Request::Flush { open })?;
+        self.call(Request::Release { open }).map(drop)
+    }
+
+    pub(crate) fn unlink(&self, dir: Handle, text: &str) -> Result<(), Code> {
+        self.call(Request::Unlink { dir, name: name(text) }).map(drop)
+    }
+
+    /// Makes everything that was done safe.
+    pub(crate) fn sync(&self) {
+        self.call(Request::FsyncDir { dir: Handle::ROOT }).unwrap();
+    }
+
+    /// Writes a new file, whole.
+    pub(crate) fn put(&self, dir: Handle, text: &str, bytes: &[u8]) -> Result<Entry, Code> {
+        let (entry, open) = self.create(dir, text)?;
+        let written = self.write(open, 0, bytes);
+        self.close(open)?;
+        written.map(|()| entry)
+    }
+
+    pub(crate) fn read(&self, node: Handle, size: u64) -> Result<Vec<u8>, Code> {
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let Reply::Opened { open, .. } = self.call(Request::Open { node, flags })? else {
+            panic!("an open answers `Opened`");
+        };
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < size {
+            let size = (size - bytes.len() as u64).min(limits::IO_BYTES as u64) as u32;
+            let request = Request::Read { open, offset: bytes.len() as u64, size };
+            match self.call(request)? {
+                Reply::Data(data) if data.as_bytes().is_empty() => break,
+                Reply::Data(data) => bytes.extend_from_slice(data.as_bytes()),
+                other => panic!("{other:?}"),
+            }
+        }
+        self.call(Request::Release { open })?;
+        Ok(bytes)
+    }
+
+    /// Everything a program can see.
+    #[must_use]
+    pub(crate) fn tree(&self) -> Tree {
+        let mut tree = Tree::new();
+        self.walk(Handle::ROOT, "", &mut tree);
+        tree
+    }
+
+    fn walk(&self, dir: Handle, path: &str, tree: &mut Tree) {
+        let mut after = Cookie::START;
+        loop {
+            let request = Request::List { dir, after, entries: 100, attributes: false };
+            let Reply::Listed { entries, end } = self.call(request).unwrap() else {
+                panic!("a listing answers `Listed`");
+            };
+            for listed in &entries {
+                after = listed.cookie;
+                let text = listed.name.to_string();
+                if listed.name.as_bytes() == b"." || listed.name.as_bytes() == b".." {
+                    continue;
+                }
+                let entry = self.lookup(dir, &text).unwrap();
+                let path = format!("{path}/{text}");
+                let seen = self.see(&entry);
+                assert_eq!((seen.ino, seen.kind), (listed.ino.raw(), listed.kind), "{path}");
+                if seen.kind == FileKind::Directory {
+                    self.walk(entry.handle, &path, tree);
+                }
+                tree.insert(path, seen);
+            }
+            if end {
+                return;
+            }
+        }
+    }
+
+    fn see(&self, entry: &Entry) -> Seen {
+        let attr = &entry.attr;
+        let bytes = match attr.kind {
+            FileKind::Regular => self.read(entry.handle, attr.size + 1).unwrap(),
+            FileKind::Symlink => match self.call(Request::ReadLink { node: entry.handle }) {
+                Ok(Reply::Bytes(target)) => target,
+                other => panic!("{other:?}"),
+            },
+            _ => Vec::new(),
+        };
+        let Reply::Bytes(xattrs) = self.call(Request::ListXattr { node: entry.handle }).unwrap()
+        else {
+            panic!("a list of attributes answers `Bytes`");
+        };
+        Seen {
+            ino: attr.ino.raw(),
+            kind: attr.kind,
+            mode: attr.mode,
+            links: attr.links,
+            size: attr.size,
+            bytes: Bytes(bytes),
+            xattrs,
+        }
+    }
+}
+
+#[must_use]
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+pub(crate) fn entry(reply: Reply) -> Result<Entry, Code> {
+    match reply {
+        Reply::Entry(entry) => Ok(entry),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hasher() -> NameHasher {
+    NameHasher::new(11)
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let there = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&there).unwrap();
+            copy(&entry.path(), &there);
+        } else {
+            fs::copy(entry.path(), &there).unwrap();
+        }
+    }
+}
