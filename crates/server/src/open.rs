@@ -420,7 +420,9 @@ impl Opens {
             return Code::TooManyOpen.into();
         }
         if error.is_full() {
+            // Who watches the space says so once.
             self.space.noticed_full();
+            return Code::NoSpace.into();
         }
         content_failed(error)
     }

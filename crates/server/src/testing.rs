@@ -1,0 +1,309 @@
+//! A server's parts over the table's twin and content files in a folder of their own, for tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use pelago_store::content::Content;
+use pelago_store::hash::NameHasher;
+use pelago_store::key;
+use pelago_store::rows::{self, Row};
+use pelago_store::table::mem::MemTable;
+use pelago_store::table::{SharedTable, Table};
+use pelago_store::volume::VolumeId;
+use pelago_wire::{
+    Attr, Bulk, Code, Context, Entry, Error, Handle, Name, OpenFlags, OpenId, Reply, Request,
+    Service, SetAttr, Time,
+};
+use tempfile::TempDir;
+
+use crate::clock;
+use crate::commit::GroupCommit;
+use crate::open::{self, Descriptors, Opens};
+use crate::pool::Pool;
+use crate::progress::Progress;
+use crate::recover::{self, Owner};
+use crate::router::{self, Router};
+use crate::shard::{self, Shard};
+use crate::space::Space;
+use crate::worker::Bell;
+
+/// Who calls.
+pub(crate) const CALLER: Context = Context::direct(10, 20);
+/// The root directory.
+pub(crate) const ROOT: Handle = Handle::ROOT;
+/// To read and write.
+pub(crate) const BOTH: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+    sync: false,
+    kill_privileges: false,
+};
+/// To read.
+pub(crate) const READ: OpenFlags = OpenFlags { write: false, ..BOTH };
+/// How long a test waits for what must come.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The parts of a server, without any thread but the pool's.
+pub(crate) struct Rig {
+    pub(crate) table: MemTable,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) space: Arc<Space>,
+    pub(crate) opens: Arc<Opens>,
+    pub(crate) router: Router,
+    pub(crate) commit: GroupCommit,
+    /// How often a file was handed to be reaped.
+    pub(crate) reaped: Arc<AtomicUsize>,
+    /// What recovery found.
+    pub(crate) recovered: recover::Recovered,
+    dir: Arc<TempDir>,
+    options: Options,
+}
+
+/// How a rig is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) open: open::Options,
+    pub(crate) descriptors: usize,
+    pub(crate) threads: usize,
+    pub(crate) read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { open: open::Options::default(), descriptors: 100, threads: 2, read_only: false }
+    }
+}
+
+impl Rig {
+    /// A new volume.
+    pub(crate) fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// A new volume, so served.
+    pub(crate) fn with(options: Options) -> Self {
+        Self::over(MemTable::new(), Arc::new(tempfile::tempdir().unwrap()), options)
+    }
+
+    /// The volume after pelago was killed and started again.
+    pub(crate) fn killed(&self) -> Self {
+        self.crashed(usize::MAX)
+    }
+
+    /// The volume after a crash that kept the first `keep` unsafe batches, and all bytes of content
+    /// files.
+    pub(crate) fn crashed(&self, keep: usize) -> Self {
+        Self::over(self.table.fork_crashed(keep), Arc::clone(&self.dir), self.options)
+    }
+
+    /// The same volume, served otherwise after it was killed.
+    pub(crate) fn served(&self, options: Options) -> Self {
+        Self::over(self.table.fork_crashed(usize::MAX), Arc::clone(&self.dir), options)
+    }
+
+    fn over(table: MemTable, dir: Arc<TempDir>, options: Options) -> Self {
+        let started = clock::now();
+        let volume = VolumeId([7; 16]);
+        let start = recover::begin(&table, volume, Owner::default(), started).unwrap();
+        let shared: SharedTable = Arc::new(table.clone());
+        let progress = Arc::new(Progress::default());
+        let shard = Arc::new(Shard::new(shard::Parts {
+            table: Arc::clone(&shared),
+            hasher: NameHasher::new(7),
+            progress: Arc::clone(&progress),
+            epoch: start.epoch,
+            next_id: start.next_id,
+            cache_bytes: 1 << 20,
+            started,
+        }));
+        let content = Arc::new(Content::open(dir.path()).unwrap());
+        let recovered = recover::measure_written(&shard, &table, &content).unwrap();
+        let space = Arc::new(Space::new(Arc::clone(&content), None, Bell::new("space")));
+        let reaped = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reaped);
+        let reap: open::Poke = Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let opens = Arc::new(Opens::new(open::Parts {
+            shard: Arc::clone(&shard),
+            table: Arc::clone(&shared),
+            content: Arc::clone(&content),
+            progress: Arc::clone(&progress),
+            space: Arc::clone(&space),
+            descriptors: Descriptors::new(options.descriptors),
+            read_only: options.read_only,
+            reap: Arc::clone(&reap),
+            options: options.open,
+        }));
+        opens.load_marks().unwrap();
+        let router = Router::new(router::Parts {
+            shard: Arc::clone(&shard),
+            opens: Arc::clone(&opens),
+            table: Arc::clone(&shared),
+            content: Arc::clone(&content),
+            progress: Arc::clone(&progress),
+            space: Arc::clone(&space),
+            pool: Arc::new(Pool::start(options.threads).unwrap()),
+            read_only: options.read_only,
+            reap,
+        });
+        let commit = GroupCommit {
+            opens: Arc::clone(&opens),
+            shard: Arc::clone(&shard),
+            table: shared,
+            progress: Arc::clone(&progress),
+        };
+        Self {
+            table,
+            shard,
+            progress,
+            space,
+            opens,
+            router,
+            commit,
+            reaped,
+            recovered,
+            dir,
+            options,
+        }
+    }
+
+    /// Begins a request; its answer comes through the channel.
+    pub(crate) fn begin(&self, request: Request, bytes: &[u8]) -> Receiver<Result<Reply, Error>> {
+        let (tell, told) = channel();
+        let done = Box::new(move |answer| drop(tell.send(answer)));
+        self.router.call(&CALLER, request, Bulk::Borrowed(bytes), done);
+        told
+    }
+
+    /// Carries out a request.
+    pub(crate) fn call(&self, request: Request) -> Result<Reply, Code> {
+        answer(&self.begin(request, &[]))
+    }
+
+    /// Makes a file in the root and opens it.
+    pub(crate) fn create(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId) {
+        let request = Request::Create { dir: ROOT, name: name(text), mode: 0o644, flags };
+        match self.call(request).unwrap() {
+            Reply::Created { entry, open } => (entry, open),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A file in the root with these bytes, closed.
+    pub(crate) fn file(&self, text: &str, bytes: &[u8]) -> Entry {
+        let (_, open) = self.create(text, BOTH);
+        self.write(open, 0, bytes).unwrap();
+        self.close(open);
+        self.look(text).unwrap()
+    }
+
+    /// What a name in the root leads to.
+    pub(crate) fn look(&self, text: &str) -> Result<Entry, Code> {
+        match self.call(Request::Lookup { dir: ROOT, name: name(text) })? {
+            Reply::Entry(entry) => Ok(entry),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Opens a file.
+    pub(crate) fn open(&self, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
+        match self.call(Request::Open { node, flags })? {
+            Reply::Opened { open, .. } => Ok(open),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes; answers how many bytes were taken and the size then.
+    pub(crate) fn write(
+        &self,
+        open: OpenId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(u64, u64), Code> {
+        let request = Request::Write { open, offset, kill_privileges: false };
+        match answer(&self.begin(request, bytes))? {
+            Reply::Written { bytes, size } => Ok((bytes, size)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Reads.
+    pub(crate) fn read(&self, open: OpenId, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
+        match self.call(Request::Read { open, offset, size })? {
+            Reply::Data(buffer) => Ok(buffer.into_bytes()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All bytes of a file in the root, by an open of its own.
+    pub(crate) fn bytes(&self, text: &str) -> Vec<u8> {
+        let open = self.open(self.look(text).unwrap().handle, READ).unwrap();
+        let bytes = self.read(open, 0, 1 << 20).unwrap();
+        self.close(open);
+        bytes
+    }
+
+    /// Changes attributes.
+    pub(crate) fn set(
+        &self,
+        node: Handle,
+        open: Option<OpenId>,
+        set: SetAttr,
+    ) -> Result<Attr, Code> {
+        match self.call(Request::SetAttr { node, open, set })? {
+            Reply::Attr(attr) => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The attributes.
+    pub(crate) fn attr(&self, node: Handle) -> Result<Attr, Code> {
+        match self.call(Request::GetAttr { node })? {
+            Reply::Attr(attr) => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As when a program closes its last descriptor.
+    pub(crate) fn close(&self, open: OpenId) {
+        self.call(Request::Flush { open }).unwrap();
+        self.call(Request::Release { open }).unwrap();
+    }
+
+    /// Removes a name from the root.
+    pub(crate) fn unlink(&self, text: &str) {
+        self.call(Request::Unlink { dir: ROOT, name: name(text) }).unwrap();
+    }
+
+    /// The row of the bytes of a small file.
+    pub(crate) fn inline_row(&self, node: Handle) -> Option<Vec<u8>> {
+        let value = self.table.get(&key::inline(node.ino)).unwrap()?;
+        Some(rows::Inline::decode(&value).unwrap().1.bytes.to_vec())
+    }
+
+    /// Whether the mark of a file stands in the table.
+    pub(crate) fn is_marked(&self, node: Handle) -> bool {
+        self.table.get(&key::writing(node.ino)).unwrap().is_some()
+    }
+}
+
+/// The answer of a request that was begun.
+pub(crate) fn answer(told: &Receiver<Result<Reply, Error>>) -> Result<Reply, Code> {
+    told.recv_timeout(DEADLINE).expect("every request is answered").map_err(|error| error.code)
+}
+
+/// A name.
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// A time.
+pub(crate) fn at(seconds: i64) -> Time {
+    Time { seconds, nanos: 5 }
+}
