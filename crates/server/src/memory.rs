@@ -26,7 +26,7 @@ pub struct MemoryUse {
     /// Bytes that may be used.
     pub limit: u64,
     /// Bytes that are used.
-    pub(crate) used: u64,
+    pub used: u64,
 }
 
 /// Bytes of all limits together unless told otherwise: 160 MiB.
