@@ -23,6 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::control::{Control, Request};
 use crate::dead;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::patience::wait_for_the_dying;
 use crate::place;
 
 pub(crate) use errors::start_failed;
@@ -149,7 +150,7 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }
-    match Server::start(&plan.dir, options) {
+    match wait_for_the_dying(|| Server::start(&plan.dir, options.clone())) {
         Ok(server) => Ok(Arc::new(server)),
         Err(error) => Err(start_failed(error, &plan.dir)),
     }

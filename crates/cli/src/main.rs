@@ -13,6 +13,7 @@ mod detach;
 mod failure;
 mod log;
 mod output;
+mod patience;
 mod place;
 mod size;
 mod verbs;

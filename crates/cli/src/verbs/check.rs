@@ -7,6 +7,7 @@ use pelago_server::check::{self, CheckError, Finding, Plan};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
+use crate::patience::wait_for_the_dying;
 use crate::{log, output, place};
 
 /// Look a volume over while it is down: whether its rows, bytes and files say the same. Changes
@@ -35,10 +36,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     };
     let failed = |error| check_failed(error);
     let (found, repaired, left) = if args.apply {
-        let applied = check::apply(&dir).map_err(failed)?;
+        let applied = wait_for_the_dying(|| check::apply(&dir)).map_err(failed)?;
         (applied.before, applied.repaired, Some(applied.after))
     } else {
-        (check::plan(&dir).map_err(failed)?, 0, None)
+        (wait_for_the_dying(|| check::plan(&dir)).map_err(failed)?, 0, None)
     };
     let now = left.as_ref().unwrap_or(&found);
     if args.json {
