@@ -1,5 +1,5 @@
-//! The group commit: what was done becomes safe, each interval or when somebody hurries, on a thread
-//! of its own.
+//! The group commit: what was done becomes safe, each interval or when somebody hurries, on a
+//! thread of its own.
 
 use std::io;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ impl Committer {
         Ok(Self { progress, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends the thread. Nothing becomes safe any more, and those who wait are told so: whoever stops
-    /// a server runs the last [`GroupCommit::run`] before.
+    /// Ends the thread. Nothing becomes safe any more, and those who wait are told so: whoever
+    /// stops a server runs the last [`GroupCommit::run`] before.
     pub(crate) fn stop(&self) {
         self.progress.stop();
         if let Some(thread) = self.thread.lock().take()

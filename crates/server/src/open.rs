@@ -1,15 +1,16 @@
 //! Open files: who has what open, and the bytes of small files until they are in the table.
 //!
-//! One [`OpenFile`] for each inode is shared by all that have it open. Its bytes are in memory up to
-//! the inline limit, and in a content file from then on; it never goes back. What it knows better
-//! than its row, size and times, it tells the shard at once ([`Shard::set_live`]), so that every attribute
-//! shown anywhere is right, and the table at each commit.
+//! One [`OpenFile`] for each inode is shared by all that have it open. Its bytes are in memory up
+//! to the inline limit, and in a content file from then on; it never goes back. What it knows
+//! better than its row, size and times, it tells the shard at once ([`Shard::set_live`]), so that
+//! every attribute shown anywhere is right, and the table at each commit.
 //!
 //! Nothing is read or opened before it is needed: a file that is made and closed empty touches no
 //! more than the shard and two small maps.
 //!
-//! Callers that serve others come with [`Patience::Brief`]: where an operation might have to wait for
-//! the medium it answers [`Halt::Later`] with nothing done, and is repeated by a thread that may wait.
+//! Callers that serve others come with [`Patience::Brief`]: where an operation might have to wait
+//! for the medium it answers [`Halt::Later`] with nothing done, and is repeated by a thread that
+//! may wait.
 //!
 //! Lock order: an open file, then the marks, then a shard's state, then a leaf.
 
@@ -279,8 +280,8 @@ impl Opens {
         Ok(self.leave(&opened.file, state, opened.flags.write)?)
     }
 
-    /// What was written through this open is committed, and its bytes made safe; the row is safe when
-    /// everything that is done now is.
+    /// What was written through this open is committed, and its bytes made safe; the row is safe
+    /// when everything that is done now is.
     ///
     /// # Errors
     /// As [`Opens::flush`].

@@ -75,8 +75,8 @@ impl Router {
         Self { inner: Arc::new(Inner { parts, stopped: AtomicBool::new(false) }) }
     }
 
-    /// From now on every request is answered `Unavailable`; those that wait for a thread too. Returns
-    /// when none runs on the pool.
+    /// From now on every request is answered `Unavailable`; those that wait for a thread too.
+    /// Returns when none runs on the pool.
     pub(crate) fn stop(&self) {
         self.inner.stopped.store(true, Ordering::Release);
         self.inner.parts.pool.stop();

@@ -17,8 +17,8 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// A buffer that `read` fills: it gets `size` bytes, to [`limits::IO_BYTES`], and answers how many
-    /// it filled from their start.
+    /// A buffer that `read` fills: it gets `size` bytes, to [`limits::IO_BYTES`], and answers how
+    /// many it filled from their start.
     ///
     /// # Errors
     /// Those of `read`.

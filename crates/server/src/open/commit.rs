@@ -1,5 +1,5 @@
-//! Telling the table what open files have: at FLUSH, at fsync, when the last one leaves, and at each
-//! group commit.
+//! Telling the table what open files have: at FLUSH, at fsync, when the last one leaves, and at
+//! each group commit.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -61,8 +61,8 @@ impl Opens {
         result
     }
 
-    /// The table was opened again and may have lost what it was told: every open file tells it again
-    /// when it commits next, and the marks are those that are left.
+    /// The table was opened again and may have lost what it was told: every open file tells it
+    /// again when it commits next, and the marks are those that are left.
     ///
     /// # Errors
     /// Where the table fails.
@@ -105,8 +105,8 @@ impl Opens {
         Ok(self.marks.count())
     }
 
-    /// Makes all content files safe, and deletes the marks of those that nobody writes any more. For a
-    /// worker: blocks on the medium. Answers how many marks went.
+    /// Makes all content files safe, and deletes the marks of those that nobody writes any more.
+    /// For a worker: blocks on the medium. Answers how many marks went.
     ///
     /// # Errors
     /// Where the medium or the table fails.
@@ -119,8 +119,8 @@ impl Opens {
         self.marks.settle(&ended, &self.shard)
     }
 
-    /// Makes the bytes of a file safe if they are not yet, whoever has it open: before a rename puts
-    /// it over another. Blocks on the medium.
+    /// Makes the bytes of a file safe if they are not yet, whoever has it open: before a rename
+    /// puts it over another. Blocks on the medium.
     ///
     /// # Errors
     /// `Stale`; where the medium or the table fails.

@@ -151,7 +151,8 @@ impl OpenState {
         Live { size: self.size, blocks, mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// The bytes have changed now. The change time never goes back, and the bytes' time is the same.
+    /// The bytes have changed now. The change time never goes back, and the bytes' time is the
+    /// same.
     pub(super) fn touch(&mut self, now: Time) {
         self.ctime = now.max(self.ctime.next());
         self.mtime = self.ctime;

@@ -82,7 +82,8 @@ impl Known {
         self.state.lock().opens.remove(&open).is_some()
     }
 
-    /// One less has the file open. Answers whether it was the last; the file is then gone from here.
+    /// One less has the file open. Answers whether it was the last; the file is then gone from
+    /// here.
     pub(super) fn leave(&self, ino: InodeId, writes: bool) -> bool {
         let mut state = self.state.lock();
         let Some(shared) = state.files.get_mut(&ino) else { return true };
