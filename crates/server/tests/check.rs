@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc;
 
 use pelago_server::check::{self, Damage};
 use pelago_server::{Options, Server, StartError};
@@ -14,43 +13,19 @@ use pelago_store::key;
 use pelago_store::table::fjall::{self, FjallTable};
 use pelago_store::table::{Batch, Table};
 use pelago_store::volume::{Volume, VolumeError};
-use pelago_wire::{
-    Bulk, Code, Context, Entry, Handle, InodeId, Kind, Name, OpenFlags, Reply, Request,
-};
+use pelago_wire::{Code, Entry, Handle, InodeId, Kind};
 
-use harness::rig::DEADLINE;
+use harness::disk;
 
 #[path = "harness/all.rs"]
 mod harness;
 
-fn call(server: &Server, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
-    let (told, tells) = mpsc::channel();
-    let done = Box::new(move |reply| told.send(reply).unwrap());
-    let context = Context::direct(10, 20);
-    server.service().call(&context, request, Bulk::Borrowed(bytes), done);
-    tells.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
-}
-
 fn put(server: &Server, text: &str, bytes: &[u8]) {
-    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
-    let (dir, name) = (Handle::ROOT, name(text));
-    let created = call(server, Request::Create { dir, name, mode: 0o644, flags }, &[]).unwrap();
-    let Reply::Created { open, .. } = created else { panic!("it is created") };
-    let request = Request::Write { open, offset: 0, kill_privileges: false };
-    call(server, request, bytes).unwrap();
-    call(server, Request::Flush { open }, &[]).unwrap();
-    call(server, Request::Release { open }, &[]).unwrap();
+    disk::put(server, Handle::ROOT, text, bytes).unwrap();
 }
 
 fn lookup(server: &Server, text: &str) -> Result<Entry, Code> {
-    match call(server, Request::Lookup { dir: Handle::ROOT, name: name(text) }, &[])? {
-        Reply::Entry(entry) => Ok(entry),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
+    disk::lookup(server, Handle::ROOT, text)
 }
 
 /// A volume with a small file and a large one, stopped cleanly.

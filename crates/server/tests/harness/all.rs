@@ -4,6 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "disk.rs"]
+pub(crate) mod disk;
 #[path = "program.rs"]
 pub(crate) mod program;
 #[path = "rig.rs"]

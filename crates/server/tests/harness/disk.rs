@@ -1,0 +1,67 @@
+//! Requests to any server.
+
+use std::sync::mpsc;
+
+use pelago_server::Server;
+use pelago_wire::{
+    Bulk, Code, Context, Entry, Handle, Name, OpenFlags, OpenId, Reply, Request, limits,
+};
+
+use super::rig::DEADLINE;
+
+pub(crate) fn call(server: &Server, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
+    let (told, tells) = mpsc::channel();
+    let done = Box::new(move |reply| told.send(reply).unwrap());
+    let context = Context::direct(10, 20);
+    server.service().call(&context, request, Bulk::Borrowed(bytes), done);
+    tells.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
+}
+
+pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, Code> {
+    match call(server, Request::Lookup { dir, name: name(text) }, &[])? {
+        Reply::Entry(entry) => Ok(entry),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    match call(server, Request::Create { dir, name: name(text), mode: 0o644, flags }, &[])? {
+        Reply::Created { entry, open } => Ok((entry, open)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes all bytes; `NoSpace` where not all are taken.
+pub(crate) fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
+    for (part, at) in bytes.chunks(limits::IO_BYTES).zip((offset..).step_by(limits::IO_BYTES)) {
+        let request = Request::Write { open, offset: at, kill_privileges: false };
+        match call(server, request, part)? {
+            Reply::Written { bytes, .. } if bytes == part.len() as u64 => {}
+            _ => return Err(Code::NoSpace),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn close(server: &Server, open: OpenId) -> Result<(), Code> {
+    let flushed = call(server, Request::Flush { open }, &[]);
+    call(server, Request::Release { open }, &[])?;
+    flushed.map(drop)
+}
+
+pub(crate) fn unlink(server: &Server, dir: Handle, text: &str) -> Result<(), Code> {
+    call(server, Request::Unlink { dir, name: name(text) }, &[]).map(drop)
+}
+
+/// Writes a new file, whole.
+pub(crate) fn put(server: &Server, dir: Handle, text: &str, bytes: &[u8]) -> Result<(), Code> {
+    let (_, open) = create(server, dir, text)?;
+    let written = write(server, open, 0, bytes);
+    close(server, open)?;
+    written
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
