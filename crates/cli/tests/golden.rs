@@ -231,49 +231,6 @@ fn a_good_day() {
     volume.finish();
 }
 
-/// The table's files are cut off: what is left is used or refused, and nothing panics.
-#[test]
-fn a_truncated_journal() {
-    needs!(cannot_mount());
-    let volume = Volume::mounted();
-    for number in 0..200 {
-        fs::write(volume.files().join(format!("f{number}")), format!("{number}")).unwrap();
-    }
-    volume.kill();
-    let journal = largest_journal(&volume.dir.join("table")).expect("there is a journal");
-    let file = fs::File::options().write(true).open(&journal).unwrap();
-    let length = file.metadata().unwrap().len();
-    file.set_len(length - 7).unwrap();
-    drop(file);
-    let ran = volume.up(&[]);
-    assert!(matches!(ran.code, Some(0 | 7)), "{ran:?}");
-    if ran.code == Some(0) {
-        // A torn end is what a crash of the machine leaves: all before it is there.
-        let names = fs::read_dir(volume.files()).unwrap().count();
-        assert!(names >= 199, "{names} of 200 files are left");
-        volume.finish();
-    }
-}
-
-/// The file that the engine appends to.
-fn largest_journal(folder: &Path) -> Option<std::path::PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            match entry.file_type().unwrap() {
-                kind if kind.is_dir() => folders.push(entry.path()),
-                _ if entry.path().extension().is_some_and(|end| end == "jnl") => {
-                    found.push((entry.metadata().unwrap().len(), entry.path()));
-                }
-                _ => {}
-            }
-        }
-    }
-    found.sort();
-    found.pop().map(|(_, path)| path)
-}
-
 /// Each script says what it does last; what comes before it must go well.
 fn isolated_says(name: &str, script: &str) {
     needs!(cannot_mount());

@@ -1,0 +1,200 @@
+//! A volume that is damaged: the damage stays where it is, is told, and gets no worse.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use pelago_store::key;
+use pelago_store::table::fjall::{FjallTable, Options};
+use pelago_store::table::{Batch, Table};
+use pelago_store::volume;
+use pelago_wire::InodeId;
+use rustix::io::Errno;
+
+use crate::harness::volume::{Volume, cannot_mount};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const FILES: usize = 50;
+
+macro_rules! needs_mount {
+    () => {
+        if let Some(reason) = cannot_mount() {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+}
+
+fn write_files(volume: &Volume) {
+    for number in 0..FILES {
+        fs::write(volume.files().join(format!("f{number}")), format!("{number}")).unwrap();
+    }
+}
+
+/// A volume with some files that was stopped cleanly.
+fn stopped() -> Volume {
+    let volume = Volume::mounted();
+    write_files(&volume);
+    volume.run("unmount", &[]).expect_success();
+    volume
+}
+
+/// Changes the row of the file `name` in the root directory; nobody serves the volume.
+fn change_row(volume: &Volume, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    assert_eq!(volume::holder(&volume.dir), None);
+    let table = FjallTable::open(&volume.dir.join("table"), Options::default()).unwrap();
+    let range = key::names_of_dir(InodeId::ROOT);
+    let mut found = None;
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        if key::parse_name(key).is_some_and(|(_, _, found)| found == name.as_bytes()) {
+            found = Some((key.to_vec(), value.to_vec()));
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    };
+    table.scan(&range.from, &range.to, visit).unwrap();
+    let (key, mut value) = found.expect("the file has a row");
+    change(&mut value);
+    let mut batch = Batch::new();
+    batch.put(key, value);
+    table.write(&batch).unwrap();
+    table.close().unwrap();
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<Errno> {
+    Errno::from_io_error(&result.unwrap_err())
+}
+
+/// One file cannot be read, every other can; `check` names it, and `--apply` puts it in order.
+#[test]
+fn a_damaged_row_costs_one_file() {
+    needs_mount!();
+    let volume = stopped();
+    change_row(&volume, "f7", |value| value.truncate(5));
+    let checked = volume.run("check", &["--json"]).expect_code(7).json();
+    assert_eq!(checked["whole"], false);
+    let told = volume.run("check", &[]).expect_code(7);
+    assert!(told.out.contains("\"f7\""), "{told:?}");
+    volume.up(&[]).expect_success();
+    assert_eq!(errno(fs::read(volume.files().join("f7"))), Some(Errno::IO));
+    for number in (0..FILES).filter(|number| *number != 7) {
+        let text = fs::read_to_string(volume.files().join(format!("f{number}"))).unwrap();
+        assert_eq!(text, format!("{number}"));
+    }
+    fs::write(volume.files().join("new"), "new").unwrap();
+    volume.run("unmount", &[]).expect_success();
+    volume.run("check", &["--apply"]).expect_success();
+    volume.check_whole();
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read(volume.files().join("new")).unwrap(), b"new");
+    assert!(fs::read_dir(volume.files()).unwrap().count() >= FILES);
+    volume.finish();
+}
+
+/// The file that the engine appends to.
+fn newest_journal(folder: &Path) -> PathBuf {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder.join("engine")).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|end| end == "jnl") {
+            found.push((entry.metadata().unwrap().len(), entry.path()));
+        }
+    }
+    found.sort();
+    found.pop().expect("there is a journal").1
+}
+
+/// The end of the journal is torn off, as where a machine lost power: what is left is served, or
+/// the damage is told; nothing panics and nothing is made worse.
+#[test]
+fn a_truncated_journal_is_used_or_refused() {
+    needs_mount!();
+    for cut in [1, 7, 500, 5000] {
+        let volume = Volume::mounted();
+        write_files(&volume);
+        volume.kill();
+        let journal = newest_journal(&volume.dir.join("table"));
+        let bytes = fs::read(&journal).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        fs::write(&journal, &bytes[..end - cut]).unwrap();
+        let ran = volume.up(&[]);
+        match ran.code {
+            Some(0) => {
+                for entry in fs::read_dir(volume.files()).unwrap() {
+                    fs::read(entry.unwrap().path()).unwrap();
+                }
+                volume.finish();
+            }
+            Some(7) => {
+                assert!(ran.err.contains("data at risk: yes"), "{ran:?}");
+                fs::write(&journal, &bytes).unwrap();
+                volume.up(&[]).expect_success();
+                assert_eq!(fs::read_dir(volume.files()).unwrap().count(), FILES);
+                volume.finish();
+            }
+            _ => panic!("cut {cut}: {ran:?}"),
+        }
+    }
+}
+
+/// Bytes in the middle of what was safe are damaged: that is no torn end, and nobody acts as if it
+/// were.
+#[test]
+fn a_damaged_table_is_refused() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    write_files(&volume);
+    fs::File::open(volume.files()).unwrap().sync_all().unwrap();
+    volume.kill();
+    let journal = newest_journal(&volume.dir.join("table"));
+    let good = fs::read(&journal).unwrap();
+    let mut bad = good.clone();
+    bad[300] ^= 0xff;
+    fs::write(&journal, &bad).unwrap();
+    for verb in ["up", "check"] {
+        let ran = volume.run(verb, &[]).expect_code(7);
+        assert!(ran.err.contains("data at risk: yes"), "{ran:?}");
+        assert!(fs::read(&journal).unwrap() == bad, "`{verb}` changed the journal");
+    }
+    fs::write(&journal, &good).unwrap();
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read_dir(volume.files()).unwrap().count(), FILES);
+    volume.finish();
+}
+
+/// A content file that is lost or cut off costs its bytes and nothing else.
+#[test]
+fn a_lost_content_file_is_named() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    fs::write(volume.files().join("large"), vec![7; 100_000]).unwrap();
+    fs::write(volume.files().join("other"), vec![8; 100_000]).unwrap();
+    volume.run("unmount", &[]).expect_success();
+    let lost = content_of(&volume, 7);
+    fs::remove_file(&lost).unwrap();
+    let checked = volume.run("check", &["--json"]).expect_code(7).json();
+    assert_eq!(checked["found"]["findings"][0]["damage"], "content-missing");
+    volume.up(&[]).expect_success();
+    let read = fs::read(volume.files().join("large"));
+    assert!(read.is_err(), "lost bytes were read as {} others", read.unwrap().len());
+    assert_eq!(fs::read(volume.files().join("other")).unwrap(), vec![8; 100_000]);
+    volume.run("unmount", &[]).expect_success();
+}
+
+/// The content file whose bytes are this one.
+fn content_of(volume: &Volume, byte: u8) -> PathBuf {
+    let mut folders = vec![volume.dir.join("content")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if fs::read(entry.path()).unwrap().first() == Some(&byte) {
+                return entry.path();
+            }
+        }
+    }
+    panic!("no content file has these bytes");
+}
