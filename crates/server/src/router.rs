@@ -100,6 +100,11 @@ impl Service for Router {
                 let answered = inner.run(&context, &request, &bytes, Patience::Long);
                 inner.finish(answered, done);
             }
+            // Nobody asks for that a second time.
+            Turn::Full if matches!(request, Request::Release { .. }) => {
+                let answered = inner.run(&context, &request, &bytes, Patience::Long);
+                inner.finish(answered, done);
+            }
             Turn::Full => done(Err(Code::Busy.into())),
             Turn::Stopped => done(Err(Code::Unavailable.into())),
         };

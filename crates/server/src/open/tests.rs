@@ -642,3 +642,82 @@ impl Random {
         (self.0 >> 33) % bound
     }
 }
+
+/// Everybody does everything to the same few names: nothing hangs, nothing stays open, and what is
+/// left survives.
+#[test]
+fn callers_that_meet_at_the_same_files_leave_them_whole() {
+    let rig = Rig::new();
+    std::thread::scope(|scope| {
+        for seed in 1..=4 {
+            let rig = &rig;
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                for _ in 0..400 {
+                    meet(rig, &mut random);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..30 {
+                rig.commit.run().unwrap();
+                rig.opens.settle().unwrap();
+            }
+        });
+    });
+    assert_eq!((rig.opens.count(), rig.opens.memory()), (0, 0));
+    assert!(rig.opens.dirty.lock().is_empty() && rig.opens.known.files().is_empty());
+    let again = rig.killed();
+    assert_eq!(again.recovered.damaged, 0);
+    for text in ["a", "b", "c"] {
+        let Ok(entry) = rig.look(text) else {
+            assert_eq!(again.look(text), Err(Code::NotFound));
+            continue;
+        };
+        assert!(!rig.shard.is_held(entry.handle.ino));
+        let bytes = rig.bytes(text);
+        assert_eq!(bytes.len() as u64, entry.attr.size);
+        assert_eq!(again.look(text).unwrap().attr, entry.attr);
+        assert!(again.bytes(text) == bytes);
+    }
+    rig.opens.settle().unwrap();
+    assert!(!rig.opens.any_unsafe());
+}
+
+/// One thing that somebody does to one of three names; that it is not there, or there already, is no
+/// fault.
+fn meet(rig: &Rig, random: &mut Random) {
+    let names = ["a", "b", "c"];
+    let text = names[random.below(3) as usize];
+    let flags = OpenFlags { append: random.below(3) == 0, truncate: random.below(8) == 0, ..BOTH };
+    match random.below(6) {
+        0 => {
+            let request = Request::Create { dir: ROOT, name: name(text), mode: 0o644, flags };
+            if let Ok(Reply::Created { open, .. }) = rig.call(request) {
+                rig.write(open, 0, &pattern(random.below(9000) as usize)).unwrap();
+                rig.close(open);
+            }
+        }
+        1 => drop(rig.call(Request::Unlink { dir: ROOT, name: name(text) })),
+        2 => {
+            let (from, to) = (name(text), name(names[random.below(3) as usize]));
+            let flags = RenameFlags::Replace;
+            drop(rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }));
+        }
+        3 => {
+            let Ok(entry) = rig.look(text) else { return };
+            let set = SetAttr { size: Some(random.below(9000)), ..SetAttr::default() };
+            drop(rig.set(entry.handle, None, set));
+        }
+        _ => {
+            let Ok(entry) = rig.look(text) else { return };
+            let Ok(open) = rig.open(entry.handle, flags) else { return };
+            for _ in 0..random.below(4) {
+                let bytes = pattern(random.below(3000) as usize);
+                rig.write(open, random.below(9000), &bytes).unwrap();
+                rig.read(open, 0, 20_000).unwrap();
+            }
+            rig.close(open);
+        }
+    }
+}
