@@ -684,8 +684,8 @@ fn callers_that_meet_at_the_same_files_leave_them_whole() {
     assert!(!rig.opens.any_unsafe());
 }
 
-/// One thing that somebody does to one of three names; that it is not there, or there already, is no
-/// fault.
+/// One thing that somebody does to one of three names; that it is not there, or there already,
+/// is no fault.
 fn meet(rig: &Rig, random: &mut Random) {
     let names = ["a", "b", "c"];
     let text = names[random.below(3) as usize];
@@ -707,7 +707,7 @@ fn meet(rig: &Rig, random: &mut Random) {
         3 => {
             let Ok(entry) = rig.look(text) else { return };
             let set = SetAttr { size: Some(random.below(9000)), ..SetAttr::default() };
-            drop(rig.set(entry.handle, None, set));
+            let _gone_or_not = rig.set(entry.handle, None, set);
         }
         _ => {
             let Ok(entry) = rig.look(text) else { return };
