@@ -55,7 +55,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        arguments: "meta|io|lib|million [--on DIR] [-- ARGS]",
+        arguments: "meta|io|lib|million DIR... [OPTIONS]",
         does: "builds the binary and runs `pelago bench`",
         run: bench::run,
     },

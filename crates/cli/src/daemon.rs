@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use pelago_client::ServiceFiles;
 use pelago_client::mount::{self, Mount, MountOptions, UnmountError};
-use pelago_client::mountinfo::{self, Liveness};
 use pelago_server::{Options, Server};
+use pelago_store::volume;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -32,8 +32,6 @@ pub(crate) use report::describe;
 mod errors;
 mod report;
 
-/// The folder in a volume's folder where it is mounted unless told otherwise.
-const MOUNT_NAME: &str = "files";
 /// Events that may wait; each kind matters once.
 const EVENTS: usize = 16;
 /// How often, and after which pause, a mount that is in use is tried again: a program that has just
@@ -84,7 +82,7 @@ impl Daemon {
         // First of all, so that a signal from now on ends what was begun.
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map_err(|error| Failure::new(Exit::Failed, error))?;
-        let point = plan.point.clone().unwrap_or_else(|| plan.dir.join(MOUNT_NAME));
+        let point = plan.point.clone().unwrap_or_else(|| volume::mount_path(&plan.dir));
         if plan.point.is_some() {
             errors::expect_point(&point, &plan.dir)?;
         }
@@ -184,14 +182,11 @@ fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Moun
     }
 }
 
-/// Detaches what a former life of this volume has left mounted. The caller holds the volume's lock,
-/// so whatever does not answer is dead for good.
+/// Detaches what a former life of this volume has left mounted. The caller holds the volume's lock.
 fn detach_dead(dir: &Path) -> Outcome<()> {
-    for point in place::mounts_of(dir) {
-        if mountinfo::probe(&point) == Liveness::Dead {
-            tracing::info!(point = %point.display(), "a dead mount of this volume is detached");
-            dead::detach(&point).map_err(|error| errors::stuck(error, &point))?;
-        }
+    for point in place::dead_mounts_of(dir) {
+        tracing::info!(point = %point.display(), "a dead mount of this volume is detached");
+        dead::detach(&point).map_err(|error| errors::stuck(error, &point))?;
     }
     Ok(())
 }

@@ -69,8 +69,8 @@ fn show(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     to.flush()
 }
 
-/// Becomes a session of its own, which no terminal can end, and stands where no unmount minds. Paths
-/// must be absolute by now, or be made so before anything else.
+/// Becomes a session of its own, which no terminal can end, and stands where no unmount minds.
+/// Paths must be absolute by now, or be made so before anything else.
 pub(crate) fn leave_terminal() -> Outcome<()> {
     // Fails only where it is one already.
     let _session = setsid();

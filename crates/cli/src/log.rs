@@ -32,8 +32,8 @@ pub(crate) fn to_terminal() {
     let _set = registry.try_init();
 }
 
-/// Holds events back until [`to_file`] names the file: before it is known whose folder it is, nothing
-/// is written there.
+/// Holds events back until [`to_file`] names the file: before it is known whose folder it is,
+/// nothing is written there.
 pub(crate) fn hold() {
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(&SINK);
     let registry = tracing_subscriber::registry().with(layer).with(wanted(LevelFilter::INFO));

@@ -1,8 +1,8 @@
 //! The binary `pelago`: a file system that one command brings up.
 //!
-//! One file per verb in [`verbs`]; each has its arguments, whose comments are its help, and a `run`.
-//! [`daemon`] is a volume that is up, [`control`] how others ask it, [`place`] how a command finds
-//! its volume, [`failure`] how anything says that it did not work.
+//! One file per verb in [`verbs`]; each has its arguments, whose comments are its help, and a
+//! `run`. [`daemon`] is a volume that is up, [`control`] how others ask it, [`place`] how a command
+//! finds its volume, [`failure`] how anything says that it did not work.
 
 #![forbid(unsafe_code)]
 

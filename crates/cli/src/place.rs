@@ -91,10 +91,15 @@ pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
     Ok(walked.path)
 }
 
-/// The mounts of ours that show the volume in `dir`, the newest first.
-pub(crate) fn mounts_of(dir: &Path) -> Vec<PathBuf> {
+/// The mounts that a former life of the volume in `dir` has left behind, the newest first. The
+/// caller knows that no process has the volume: a mount that names it is dead, whatever the kernel
+/// still answers from memory. One that only lies in its folder must be seen to be dead.
+pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<PathBuf> {
     let mut mounts = mountinfo::ours().unwrap_or_default();
-    mounts.retain(|mount| volume_of(mount).as_deref() == Some(dir));
+    mounts.retain(|mount| {
+        mount.source == dir
+            || volume_of(mount).as_deref() == Some(dir) && mountinfo::is_dead(&mount.point)
+    });
     mounts.into_iter().rev().map(|mount| mount.point).collect()
 }
 

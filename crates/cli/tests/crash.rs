@@ -1,6 +1,6 @@
 //! Nothing that was answered is lost: a witness in another process works on the mount and logs what
-//! was answered outside of it, the volume's process is killed at a random moment, and after the next
-//! `up` everything is there, without a step by hand.
+//! was answered outside of it, the volume's process is killed at a random moment, and after the
+//! next `up` everything is there, without a step by hand.
 //!
 //! `PELAGO_CRASH_ROUNDS` sets the rounds, 20 unless told; `PELAGO_CRASH_SEED` repeats a run.
 

@@ -3,16 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use pelago_store::key;
-use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Table};
-use pelago_store::volume;
-use pelago_wire::InodeId;
 use rustix::io::Errno;
 
+use crate::harness::damage::{change_row, newest_journal};
 use crate::harness::volume::{Volume, cannot_mount};
 
 #[path = "harness/all.rs"]
@@ -41,28 +36,6 @@ fn stopped() -> Volume {
     write_files(&volume);
     volume.run("unmount", &[]).expect_success();
     volume
-}
-
-/// Changes the row of the file `name` in the root directory; nobody serves the volume.
-fn change_row(volume: &Volume, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-    assert_eq!(volume::holder(&volume.dir), None);
-    let table = FjallTable::open(&volume.dir.join("table"), Options::default()).unwrap();
-    let range = key::names_of_dir(InodeId::ROOT);
-    let mut found = None;
-    let visit = &mut |key: &[u8], value: &[u8]| {
-        if key::parse_name(key).is_some_and(|(_, _, found)| found == name.as_bytes()) {
-            found = Some((key.to_vec(), value.to_vec()));
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    };
-    table.scan(&range.from, &range.to, visit).unwrap();
-    let (key, mut value) = found.expect("the file has a row");
-    change(&mut value);
-    let mut batch = Batch::new();
-    batch.put(key, value);
-    table.write(&batch).unwrap();
-    table.close().unwrap();
 }
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<Errno> {
@@ -95,18 +68,6 @@ fn a_damaged_row_costs_one_file() {
     volume.finish();
 }
 
-/// The file that the engine appends to.
-fn newest_journal(folder: &Path) -> PathBuf {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder.join("engine")).unwrap().map(Result::unwrap) {
-        if entry.path().extension().is_some_and(|end| end == "jnl") {
-            found.push((entry.metadata().unwrap().len(), entry.path()));
-        }
-    }
-    found.sort();
-    found.pop().expect("there is a journal").1
-}
-
 /// The end of the journal is torn off, as where a machine lost power: what is left is served, or
 /// the damage is told; nothing panics and nothing is made worse.
 #[test]
@@ -116,7 +77,7 @@ fn a_truncated_journal_is_used_or_refused() {
         let volume = Volume::mounted();
         write_files(&volume);
         volume.kill();
-        let journal = newest_journal(&volume.dir.join("table"));
+        let journal = newest_journal(&volume);
         let bytes = fs::read(&journal).unwrap();
         let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
         fs::write(&journal, &bytes[..end - cut]).unwrap();
@@ -149,7 +110,7 @@ fn a_damaged_table_is_refused() {
     write_files(&volume);
     fs::File::open(volume.files()).unwrap().sync_all().unwrap();
     volume.kill();
-    let journal = newest_journal(&volume.dir.join("table"));
+    let journal = newest_journal(&volume);
     let good = fs::read(&journal).unwrap();
     let mut bad = good.clone();
     bad[300] ^= 0xff;

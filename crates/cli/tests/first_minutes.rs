@@ -84,14 +84,16 @@ fn nothing_needs_to_be_named() {
     let volume = Volume::in_folder(Path::new("pelago"));
     run(&mut pelago(&volume.root, ["up", "--detach"])).expect_success();
     fs::write(volume.files().join("hello"), "hello").unwrap();
-    let in_mount = run(pelago(&volume.root, ["status"]).current_dir(volume.files()));
+    let in_mount =
+        run(pelago(&volume.root, ["status", "--timeout", "100"]).current_dir(volume.files()));
     assert!(in_mount.expect_success().out.contains("up, process"));
-    let mut by_path = pelago(&volume.root, ["status", "--json"]);
+    let mut by_path = pelago(&volume.root, ["status", "--timeout", "100", "--json"]);
     let by_path = run(by_path.arg(volume.files().join("no/x")));
     assert_eq!(by_path.expect_success().json()["state"], "up");
     let in_folder = run(pelago(&volume.root, ["unmount"]).current_dir(&volume.dir));
     in_folder.expect_success();
-    let down = run(pelago(&volume.root, ["status"]).current_dir(&volume.dir)).expect_code(5);
+    let down = run(pelago(&volume.root, ["status", "--timeout", "100"]).current_dir(&volume.dir))
+        .expect_code(5);
     assert!(down.out.contains("down, stopped cleanly"), "{down:?}");
     run(pelago(&volume.root, ["check"]).current_dir(&volume.dir)).expect_success();
     // Once more: there is nothing to do, and that is no failure.
@@ -213,7 +215,8 @@ fn status_answers_when_nothing_else_does() {
     let volume = Volume::mounted();
     let pid = volume.pid().unwrap();
     kill_process(pid, Signal::STOP).unwrap();
-    let silent = volume.run("status", &[]).expect_code(5);
+    let mut asked = pelago(&volume.root, ["status", "--timeout", "1", "-V"]);
+    let silent = run(asked.arg(&volume.dir)).expect_code(5);
     assert!(silent.err.contains("does not answer"), "{silent:?}");
     kill_process(pid, Signal::CONT).unwrap();
     until("it answers again", || volume.run("status", &[]).code == Some(0));

@@ -1,5 +1,5 @@
-//! Random programs against the reference model: through `Files` on a real server with its engine and
-//! group commit, and through the kernel on a mount.
+//! Random programs against the reference model: through `Files` on a real server with its engine
+//! and group commit, and through the kernel on a mount.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

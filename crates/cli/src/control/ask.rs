@@ -71,8 +71,8 @@ pub(crate) fn ask(
 }
 
 impl Conversation {
-    /// Waits until the other process has ended; answers `false` where it has not when `patience` has
-    /// passed.
+    /// Waits until the other process has ended; answers `false` where it has not when `patience`
+    /// has passed.
     pub(crate) fn wait_for_end(mut self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {

@@ -110,7 +110,8 @@ fn verdict(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
         return match (found.is_whole(), found.repairable) {
             (true, 0) => "result    whole\n".to_owned(),
             (true, _) => format!(
-                "result    whole, {} leftovers\nnext      `pelago check --apply` frees their space\n",
+                "result    whole, {} leftovers\n\
+                 next      `pelago check --apply` frees their space\n",
                 found.leftovers
             ),
             (false, 0) => format!("result    {}, nothing can be repaired\n", count(found)),

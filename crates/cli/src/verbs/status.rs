@@ -12,8 +12,8 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::place::{self, Place};
 
-/// Say how a volume is. It asks the volume's process and never touches the mount, so it answers when
-/// the mount does not.
+/// Say how a volume is. It asks the volume's process and never touches the mount, so it answers
+/// when the mount does not.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A path in the mount or in the volume's folder
@@ -21,13 +21,13 @@ pub(crate) struct Args {
     /// The volume's folder
     #[arg(short = 'V', long, value_name = "DIR", conflicts_with = "path")]
     volume: Option<PathBuf>,
+    /// Seconds to wait for the answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    timeout: u64,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
-
-/// How long the volume's process may think.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why there is no status.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,9 @@ struct StatusError {
 /// Says it; with the code of "unreachable" where the volume is not up.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let place = place::find(args.volume.as_deref(), args.path.as_deref())?;
-    let (object, code) = match ask(&place.dir, Request::Status, PATIENCE) {
+    // A socket takes no deadline of nothing.
+    let patience = Duration::from_secs(args.timeout.max(1));
+    let (object, code) = match ask(&place.dir, Request::Status, patience) {
         Ok((answer, _)) => (answer, ExitCode::SUCCESS),
         Err(AskError::NotUp) => (down(&place), ExitCode::from(Exit::Unreachable as u8)),
         Err(error) => return Err(ask_failed(error, &place)),

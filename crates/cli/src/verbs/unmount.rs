@@ -17,8 +17,8 @@ use crate::{dead, output};
 
 /// Unmount a volume and stop it. When this returns, its process has ended and all is safe.
 ///
-/// Where somebody uses the mount, it says who, and nothing happens. A mount whose process is gone is
-/// taken out of the tree.
+/// Where somebody uses the mount, it says who, and nothing happens. A mount whose process is gone
+/// is taken out of the tree.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A path in the mount or in the volume's folder
@@ -54,14 +54,12 @@ enum UnmountError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{} answers, but no process serves this volume here", .0.display())]
-    Elsewhere(PathBuf),
 }
 
 /// Unmounts it.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let place = place::find(args.volume.as_deref(), args.path.as_deref())?;
-    let patience = Duration::from_secs(args.timeout);
+    let patience = Duration::from_secs(args.timeout.max(1));
     let says = match ask(&place.dir, Request::Unmount { force: args.force }, patience) {
         Ok((answer, conversation)) => finish(&place, &answer, conversation, patience)?,
         Err(AskError::NotUp) => unserved(&place, patience)?,
@@ -157,13 +155,9 @@ fn unserved(place: &Place, patience: Duration) -> Outcome<Says> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let Some(point) = place::mounts_of(&place.dir).into_iter().next() else {
+    let Some(point) = place::dead_mounts_of(&place.dir).into_iter().next() else {
         return Ok(Says::WasDown);
     };
-    if mountinfo::probe(&point) == mountinfo::Liveness::Alive {
-        return Err(Failure::new(Exit::Failed, UnmountError::Elsewhere(point))
-            .hint("run this where the volume was brought up"));
-    }
     match dead::detach(&point) {
         Ok(()) => Ok(Says::DeadMount),
         Err(source) => Err(Failure::new(Exit::Denied, UnmountError::Dead { point, source })

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of the harness")]
 
+#[path = "damage.rs"]
+pub(crate) mod damage;
 #[path = "namespace.rs"]
 pub(crate) mod namespace;
 #[path = "program.rs"]

@@ -1,5 +1,5 @@
-//! Scripts in a private table of mounts, where a test can fill, hide and freeze file systems without
-//! touching the machine. Needs root.
+//! Scripts in a private table of mounts, where a test can fill, hide and freeze file systems
+//! without touching the machine. Needs root.
 
 use std::path::Path;
 use std::process::Command;

@@ -70,7 +70,8 @@ impl Volume {
     pub(crate) fn command(&self, verb: &str, args: &[&str]) -> Command {
         let mut command = pelago(&self.root, [verb]);
         if matches!(verb, "status" | "unmount") {
-            command.arg("-V");
+            // As long as a loaded machine may need.
+            command.args(["--timeout", "100", "-V"]);
         }
         command.arg(&self.dir).args(args);
         command

@@ -214,7 +214,8 @@ fn a_user_without_rights_is_refused() {
         fs::write(&path, "x").unwrap();
         set_mode(&path, 0o600);
         set_mode(&volume.files(), 0o755);
-        // The way to the mount is closed to others as well as the file: from inside, only it counts.
+        // The way to the mount is closed to others as well as the file: from inside, only it
+        // counts.
         let mut other = std::process::Command::new("setpriv");
         other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat", "secret"]);
         let ran = crate::harness::program::run(other.current_dir(volume.files()));

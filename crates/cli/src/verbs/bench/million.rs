@@ -200,7 +200,7 @@ impl Drop for Volume {
             // A measurement that stopped half way; after a good one nothing is up.
             let _ended = self.pelago("unmount", &["--force"]);
         }
-        for point in place::mounts_of(&self.dir) {
+        for point in place::dead_mounts_of(&self.dir) {
             let _detached = dead::detach(&point);
         }
     }
