@@ -9,6 +9,7 @@
 //! reserve        space to give up when the medium is full
 //! log            what the server says
 //! control.sock   where `status` asks
+//! files/         where it is mounted, unless told otherwise
 //! ```
 //!
 //! Making a volume writes `format` last: a folder without it, and with nothing in `table` and
@@ -210,6 +211,12 @@ pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
 }
 
+/// Where the volume in `dir` is mounted unless told otherwise.
+#[must_use]
+pub fn mount_path(dir: &Path) -> PathBuf {
+    dir.join(FILES)
+}
+
 /// Who has the volume in `dir` open, where that can be seen without changing anything.
 #[must_use]
 pub fn holder(dir: &Path) -> Option<u32> {
@@ -225,9 +232,11 @@ const CONTENT: &str = "content";
 pub(crate) const RESERVE: &str = "reserve";
 const LOG: &str = "log";
 const SOCKET: &str = "control.sock";
+const FILES: &str = "files";
 
 /// The names that the files of a volume have.
-const NAMES: [&str; 9] = [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET];
+const NAMES: [&str; 10] =
+    [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, FILES];
 
 fn read_format(dir: &Path) -> Result<Format, VolumeError> {
     let path = dir.join(FORMAT);
