@@ -1,7 +1,7 @@
 //! The file system as everybody uses it: one method for each request of the wire.
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Context, Cookie, DirEntry, Entry, FileKind, Handle, InodeId, Name,
+    AllocateMode, Attr, Buffer, Context, Cookie, DirEntry, Entry, FileKind, Handle, Name,
     OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats, XattrFlags,
 };
 
@@ -83,10 +83,8 @@ pub struct Opened {
 /// A name that was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// What it led to.
-    pub ino: InodeId,
-    /// Names that file still has.
-    pub links: u32,
+    /// What it led to; `links` are the names it still has (a directory: 0).
+    pub attr: Attr,
 }
 
 /// A name that was moved.
@@ -94,9 +92,8 @@ pub struct Removed {
 pub struct Renamed {
     /// What moved, with its new hint.
     pub moved: Handle,
-    /// What it replaced and the names that one still has; after an exchange the other one, with
-    /// its new hint.
-    pub replaced: Option<(Handle, u32)>,
+    /// What it replaced, as [`Removed`] says it; after an exchange the other one, with its new hint.
+    pub replaced: Option<Entry>,
 }
 
 /// What a write did.

@@ -20,6 +20,7 @@ pub use init::{TTL, event_loops, negotiate};
 mod adapter;
 mod attr;
 mod flags;
+mod gone;
 mod init;
 mod listing;
 mod opens;

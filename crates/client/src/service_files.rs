@@ -292,7 +292,7 @@ fn bytes(reply: Reply) -> Option<Vec<u8>> {
 
 fn removed(reply: Reply) -> Option<Removed> {
     match reply {
-        Reply::Removed { ino, links } => Some(Removed { ino, links }),
+        Reply::Removed(attr) => Some(Removed { attr }),
         _ => None,
     }
 }

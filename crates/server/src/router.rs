@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply, Request,
-    Service, SessionId,
+    Bulk, Code, Context, Done, Entry, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply,
+    Request, Service, SessionId,
 };
 
 use crate::clock;
 use crate::open::{Halt, Opens, Patience, Poke, Write};
 use crate::pool::{Pool, Turn};
 use crate::progress::Progress;
-use crate::shard::{Move, NewNode, Page, Renamed, Shard};
+use crate::shard::{Move, NewNode, Page, Removed, Renamed, Shard};
 use crate::space::Space;
 use crate::worker::content_failed;
 
@@ -317,11 +317,11 @@ impl Inner {
         self.parts.shard.create(context, dir, name, new, false, clock::now()).map(Reply::Entry)
     }
 
-    fn removed(&self, removed: crate::shard::Removed) -> Reply {
+    fn removed(&self, removed: Removed) -> Reply {
         if removed.orphaned {
             (self.parts.reap)();
         }
-        Reply::Removed { ino: removed.ino, links: removed.links }
+        Reply::Removed(removed.attr)
     }
 
     /// A rename over an existing file: the new bytes must be safe before the old ones can go.
@@ -342,7 +342,10 @@ impl Inner {
         if replaced.is_some_and(|removed| removed.orphaned) {
             (self.parts.reap)();
         }
-        let replaced = replaced.map(|removed| (Handle::own(removed.ino), removed.links));
+        let replaced = replaced.map(|Removed { attr, .. }| {
+            let handle = Handle::own(attr.ino);
+            Entry { handle, attr }
+        });
         Ok(Reply::Renamed { moved, replaced: replaced.or(exchanged) }.into())
     }
 

@@ -69,20 +69,16 @@ pub enum Reply {
         /// Its attributes at that moment.
         attr: Attr,
     },
-    /// A name was removed.
-    Removed {
-        /// What it led to.
-        ino: InodeId,
-        /// Names it still has.
-        links: u32,
-    },
+    /// A name was removed; the attributes of what it led to, whose `links` are the names it still
+    /// has (a directory: 0).
+    Removed(Attr),
     /// A name was moved.
     Renamed {
         /// What moved, with its new hint.
         moved: Handle,
-        /// What it replaced, and the names that one still has; after an exchange: the other one,
-        /// with its new hint.
-        replaced: Option<(Handle, u32)>,
+        /// What it replaced, as [`Reply::Removed`] says it; after an exchange: the other one, with
+        /// its new hint.
+        replaced: Option<Entry>,
     },
     /// Bytes of a file.
     Data(Buffer),

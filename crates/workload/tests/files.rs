@@ -182,9 +182,9 @@ impl Disk {
         self.names.remove(&(dir, place.name.clone()));
         self.changed(dir, true)?;
         self.changed(ino, false)?;
-        let links = self.attr(ino)?.links;
+        let attr = self.attr(ino)?;
         self.sweep();
-        Ok(Removed { ino: InodeId::from_raw(ino), links })
+        Ok(Removed { attr })
     }
 
     /// Nodes without name and open file go.

@@ -16,6 +16,7 @@ use fuser::{
 };
 use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 
+use super::gone::Gone;
 use super::init::{TTL, negotiate};
 use super::listing::{Reading, Sink};
 use super::state::{GENERATION, State};
@@ -144,6 +145,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
         self.0.inodes.forget(attr::ino(node), count);
+        self.0.gone.forget(attr::ino(node));
     }
 
     fn getattr(
@@ -157,6 +159,7 @@ impl Filesystem for Adapter {
         let state = Arc::clone(&self.0);
         let handle = state.handle(node);
         self.0.files.get_attr(&context(request), handle).then(move |result| {
+            let result = state.or_gone(attr::ino(node), result, |gone, ino| gone.attr(ino));
             let file = take!(result.map_err(attr::error), reply);
             reply.attr(&state.writers.ttl(file.ino, asked), &attr::attr(&file));
         });
@@ -196,6 +199,8 @@ impl Filesystem for Adapter {
         let handle = state.handle(node);
         let open = open.map(|open| OpenId(open.0));
         self.0.files.set_attr(&context(request), handle, open, set).then(move |result| {
+            let change = |gone: &Gone, ino| gone.change(ino, &set);
+            let result = state.or_gone(attr::ino(node), result, change);
             let file = take!(result.map_err(attr::error), reply);
             reply.attr(&state.writers.ttl(file.ino, asked), &attr::attr(&file));
         });
@@ -245,14 +250,18 @@ impl Filesystem for Adapter {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let place = take!(self.0.place(parent, name), reply);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.unlink(&context(request), place);
-        answer.then(move |removed| done(removed.map(|_| ()), reply));
+        answer
+            .then(move |removed| done(removed.map(|removed| state.gone.add(removed.attr)), reply));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let place = take!(self.0.place(parent, name), reply);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.remove_dir(&context(request), place);
-        answer.then(move |removed| done(removed.map(|_| ()), reply));
+        answer
+            .then(move |removed| done(removed.map(|removed| state.gone.add(removed.attr)), reply));
     }
 
     fn symlink(
@@ -288,8 +297,9 @@ impl Filesystem for Adapter {
         self.0.files.rename(&context(request), from, to, how).then(move |result| {
             let renamed = take!(result.map_err(attr::error), reply);
             state.inodes.moved(renamed.moved);
-            if let Some((replaced, _links)) = renamed.replaced {
-                state.inodes.moved(replaced);
+            if let Some(replaced) = renamed.replaced {
+                state.inodes.moved(replaced.handle);
+                state.gone.add(replaced.attr);
             }
             reply.ok();
         });
@@ -470,8 +480,12 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.fsync_dir(&context(request), self.0.handle(node));
-        answer.then(move |result| done(result, reply));
+        answer.then(move |result| {
+            let none = |gone: &Gone, ino| gone.attr(ino).map(|_| ());
+            done(state.or_gone(attr::ino(node), result, none), reply);
+        });
     }
 
     fn statfs(&self, request: &Request, _node: INodeNo, reply: ReplyStatfs) {
@@ -523,12 +537,24 @@ impl Filesystem for Adapter {
         }
         let name = name.as_bytes().to_vec();
         let answer = self.0.files.get_xattr(&context(request), self.0.handle(node), name);
-        answer.then(move |result| sized(result, size, reply));
+        let state = Arc::clone(&self.0);
+        answer.then(move |result| match result {
+            Err(error)
+                if error.code == Code::Stale && state.gone.attr(attr::ino(node)).is_some() =>
+            {
+                reply.error(attr::error(Code::NoXattr.into()));
+            }
+            result => sized(result, size, reply),
+        });
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.list_xattr(&context(request), self.0.handle(node));
-        answer.then(move |result| sized(result, size, reply));
+        answer.then(move |result| {
+            let none = |gone: &Gone, ino| gone.attr(ino).map(|_| Vec::new());
+            sized(state.or_gone(attr::ino(node), result, none), size, reply);
+        });
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyEntry, ReplyOpen,
 };
-use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, Name, NameError, OpenFlags};
+use pelago_wire::{
+    Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NameError, OpenFlags,
+};
 
 use super::attr;
+use super::gone::Gone;
 use super::init::TTL;
 use super::listing::Streams;
 use super::opens::Opens;
@@ -26,6 +29,7 @@ pub(crate) struct State {
     pub(crate) inodes: Inodes,
     pub(crate) writers: Writers,
     pub(crate) opens: Opens,
+    pub(crate) gone: Gone,
     pub(crate) streams: Streams,
 }
 
@@ -36,12 +40,26 @@ impl State {
             inodes: Inodes::new(),
             writers: Writers::default(),
             opens: Opens::default(),
+            gone: Gone::default(),
             streams: Streams::default(),
         }
     }
 
     pub(crate) fn handle(&self, node: INodeNo) -> Handle {
         self.inodes.handle(attr::ino(node))
+    }
+
+    /// A result, or where the server does not know the node any more what `gone` says of it.
+    pub(crate) fn or_gone<T>(
+        &self,
+        ino: InodeId,
+        result: Result<T, Error>,
+        known: impl FnOnce(&Gone, InodeId) -> Option<T>,
+    ) -> Result<T, Error> {
+        match result {
+            Err(error) if error.code == Code::Stale => known(&self.gone, ino).ok_or(error),
+            result => result,
+        }
     }
 
     pub(crate) fn place(&self, dir: INodeNo, name: &OsStr) -> Result<Place, Errno> {

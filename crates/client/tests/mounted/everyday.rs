@@ -6,8 +6,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags, getxattr,
-    listxattr, mknodat, removexattr, renameat_with, setxattr, statvfs, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
+    fcntl_setfl, getxattr, listxattr, mknodat, removexattr, renameat_with, setxattr, statvfs,
+    utimensat,
 };
 
 use super::mounted;
@@ -192,4 +193,52 @@ fn names_may_be_255_bytes_long() {
     assert_eq!(fs::read(mounted.path(&name)).unwrap(), b"1");
     let long = fs::write(mounted.path(&"n".repeat(256)), b"1").unwrap_err();
     assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
+}
+
+/// A process may be in a directory that was removed or replaced, and hold a descriptor of it.
+#[test]
+fn a_directory_that_is_gone_still_has_attributes() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("dir");
+    fs::create_dir(&path).unwrap();
+    let removed = File::open(&path).unwrap();
+    fs::remove_dir(&path).unwrap();
+    let shown = removed.metadata().unwrap();
+    assert!(shown.is_dir());
+    assert_eq!(shown.nlink(), 0);
+    removed.set_permissions(Permissions::from_mode(0o711)).unwrap();
+    assert_eq!(removed.metadata().unwrap().mode() & 0o7777, 0o711);
+    removed.sync_all().unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::create_dir(mounted.path("other")).unwrap();
+    let replaced = File::open(&path).unwrap();
+    fs::rename(mounted.path("other"), &path).unwrap();
+    assert_eq!(replaced.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::metadata(&path).unwrap().nlink(), 2);
+}
+
+/// A pipe's descriptor never was an open file to the server.
+#[test]
+fn a_pipe_that_is_gone_still_has_attributes() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(pipe.metadata().unwrap().nlink(), 0);
+}
+
+/// `O_APPEND` is the business of `write` alone: not of pages, and not of who cleared it.
+#[test]
+fn a_descriptor_that_stops_to_append_writes_where_it_is_told() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("file");
+    let mut file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+    file.write_all(b"aaaa").unwrap();
+    fcntl_setfl(&file, OFlags::empty()).unwrap();
+    file.write_at(b"b", 1).unwrap();
+    fcntl_setfl(&file, OFlags::APPEND).unwrap();
+    file.rewind().unwrap();
+    file.write_all(b"c").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"abaac");
 }

@@ -202,22 +202,22 @@ impl State {
     }
 
     /// Takes one name of a file away; the file stays while it is open or has others.
-    fn drop_name(&mut self, ino: u64) -> u32 {
+    fn drop_name(&mut self, ino: u64) -> Attr {
         let open = self.opens.values().any(|(opened, _)| *opened == ino);
-        let Some(node) = self.nodes.get_mut(&ino) else { return 0 };
+        let node = self.nodes.get_mut(&ino).unwrap();
         node.attr.links = match node.attr.kind {
             FileKind::Directory => 0,
             _ => node.attr.links - 1,
         };
         node.attr.ctime = node.attr.ctime.next();
-        let links = node.attr.links;
-        if links == 0 {
+        let attr = node.attr;
+        if attr.links == 0 {
             node.place = None;
             if !open {
                 self.nodes.remove(&ino);
             }
         }
-        links
+        attr
     }
 
     fn answer(
@@ -388,8 +388,7 @@ impl State {
         let parent = self.find(dir)?;
         parent.names.remove(key);
         parent.touch();
-        let links = self.drop_name(ino);
-        Ok(Reply::Removed { ino: InodeId::from_raw(ino), links })
+        Ok(Reply::Removed(self.drop_name(ino)))
     }
 
     fn rename(&mut self, from: (Handle, Key), to: (Handle, Key), flags: RenameFlags) -> Answer {
@@ -400,12 +399,12 @@ impl State {
             (RenameFlags::Exchange, None) => return Err(Code::NotFound.into()),
             (RenameFlags::Exchange, Some(other)) => {
                 self.settle(other, &from);
-                Some((self.entry(other)?.handle, 1))
+                Some(self.entry(other)?)
             }
             (_, Some(old)) => {
                 self.find(from.0)?.names.remove(&from.1);
-                let links = self.drop_name(old);
-                Some((Handle::own(InodeId::from_raw(old)), links))
+                let attr = self.drop_name(old);
+                Some(Entry { handle: Handle::own(attr.ino), attr })
             }
             (_, None) => {
                 self.find(from.0)?.names.remove(&from.1);

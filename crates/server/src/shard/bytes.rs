@@ -1,7 +1,7 @@
 //! What an open file tells its row when it commits.
 
 use pelago_store::key;
-use pelago_store::rows::{self, NameRow, Row, Stamp, Writing};
+use pelago_store::rows::{self, NameRow, Orphan, Row, Stamp, Writing};
 use pelago_store::table::Batch;
 use pelago_wire::{Attr, Error, Generation, Handle, Time};
 
@@ -130,6 +130,11 @@ impl BytesChange<'_> {
                 batch.put(key::inline(ino), rows::Inline { bytes }.encode(stamp));
             }
             Inline::Delete => batch.delete(key::inline(ino)),
+        }
+        if self.generation.is_some() && node.rnode.links == 0 {
+            // It has no name any more; whoever removes it finds its content by the orphan row.
+            let orphan = Orphan { generation: node.rnode.generation };
+            batch.put(key::orphan(ino), orphan.encode(stamp));
         }
         match (self.mark, node.rnode.generation) {
             (Mark::Put, Some(generation)) => {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use pelago_store::key;
 use pelago_store::rows::{Orphan, Row};
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, Time};
+use pelago_wire::{Attr, Code, Error, FileKind, Handle, InodeId, Name, Time};
 
 use super::find::later_than;
 use super::tx::{Spot, Tx};
@@ -14,10 +14,8 @@ use crate::cache::{Node, Place};
 /// What a name that was removed led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// The file.
-    pub ino: InodeId,
-    /// Names it still has.
-    pub links: u32,
+    /// The file's attributes now; `links` are the names it still has (a directory: 0).
+    pub attr: Attr,
     /// Whether an orphan row was written that can be worked off now.
     pub orphaned: bool,
 }
@@ -53,7 +51,7 @@ impl Shard {
         self.expect_empty(node.rnode.ino)?;
         let mut tx = self.begin_tx(&state, now);
         self.mark(&state, &mut tx, spot.dir);
-        let removed = self.drop_directory(&mut tx, &spot, node, false)?;
+        let removed = self.drop_directory(&state, &mut tx, &spot, node, false)?;
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }
@@ -99,33 +97,37 @@ impl Shard {
         node.rnode.links = node.rnode.links.saturating_sub(1);
         node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
         node.rnode.version += 1;
-        let links = node.rnode.links;
-        if links > 0 {
+        let attr = self.attr_of(state, &node.rnode)?;
+        if attr.links > 0 {
             tx.put_node(node);
-            return Ok(Removed { ino, links, orphaned: false });
+            return Ok(Removed { attr, orphaned: false });
         }
         if state.held.contains_key(&ino) {
             self.keep_nameless(tx, node);
-            return Ok(Removed { ino, links, orphaned: false });
+            return Ok(Removed { attr, orphaned: false });
         }
         let orphaned = self.drop_rows(tx, &node)?;
-        Ok(Removed { ino, links, orphaned })
+        Ok(Removed { attr, orphaned })
     }
 
     /// An empty directory goes with its name.
     pub(super) fn drop_directory(
         &self,
+        state: &State,
         tx: &mut Tx,
         spot: &Spot,
-        node: Node,
+        mut node: Node,
         replaced: bool,
     ) -> Result<Removed, Error> {
         let ino = node.rnode.ino;
+        node.rnode.links = 0;
+        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
+        let attr = self.attr_of(state, &node.rnode)?;
         tx.drop_name(spot, &node, replaced);
         tx.batch.delete(key::partition(ino, 0));
         tx.forget_directory(ino);
         let orphaned = self.drop_rows(tx, &node)?;
-        Ok(Removed { ino, links: 0, orphaned })
+        Ok(Removed { attr, orphaned })
     }
 
     /// A file without a name that is held: its row moves to `inodes`, and an orphan row tells

@@ -2,7 +2,7 @@
 
 use pelago_store::key;
 use pelago_store::rows::{Moved, Row};
-use pelago_wire::{Code, Error, FileKind, Handle, Name, RenameFlags, Time};
+use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, RenameFlags, Time};
 
 use super::find::later_than;
 use super::tx::{Spot, Tx};
@@ -17,7 +17,7 @@ pub struct Renamed {
     /// What it replaced.
     pub replaced: Option<Removed>,
     /// What it changed places with, with its new hint.
-    pub exchanged: Option<(Handle, u32)>,
+    pub exchanged: Option<Entry>,
 }
 
 /// From where to where.
@@ -116,7 +116,7 @@ impl Shard {
             (false, false) => self.drop_file(state, tx, to, target, true),
             (true, true) => {
                 self.expect_empty(target.rnode.ino)?;
-                self.drop_directory(tx, to, target, true)
+                self.drop_directory(state, tx, to, target, true)
             }
         }
     }
@@ -134,10 +134,10 @@ impl Shard {
         tx.drop_name(&from, &node, true);
         tx.drop_name(&to, &target, true);
         let moved = move_node(&mut tx, node, &from, &to);
-        let links = target.rnode.links;
-        let other = move_node(&mut tx, target, &to, &from);
+        let attr = self.attr_of(state, &target.rnode)?;
+        let handle = move_node(&mut tx, target, &to, &from);
         self.finish_tx(state, tx)?;
-        Ok(Renamed { moved, replaced: None, exchanged: Some((other, links)) })
+        Ok(Renamed { moved, replaced: None, exchanged: Some(Entry { handle, attr }) })
     }
 }
 

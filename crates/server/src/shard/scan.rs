@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key, Kind};
 use pelago_store::rows::{Partition, Rnode, Row};
 use pelago_store::table::{Batch, Snapshot};
-use pelago_wire::{Code, Error, Handle, InodeId};
+use pelago_wire::{Code, Error, Generation, Handle, InodeId};
 
 use super::{Shard, damaged, failed};
 use crate::cache::Node;
@@ -151,26 +151,29 @@ impl Shard {
 
     /// Buries a file that has neither name nor holder: its rows go, but for the orphan row, which
     /// goes with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can open
-    /// it. Answers the batch behind which that is so; `None`, and nothing is done, where it is held
-    /// or has a name.
+    /// it. Answers the batch behind which that is so, and the newest content file that its row knows;
+    /// `None`, and nothing is done, where it is held or has a name.
     ///
     /// # Errors
     /// Where the table fails, or a row is damaged.
-    pub(crate) fn bury(&self, ino: InodeId) -> Result<Option<u64>, Error> {
+    pub(crate) fn bury(&self, ino: InodeId) -> Result<Option<(u64, Option<Generation>)>, Error> {
         let mut state = self.lock();
         if state.held.contains_key(&ino) {
             return Ok(None);
         }
         let mut batch = Batch::new();
-        match self.stored_rnode(ino)? {
+        let generation = match self.stored_rnode(ino)? {
             Some(rnode) if rnode.links > 0 => return Ok(None),
-            Some(rnode) => self.drop_all(&mut batch, &rnode)?,
+            Some(rnode) => {
+                self.drop_all(&mut batch, &rnode)?;
+                rnode.generation
+            }
             // Its rows went with its last name.
-            None => {}
-        }
+            None => None,
+        };
         self.write(&mut state, batch)?;
         state.rows.drop_node(ino);
-        Ok(Some(state.sequence))
+        Ok(Some((state.sequence, generation)))
     }
 
     /// The content files of these buried files are gone for good: nothing is left to say of them.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
-use pelago_store::rows::{Inline as InlineRow, Rnode, RnodeFlags, Row, Stamp};
+use pelago_store::rows::{Inline as InlineRow, Orphan as OrphanRow, Rnode, RnodeFlags, Row, Stamp};
 use pelago_store::table::mem::MemTable;
 use pelago_store::table::{self, Batch, Table};
 use pelago_wire::{
-    Code, Context, Cookie, Entry, FileKind, Handle, InodeId, Name, RenameFlags, SetAttr, SetTime,
-    Time, XattrFlags,
+    Code, Context, Cookie, Entry, FileKind, Generation, Handle, InodeId, Name, RenameFlags,
+    SetAttr, SetTime, Time, XattrFlags,
 };
 
 use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, Shard};
@@ -404,4 +404,38 @@ fn a_failed_write_changes_nothing() {
 
 fn s(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
+}
+
+/// A file that outgrows the table while it is open without a name: whoever removes it must know of
+/// its content file.
+#[test]
+fn an_orphan_that_gets_a_content_file_is_removed_with_it() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "a", 110).handle;
+    rig.shard.hold(file).unwrap();
+    rig.shard.unlink(ROOT, &name("a"), at(120)).unwrap();
+    let generation = Some(Generation::FIRST);
+    let change = BytesChange { generation, ..BytesChange::NOTHING };
+    rig.shard.commit_bytes(Handle::own(file.ino), &change).unwrap();
+    let stored = rig.table.get(&key::orphan(file.ino)).unwrap().unwrap();
+    assert_eq!(OrphanRow::decode(&stored).unwrap().1.generation, generation);
+    assert!(rig.shard.let_go(file.ino));
+    assert_eq!(rig.shard.bury(file.ino).unwrap().unwrap().1, generation);
+}
+
+/// Whoever still refers to something shows these attributes from then on.
+#[test]
+fn a_removal_answers_the_attributes_of_what_is_gone() {
+    let rig = Rig::new();
+    rig.dir(ROOT, "d", 110);
+    let dir = rig.shard.remove_dir(ROOT, &name("d"), at(120)).unwrap().attr;
+    assert_eq!((dir.kind, dir.links, dir.ctime), (FileKind::Directory, 0, at(120)));
+    let file = rig.file(ROOT, "f", 130).handle;
+    rig.shard.link(file, ROOT, &name("g"), at(140)).unwrap();
+    assert_eq!(rig.shard.unlink(ROOT, &name("f"), at(150)).unwrap().attr.links, 1);
+    rig.dir(ROOT, "d", 160);
+    let other = rig.dir(ROOT, "e", 170).handle;
+    let renamed = rig.rename((ROOT, "d"), (ROOT, "e"), RenameFlags::Replace).unwrap();
+    let replaced = renamed.replaced.unwrap().attr;
+    assert_eq!((replaced.ino, replaced.links, replaced.ctime), (other.ino, 0, at(300)));
 }

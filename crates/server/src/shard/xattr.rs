@@ -138,6 +138,11 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > limits::XATTR_NAME_BYTES {
         return Err(Code::Range.into());
     }
-    let known = PREFIXES.iter().any(|prefix| name.len() > prefix.len() && name.starts_with(prefix));
-    if known && !name.contains(&0) { Ok(()) } else { Err(Code::NotSupported.into()) }
+    let Some(prefix) = PREFIXES.iter().find(|prefix| name.starts_with(prefix)) else {
+        return Err(Code::NotSupported.into());
+    };
+    if name.len() == prefix.len() || name.contains(&0) {
+        return Err(Code::Invalid.into());
+    }
+    Ok(())
 }

@@ -110,7 +110,9 @@ impl Reap {
             return Ok(());
         }
         for (ino, generation) in self.next()? {
-            if let Some(sequence) = self.shard.bury(ino)? {
+            if let Some((sequence, newest)) = self.shard.bury(ino)? {
+                // It may have got its content file after it was seen here.
+                let generation = newest.or(generation);
                 self.buried.push_back((sequence, ino, generation));
                 self.under_way.insert(ino);
             }

@@ -1,0 +1,116 @@
+//! What has lost its last name while the kernel still refers to it.
+//!
+//! A process may stand in a directory that was removed, and a descriptor may lead to one, to a pipe,
+//! or (`O_PATH`) to anything. Where no file is open the server has forgotten them, for nothing can
+//! lead to them any more but this kernel. It gets their attributes from here until it forgets them
+//! too, which it does at once where nobody refers to them.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use pelago_wire::{Attr, InodeId, SetAttr, SetTime, Time};
+
+/// Attributes of what is gone. Its size follows the kernel's own cache of inodes; its locks are
+/// leaves.
+#[derive(Default)]
+pub(crate) struct Gone([Mutex<HashMap<u64, Attr>>; SHARDS]);
+
+const SHARDS: usize = 16;
+
+impl Gone {
+    /// A name was removed; these are the attributes of what it led to.
+    pub(crate) fn add(&self, attr: Attr) {
+        if attr.links == 0 {
+            self.shard(attr.ino).lock().insert(attr.ino.raw(), attr);
+        }
+    }
+
+    /// The kernel does not refer to it any more.
+    pub(crate) fn forget(&self, ino: InodeId) {
+        self.shard(ino).lock().remove(&ino.raw());
+    }
+
+    /// The attributes, if it is gone.
+    pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
+        self.shard(ino).lock().get(&ino.raw()).copied()
+    }
+
+    /// Changes attributes, if it is gone. There are no bytes any more, so a size changes nothing.
+    pub(crate) fn change(&self, ino: InodeId, set: &SetAttr) -> Option<Attr> {
+        let mut shard = self.shard(ino).lock();
+        let attr = shard.get_mut(&ino.raw())?;
+        attr.mode = set.mode.unwrap_or(attr.mode);
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.atime = set.atime.map_or(attr.atime, at);
+        attr.mtime = set.mtime.map_or(attr.mtime, at);
+        attr.ctime = set.ctime.unwrap_or_else(|| now().max(attr.ctime.next()));
+        Some(*attr)
+    }
+
+    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, Attr>> {
+        &self.0[usize::try_from(ino.raw()).unwrap_or(0) % SHARDS]
+    }
+}
+
+fn at(time: SetTime) -> Time {
+    match time {
+        SetTime::Now => now(),
+        SetTime::To(time) => time,
+    }
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::FileKind;
+
+    use super::*;
+
+    fn attr(links: u32) -> Attr {
+        let time = Time { seconds: 5, nanos: 6 };
+        Attr {
+            ino: InodeId::from_raw(9),
+            kind: FileKind::Directory,
+            mode: 0o755,
+            links,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        }
+    }
+
+    #[test]
+    fn what_is_gone_keeps_its_attributes_until_it_is_forgotten() {
+        let gone = Gone::default();
+        let ino = attr(0).ino;
+        gone.add(attr(1));
+        assert_eq!(gone.attr(ino), None);
+        assert_eq!(gone.change(ino, &SetAttr::default()), None);
+        gone.add(attr(0));
+        assert_eq!(gone.attr(ino), Some(attr(0)));
+        let mtime = Time { seconds: 70, nanos: 1 };
+        let set =
+            SetAttr { mode: Some(0o700), mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
+        let changed = gone.change(ino, &set).unwrap();
+        assert_eq!((changed.mode, changed.mtime, changed.uid), (0o700, mtime, 1));
+        assert!(changed.ctime > attr(0).ctime);
+        assert_eq!(gone.attr(ino), Some(changed));
+        gone.forget(ino);
+        assert_eq!(gone.attr(ino), None);
+    }
+}
