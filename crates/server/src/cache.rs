@@ -1,7 +1,7 @@
 //! Rows that were used lately, so that warm operations do not ask the engine.
 //!
-//! The caches are part of a shard's state and change under its lock, after the batch that changed the
-//! rows was written. What they hold is always what the table holds.
+//! The caches are part of a shard's state and change under its lock, after the batch that changed
+//! the rows was written. What they hold is always what the table holds.
 
 use std::mem::size_of;
 

@@ -1,9 +1,9 @@
 //! Which names a directory may have, in memory: a yes may be wrong, a no never is.
 //!
 //! A create has to know that its name is free. The engine answers that from its own filters run by
-//! run; this one answers from one place, for a directory whose names are all known. It is exact over
-//! 32-bit fingerprints: a fingerprint that several names share is counted, so that names can go
-//! again (`docs/decisions/0003-name-filter.md`).
+//! run; this one answers from one place, for a directory whose names are all known. It is exact
+//! over 32-bit fingerprints: a fingerprint that several names share is counted, so that names can
+//! go again (`docs/decisions/0003-name-filter.md`).
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -66,8 +66,8 @@ impl Progress {
         }
     }
 
-    /// Calls `tell` when everything to `sequence` is safe, at once where it is, and asks for a group
-    /// commit before its time where it is not.
+    /// Calls `tell` when everything to `sequence` is safe, at once where it is, and asks for a
+    /// group commit before its time where it is not.
     pub fn when_safe(&self, sequence: u64, tell: WhenSafe) {
         {
             let mut waiting = self.waiting.lock();
@@ -103,7 +103,8 @@ impl Progress {
         !waiting.stopped
     }
 
-    /// No group commit comes any more: those who wait, and those who will, are told that it is not safe.
+    /// No group commit comes any more: those who wait, and those who will, are told that it is not
+    /// safe.
     pub fn stop(&self) {
         self.waiting.lock().stopped = true;
         self.changed.notify_all();

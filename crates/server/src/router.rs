@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Entry, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply,
-    Request, Service, SessionId,
+    Bulk, Code, Context, Done, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply, Request,
+    Service,
 };
 
+use crate::answers::{Asked, Receipt};
 use crate::clock;
 use crate::open::{Halt, Opens, Patience, Poke, Write};
 use crate::pool::{Pool, Turn};
 use crate::progress::Progress;
-use crate::shard::{Move, NewNode, Page, Removed, Renamed, Shard};
+use crate::shard::{Move, NewNode, Page, Removed, Shard};
 use crate::space::Space;
 use crate::worker::content_failed;
 
@@ -145,9 +146,10 @@ impl Inner {
         })
     }
 
-    /// The one door of all that changes rows: whether it may, and whether it may now. Requests of
-    /// sessions other than the direct one also need their answers remembered, in the batch that
-    /// carries them out; until that is built they are refused.
+    /// The one door of all that changes rows: whether it was carried out already, whether it may
+    /// be, and whether it may now. The answers of sessions other than the direct one are remembered
+    /// in the batch that carries a request out; what cannot be answered twice that way, open files
+    /// above all, is refused for them until sessions have open files.
     fn mutate(
         &self,
         context: &Context,
@@ -159,8 +161,13 @@ impl Inner {
             if self.parts.read_only {
                 return Err(Code::ReadOnly.into());
             }
-            if context.session != SessionId::DIRECT {
-                return Err(Code::NotSupported.into());
+            if let Some(receipt) = Receipt::of(context) {
+                if !is_remembered(request) {
+                    return Err(Code::NotSupported.into());
+                }
+                if let Some(reply) = self.parts.shard.answered(&receipt)? {
+                    return Ok(reply.into());
+                }
             }
         }
         if brings_data(request) {
@@ -194,7 +201,7 @@ impl Inner {
             | Request::CopyRange { .. } => self.files(context, request, bytes, patience),
             Request::Rename { from_dir, from, to_dir, to, flags } => {
                 let wanted = Move { from_dir: *from_dir, from, to_dir: *to_dir, to };
-                self.rename(wanted, *flags, patience)
+                self.rename(context, wanted, *flags, patience)
             }
             Request::StatFs if patience == Patience::Brief => Err(Halt::Later),
             Request::StatFs => {
@@ -247,6 +254,10 @@ impl Inner {
                 self.parts.shard.attr(*dir)?;
                 return Ok(Answer::WhenSafe(Reply::Done));
             }
+            Request::SetAttr { node, set, .. } if Receipt::of(context).is_some() => {
+                let asked = Asked::by(context, clock::now());
+                Reply::Attr(self.parts.shard.set_attr(*node, set, asked)?)
+            }
             Request::SetAttr { node, open, set } => {
                 Reply::Attr(opens.set_attr(*node, *open, set, patience)?)
             }
@@ -264,13 +275,15 @@ impl Inner {
     /// What touches only rows.
     fn rows(&self, context: &Context, request: &Request) -> Result<Reply, Error> {
         let shard = &self.parts.shard;
-        let now = clock::now();
+        let asked = Asked::by(context, clock::now());
         let reply = match request {
             Request::Lookup { dir, name } => Reply::Entry(shard.lookup(*dir, name)?),
             Request::Parent { dir } => Reply::Entry(shard.parent(*dir)?),
             Request::GetAttr { node } => Reply::Attr(shard.attr(*node)?),
             Request::ReadLink { node } => Reply::Bytes(shard.read_link(*node)?),
-            Request::Link { node, dir, name } => Reply::Entry(shard.link(*node, *dir, name, now)?),
+            Request::Link { node, dir, name } => {
+                Reply::Entry(shard.link(*node, *dir, name, asked)?)
+            }
             Request::List { dir, after, entries, attributes } => {
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
                 let page = Page { dir: *dir, after: *after, entries, attributes: *attributes };
@@ -280,15 +293,15 @@ impl Inner {
             Request::GetXattr { node, name } => Reply::Bytes(shard.get_xattr(*node, name)?),
             Request::ListXattr { node } => Reply::Bytes(shard.list_xattr(*node)?),
             Request::SetXattr { node, name, value, flags } => {
-                shard.set_xattr(*node, name, value, *flags, now)?;
+                shard.set_xattr(*node, name, value, *flags, asked)?;
                 Reply::Done
             }
             Request::RemoveXattr { node, name } => {
-                shard.remove_xattr(*node, name, now)?;
+                shard.remove_xattr(*node, name, asked)?;
                 Reply::Done
             }
-            Request::Unlink { dir, name } => self.removed(shard.unlink(*dir, name, now)?),
-            Request::RemoveDir { dir, name } => self.removed(shard.remove_dir(*dir, name, now)?),
+            Request::Unlink { dir, name } => self.removed(shard.unlink(*dir, name, asked)?),
+            Request::RemoveDir { dir, name } => self.removed(shard.remove_dir(*dir, name, asked)?),
             Request::MakeDir { dir, name, mode } => {
                 self.make(context, (*dir, name), NewNode::directory(*mode))?
             }
@@ -325,7 +338,13 @@ impl Inner {
     }
 
     /// A rename over an existing file: the new bytes must be safe before the old ones can go.
-    fn rename(&self, wanted: Move<'_>, flags: RenameFlags, patience: Patience) -> Answered {
+    fn rename(
+        &self,
+        context: &Context,
+        wanted: Move<'_>,
+        flags: RenameFlags,
+        patience: Patience,
+    ) -> Answered {
         let Parts { shard, opens, .. } = &self.parts;
         if flags == RenameFlags::Replace && opens.any_unsafe() {
             let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
@@ -336,17 +355,12 @@ impl Inner {
                 opens.make_safe(source)?;
             }
         }
-        let renamed = shard.rename(wanted, flags, clock::now());
-        let Renamed { moved, replaced, exchanged } =
-            renamed.inspect_err(|error| self.met(error))?;
-        if replaced.is_some_and(|removed| removed.orphaned) {
+        let renamed = shard.rename(wanted, flags, Asked::by(context, clock::now()));
+        let renamed = renamed.inspect_err(|error| self.met(error))?;
+        if renamed.replaced.is_some_and(|removed| removed.orphaned) {
             (self.parts.reap)();
         }
-        let replaced = replaced.map(|Removed { attr, .. }| {
-            let handle = Handle::own(attr.ino);
-            Entry { handle, attr }
-        });
-        Ok(Reply::Renamed { moved, replaced: replaced.or(exchanged) }.into())
+        Ok(renamed.reply().into())
     }
 
     /// Somebody met this error.
@@ -363,6 +377,24 @@ fn changes(request: &Request) -> bool {
         Request::Open { flags, .. } => flags.write || flags.truncate,
         Request::Flush { .. } | Request::Release { .. } | Request::Fsync { .. } => false,
         _ => writes_rows(request),
+    }
+}
+
+/// Whether its answer is remembered: it changes names or attributes, by rows alone.
+fn is_remembered(request: &Request) -> bool {
+    match request {
+        Request::MakeDir { .. }
+        | Request::MakeNode { .. }
+        | Request::Symlink { .. }
+        | Request::Link { .. }
+        | Request::Unlink { .. }
+        | Request::RemoveDir { .. }
+        | Request::Rename { .. }
+        | Request::SetXattr { .. }
+        | Request::RemoveXattr { .. } => true,
+        // Size and time of the bytes are known where those are.
+        Request::SetAttr { open: None, set, .. } => set.size.is_none() && set.mtime.is_none(),
+        _ => false,
     }
 }
 

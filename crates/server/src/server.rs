@@ -79,8 +79,8 @@ pub struct Parts {
 
 /// A server of one volume.
 ///
-/// Dropped without [`Server::stop`] it leaves the volume as a crash of the process would, but that all
-/// its threads have ended.
+/// Dropped without [`Server::stop`] it leaves the volume as a crash of the process would, but that
+/// all its threads have ended.
 pub struct Server {
     dir: PathBuf,
     since: Time,
@@ -110,8 +110,8 @@ struct Held {
 }
 
 impl Server {
-    /// Serves the volume in `dir`, which is made where there is none. When this returns, the volume is
-    /// marked as in use, and what a crash has left was recovered.
+    /// Serves the volume in `dir`, which is made where there is none. When this returns, the volume
+    /// is marked as in use, and what a crash has left was recovered.
     ///
     /// # Errors
     /// [`StartError`]: nothing was changed but what recovering changes.

@@ -2,11 +2,12 @@
 
 use pelago_store::key;
 use pelago_store::rows::{Rnode, Row};
-use pelago_wire::{Attr, Code, Error, FileKind, Handle, SetAttr, SetTime, Time};
+use pelago_wire::{Attr, Code, Error, FileKind, Handle, Reply, SetAttr, SetTime, Time};
 
 use super::Shard;
 use super::bytes::without_privileges;
 use super::find::later_than;
+use crate::answers::Asked;
 
 impl Shard {
     /// The attributes as they are now.
@@ -36,13 +37,20 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`; `Invalid` for a mode or a time out of range.
-    pub fn set_attr(&self, handle: Handle, set: &SetAttr, now: Time) -> Result<Attr, Error> {
+    pub fn set_attr(
+        &self,
+        handle: Handle,
+        set: &SetAttr,
+        asked: impl Into<Asked>,
+    ) -> Result<Attr, Error> {
         check(set)?;
+        let asked = asked.into();
+        let now = asked.now;
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
         change(&mut node.rnode, set, now);
         node.rnode.version += 1;
-        let mut tx = self.begin_tx(&state, now);
+        let mut tx = self.begin_tx(&state, asked);
         let mtime = set.mtime.map(|time| at(time, now));
         let is_directory = node.rnode.kind == FileKind::Directory;
         if is_directory {
@@ -58,7 +66,10 @@ impl Shard {
             let row = directory.row(directory.marked);
             tx.batch.put(key::partition(handle.ino, 0), row.encode(tx.stamp));
         }
-        let rnode = node.rnode.clone();
+        let attr = self.attr_of(&state, &node.rnode);
+        if let Ok(attr) = attr {
+            tx.answer(&Reply::Attr(attr));
+        }
         tx.put_node(node);
         if let Err(error) = self.finish_tx(&mut state, tx) {
             if let (Some(before), Some(directory)) = (before, state.directories.get_mut(handle.ino))
@@ -67,7 +78,7 @@ impl Shard {
             }
             return Err(error);
         }
-        self.attr_of(&state, &rnode)
+        attr
     }
 }
 

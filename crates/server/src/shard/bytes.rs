@@ -21,7 +21,8 @@ pub struct BytesChange<'a> {
     pub generation: Option<Generation>,
     /// What becomes of the mark that a content file is being written.
     pub mark: Mark,
-    /// Clear setuid, and setgid where the group may execute, as a write by somebody without privilege does.
+    /// Clear setuid, and setgid where the group may execute, as a write by somebody without
+    /// privilege does.
     pub kill_privileges: bool,
 }
 
@@ -159,8 +160,9 @@ pub(super) fn put_node(batch: &mut Batch, node: &Node, stamp: Stamp) {
     }
 }
 
-/// The mode after a write by somebody without privilege: setuid goes, and setgid where the group may
-/// execute (without that it means mandatory locking and stays), as `should_remove_suid` in Linux.
+/// The mode after a write by somebody without privilege: setuid goes, and setgid where the group
+/// may execute (without that it means mandatory locking and stays), as `should_remove_suid` in
+/// Linux.
 pub(super) fn without_privileges(mode: u16) -> u16 {
     let without = mode & !0o4000;
     if mode & 0o010 != 0 { without & !0o2000 } else { without }

@@ -1,10 +1,13 @@
 //! New files, directories and links of every kind.
 
 use pelago_store::rows::{Rnode, RnodeFlags};
-use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, Time, limits};
+use pelago_wire::{
+    Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, Reply, Time, limits,
+};
 
 use super::tx::Spot;
 use super::{Shard, State};
+use crate::answers::Asked;
 use crate::cache::{Node, Place};
 
 /// What is to be made.
@@ -69,7 +72,7 @@ impl Shard {
             place: if new.kind == FileKind::Directory { Place::Own } else { spot.place() },
             rnode: new_rnode(ino, new, context, &parent, now),
         };
-        let entry = self.put_new(&mut state, &spot, node, now)?;
+        let entry = self.put_new(&mut state, &spot, node, Asked::by(context, now))?;
         if hold {
             state.held.entry(ino).or_default().opens += 1;
         }
@@ -81,9 +84,9 @@ impl Shard {
         state: &mut State,
         spot: &Spot,
         node: Node,
-        now: Time,
+        asked: Asked,
     ) -> Result<Entry, Error> {
-        let mut tx = self.begin_tx(state, now);
+        let mut tx = self.begin_tx(state, asked);
         self.mark(state, &mut tx, spot.dir);
         tx.put_name(spot, &node);
         let (ino, handle, mut attr) = (node.rnode.ino, node.handle(), node.rnode.attr());
@@ -94,8 +97,10 @@ impl Shard {
         } else {
             tx.remember_node(node);
         }
+        let entry = Entry { handle, attr };
+        tx.answer(&Reply::Entry(entry));
         self.finish_tx(state, tx)?;
-        Ok(Entry { handle, attr })
+        Ok(entry)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Numbers for new inodes: never one twice, not even over a crash of the machine.
 //!
-//! Numbers come from blocks of [`ID_BLOCK`]. That a block is taken is written and made safe before its
-//! first number is used: at the first create of a life that costs one wait for the disk, later
+//! Numbers come from blocks of [`ID_BLOCK`]. That a block is taken is written and made safe before
+//! its first number is used: at the first create of a life that costs one wait for the disk, later
 //! blocks are written when the one before is half used, and are safe long before they are needed.
 
 use pelago_wire::limits::ID_BLOCK;

@@ -2,11 +2,12 @@
 
 use pelago_store::key;
 use pelago_store::rows::{NameOf, NameRow, Row};
-use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, Time, limits};
+use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, Reply, limits};
 
 use super::Shard;
 use super::find::later_than;
 use super::tx::{Spot, Tx};
+use crate::answers::Asked;
 use crate::cache::{Named, Node, Place};
 
 impl Shard {
@@ -15,7 +16,13 @@ impl Shard {
     /// # Errors
     /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has
     /// no name any more; `Stale`, `NotDirectory` for the directory.
-    pub fn link(&self, file: Handle, dir: Handle, name: &Name, now: Time) -> Result<Entry, Error> {
+    pub fn link(
+        &self,
+        file: Handle,
+        dir: Handle,
+        name: &Name,
+        asked: impl Into<Asked>,
+    ) -> Result<Entry, Error> {
         let mut state = self.lock();
         let mut node = self.node(&mut state, file)?;
         if node.rnode.kind == FileKind::Directory {
@@ -33,14 +40,15 @@ impl Shard {
         if node.rnode.links >= limits::LINKS {
             return Err(Code::TooManyLinks.into());
         }
-        let mut tx = self.begin_tx(&state, now);
+        let mut tx = self.begin_tx(&state, asked);
         self.mark(&state, &mut tx, spot.dir);
         let first = move_to_inodes(&mut tx, &mut node);
         node.rnode.links += 1;
-        node.rnode.ctime = later_than(node.rnode.ctime, now);
+        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
         node.rnode.version += 1;
         tx.put_name(&spot, &node);
         let entry = self.entry(&state, &node)?;
+        tx.answer(&Reply::Entry(entry));
         tx.put_node(node);
         self.finish_tx(&mut state, tx)?;
         if let Some((spot, named)) = first {

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 
 use pelago_store::key;
 use pelago_store::rows::{Orphan, Row};
-use pelago_wire::{Attr, Code, Error, FileKind, Handle, InodeId, Name, Time};
+use pelago_wire::{Attr, Code, Error, FileKind, Handle, InodeId, Name, Reply};
 
 use super::find::later_than;
 use super::tx::{Spot, Tx};
 use super::{Shard, State, failed};
+use crate::answers::Asked;
 use crate::cache::{Node, Place};
 
 /// What a name that was removed led to.
@@ -25,15 +26,21 @@ impl Shard {
     ///
     /// # Errors
     /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
-    pub fn unlink(&self, dir: Handle, name: &Name, now: Time) -> Result<Removed, Error> {
+    pub fn unlink(
+        &self,
+        dir: Handle,
+        name: &Name,
+        asked: impl Into<Asked>,
+    ) -> Result<Removed, Error> {
         let mut state = self.lock();
         let (spot, node) = self.find_at(&mut state, dir, name)?;
         if node.rnode.kind == FileKind::Directory {
             return Err(Code::IsDirectory.into());
         }
-        let mut tx = self.begin_tx(&state, now);
+        let mut tx = self.begin_tx(&state, asked);
         self.mark(&state, &mut tx, spot.dir);
         let removed = self.drop_file(&state, &mut tx, &spot, node, false)?;
+        tx.answer(&Reply::Removed(removed.attr));
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }
@@ -42,16 +49,22 @@ impl Shard {
     ///
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
-    pub fn remove_dir(&self, dir: Handle, name: &Name, now: Time) -> Result<Removed, Error> {
+    pub fn remove_dir(
+        &self,
+        dir: Handle,
+        name: &Name,
+        asked: impl Into<Asked>,
+    ) -> Result<Removed, Error> {
         let mut state = self.lock();
         let (spot, node) = self.find_at(&mut state, dir, name)?;
         if node.rnode.kind != FileKind::Directory {
             return Err(Code::NotDirectory.into());
         }
         self.expect_empty(node.rnode.ino)?;
-        let mut tx = self.begin_tx(&state, now);
+        let mut tx = self.begin_tx(&state, asked);
         self.mark(&state, &mut tx, spot.dir);
         let removed = self.drop_directory(&state, &mut tx, &spot, node, false)?;
+        tx.answer(&Reply::Removed(removed.attr));
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }

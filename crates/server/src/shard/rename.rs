@@ -2,11 +2,12 @@
 
 use pelago_store::key;
 use pelago_store::rows::{Moved, Row};
-use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, RenameFlags, Time};
+use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, RenameFlags, Reply};
 
 use super::find::later_than;
 use super::tx::{Spot, Tx};
 use super::{Removed, Shard, State};
+use crate::answers::Asked;
 use crate::cache::{Node, Place};
 
 /// What a rename did.
@@ -18,6 +19,18 @@ pub struct Renamed {
     pub replaced: Option<Removed>,
     /// What it changed places with, with its new hint.
     pub exchanged: Option<Entry>,
+}
+
+impl Renamed {
+    /// What is answered.
+    #[must_use]
+    pub fn reply(&self) -> Reply {
+        let replaced = self.replaced.map(|Removed { attr, .. }| {
+            let handle = Handle::own(attr.ino);
+            Entry { handle, attr }
+        });
+        Reply::Renamed { moved: self.moved, replaced: replaced.or(self.exchanged) }
+    }
 }
 
 /// From where to where.
@@ -37,15 +50,15 @@ impl Shard {
     /// Moves a name, as `renameat2` does.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for the
-    /// directories.
+    /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for
+    /// the directories.
     pub fn rename(
         &self,
         wanted: Move<'_>,
         flags: RenameFlags,
-        now: Time,
+        asked: impl Into<Asked>,
     ) -> Result<Renamed, Error> {
-        let mut state = self.lock();
+        let (asked, mut state) = (asked.into(), self.lock());
         let (from, node) = self.find_at(&mut state, wanted.from_dir, wanted.from)?;
         let target = match self.find_at(&mut state, wanted.to_dir, wanted.to) {
             Ok((_, target)) => Some(target),
@@ -67,9 +80,9 @@ impl Shard {
             }
             (RenameFlags::Exchange, Some(target)) => {
                 self.expect_no_loop(&mut state, &target, &from)?;
-                self.exchange(&mut state, (from, node), (to, target), now)
+                self.exchange(&mut state, (from, node), (to, target), asked)
             }
-            (_, target) => self.replace(&mut state, (from, node), (to, target), now),
+            (_, target) => self.replace(&mut state, (from, node), (to, target), asked),
         }
     }
 
@@ -86,9 +99,9 @@ impl Shard {
         state: &mut State,
         (from, node): (Spot, Node),
         (to, target): (Spot, Option<Node>),
-        now: Time,
+        asked: Asked,
     ) -> Result<Renamed, Error> {
-        let mut tx = self.begin_tx(state, now);
+        let mut tx = self.begin_tx(state, asked);
         self.mark(state, &mut tx, from.dir);
         self.mark(state, &mut tx, to.dir);
         let replaced = match target {
@@ -97,8 +110,10 @@ impl Shard {
         };
         tx.drop_name(&from, &node, false);
         let moved = move_node(&mut tx, node, &from, &to);
+        let renamed = Renamed { moved, replaced, exchanged: None };
+        tx.answer(&renamed.reply());
         self.finish_tx(state, tx)?;
-        Ok(Renamed { moved, replaced, exchanged: None })
+        Ok(renamed)
     }
 
     fn drop_target(
@@ -126,9 +141,9 @@ impl Shard {
         state: &mut State,
         (from, node): (Spot, Node),
         (to, target): (Spot, Node),
-        now: Time,
+        asked: Asked,
     ) -> Result<Renamed, Error> {
-        let mut tx = self.begin_tx(state, now);
+        let mut tx = self.begin_tx(state, asked);
         self.mark(state, &mut tx, from.dir);
         self.mark(state, &mut tx, to.dir);
         tx.drop_name(&from, &node, true);
@@ -136,8 +151,11 @@ impl Shard {
         let moved = move_node(&mut tx, node, &from, &to);
         let attr = self.attr_of(state, &target.rnode)?;
         let handle = move_node(&mut tx, target, &to, &from);
+        let exchanged = Some(Entry { handle, attr });
+        let renamed = Renamed { moved, replaced: None, exchanged };
+        tx.answer(&renamed.reply());
         self.finish_tx(state, tx)?;
-        Ok(Renamed { moved, replaced: None, exchanged: Some(Entry { handle, attr }) })
+        Ok(renamed)
     }
 }
 

@@ -4,11 +4,12 @@
 use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key, Kind};
-use pelago_store::rows::{Partition, Rnode, Row};
+use pelago_store::rows::{Answer, Partition, Rnode, Row};
 use pelago_store::table::{Batch, Snapshot};
-use pelago_wire::{Code, Error, Generation, Handle, InodeId};
+use pelago_wire::{Code, Error, Generation, Handle, InodeId, Reply};
 
 use super::{Shard, damaged, failed};
+use crate::answers::{self, Receipt};
 use crate::cache::Node;
 use crate::filter::Filter;
 use crate::partition::{Change, Known};
@@ -59,8 +60,8 @@ impl Shard {
         found
     }
 
-    /// Directories from the key `from` on whose count was lost in an unclean stop, and the key to go
-    /// on from: a number of rows is looked at. `None`: that were all.
+    /// Directories from the key `from` on whose count was lost in an unclean stop, and the key to
+    /// go on from: a number of rows is looked at. `None`: that were all.
     ///
     /// # Errors
     /// Where the table fails.
@@ -150,9 +151,9 @@ impl Shard {
     }
 
     /// Buries a file that has neither name nor holder: its rows go, but for the orphan row, which
-    /// goes with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can open
-    /// it. Answers the batch behind which that is so, and the newest content file that its row knows;
-    /// `None`, and nothing is done, where it is held or has a name.
+    /// goes with [`Shard::forget_orphans`] once its content is gone too. From now on nobody can
+    /// open it. Answers the batch behind which that is so, and the newest content file that its row
+    /// knows; `None`, and nothing is done, where it is held or has a name.
     ///
     /// # Errors
     /// Where the table fails, or a row is damaged.
@@ -209,6 +210,21 @@ impl Shard {
             batch.delete(key::writing(*ino));
         }
         self.write(&mut state, batch)
+    }
+
+    /// What was answered to a request, where that is remembered.
+    ///
+    /// # Errors
+    /// Where the table fails, or the row is damaged.
+    pub(crate) fn answered(&self, receipt: &Receipt) -> Result<Option<Reply>, Error> {
+        let key = receipt.key();
+        let Some(value) = self.get(&key)? else { return Ok(None) };
+        let (_, row) = Answer::decode(&value).map_err(|error| damaged(&key, error))?;
+        let reply = answers::decode(row.reply).ok_or_else(|| {
+            tracing::error!(key = %key.escape_ascii(), "a remembered answer makes no sense");
+            Code::Corrupt
+        })?;
+        Ok(Some(reply))
     }
 
     fn drop_all(&self, batch: &mut Batch, rnode: &Rnode) -> Result<(), Error> {

@@ -1,15 +1,16 @@
 //! One operation's batch, and what changes in memory once it is written.
 //!
-//! An operation collects both in a [`Tx`] and ends with [`Shard::finish_tx`]: the batch is written, and
-//! only then does memory change, so that a failed write leaves both as they were.
+//! An operation collects both in a [`Tx`] and ends with [`Shard::finish_tx`]: the batch is written,
+//! and only then does memory change, so that a failed write leaves both as they were.
 
 use pelago_store::key;
 use pelago_store::rows::{NameOf, NameRow, Row, Stamp};
 use pelago_store::table::Batch;
-use pelago_wire::{Error, FileKind, InodeId, Name, NameHash, Time};
+use pelago_wire::{Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 
 use super::bytes::put_node;
 use super::{Shard, State};
+use crate::answers::{Asked, Receipt};
 use crate::cache::{Named, Node, Place};
 use crate::partition::Directory;
 
@@ -40,6 +41,8 @@ pub(super) struct Tx {
     pub(super) batch: Batch,
     pub(super) stamp: Stamp,
     pub(super) now: Time,
+    /// The request whose answer is remembered.
+    receipt: Option<Receipt>,
     after: Vec<After>,
     /// Directories whose mark is in the batch.
     marks: Vec<InodeId>,
@@ -56,6 +59,13 @@ enum After {
 }
 
 impl Tx {
+    /// This is what is answered, and what a request that is repeated is answered again.
+    pub(super) fn answer(&mut self, reply: &Reply) {
+        if let Some(receipt) = self.receipt {
+            receipt.put(&mut self.batch, reply, self.stamp);
+        }
+    }
+
     /// A name leads to a node from now on: its row holds the rnode or refers to it, as the node's
     /// place says.
     pub(super) fn put_name(&mut self, spot: &Spot, node: &Node) {
@@ -120,11 +130,13 @@ impl Tx {
 
 impl Shard {
     /// An operation that begins now.
-    pub(super) fn begin_tx(&self, state: &State, now: Time) -> Tx {
+    pub(super) fn begin_tx(&self, state: &State, asked: impl Into<Asked>) -> Tx {
+        let Asked { now, receipt } = asked.into();
         Tx {
             batch: Batch::new(),
             stamp: self.stamp(state),
             now,
+            receipt,
             after: Vec::with_capacity(4),
             marks: Vec::new(),
         }

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key};
 use pelago_store::rows::{Row, Xattr};
 use pelago_store::table::Batch;
-use pelago_wire::{Code, Error, Handle, InodeId, Time, XattrFlags, limits};
+use pelago_wire::{Code, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
 use super::find::later_than;
 use super::{Shard, damaged, failed};
+use crate::answers::Asked;
 
 /// Names that a file's extended attributes may begin with.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
@@ -52,7 +53,7 @@ impl Shard {
         name: &[u8],
         value: &[u8],
         flags: XattrFlags,
-        now: Time,
+        asked: impl Into<Asked>,
     ) -> Result<(), Error> {
         check_name(name)?;
         if value.len() > limits::XATTR_VALUE_BYTES {
@@ -73,12 +74,13 @@ impl Shard {
         if !exists && names.len() + name.len() + 1 > limits::XATTR_LIST_BYTES {
             return Err(Code::NoSpace.into());
         }
-        let mut tx = self.begin_tx(&state, now);
+        let mut tx = self.begin_tx(&state, asked);
         tx.batch.put(key::xattr(handle.ino, name), Xattr { value }.encode(tx.stamp));
         node.rnode.flags.has_xattrs = true;
-        node.rnode.ctime = later_than(node.rnode.ctime, now);
+        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
         node.rnode.version += 1;
         tx.put_node(node);
+        tx.answer(&Reply::Done);
         self.finish_tx(&mut state, tx)
     }
 
@@ -86,19 +88,25 @@ impl Shard {
     ///
     /// # Errors
     /// `NoXattr`, `Stale`; `NotSupported` for a name of no known kind.
-    pub fn remove_xattr(&self, handle: Handle, name: &[u8], now: Time) -> Result<(), Error> {
+    pub fn remove_xattr(
+        &self,
+        handle: Handle,
+        name: &[u8],
+        asked: impl Into<Asked>,
+    ) -> Result<(), Error> {
         check_name(name)?;
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
         if !node.rnode.flags.has_xattrs || self.stored_xattr(handle.ino, name)?.is_none() {
             return Err(Code::NoXattr.into());
         }
-        let mut tx = self.begin_tx(&state, now);
+        let mut tx = self.begin_tx(&state, asked);
         tx.batch.delete(key::xattr(handle.ino, name));
         node.rnode.flags.has_xattrs = self.xattr_names(handle.ino)?.len() > name.len() + 1;
-        node.rnode.ctime = later_than(node.rnode.ctime, now);
+        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
         node.rnode.version += 1;
         tx.put_node(node);
+        tx.answer(&Reply::Done);
         self.finish_tx(&mut state, tx)
     }
 

@@ -1,0 +1,143 @@
+//! Requests that are repeated: a session that lost its connection cannot know what was carried out.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use pelago_wire::{
+    Code, Context, Entry, Handle, RenameFlags, Reply, Request, RequestId, SessionId, SetAttr,
+    XattrFlags,
+};
+
+use harness::rig::{Rig, by_hand, name};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const SESSION: SessionId = SessionId(7);
+
+fn asks(request: u64) -> Context {
+    Context { session: SESSION, request: RequestId(request), uid: 10, gid: 20 }
+}
+
+/// Requests of every kind that is remembered, in an order in which none can be carried out twice.
+fn requests(rig: &Rig) -> Vec<Request> {
+    let dir = Handle::ROOT;
+    let entry = |text: &str| rig.lookup(dir, text).unwrap().handle;
+    let file = rig.put(dir, "file", b"bytes").unwrap().handle;
+    rig.put(dir, "target", b"").unwrap();
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let (create, flags) = (XattrFlags::Create, RenameFlags::NoReplace);
+    let attribute = || b"user.a".to_vec();
+    vec![
+        Request::MakeDir { dir, name: name("dir"), mode: 0o755 },
+        Request::Symlink { dir, name: name("link"), target: b"to".to_vec() },
+        Request::Link { node: file, dir, name: name("second") },
+        Request::SetAttr { node: entry("target"), open: None, set },
+        Request::SetXattr { node: file, name: attribute(), value: vec![1], flags: create },
+        Request::RemoveXattr { node: file, name: attribute() },
+        Request::Rename {
+            from_dir: dir,
+            from: name("link"),
+            to_dir: dir,
+            to: name("moved"),
+            flags,
+        },
+        Request::Unlink { dir, name: name("target") },
+        Request::RemoveDir { dir, name: name("dir") },
+    ]
+}
+
+/// A repeated request is answered as the first time and changes nothing, in the same life of the
+/// server and in the next one.
+#[test]
+fn a_request_is_carried_out_once_however_often_it_is_sent() {
+    let mut rig = Rig::new(by_hand());
+    let requests = requests(&rig);
+    let mut replies = Vec::new();
+    for (number, request) in requests.iter().enumerate() {
+        let who = asks(number as u64);
+        replies.push(format!("{:?}", rig.call_as(&who, request.clone(), &[]).unwrap()));
+    }
+    let tree = rig.tree();
+    for restart in [false, true] {
+        if restart {
+            rig = rig.restarted(false, by_hand());
+        }
+        let batches = rig.table.unsafe_batches();
+        for (number, request) in requests.iter().enumerate() {
+            let again = rig.call_as(&asks(number as u64), request.clone(), &[]).unwrap();
+            assert_eq!(format!("{again:?}"), replies[number], "restarted: {restart}");
+        }
+        assert_eq!(rig.table.unsafe_batches(), batches, "nothing was written");
+    }
+    assert_eq!(rig.tree().keys().collect::<Vec<_>>(), tree.keys().collect::<Vec<_>>());
+    rig.expect_whole("answers are remembered");
+}
+
+/// A crash keeps a change with its answer or neither: repeated behind it, everything is there once.
+#[test]
+fn an_answer_and_its_change_stay_together() {
+    let rig = Rig::new(by_hand());
+    let requests = requests(&rig);
+    rig.sync();
+    for (number, request) in requests.iter().enumerate() {
+        rig.call_as(&asks(number as u64), request.clone(), &[]).unwrap();
+    }
+    let names: Vec<_> = rig.tree().into_keys().collect();
+    for keep in 0..=rig.table.unsafe_batches() {
+        let left = rig.crashed(keep, by_hand());
+        for (number, request) in requests.iter().enumerate() {
+            // The number of an inode that was lost may be another one now.
+            let again = left.call_as(&asks(number as u64), request.clone(), &[]);
+            assert!(again.is_ok(), "{keep} batches kept, {request:?}: {again:?}");
+        }
+        assert_eq!(left.tree().into_keys().collect::<Vec<_>>(), names, "{keep} batches kept");
+        left.expect_whole("repeated");
+    }
+}
+
+#[test]
+fn other_requests_and_other_sessions_are_not_taken_for_it() {
+    let rig = Rig::new(by_hand());
+    let make = |text: &str| Request::MakeDir { dir: Handle::ROOT, name: name(text), mode: 0o755 };
+    let entry = |reply| -> Entry {
+        match reply {
+            Ok(Reply::Entry(entry)) => entry,
+            other => panic!("{other:?}"),
+        }
+    };
+    let one = entry(rig.call_as(&asks(1), make("one"), &[]));
+    let two = entry(rig.call_as(&asks(2), make("two"), &[]));
+    assert_ne!(one.attr.ino, two.attr.ino);
+    let other = Context { session: SessionId(8), ..asks(1) };
+    assert_eq!(rig.call_as(&other, make("one"), &[]).err(), Some(Code::Exists));
+    // What failed is tried again.
+    rig.call(Request::RemoveDir { dir: Handle::ROOT, name: name("one") }).unwrap();
+    entry(rig.call_as(&other, make("one"), &[]));
+    // Open files of sessions do not exist yet, and say so.
+    let refused =
+        rig.call_as(&asks(3), Request::Unlink { dir: Handle::ROOT, name: name("x") }, &[]);
+    assert_eq!(refused.err(), Some(Code::NotFound));
+    let (dir, flags) = (Handle::ROOT, pelago_wire::OpenFlags::default());
+    let create = Request::Create { dir, name: name("file"), mode: 0o644, flags };
+    assert_eq!(rig.call_as(&asks(4), create, &[]).err(), Some(Code::NotSupported));
+}
+
+/// Answers do not pile up: the one that is older than a session may repeat goes.
+#[test]
+fn old_answers_are_forgotten() {
+    let rig = Rig::new(by_hand());
+    let node = rig.put(Handle::ROOT, "file", b"").unwrap().handle;
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    for number in 0..3000 {
+        let request = Request::SetAttr { node, open: None, set };
+        rig.call_as(&asks(number), request, &[]).unwrap();
+    }
+    let range = pelago_store::key::all(pelago_store::key::Kind::Answer);
+    let mut answers = 0;
+    pelago_store::table::Table::scan(&rig.table, &range.from, &range.to, &mut |_, _| {
+        answers += 1;
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(answers, 1024);
+}
