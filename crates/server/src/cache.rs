@@ -13,7 +13,7 @@ use pelago_wire::{FileKind, Handle, InodeId, Name, NameHash};
 
 /// Where the row of a node stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// In the row of its only name.
     Name {
         /// The directory.
@@ -29,7 +29,7 @@ pub enum Place {
 
 /// A row and where it stands.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(crate) struct Node {
     /// The row.
     pub rnode: Rnode,
     /// Where it stands.
@@ -39,7 +39,7 @@ pub struct Node {
 impl Node {
     /// The handle whose hint is right now.
     #[must_use]
-    pub fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         match &self.place {
             Place::Name { dir, hash, .. } => Handle::at(self.rnode.ino, *dir, *hash),
             Place::Own => Handle::own(self.rnode.ino),
@@ -49,7 +49,7 @@ impl Node {
 
 /// What a name leads to.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub(crate) struct Named {
     /// The name: several may have one hash.
     pub name: Name,
     /// The file.
@@ -61,7 +61,7 @@ pub struct Named {
 }
 
 /// The caches of one shard.
-pub struct Rows {
+pub(crate) struct Rows {
     nodes: Cache<InodeId, Node, Weight>,
     names: Cache<(InodeId, NameHash), Named, Weight>,
 }
@@ -69,7 +69,7 @@ pub struct Rows {
 impl Rows {
     /// Caches that together take about `bytes`.
     #[must_use]
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         let (nodes, names) = (bytes / 3 * 2, bytes / 3);
         Self {
             nodes: Cache::with_weighter(nodes / NODE_BYTES, nodes as u64, Weight),
@@ -78,44 +78,44 @@ impl Rows {
     }
 
     /// The node, where it is known.
-    pub fn node(&self, ino: InodeId) -> Option<&Node> {
+    pub(crate) fn node(&self, ino: InodeId) -> Option<&Node> {
         self.nodes.get(&ino)
     }
 
     /// The node is now this.
-    pub fn put_node(&mut self, node: Node) {
+    pub(crate) fn put_node(&mut self, node: Node) {
         self.nodes.insert(node.rnode.ino, node);
     }
 
     /// The node is gone.
-    pub fn drop_node(&mut self, ino: InodeId) {
+    pub(crate) fn drop_node(&mut self, ino: InodeId) {
         self.nodes.remove(&ino);
     }
 
     /// What the name leads to, where that is known.
-    pub fn named(&self, dir: InodeId, hash: NameHash, name: &Name) -> Option<&Named> {
+    pub(crate) fn named(&self, dir: InodeId, hash: NameHash, name: &Name) -> Option<&Named> {
         self.names.get(&(dir, hash)).filter(|named| named.name == *name)
     }
 
     /// The name leads to this now.
-    pub fn put_named(&mut self, dir: InodeId, hash: NameHash, named: Named) {
+    pub(crate) fn put_named(&mut self, dir: InodeId, hash: NameHash, named: Named) {
         self.names.insert((dir, hash), named);
     }
 
     /// The name is gone.
-    pub fn drop_named(&mut self, dir: InodeId, hash: NameHash) {
+    pub(crate) fn drop_named(&mut self, dir: InodeId, hash: NameHash) {
         self.names.remove(&(dir, hash));
     }
 
     /// Forgets everything: after the table was opened again.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.nodes.clear();
         self.names.clear();
     }
 
     /// Bytes they take.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.nodes.weight() + self.names.weight()
     }
 }

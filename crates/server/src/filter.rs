@@ -12,7 +12,7 @@ use pelago_wire::NameHash;
 
 /// The fingerprints of all names of one directory.
 #[derive(Debug, Default)]
-pub struct Filter {
+pub(crate) struct Filter {
     present: HashSet<u32, BuildHasherDefault<AsIs>>,
     /// Fingerprints that several names share, with the count of names behind the first.
     shared: HashMap<u32, u32, BuildHasherDefault<AsIs>>,
@@ -21,12 +21,12 @@ pub struct Filter {
 impl Filter {
     /// The filter of an empty directory.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A name with this hash came.
-    pub fn insert(&mut self, hash: NameHash) {
+    pub(crate) fn insert(&mut self, hash: NameHash) {
         let print = fingerprint(hash);
         if !self.present.insert(print) {
             *self.shared.entry(print).or_insert(0) += 1;
@@ -34,7 +34,7 @@ impl Filter {
     }
 
     /// A name with this hash, inserted before, went.
-    pub fn remove(&mut self, hash: NameHash) {
+    pub(crate) fn remove(&mut self, hash: NameHash) {
         let print = fingerprint(hash);
         match self.shared.get_mut(&print) {
             None => {
@@ -49,13 +49,13 @@ impl Filter {
 
     /// Whether a name with this hash may be there.
     #[must_use]
-    pub fn may_contain(&self, hash: NameHash) -> bool {
+    pub(crate) fn may_contain(&self, hash: NameHash) -> bool {
         self.present.contains(&fingerprint(hash))
     }
 
     /// Bytes of memory it takes.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         // A slot and its control byte; the table doubles as it grows.
         self.present.capacity() * 5 + self.shared.capacity() * 9
     }
@@ -63,7 +63,7 @@ impl Filter {
 
 /// Fingerprints are bits of a hash already.
 #[derive(Debug, Default)]
-pub struct AsIs(u64);
+pub(crate) struct AsIs(u64);
 
 impl Hasher for AsIs {
     fn finish(&self) -> u64 {

@@ -37,6 +37,7 @@ use file::OpenFile;
 use known::Known;
 use marks::Marks;
 use numbers::NumberSet;
+pub(crate) use ranges::{Allocate, Copy};
 use slots::{Slot, Slots};
 pub(crate) use write::Write;
 
@@ -47,6 +48,7 @@ mod file;
 mod known;
 mod marks;
 mod numbers;
+mod ranges;
 mod read;
 mod slots;
 #[cfg(test)]

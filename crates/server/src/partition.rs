@@ -13,11 +13,11 @@ use pelago_wire::{InodeId, NameHash, Time};
 use crate::filter::Filter;
 
 /// Directories that are remembered; those with nothing to write are forgotten beyond that.
-pub const DIRECTORIES: usize = 1 << 16;
+pub(crate) const DIRECTORIES: usize = 1 << 16;
 
 /// One directory.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     /// Names in it.
     pub names: u64,
     /// Of those, directories.
@@ -38,7 +38,7 @@ pub struct Directory {
 
 /// How much is known of a directory's names.
 #[derive(Debug)]
-pub enum Known {
+pub(crate) enum Known {
     /// Nothing: the engine answers.
     Nothing,
     /// A worker scans the names as they were at a snapshot; these came and went since, in order.
@@ -49,7 +49,7 @@ pub enum Known {
 
 /// A name that came or went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The hash of the name.
     pub hash: NameHash,
     /// Whether it came; else it went.
@@ -61,7 +61,7 @@ pub struct Change {
 impl Directory {
     /// A directory that was just made.
     #[must_use]
-    pub fn empty(now: Time, parent: InodeId) -> Self {
+    pub(crate) fn empty(now: Time, parent: InodeId) -> Self {
         Self {
             names: 0,
             directories: 0,
@@ -77,7 +77,7 @@ impl Directory {
     /// A directory as its partition row says; without one it has no names yet, and `made` is the
     /// time it shows. `started` is when this life of the server began.
     #[must_use]
-    pub fn stored(row: Option<&Partition>, made: Time, started: Time) -> Self {
+    pub(crate) fn stored(row: Option<&Partition>, made: Time, started: Time) -> Self {
         let Some(row) = row else {
             let filter = Known::Nothing;
             return Self { parent: None, filter, ..Self::empty(made, InodeId::ROOT) };
@@ -102,7 +102,7 @@ impl Directory {
 
     /// The row that says this.
     #[must_use]
-    pub fn row(&self, dirty: bool) -> Partition {
+    pub(crate) fn row(&self, dirty: bool) -> Partition {
         Partition {
             names: self.names,
             directories: self.directories,
@@ -115,12 +115,12 @@ impl Directory {
 
     /// Whether a name with this hash is known to be absent.
     #[must_use]
-    pub fn lacks(&self, hash: NameHash) -> bool {
+    pub(crate) fn lacks(&self, hash: NameHash) -> bool {
         matches!(&self.filter, Known::All(filter) if !filter.may_contain(hash))
     }
 
     /// A name came.
-    pub fn came(&mut self, hash: NameHash, is_directory: bool, now: Time) {
+    pub(crate) fn came(&mut self, hash: NameHash, is_directory: bool, now: Time) {
         self.names += 1;
         self.directories += u64::from(is_directory);
         self.touch(now);
@@ -134,7 +134,7 @@ impl Directory {
     }
 
     /// A name went.
-    pub fn went(&mut self, hash: NameHash, is_directory: bool, now: Time) {
+    pub(crate) fn went(&mut self, hash: NameHash, is_directory: bool, now: Time) {
         // An uncounted directory may have lost what it counts from.
         self.names = self.names.saturating_sub(1);
         self.directories = self.directories.saturating_sub(u64::from(is_directory));
@@ -150,7 +150,7 @@ impl Directory {
     }
 
     /// Its names changed now.
-    pub fn touch(&mut self, now: Time) {
+    pub(crate) fn touch(&mut self, now: Time) {
         self.mtime = now;
         self.ctime = self.ctime.next().max(now);
     }
@@ -158,7 +158,7 @@ impl Directory {
 
 /// The directories that were used lately.
 #[derive(Debug, Default)]
-pub struct Directories {
+pub(crate) struct Directories {
     known: HashMap<InodeId, Directory>,
     /// Those whose count differs from what is written.
     changed: Vec<InodeId>,
@@ -166,17 +166,17 @@ pub struct Directories {
 
 impl Directories {
     /// The directory, where it is known.
-    pub fn get(&self, ino: InodeId) -> Option<&Directory> {
+    pub(crate) fn get(&self, ino: InodeId) -> Option<&Directory> {
         self.known.get(&ino)
     }
 
     /// The directory, to change it.
-    pub fn get_mut(&mut self, ino: InodeId) -> Option<&mut Directory> {
+    pub(crate) fn get_mut(&mut self, ino: InodeId) -> Option<&mut Directory> {
         self.known.get_mut(&ino)
     }
 
     /// The directory is known from now on.
-    pub fn insert(&mut self, ino: InodeId, directory: Directory) {
+    pub(crate) fn insert(&mut self, ino: InodeId, directory: Directory) {
         if self.known.len() >= DIRECTORIES {
             self.forget_some();
         }
@@ -184,12 +184,12 @@ impl Directories {
     }
 
     /// The directory is gone.
-    pub fn remove(&mut self, ino: InodeId) {
+    pub(crate) fn remove(&mut self, ino: InodeId) {
         self.known.remove(&ino);
     }
 
     /// The mark of this directory was just written: its count is written at the next group commit.
-    pub fn marked(&mut self, ino: InodeId) {
+    pub(crate) fn marked(&mut self, ino: InodeId) {
         if let Some(directory) = self.known.get_mut(&ino) {
             directory.marked = true;
             self.changed.push(ino);
@@ -197,19 +197,19 @@ impl Directories {
     }
 
     /// Takes the directories whose count is to be written.
-    pub fn take_changed(&mut self) -> Vec<InodeId> {
+    pub(crate) fn take_changed(&mut self) -> Vec<InodeId> {
         std::mem::take(&mut self.changed)
     }
 
     /// Whether counts are to be written.
     #[must_use]
-    pub fn have_changed(&self) -> bool {
+    pub(crate) fn have_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
     /// Bytes that the filters take.
     #[must_use]
-    pub fn filter_bytes(&self) -> u64 {
+    pub(crate) fn filter_bytes(&self) -> u64 {
         let bytes = |directory: &Directory| match &directory.filter {
             Known::All(filter) => filter.bytes() as u64,
             _ => 0,
@@ -218,12 +218,12 @@ impl Directories {
     }
 
     /// All that are known.
-    pub fn iter(&self) -> impl Iterator<Item = (InodeId, &Directory)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (InodeId, &Directory)> {
         self.known.iter().map(|(ino, directory)| (*ino, directory))
     }
 
     /// Forgets everything: after the table was opened again.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.known.clear();
         self.changed.clear();
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 /// Called once: with whether the batch that was waited for is safe (`false`: it may never be).
-pub type WhenSafe = Box<dyn FnOnce(bool) + Send>;
+pub(crate) type WhenSafe = Box<dyn FnOnce(bool) + Send>;
 
 /// Sequence numbers of a shard's batches, counted from 1 in each life of the server.
 #[derive(Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     done: AtomicU64,
     safe: AtomicU64,
     waiting: Mutex<Waiting>,
@@ -27,24 +27,24 @@ struct Waiting {
 
 impl Progress {
     /// The batch `sequence` was applied; called in order.
-    pub fn did(&self, sequence: u64) {
+    pub(crate) fn did(&self, sequence: u64) {
         self.done.store(sequence, Ordering::Release);
     }
 
     /// The newest batch that was applied.
     #[must_use]
-    pub fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
     }
 
     /// The newest batch that is on stable storage.
     #[must_use]
-    pub fn safe(&self) -> u64 {
+    pub(crate) fn safe(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
     }
 
     /// Everything to `sequence` is safe: those who waited for it are told, on this thread.
-    pub fn made_safe(&self, sequence: u64) {
+    pub(crate) fn made_safe(&self, sequence: u64) {
         self.safe.fetch_max(sequence, Ordering::AcqRel);
         let ready = {
             let mut waiting = self.waiting.lock();
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// A group commit failed: those who wait are told so, since what failed may never become safe.
-    pub fn failed(&self) {
+    pub(crate) fn failed(&self) {
         let waiting = std::mem::take(&mut self.waiting.lock().callbacks);
         for (_, tell) in waiting {
             tell(false);
@@ -68,7 +68,7 @@ impl Progress {
 
     /// Calls `tell` when everything to `sequence` is safe, at once where it is, and asks for a
     /// group commit before its time where it is not.
-    pub fn when_safe(&self, sequence: u64, tell: WhenSafe) {
+    pub(crate) fn when_safe(&self, sequence: u64, tell: WhenSafe) {
         {
             let mut waiting = self.waiting.lock();
             if self.safe() < sequence {
@@ -87,14 +87,14 @@ impl Progress {
     }
 
     /// Asks for a group commit before its time.
-    pub fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         self.waiting.lock().wanted = true;
         self.changed.notify_all();
     }
 
     /// For the group committer: waits until somebody hurries, at most `interval`. Answers `false`
     /// once [`Progress::stop`] was called.
-    pub fn wait_for_work(&self, interval: Duration) -> bool {
+    pub(crate) fn wait_for_work(&self, interval: Duration) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.wanted && !waiting.stopped {
             self.changed.wait_for(&mut waiting, interval);
@@ -105,7 +105,7 @@ impl Progress {
 
     /// No group commit comes any more: those who wait, and those who will, are told that it is not
     /// safe.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.waiting.lock().stopped = true;
         self.changed.notify_all();
         self.failed();

@@ -14,7 +14,7 @@ use pelago_wire::{
 
 use crate::answers::{Asked, Receipt};
 use crate::clock;
-use crate::open::{Halt, Opens, Patience, Poke, Write};
+use crate::open::{Allocate, Copy, Halt, Opens, Patience, Poke, Write, Written};
 use crate::pool::{Pool, Turn};
 use crate::progress::Progress;
 use crate::shard::{Move, NewNode, Page, Removed, Shard};
@@ -261,15 +261,38 @@ impl Inner {
             Request::SetAttr { node, open, set } => {
                 Reply::Attr(opens.set_attr(*node, *open, set, patience)?)
             }
-            _ => return Err(Code::NotSupported.into()),
+            _ => return self.ranges(context, request, patience),
         };
         Ok(reply.into())
     }
 
+    /// What touches ranges of open files. Changes by anybody but root take setuid and setgid bits
+    /// away: the kernel does not say who may keep them.
+    fn ranges(&self, context: &Context, request: &Request, patience: Patience) -> Answered {
+        let opens = &self.parts.opens;
+        let kill_privileges = context.uid != 0;
+        match request {
+            Request::Allocate { open, offset, length, mode } => {
+                let (offset, length, mode) = (*offset, *length, *mode);
+                let asked = Allocate { offset, length, mode, kill_privileges };
+                let sync = opens.allocate(*open, asked, patience)?;
+                Ok(if sync { Answer::WhenSafe(Reply::Done) } else { Reply::Done.into() })
+            }
+            Request::Seek { open, from } => {
+                Ok(Reply::Offset(opens.seek(*open, *from, patience)?).into())
+            }
+            Request::CopyRange { from, from_offset, to, to_offset, length } => {
+                let (from, from_offset, length) = (*from, *from_offset, *length);
+                let (to, to_offset) = (*to, *to_offset);
+                let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
+                Ok(written(opens.copy_range(copy, patience)?))
+            }
+            _ => Err(Code::NotSupported.into()),
+        }
+    }
+
     fn write(&self, open: OpenId, write: Write<'_>, patience: Patience) -> Answered {
-        let written = self.parts.opens.write(open, write, patience)?;
-        let reply = Reply::Written { bytes: written.bytes, size: written.size };
-        Ok(if written.sync { Answer::WhenSafe(reply) } else { Answer::Now(reply) })
+        Ok(written(self.parts.opens.write(open, write, patience)?))
     }
 
     /// What touches only rows.
@@ -369,6 +392,11 @@ impl Inner {
             self.parts.space.noticed_full();
         }
     }
+}
+
+fn written(written: Written) -> Answer {
+    let reply = Reply::Written { bytes: written.bytes, size: written.size };
+    if written.sync { Answer::WhenSafe(reply) } else { Answer::Now(reply) }
 }
 
 /// Whether a read-only server refuses it.

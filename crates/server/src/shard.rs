@@ -28,13 +28,13 @@ use crate::cache::Rows;
 use crate::partition::Directories;
 use crate::progress::Progress;
 
-pub use bytes::{BytesChange, Inline, Mark};
-pub use create::NewNode;
-pub use held::{Held, Live};
-pub use ids::{Ids, Need};
-pub use list::{Listed, Page};
-pub use remove::Removed;
-pub use rename::{Move, Renamed};
+pub(crate) use bytes::{BytesChange, Inline, Mark};
+pub(crate) use create::NewNode;
+pub(crate) use held::{Held, Live};
+pub(crate) use ids::{Ids, Need};
+pub(crate) use list::Page;
+pub(crate) use remove::Removed;
+pub(crate) use rename::Move;
 pub(crate) use scan::{Scan, Scanned};
 
 mod attr;
@@ -55,12 +55,12 @@ mod xattr;
 mod tests;
 
 /// The site of a volume that has one.
-pub const SITE: u16 = 0;
+pub(crate) const SITE: u16 = 0;
 /// The shard of a site that has one.
-pub const SHARD: u16 = 0;
+pub(crate) const SHARD: u16 = 0;
 
 /// What a shard is made of.
-pub struct Parts {
+pub(crate) struct Parts {
     /// Its rows.
     pub table: SharedTable,
     /// The volume's hash of names.
@@ -78,7 +78,7 @@ pub struct Parts {
 }
 
 /// The single writer of a set of directories and inodes.
-pub struct Shard {
+pub(crate) struct Shard {
     table: SharedTable,
     hasher: NameHasher,
     progress: Arc<Progress>,
@@ -98,7 +98,7 @@ struct State {
 impl Shard {
     /// A shard over rows that were recovered.
     #[must_use]
-    pub fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
         let state = State {
             sequence: 0,
             ids: Ids::new(SITE, SHARD, parts.next_id),
@@ -121,7 +121,7 @@ impl Shard {
     ///
     /// # Errors
     /// Where the table fails; the counts are then written the next time.
-    pub fn write_counts(&self) -> Result<u64, Error> {
+    pub(crate) fn write_counts(&self) -> Result<u64, Error> {
         let mut state = self.lock();
         if !state.directories.have_changed() {
             return Ok(state.sequence);
@@ -151,7 +151,7 @@ impl Shard {
     ///
     /// # Errors
     /// Where the table fails.
-    pub fn finish(&self) -> Result<(), Error> {
+    pub(crate) fn finish(&self) -> Result<(), Error> {
         self.write_counts()?;
         let mut state = self.lock();
         let mut batch = Batch::new();
@@ -162,7 +162,7 @@ impl Shard {
 
     /// Forgets what is remembered of the rows: after the table was opened again, what was done and
     /// not safe may be gone.
-    pub fn forget_rows(&self) {
+    pub(crate) fn forget_rows(&self) {
         let mut state = self.lock();
         state.rows.clear();
         state.directories.clear();
@@ -170,7 +170,7 @@ impl Shard {
 
     /// Bytes that the caches and filters take: rows, filters.
     #[must_use]
-    pub fn memory(&self) -> (u64, u64) {
+    pub(crate) fn memory(&self) -> (u64, u64) {
         let state = self.lock();
         (state.rows.bytes(), state.directories.filter_bytes())
     }

@@ -97,14 +97,14 @@ impl Opens {
     }
 
     /// Whether a file of this size is kept in memory until it is committed.
-    fn fits_memory(&self, state: &OpenState, size: u64) -> bool {
+    pub(super) fn fits_memory(&self, state: &OpenState, size: u64) -> bool {
         size <= self.options.inline_bytes as u64
             && !state.has_content()
             && self.has_room(state, size as usize)
     }
 
     /// The bytes of a small file, in memory.
-    fn in_memory<'a>(
+    pub(super) fn in_memory<'a>(
         &self,
         file: &OpenFile,
         state: &'a mut OpenState,
@@ -136,7 +136,7 @@ impl Opens {
         Ok(())
     }
 
-    fn changed_memory(&self, file: &OpenFile, state: &mut OpenState) {
+    pub(super) fn changed_memory(&self, file: &OpenFile, state: &mut OpenState) {
         if let Bytes::Memory(bytes) = &state.bytes {
             state.size = bytes.len() as u64;
         }
@@ -171,7 +171,7 @@ impl Opens {
         Ok(written)
     }
 
-    fn changed_content(
+    pub(super) fn changed_content(
         &self,
         file: &OpenFile,
         state: &mut OpenState,
@@ -186,7 +186,7 @@ impl Opens {
     }
 
     /// The content file of a file that is about to change there: it exists, and the mark stands.
-    fn content_to_write(
+    pub(super) fn content_to_write(
         &self,
         file: &OpenFile,
         state: &mut OpenState,

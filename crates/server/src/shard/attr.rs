@@ -14,7 +14,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`.
-    pub fn attr(&self, handle: Handle) -> Result<Attr, Error> {
+    pub(crate) fn attr(&self, handle: Handle) -> Result<Attr, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         self.attr_of(&state, &node.rnode)
@@ -24,7 +24,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`; `Invalid` where it is none.
-    pub fn read_link(&self, handle: Handle) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read_link(&self, handle: Handle) -> Result<Vec<u8>, Error> {
         let node = self.node(&mut self.lock(), handle)?;
         match node.rnode.kind {
             FileKind::Symlink => Ok(node.rnode.target),
@@ -37,7 +37,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`; `Invalid` for a mode or a time out of range.
-    pub fn set_attr(
+    pub(crate) fn set_attr(
         &self,
         handle: Handle,
         set: &SetAttr,

@@ -10,7 +10,7 @@ use crate::cache::{Node, Place};
 
 /// What a commit says of a file's bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct BytesChange<'a> {
+pub(crate) struct BytesChange<'a> {
     /// Size, blocks and times; `None` leaves the row's.
     pub live: Option<Live>,
     /// Last read; `None` leaves the row's.
@@ -28,7 +28,7 @@ pub struct BytesChange<'a> {
 
 /// What becomes of a file's bytes in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inline<'a> {
+pub(crate) enum Inline<'a> {
     /// They stay as they are, or there are none.
     Keep,
     /// These are all bytes of the file.
@@ -39,7 +39,7 @@ pub enum Inline<'a> {
 
 /// What becomes of the mark that a content file is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub(crate) enum Mark {
     /// It stays as it is.
     Keep,
     /// It is set, for the content file of this change or of the row.
@@ -50,7 +50,7 @@ pub enum Mark {
 
 impl BytesChange<'_> {
     /// A commit that changes nothing yet.
-    pub const NOTHING: Self = Self {
+    pub(crate) const NOTHING: Self = Self {
         live: None,
         atime: None,
         inline: Inline::Keep,
@@ -66,7 +66,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale` where the file is gone; where the table fails nothing is changed.
-    pub fn commit_bytes(
+    pub(crate) fn commit_bytes(
         &self,
         handle: Handle,
         change: &BytesChange<'_>,

@@ -12,7 +12,7 @@ use crate::cache::{Node, Place};
 
 /// What is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewNode {
+pub(crate) struct NewNode {
     /// What it shall be.
     pub kind: FileKind,
     /// Permission bits, the umask already applied.
@@ -26,13 +26,13 @@ pub struct NewNode {
 impl NewNode {
     /// An ordinary file.
     #[must_use]
-    pub fn file(mode: u16) -> Self {
+    pub(crate) fn file(mode: u16) -> Self {
         Self { kind: FileKind::Regular, mode, rdev: 0, target: Vec::new() }
     }
 
     /// A directory.
     #[must_use]
-    pub fn directory(mode: u16) -> Self {
+    pub(crate) fn directory(mode: u16) -> Self {
         Self { kind: FileKind::Directory, mode, rdev: 0, target: Vec::new() }
     }
 }
@@ -44,7 +44,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Exists`; `NameTooLong` for a target; `Stale`, `NotDirectory` for the directory.
-    pub fn create(
+    pub(crate) fn create(
         &self,
         context: &Context,
         dir: Handle,

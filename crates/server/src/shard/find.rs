@@ -18,7 +18,7 @@ impl Shard {
     ///
     /// # Errors
     /// `NotFound`; `NotDirectory`, `Stale` for the directory.
-    pub fn lookup(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
+    pub(crate) fn lookup(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
         let hash = self.hasher.hash(name.as_bytes());
         let mut state = self.lock();
         self.directory(&mut state, dir)?;
@@ -31,7 +31,7 @@ impl Shard {
     ///
     /// # Errors
     /// `NotDirectory`, `Stale`.
-    pub fn parent(&self, dir: Handle) -> Result<Entry, Error> {
+    pub(crate) fn parent(&self, dir: Handle) -> Result<Entry, Error> {
         let mut state = self.lock();
         self.directory(&mut state, dir)?;
         let parent = self.parent_of(&mut state, dir.ino)?;

@@ -7,7 +7,7 @@ use crate::cache::Node;
 
 /// An inode that is open.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Held {
+pub(crate) struct Held {
     /// How often.
     pub opens: u32,
     /// What is not committed yet.
@@ -16,7 +16,7 @@ pub struct Held {
 
 /// Size and times of an open file that its row does not have yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Live {
+pub(crate) struct Live {
     /// Bytes.
     pub size: u64,
     /// Units of 512 bytes on the medium.
@@ -30,7 +30,7 @@ pub struct Live {
 impl Live {
     /// The attributes as they are now.
     #[must_use]
-    pub fn merge(&self, attr: Attr) -> Attr {
+    pub(crate) fn merge(&self, attr: Attr) -> Attr {
         Attr {
             size: self.size,
             blocks: self.blocks,
@@ -47,7 +47,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale` where it is gone.
-    pub fn hold(&self, handle: Handle) -> Result<Node, Error> {
+    pub(crate) fn hold(&self, handle: Handle) -> Result<Node, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         state.held.entry(node.rnode.ino).or_default().opens += 1;
@@ -56,7 +56,7 @@ impl Shard {
 
     /// Lets go of a held inode. Answers whether it has neither name nor holder now, so that its
     /// orphan row can be worked off.
-    pub fn let_go(&self, ino: InodeId) -> bool {
+    pub(crate) fn let_go(&self, ino: InodeId) -> bool {
         let mut state = self.lock();
         let Some(held) = state.held.get_mut(&ino) else { return false };
         held.opens -= 1;
@@ -68,14 +68,14 @@ impl Shard {
     }
 
     /// Whether an inode is held.
-    #[must_use]
-    pub fn is_held(&self, ino: InodeId) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_held(&self, ino: InodeId) -> bool {
         self.lock().held.contains_key(&ino)
     }
 
     /// An open file knows its size and times better than its row, or (`None`) no better any more.
     /// Without effect where it is not held.
-    pub fn set_live(&self, ino: InodeId, live: Option<Live>) {
+    pub(crate) fn set_live(&self, ino: InodeId, live: Option<Live>) {
         if let Some(held) = self.lock().held.get_mut(&ino) {
             held.live = live;
         }
@@ -83,7 +83,7 @@ impl Shard {
 
     /// The generation that the next content file of an inode gets.
     #[must_use]
-    pub fn next_generation(last: Option<Generation>) -> Generation {
+    pub(crate) fn next_generation(last: Option<Generation>) -> Generation {
         last.map_or(Generation::FIRST, |last| Generation(last.0 + 1))
     }
 }

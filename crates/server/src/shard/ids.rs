@@ -9,7 +9,7 @@ use pelago_wire::{Code, Error, InodeId};
 
 /// The numbers of one shard.
 #[derive(Debug)]
-pub struct Ids {
+pub(crate) struct Ids {
     site: u16,
     shard: u16,
     next: u64,
@@ -22,7 +22,7 @@ pub struct Ids {
 
 /// What must happen before [`Ids::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     /// Nothing.
     Nothing,
     /// Write this mark, in any batch from now on.
@@ -36,7 +36,7 @@ pub enum Need {
 impl Ids {
     /// The numbers from `next` on, none of them reserved yet.
     #[must_use]
-    pub fn new(site: u16, shard: u16, next: u64) -> Self {
+    pub(crate) fn new(site: u16, shard: u16, next: u64) -> Self {
         let next = next.max(InodeId::ROOT.counter() + 1);
         Self { site, shard, next, ready: next, written: next, written_at: 0 }
     }
@@ -44,7 +44,7 @@ impl Ids {
     /// What must happen before the next number can be taken, where everything to sequence `safe` is
     /// safe.
     #[must_use]
-    pub fn need(&self, safe: u64) -> Need {
+    pub(crate) fn need(&self, safe: u64) -> Need {
         if self.next < self.ready {
             let half_used = self.ready - self.next < ID_BLOCK / 2;
             if half_used && self.written == self.ready {
@@ -59,7 +59,7 @@ impl Ids {
     }
 
     /// The mark `to` was written by the batch with this sequence.
-    pub fn wrote(&mut self, to: u64, sequence: u64) {
+    pub(crate) fn wrote(&mut self, to: u64, sequence: u64) {
         self.written = to;
         self.written_at = sequence;
     }
@@ -68,7 +68,7 @@ impl Ids {
     ///
     /// # Errors
     /// [`Code::NoSpace`] when a shard has used all of its 2³⁶ numbers.
-    pub fn take(&mut self) -> Result<InodeId, Error> {
+    pub(crate) fn take(&mut self) -> Result<InodeId, Error> {
         if self.next == self.ready {
             self.ready = self.written;
         }
@@ -79,7 +79,7 @@ impl Ids {
 
     /// The number that the next life begins with, where this one ends cleanly.
     #[must_use]
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 }

@@ -16,7 +16,7 @@ impl Shard {
     /// # Errors
     /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has
     /// no name any more; `Stale`, `NotDirectory` for the directory.
-    pub fn link(
+    pub(crate) fn link(
         &self,
         file: Handle,
         dir: Handle,

@@ -17,7 +17,7 @@ use crate::cache::{Named, Node, Place};
 
 /// What a listing asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Page {
+pub(crate) struct Page {
     /// The directory.
     pub dir: Handle,
     /// Behind which place to go on.
@@ -29,7 +29,7 @@ pub struct Page {
 }
 
 /// Entries, and whether nothing comes behind them.
-pub type Listed = (Vec<DirEntry>, bool);
+pub(crate) type Listed = (Vec<DirEntry>, bool);
 
 struct Listing {
     hash: NameHash,
@@ -42,7 +42,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`, `NotDirectory`.
-    pub fn list(&self, page: Page) -> Result<Listed, Error> {
+    pub(crate) fn list(&self, page: Page) -> Result<Listed, Error> {
         let page = Page { entries: page.entries.clamp(1, limits::LIST_ENTRIES), ..page };
         let (snapshot, sequence) = {
             let mut state = self.lock();

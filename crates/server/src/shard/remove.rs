@@ -14,7 +14,7 @@ use crate::cache::{Node, Place};
 
 /// What a name that was removed led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Removed {
+pub(crate) struct Removed {
     /// The file's attributes now; `links` are the names it still has (a directory: 0).
     pub attr: Attr,
     /// Whether an orphan row was written that can be worked off now.
@@ -26,7 +26,7 @@ impl Shard {
     ///
     /// # Errors
     /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
-    pub fn unlink(
+    pub(crate) fn unlink(
         &self,
         dir: Handle,
         name: &Name,
@@ -49,7 +49,7 @@ impl Shard {
     ///
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
-    pub fn remove_dir(
+    pub(crate) fn remove_dir(
         &self,
         dir: Handle,
         name: &Name,

@@ -12,7 +12,7 @@ use crate::cache::{Node, Place};
 
 /// What a rename did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renamed {
+pub(crate) struct Renamed {
     /// What moved, with its new hint.
     pub moved: Handle,
     /// What it replaced.
@@ -24,7 +24,7 @@ pub struct Renamed {
 impl Renamed {
     /// What is answered.
     #[must_use]
-    pub fn reply(&self) -> Reply {
+    pub(crate) fn reply(&self) -> Reply {
         let replaced = self.replaced.map(|Removed { attr, .. }| {
             let handle = Handle::own(attr.ino);
             Entry { handle, attr }
@@ -35,7 +35,7 @@ impl Renamed {
 
 /// From where to where.
 #[derive(Debug, Clone, Copy)]
-pub struct Move<'a> {
+pub(crate) struct Move<'a> {
     /// The directory it is in.
     pub from_dir: Handle,
     /// Its name there.
@@ -52,7 +52,7 @@ impl Shard {
     /// # Errors
     /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for
     /// the directories.
-    pub fn rename(
+    pub(crate) fn rename(
         &self,
         wanted: Move<'_>,
         flags: RenameFlags,

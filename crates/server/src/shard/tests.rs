@@ -73,7 +73,7 @@ impl Rig {
         (from_dir, from): (Handle, &str),
         (to_dir, to): (Handle, &str),
         flags: RenameFlags,
-    ) -> Result<super::Renamed, Code> {
+    ) -> Result<super::rename::Renamed, Code> {
         let (from, to) = (name(from), name(to));
         let wanted = Move { from_dir, from: &from, to_dir, to: &to };
         self.shard.rename(wanted, flags, at(300)).map_err(|error| error.code)
@@ -283,7 +283,9 @@ fn open_files_show_what_they_have() {
 fn a_listing_is_stable_while_names_come_and_go() {
     let rig = Rig::new();
     let all: Vec<_> = (0..200).map(|n| format!("n{n}")).collect();
-    all.iter().for_each(|text| drop(rig.file(ROOT, text, 110)));
+    for text in &all {
+        rig.file(ROOT, text, 110);
+    }
     let (mut after, mut seen) = (Cookie::START, Vec::new());
     for round in 0.. {
         let page = Page { dir: ROOT, after, entries: 7, attributes: round % 2 == 0 };

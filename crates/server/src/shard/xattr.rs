@@ -19,7 +19,7 @@ impl Shard {
     ///
     /// # Errors
     /// `NoXattr`, `Stale`; `NotSupported` for a name of no known kind.
-    pub fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
         check_name(name)?;
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
@@ -33,7 +33,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`.
-    pub fn list_xattr(&self, handle: Handle) -> Result<Vec<u8>, Error> {
+    pub(crate) fn list_xattr(&self, handle: Handle) -> Result<Vec<u8>, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         if !node.rnode.flags.has_xattrs {
@@ -47,7 +47,7 @@ impl Shard {
     /// # Errors
     /// `Exists` and `NoXattr` as the flags ask; `Range` for a name that is too long, `TooBig` for a
     /// value, `NoSpace` where all names together are; `NotSupported` for a name of no known kind.
-    pub fn set_xattr(
+    pub(crate) fn set_xattr(
         &self,
         handle: Handle,
         name: &[u8],
@@ -88,7 +88,7 @@ impl Shard {
     ///
     /// # Errors
     /// `NoXattr`, `Stale`; `NotSupported` for a name of no known kind.
-    pub fn remove_xattr(
+    pub(crate) fn remove_xattr(
         &self,
         handle: Handle,
         name: &[u8],

@@ -1,0 +1,295 @@
+//! Ranges of open files: reserved and freed, searched for data and holes, copied.
+
+use std::sync::Arc;
+
+use pelago_store::content;
+use pelago_wire::{AllocateMode, Code, Error, OpenId, SeekFrom, Whence, limits};
+
+use super::file::{OpenContent, OpenFile, OpenState};
+use super::known::Opened;
+use super::{Halt, Opens, Patience, Write, Written};
+
+/// Bytes that are copied for one request at the most: the file that gets them is not free for
+/// others meanwhile.
+const COPY_BYTES: u64 = 16 << 20;
+/// Up to so many bytes a copy is a read and a write: all that memory can hold of one file.
+const SMALL_BYTES: u64 = limits::INLINE_BYTES as u64;
+
+/// A range to be reserved or freed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allocate {
+    /// Bytes from the start of the file.
+    pub(crate) offset: u64,
+    /// Bytes of the range.
+    pub(crate) length: u64,
+    /// What to do with it.
+    pub(crate) mode: AllocateMode,
+    /// Clear setuid and setgid bits.
+    pub(crate) kill_privileges: bool,
+}
+
+/// Bytes to be copied from one open file to another, or within one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copy {
+    /// The open file to read.
+    pub(crate) from: OpenId,
+    /// Bytes from its start.
+    pub(crate) from_offset: u64,
+    /// The open file to write.
+    pub(crate) to: OpenId,
+    /// Bytes from its start.
+    pub(crate) to_offset: u64,
+    /// Bytes to copy.
+    pub(crate) length: u64,
+    /// Clear setuid and setgid bits of the file that is written.
+    pub(crate) kill_privileges: bool,
+}
+
+impl Allocate {
+    fn end(&self) -> Result<u64, Code> {
+        if self.length == 0 {
+            return Err(Code::Invalid);
+        }
+        let end = self.offset.checked_add(self.length);
+        end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)
+    }
+
+    const fn keeps_size(&self) -> bool {
+        match self.mode {
+            AllocateMode::Reserve { keep_size } | AllocateMode::Zero { keep_size } => keep_size,
+            AllocateMode::PunchHole => true,
+        }
+    }
+}
+
+impl Opens {
+    /// Reserves or frees a range, as `fallocate` does; both times change. What is kept in memory
+    /// needs no reservation: its bytes have their place in the table. Answers whether it may be
+    /// answered only when what is done now is safe.
+    ///
+    /// # Errors
+    /// `BadOpen`, `Invalid` for no bytes, `FileTooLarge`, `NoSpace`, `NotSupported` where the
+    /// medium cannot; [`Halt::Later`].
+    pub(crate) fn allocate(
+        &self,
+        open: OpenId,
+        asked: Allocate,
+        patience: Patience,
+    ) -> Result<bool, Halt> {
+        let opened = self.writer(open, patience)?;
+        let end = asked.end()?;
+        let file = &opened.file;
+        let mut state = file.lock(patience)?;
+        if !self.known.has(open) {
+            return Err(Code::BadOpen.into());
+        }
+        self.load(file, &mut state)?;
+        if asked.mode != AllocateMode::PunchHole {
+            self.space.admit()?;
+        }
+        let size = if asked.keeps_size() { state.size } else { end.max(state.size) };
+        let reserved = match asked.mode {
+            AllocateMode::Reserve { .. } => end.max(size),
+            AllocateMode::PunchHole | AllocateMode::Zero { .. } => size,
+        };
+        if self.fits_memory(&state, reserved) {
+            let bytes = self.in_memory(file, &mut state)?;
+            bytes.resize(size as usize, 0);
+            if !matches!(asked.mode, AllocateMode::Reserve { .. }) {
+                bytes[asked.offset.min(size) as usize..end.min(size) as usize].fill(0);
+            }
+            self.changed_memory(file, &mut state);
+        } else if patience == Patience::Brief {
+            return Err(Halt::Later);
+        } else {
+            self.allocate_content(file, &mut state, &asked)?;
+        }
+        if asked.kill_privileges {
+            self.kill_privileges(file)?;
+        }
+        drop(state);
+        if opened.flags.sync {
+            self.sync_file(file, true, Patience::Long)?;
+        }
+        Ok(opened.flags.sync)
+    }
+
+    /// The next data or hole at or behind an offset; the end of the file counts as a hole.
+    ///
+    /// # Errors
+    /// `BadOpen`, `NoData`; [`Halt::Later`].
+    pub(crate) fn seek(
+        &self,
+        open: OpenId,
+        from: SeekFrom,
+        patience: Patience,
+    ) -> Result<u64, Halt> {
+        let opened = self.known.get(open)?;
+        let file = &opened.file;
+        let mut state = file.lock(patience)?;
+        self.load(file, &mut state)?;
+        if from.offset >= state.size {
+            return Err(Code::NoData.into());
+        }
+        if !state.has_content() {
+            return Ok(match from.whence {
+                Whence::Data => from.offset,
+                Whence::Hole => state.size,
+            });
+        }
+        if patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        let content = self.open_content(file, &mut state)?;
+        drop(state);
+        // The descriptor's own offset moves, which nobody looks at.
+        let found = content.seek(from.offset, from.whence);
+        let found = found.map_err(|error| self.refused_range(&error))?;
+        found.ok_or_else(|| Code::NoData.into())
+    }
+
+    /// Copies bytes; fewer at the end of the file that is read, and where that many are too many
+    /// for one request.
+    ///
+    /// # Errors
+    /// `BadOpen`, also for a file to be written that is open to append; `Invalid` where the ranges
+    /// overlap in one file; `FileTooLarge`, `NoSpace`; `NotSupported` where the medium cannot;
+    /// [`Halt::Later`].
+    pub(crate) fn copy_range(&self, copy: Copy, patience: Patience) -> Result<Written, Halt> {
+        let source = self.known.get(copy.from)?;
+        let target = self.writer(copy.to, patience)?;
+        if !source.flags.read || target.flags.append {
+            return Err(Code::BadOpen.into());
+        }
+        let Copy { from_offset, to_offset, kill_privileges, .. } = copy;
+        let mut state = source.file.lock(patience)?;
+        self.load(&source.file, &mut state)?;
+        let length = copy.length.min(state.size.saturating_sub(from_offset));
+        let overlap = from_offset < to_offset.saturating_add(length)
+            && to_offset < from_offset.saturating_add(length);
+        if overlap && Arc::ptr_eq(&source.file, &target.file) {
+            return Err(Code::Invalid.into());
+        }
+        if length <= SMALL_BYTES || !state.has_content() {
+            drop(state);
+            let buffer = match u32::try_from(length) {
+                Ok(0) | Err(_) => pelago_wire::Buffer::default(),
+                Ok(length) => self.read(copy.from, from_offset, length, patience)?,
+            };
+            let write = Write { offset: to_offset, bytes: buffer.as_bytes(), kill_privileges };
+            return self.write(copy.to, write, patience);
+        }
+        if patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        let content = self.open_content(&source.file, &mut state)?;
+        // Nobody holds two files at a time.
+        drop(state);
+        self.copy_content(&content, &target, Copy { length: length.min(COPY_BYTES), ..copy })
+    }
+
+    /// An open that changes a file.
+    fn writer(&self, open: OpenId, patience: Patience) -> Result<Opened, Halt> {
+        let opened = self.known.get(open)?;
+        if !opened.flags.write {
+            return Err(Code::BadOpen.into());
+        }
+        if opened.flags.sync && patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        Ok(opened)
+    }
+
+    fn allocate_content(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        asked: &Allocate,
+    ) -> Result<(), Error> {
+        let content = self.content_to_write(file, state)?;
+        let Err(error) = allocate(&content, asked, state.size) else {
+            return self.changed_content(file, state, &content);
+        };
+        let refused = self.refused_range(&error);
+        if asked.mode != AllocateMode::PunchHole {
+            self.give_back(file, state, &content);
+        }
+        Err(refused)
+    }
+
+    /// A reservation failed half-way: what lies behind the end goes again, so that a failure
+    /// changes nothing.
+    fn give_back(&self, file: &OpenFile, state: &mut OpenState, content: &OpenContent) {
+        let (size, blocks) = (state.size, state.blocks);
+        let is_same = |now: &content::Measured| (now.size, now.blocks) == (size, blocks);
+        if content.measure().is_ok_and(|now| is_same(&now)) {
+            return;
+        }
+        // The one who asked learns of the first failure.
+        drop(content.truncate(size));
+        if let Ok(now) = content.measure() {
+            (state.size, state.blocks) = (now.size, now.blocks);
+        }
+        state.changed.row = true;
+        self.shard.set_live(file.handle.ino, Some(state.live()));
+    }
+
+    /// Copies between content files, into one that nobody else changes meanwhile.
+    fn copy_content(
+        &self,
+        content: &OpenContent,
+        target: &Opened,
+        copy: Copy,
+    ) -> Result<Written, Halt> {
+        let end = copy.to_offset.checked_add(copy.length);
+        let end = end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;
+        let file = &target.file;
+        let mut state = file.wait();
+        if !self.known.has(copy.to) {
+            return Err(Code::BadOpen.into());
+        }
+        self.load(file, &mut state)?;
+        if end > state.size {
+            self.space.admit()?;
+        }
+        let into = self.content_to_write(file, &mut state)?;
+        let length = copy.length as usize;
+        let bytes = match content.copy_to(copy.from_offset, &into, copy.to_offset, length) {
+            Ok(bytes) => bytes,
+            Err(error) if error.written == 0 => return Err(self.refused_range(&error).into()),
+            Err(error) => error.written,
+        };
+        self.changed_content(file, &mut state, &into)?;
+        if copy.kill_privileges {
+            self.kill_privileges(file)?;
+        }
+        let size = state.size;
+        drop(state);
+        if target.flags.sync {
+            self.sync_file(file, true, Patience::Long)?;
+        }
+        Ok(Written { bytes: bytes as u64, size, sync: target.flags.sync })
+    }
+
+    fn refused_range(&self, error: &content::Error) -> Error {
+        if error.is_unsupported() {
+            return Code::NotSupported.into();
+        }
+        self.refused(error)
+    }
+}
+
+fn allocate(content: &OpenContent, asked: &Allocate, size: u64) -> Result<(), content::Error> {
+    let Allocate { offset, length, mode, .. } = *asked;
+    match content.allocate(mode, offset, length) {
+        // Not every file system can; a hole reads the same.
+        Err(error) if error.is_unsupported() && matches!(mode, AllocateMode::Zero { .. }) => {
+            content.allocate(AllocateMode::PunchHole, offset, length)?;
+            match asked.keeps_size() || offset + length <= size {
+                true => Ok(()),
+                false => content.truncate(offset + length),
+            }
+        }
+        done => done,
+    }
+}
