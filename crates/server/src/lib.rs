@@ -1,7 +1,7 @@
 //! A server: directories and files over a table and content files, as [`pelago_wire::Service`].
 //!
-//! Where things are: [`shard`] decides about names, attributes and counts, one operation one batch;
-//! `open` about the bytes of open files; [`router`] gives each request its place to run; `commit`
+//! Where things are: `shard` decides about names, attributes and counts, one operation one batch;
+//! `open` about the bytes of open files; `router` gives each request its place to run; `commit`
 //! makes batches safe; `worker` does what can wait; `recover` and `check` what has to be done
 //! before and beside all that.
 

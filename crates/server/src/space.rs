@@ -84,7 +84,8 @@ impl Space {
             let now = if short { "refused" } else { "taken again" };
             tracing::warn!(free, floor, "new data is {now}");
         }
-        if !short && given_up {
+        // Given up, or there was no room for it when the server started.
+        if !short && !self.holds_reserve() {
             self.take_back()?;
         }
         Ok(())
