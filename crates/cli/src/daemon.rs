@@ -148,7 +148,7 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }
-    match wait_for_the_dying(|| Server::start(&plan.dir, options.clone())) {
+    match wait_for_the_dying(&plan.dir, || Server::start(&plan.dir, options.clone())) {
         Ok(server) => Ok(Arc::new(server)),
         Err(error) => Err(start_failed(error, &plan.dir)),
     }

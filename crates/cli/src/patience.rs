@@ -1,44 +1,65 @@
-//! A process that was killed lets go of its files one after the other: the volume's lock is free a
-//! moment before its table is. Whoever has the lock may wait for the rest.
+//! A process that was killed lets go of what it held a moment later, one thing after the other.
+//! Whoever brings its volume up again waits for that, but not for one that serves it.
 
+use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pelago_server::StartError;
 use pelago_server::check::CheckError;
 use pelago_store::table;
+use pelago_store::volume::VolumeError;
 
-/// Together ten seconds: ending a process with many files and much memory takes that long at most.
-const TRIES: u32 = 1000;
+use crate::control::{AskError, Request, ask};
+
+/// How long ending takes at the most: memory is given back before files are.
+const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
+/// How long a process that serves may think before it counts as one that is ending.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// An error that may be about a process that is just ending.
 pub(crate) trait MayPass {
-    /// Whether the table is held by somebody, though its volume's lock was free.
+    /// Whether somebody holds the volume or its table.
     fn is_held(&self) -> bool;
 }
 
 impl MayPass for StartError {
     fn is_held(&self) -> bool {
-        matches!(self, Self::Table { source: table::Error::InUse { .. }, .. })
+        matches!(
+            self,
+            Self::Volume(VolumeError::InUse { .. })
+                | Self::Table { source: table::Error::InUse { .. }, .. }
+        )
     }
 }
 
 impl MayPass for CheckError {
     fn is_held(&self) -> bool {
-        matches!(self, Self::Table(table::Error::InUse { .. }))
+        matches!(
+            self,
+            Self::Volume(VolumeError::InUse { .. }) | Self::Table(table::Error::InUse { .. })
+        )
     }
 }
 
-/// Does `work`, again and again while somebody who is ending is in its way.
+/// Does `work` on the volume in `dir`, again and again while somebody who is ending is in its way.
 pub(crate) fn wait_for_the_dying<T, E: MayPass>(
+    dir: &Path,
     mut work: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    for _ in 1..TRIES {
-        match work() {
-            Err(error) if error.is_held() => thread::sleep(PAUSE),
-            done => return done,
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let done = work();
+        let is_held = done.as_ref().is_err_and(MayPass::is_held);
+        if !is_held || is_served(dir) || Instant::now() > until {
+            return done;
         }
+        thread::sleep(PAUSE);
     }
-    work()
+}
+
+/// Whether a process answers for the volume.
+fn is_served(dir: &Path) -> bool {
+    matches!(ask(dir, Request::Status, ANSWER), Ok(_) | Err(AskError::Denied))
 }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use pelago_workload::random::Random;
 use pelago_workload::witness;
 
-use crate::harness::program::{until, wait};
+use crate::harness::program::{run, until, wait};
 use crate::harness::volume::{Volume, cannot_mount};
 
 #[path = "harness/all.rs"]
@@ -80,9 +81,21 @@ fn crash(volume: &Volume, log: &Path, random: &mut Random, seed: u64) {
     }
     up();
     let report = witness::verify(log, &volume.files()).unwrap();
-    assert!(report.is_clean(), "seed {seed}: {report}");
+    if !report.is_clean() {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{seed}"));
+        keep(volume, log, &kept);
+        panic!("seed {seed}: {report}\nthe log and the files are in {}", kept.display());
+    }
     volume.run("unmount", &[]).expect_success();
     volume.check_whole();
+}
+
+/// Copies what a failure is to be understood from.
+fn keep(volume: &Volume, log: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    fs::copy(log, to.join("witness.log")).unwrap();
+    let mut copy = Command::new("cp");
+    run(copy.arg("-a").arg(volume.files()).arg(to));
 }
 
 fn start_witness(dir: &Path, log: &Path, seed: u64) -> Child {

@@ -36,10 +36,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     };
     let failed = |error| check_failed(error);
     let (found, repaired, left) = if args.apply {
-        let applied = wait_for_the_dying(|| check::apply(&dir)).map_err(failed)?;
+        let applied = wait_for_the_dying(&dir, || check::apply(&dir)).map_err(failed)?;
         (applied.before, applied.repaired, Some(applied.after))
     } else {
-        (wait_for_the_dying(|| check::plan(&dir)).map_err(failed)?, 0, None)
+        (wait_for_the_dying(&dir, || check::plan(&dir)).map_err(failed)?, 0, None)
     };
     let now = left.as_ref().unwrap_or(&found);
     if args.json {

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
@@ -100,26 +99,19 @@ impl Volume {
         run(&mut self.command(verb, args))
     }
 
-    /// The process that serves it.
+    /// The process that serves it. Its lock is not tried: a test that starts another process in
+    /// that instant would hand the lock on to it.
     pub(crate) fn pid(&self) -> Option<Pid> {
-        if self.is_free() {
-            return None;
-        }
         let text = fs::read_to_string(self.dir.join("lock")).ok()?;
-        text.trim().parse().ok().and_then(Pid::from_raw)
+        let pid = text.trim().parse().ok().and_then(Pid::from_raw)?;
+        (is_ours(pid) && has_threads(pid)).then_some(pid)
     }
 
     /// `kill -9`; the process has let go of everything when this returns.
     pub(crate) fn kill(&self) {
         let pid = self.pid().expect("the volume is up");
         kill_process(pid, Signal::KILL).unwrap();
-        until("killed", || self.is_free());
-    }
-
-    /// Whether no process has it open.
-    pub(crate) fn is_free(&self) -> bool {
-        let Ok(lock) = File::open(self.dir.join("lock")) else { return true };
-        flock(&lock, FlockOperation::NonBlockingLockShared).is_ok()
+        until("killed", || !has_threads(pid));
     }
 
     /// Unmounts it and looks it over.
@@ -139,10 +131,27 @@ impl Drop for Volume {
         if let Some(pid) = self.pid() {
             // It may have ended by itself in between.
             let _gone = kill_process(pid, Signal::KILL);
-            until("killed", || self.is_free());
+            until("killed", || !has_threads(pid));
         }
         detach_all(&self.root);
     }
+}
+
+/// Whether a process runs our binary: numbers are used again. One that is ending runs nothing.
+fn is_ours(pid: Pid) -> bool {
+    let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+    name.is_ok_and(|name| name.trim_end() == "pelago")
+}
+
+/// Whether a process still has what it had open: its last thread lets go of it, and is dead then.
+fn has_threads(pid: Pid) -> bool {
+    let pid = pid.as_raw_nonzero();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next().unwrap_or_default().chars().next();
+        !matches!(state, None | Some('Z' | 'X'))
+    })
 }
 
 /// Detaches every mount below a folder of ours, without asking any of them.

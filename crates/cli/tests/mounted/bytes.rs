@@ -247,6 +247,22 @@ fn space_is_that_of_the_medium() {
     });
 }
 
+/// Where it is built: the file grows, and what was there stays. Where not, it says so.
+#[test]
+fn space_can_be_asked_for() {
+    on_mount(|root| {
+        let path = root.join("f");
+        fs::write(&path, "abc").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        let none = rustix::fs::FallocateFlags::empty();
+        match rustix::fs::fallocate(&file, none, 0, 100_000) {
+            Ok(()) => assert_eq!(file.metadata().unwrap().len(), 100_000),
+            Err(error) => assert_eq!(error, Errno::OPNOTSUPP),
+        }
+        assert_eq!(fs::read(&path).unwrap()[..3], *b"abc");
+    });
+}
+
 #[test]
 fn reading_behind_the_end_is_nothing() {
     on_mount(|root| {
