@@ -97,7 +97,7 @@ impl Shard {
     fn replace(
         &self,
         state: &mut State,
-        (from, node): (Spot, Node),
+        (from, mut node): (Spot, Node),
         (to, target): (Spot, Option<Node>),
         asked: Asked,
     ) -> Result<Renamed, Error> {
@@ -109,6 +109,7 @@ impl Shard {
             Some(target) => Some(self.drop_target(state, &mut tx, &to, &node, target)?),
         };
         tx.drop_name(&from, &node, false);
+        touch(&tx, &mut node);
         let moved = move_node(&mut tx, node, &from, &to);
         let renamed = Renamed { moved, replaced, exchanged: None };
         tx.answer(&renamed.reply());
@@ -139,8 +140,8 @@ impl Shard {
     fn exchange(
         &self,
         state: &mut State,
-        (from, node): (Spot, Node),
-        (to, target): (Spot, Node),
+        (from, mut node): (Spot, Node),
+        (to, mut target): (Spot, Node),
         asked: Asked,
     ) -> Result<Renamed, Error> {
         let mut tx = self.begin_tx(state, asked);
@@ -148,6 +149,8 @@ impl Shard {
         self.mark(state, &mut tx, to.dir);
         tx.drop_name(&from, &node, true);
         tx.drop_name(&to, &target, true);
+        touch(&tx, &mut node);
+        touch(&tx, &mut target);
         let moved = move_node(&mut tx, node, &from, &to);
         let attr = self.attr_of(state, &target.rnode)?;
         let handle = move_node(&mut tx, target, &to, &from);
@@ -159,10 +162,14 @@ impl Shard {
     }
 }
 
-/// Puts a node whose old name was dropped under its new one.
-fn move_node(tx: &mut Tx, mut node: Node, from: &Spot, to: &Spot) -> Handle {
+/// A node changes its name now.
+fn touch(tx: &Tx, node: &mut Node) {
     node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
     node.rnode.version += 1;
+}
+
+/// Puts a node whose old name was dropped under its new one.
+fn move_node(tx: &mut Tx, mut node: Node, from: &Spot, to: &Spot) -> Handle {
     let ino = node.rnode.ino;
     if node.place != Place::Own {
         node.place = to.place();
