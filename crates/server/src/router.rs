@@ -369,12 +369,15 @@ impl Inner {
         patience: Patience,
     ) -> Answered {
         let Parts { shard, opens, .. } = &self.parts;
-        if flags == RenameFlags::Replace && opens.any_unsafe() {
+        if flags == RenameFlags::Replace && (opens.any_unsafe() || opens.count() > 0) {
             let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
-            if opens.is_unsafe(source.ino) && shard.lookup(wanted.to_dir, wanted.to).is_ok() {
-                if patience == Patience::Brief {
-                    return Err(Halt::Later);
-                }
+            if shard.lookup(wanted.to_dir, wanted.to).is_err() {
+                // Nothing is replaced.
+            } else if !opens.is_unsafe(source.ino) {
+                opens.commit_open(source.ino, patience)?;
+            } else if patience == Patience::Brief {
+                return Err(Halt::Later);
+            } else {
                 opens.make_safe(source)?;
             }
         }

@@ -135,6 +135,20 @@ impl Opens {
         synced.and(left)
     }
 
+    /// Commits a file, where somebody has it open: before a rename puts it over another. Whatever
+    /// batch comes behind survives no crash without its bytes then.
+    ///
+    /// # Errors
+    /// As [`Opens::flush`].
+    pub(crate) fn commit_open(&self, ino: InodeId, patience: Patience) -> Result<(), Halt> {
+        let Some(file) = self.known.file(ino) else { return Ok(()) };
+        let mut state = file.lock(patience)?;
+        if state.has_content() && state.is_changed() && patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        Ok(self.commit(&file, &mut state, Mark::Keep)?)
+    }
+
     /// Whether the bytes of a file may be lost with the machine, whatever its row says.
     pub(crate) fn is_unsafe(&self, ino: InodeId) -> bool {
         self.marks.is_unsafe(ino)
