@@ -120,9 +120,9 @@ impl Rows {
     }
 }
 
-/// A node with its name and the cache's own entry.
+/// A node with the cache's own entry and the head of its name.
 const NODE_BYTES: usize = size_of::<Node>() + 96;
-/// A name with the cache's own entry.
+/// A name with its head and the cache's own entry.
 const NAMED_BYTES: usize = size_of::<Named>() + 96;
 
 #[derive(Clone)]
@@ -130,12 +130,16 @@ struct Weight;
 
 impl Weighter<InodeId, Node> for Weight {
     fn weight(&self, _: &InodeId, node: &Node) -> u64 {
-        (NODE_BYTES + node.rnode.target.len()) as u64
+        let name = match &node.place {
+            Place::Name { name, .. } => name.as_bytes().len(),
+            Place::Own => 0,
+        };
+        (NODE_BYTES + node.rnode.target.len() + name) as u64
     }
 }
 
 impl Weighter<(InodeId, NameHash), Named> for Weight {
-    fn weight(&self, _: &(InodeId, NameHash), _: &Named) -> u64 {
-        NAMED_BYTES as u64
+    fn weight(&self, _: &(InodeId, NameHash), named: &Named) -> u64 {
+        (NAMED_BYTES + named.name.as_bytes().len()) as u64
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_store::table::{self, SharedTable};
-use pelago_wire::Error;
+use pelago_wire::{Code, Error};
 
 use crate::open::Opens;
 use crate::progress::Progress;
@@ -33,19 +33,26 @@ impl GroupCommit {
     pub(crate) fn run(&self) -> Result<(), Error> {
         // A file that fails does not keep the others from becoming safe.
         let committed = self.opens.commit_dirty();
+        // Nor do counts: where they cannot be written, their directories stay marked.
+        let counted = self.shard.write_counts();
         let made = self.make_safe();
         if made.is_err() {
             self.progress.failed();
         }
-        made.and(committed)
+        let done = made.and_then(|()| counted.map(drop)).and(committed);
+        if done.is_err_and(|error| error.code == Code::NoSpace) {
+            self.opens.met_full();
+        }
+        done
     }
 
     fn make_safe(&self) -> Result<(), Error> {
-        let sequence = self.shard.write_counts()?;
+        let sequence = self.progress.done();
         if sequence > self.progress.safe() {
             self.table.persist().map_err(|error| failed("making it safe", &error))?;
-            self.progress.made_safe(sequence);
         }
+        // Also where it was safe before: somebody may wait who was not told.
+        self.progress.made_safe(sequence);
         Ok(())
     }
 

@@ -414,6 +414,11 @@ impl Opens {
         }
     }
 
+    /// Somebody met a full medium.
+    pub(crate) fn met_full(&self) {
+        self.space.noticed_full();
+    }
+
     /// What is told where a content file failed.
     fn refused(&self, error: &content::Error) -> Error {
         if error.is_too_large() {

@@ -162,6 +162,8 @@ pub(crate) struct Directories {
     known: HashMap<InodeId, Directory>,
     /// Those whose count differs from what is written.
     changed: Vec<InodeId>,
+    /// How many could not be forgotten the last time.
+    left: usize,
 }
 
 impl Directories {
@@ -177,9 +179,6 @@ impl Directories {
 
     /// The directory is known from now on.
     pub(crate) fn insert(&mut self, ino: InodeId, directory: Directory) {
-        if self.known.len() >= DIRECTORIES {
-            self.forget_some();
-        }
         self.known.insert(ino, directory);
     }
 
@@ -228,13 +227,47 @@ impl Directories {
         self.changed.clear();
     }
 
-    /// Makes room: forgets half of those that have nothing to write and no scan under way.
-    fn forget_some(&mut self) {
+    /// Forgets half of those that have nothing to write and no scan under way, where there are too
+    /// many. To be called between two operations.
+    pub(crate) fn make_room(&mut self) {
+        // Where nearly all are busy it is not tried again for each one that comes.
+        if self.known.len() < DIRECTORIES.max(self.left + DIRECTORIES / 4) {
+            return;
+        }
         let mut keep = false;
         self.known.retain(|_, directory| {
             let busy = directory.marked || matches!(directory.filter, Known::Scanning(_));
             keep = !keep;
             busy || keep
         });
+        self.left = self.known.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operation that brings directories in finds those that it looked at before; between two
+    /// operations only those go that have nothing to write.
+    #[test]
+    fn room_is_made_between_operations_and_from_what_is_written() {
+        let mut directories = Directories::default();
+        let made = |number| InodeId::from_raw(number);
+        let all = DIRECTORIES as u64 + 2;
+        for number in 0..all {
+            directories.insert(made(number), Directory::empty(Time::default(), InodeId::ROOT));
+            directories.marked(made(number));
+        }
+        directories.make_room();
+        assert!((0..all).all(|number| directories.get(made(number)).is_some()));
+        for number in 0..all {
+            directories.get_mut(made(number)).unwrap().marked = number % 8 == 0;
+        }
+        directories.left = 0;
+        directories.make_room();
+        let known = (0..all).filter(|number| directories.get(made(*number)).is_some());
+        assert_eq!(known.clone().filter(|number| number % 8 == 0).count() as u64, all.div_ceil(8));
+        assert!(known.count() < DIRECTORIES * 3 / 4);
     }
 }

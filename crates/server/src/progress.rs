@@ -58,6 +58,17 @@ impl Progress {
         }
     }
 
+    /// As [`Progress::made_safe`], for callers who hold locks: those who wait are told by the group
+    /// commit, which comes before its time.
+    pub(crate) fn found_safe(&self, sequence: u64) {
+        self.safe.fetch_max(sequence, Ordering::AcqRel);
+        let mut waiting = self.waiting.lock();
+        if !waiting.callbacks.is_empty() {
+            waiting.wanted = true;
+            self.changed.notify_all();
+        }
+    }
+
     /// A group commit failed: those who wait are told so, since what failed may never become safe.
     pub(crate) fn failed(&self) {
         let waiting = std::mem::take(&mut self.waiting.lock().callbacks);
@@ -109,5 +120,44 @@ impl Progress {
         self.waiting.lock().stopped = true;
         self.changed.notify_all();
         self.failed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    fn tells(told: &Sender<bool>) -> WhenSafe {
+        let told = told.clone();
+        Box::new(move |safe| told.send(safe).unwrap())
+    }
+
+    /// Who finds a batch safe may hold a lock that those who wait for it want.
+    #[test]
+    fn those_who_wait_are_told_by_the_group_commit_alone() {
+        let progress = Progress::default();
+        let (told, answers) = channel();
+        progress.when_safe(3, tells(&told));
+        assert!(progress.wait_for_work(Duration::from_secs(3600)), "somebody waits");
+        progress.found_safe(4);
+        assert!(answers.try_recv().is_err());
+        assert!(progress.wait_for_work(Duration::from_secs(3600)), "somebody is to be told");
+        progress.made_safe(3);
+        assert_eq!(answers.try_recv(), Ok(true));
+        progress.when_safe(4, tells(&told));
+        assert_eq!(answers.try_recv(), Ok(true));
+    }
+
+    #[test]
+    fn a_stop_answers_all_who_wait_and_all_who_come_behind() {
+        let progress = Progress::default();
+        let (told, answers) = channel();
+        progress.when_safe(1, tells(&told));
+        progress.stop();
+        progress.when_safe(2, tells(&told));
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [false, false]);
+        assert!(!progress.wait_for_work(Duration::from_secs(3600)));
     }
 }

@@ -157,15 +157,18 @@ impl Shard {
         let mut batch = Batch::new();
         let mark = HighWater { next: state.ids.next() };
         batch.put(key::high_water(SHARD), mark.encode(self.stamp(&state)));
-        self.write(&mut state, batch)
+        self.write(&mut state, batch)?;
+        state.ids.gave_back();
+        Ok(())
     }
 
-    /// Forgets what is remembered of the rows: after the table was opened again, what was done and
+    /// Forgets what is remembered of the rows, and trusts no mark that may be lost: after the table was opened again, what was done and
     /// not safe may be gone.
     pub(crate) fn forget_rows(&self) {
         let mut state = self.lock();
         state.rows.clear();
         state.directories.clear();
+        state.ids.doubt();
     }
 
     /// Bytes that the caches and filters take: rows, filters.
@@ -176,7 +179,10 @@ impl Shard {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        let mut state = self.state.lock();
+        // Here and not where one more comes in: an operation relies on those it has looked at.
+        state.directories.make_room();
+        state
     }
 
     /// The stamp of the batch that is written next.
@@ -219,7 +225,7 @@ impl Shard {
 
     fn persist(&self, sequence: u64) -> Result<(), Error> {
         self.table.persist().map_err(|error| failed("making a block of ids safe", &error))?;
-        self.progress.made_safe(sequence);
+        self.progress.found_safe(sequence);
         Ok(())
     }
 }

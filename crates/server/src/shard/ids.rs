@@ -77,6 +77,17 @@ impl Ids {
         Ok(id)
     }
 
+    /// The table was opened again and may have lost the last mark. Numbers that are in use are not
+    /// in doubt: their mark was safe before the first of them was taken.
+    pub(crate) fn doubt(&mut self) {
+        self.written = self.ready;
+    }
+
+    /// The mark [`Ids::next`] was written: the next number needs a mark of its own.
+    pub(crate) fn gave_back(&mut self) {
+        (self.ready, self.written) = (self.next, self.next);
+    }
+
     /// The number that the next life begins with, where this one ends cleanly.
     #[must_use]
     pub(crate) fn next(&self) -> u64 {
@@ -107,5 +118,20 @@ mod tests {
         assert_eq!((ids.need(1), ids.next()), (Need::Wait(9), 2 + ID_BLOCK));
         assert_eq!(ids.need(9), Need::Nothing);
         assert_eq!(ids.take().unwrap().raw(), 2 + ID_BLOCK);
+    }
+
+    /// Neither a mark that may be lost nor one that was given back lets a number be used.
+    #[test]
+    fn a_mark_in_doubt_is_written_again() {
+        let mut ids = Ids::new(0, 0, 0);
+        ids.wrote(2 + ID_BLOCK, 1);
+        ids.doubt();
+        assert_eq!(ids.need(1), Need::WriteAndWait(2 + ID_BLOCK));
+        ids.wrote(2 + ID_BLOCK, 2);
+        ids.take().unwrap();
+        ids.doubt();
+        assert_eq!(ids.need(2), Need::Nothing);
+        ids.gave_back();
+        assert_eq!((ids.next(), ids.need(2)), (3, Need::WriteAndWait(3 + ID_BLOCK)));
     }
 }

@@ -161,6 +161,8 @@ impl Reap {
 impl Worker for Reap {
     fn rung(&mut self) {
         self.seen_all = false;
+        // What it rang for may be behind.
+        self.from.clear();
     }
 
     fn work(&mut self) -> Result<Piece, Error> {
