@@ -207,14 +207,31 @@ impl Opens {
         asked: &Allocate,
     ) -> Result<(), Error> {
         let content = self.content_to_write(file, state)?;
+        if asked.mode != AllocateMode::PunchHole {
+            self.expect_space(asked.length, state.blocks * 512)?;
+        }
         let Err(error) = allocate(&content, asked, state.size) else {
             return self.changed_content(file, state, &content);
         };
-        let refused = self.refused_range(&error);
         if asked.mode != AllocateMode::PunchHole {
             self.give_back(file, state, &content);
         }
-        Err(refused)
+        // Who asks for more than there is has not filled the medium.
+        match error.is_full() {
+            true => Err(Code::NoSpace.into()),
+            false => Err(self.refused_range(&error)),
+        }
+    }
+
+    /// Whether so many bytes can be had by a file that has some: else a file system takes all that
+    /// is left, from everybody, before it gives up.
+    fn expect_space(&self, bytes: u64, has: u64) -> Result<(), Error> {
+        let stats = self.content.statfs().map_err(|error| self.refused(&error))?;
+        let free = stats.available.saturating_mul(u64::from(stats.block_bytes));
+        match bytes > free.saturating_add(has) {
+            true => Err(Code::NoSpace.into()),
+            false => Ok(()),
+        }
     }
 
     /// A reservation failed half-way: what lies behind the end goes again, so that a failure
@@ -293,3 +310,6 @@ fn allocate(content: &OpenContent, asked: &Allocate, size: u64) -> Result<(), co
         done => done,
     }
 }
+
+#[cfg(test)]
+mod tests;
