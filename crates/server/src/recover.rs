@@ -5,12 +5,12 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::content::Content;
+use pelago_store::content::{self, Content, Measured};
 use pelago_store::key::{self, Key, Kind, Mark};
 use pelago_store::rows::{HighWater, Identity, Rnode, RnodeFlags, Row, RowError, Stamp, Writing};
 use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::VolumeId;
-use pelago_wire::{Code, FileKind, Handle, InodeId, Time};
+use pelago_wire::{Code, FileKind, Generation, Handle, InodeId, Time};
 
 use crate::shard::{self, BytesChange, Live, SHARD, Shard};
 
@@ -39,7 +39,7 @@ pub struct Recovered {
     pub files: u64,
     /// Of those, files whose row was behind their bytes.
     pub corrected: u64,
-    /// Of those, files whose content is missing or whose row is damaged.
+    /// Of those, files whose mark or row is damaged.
     pub damaged: u64,
 }
 
@@ -235,13 +235,8 @@ fn measure(
     if !rnode.flags.has_content || rnode.generation != Some(mark.generation) {
         return shard.forget_marks(&[ino]);
     }
-    let file = content.open_file(ino, mark.generation, false);
-    let Some(file) = file.map_err(|error| crate::worker::content_failed(&error))? else {
-        tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
-        recovered.damaged += 1;
-        return Ok(());
-    };
-    let measured = file.measure().map_err(|error| crate::worker::content_failed(&error))?;
+    let measured = measure_content(content, ino, mark.generation);
+    let measured = measured.map_err(|error| crate::worker::content_failed(&error))?;
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, measured.mtime);
     if !bytes_moved && rnode.blocks == measured.blocks {
         return Ok(());
@@ -252,4 +247,18 @@ fn measure(
     shard.commit_bytes(node.handle(), &change)?;
     recovered.corrected += u64::from(bytes_moved);
     Ok(())
+}
+
+fn measure_content(
+    content: &Content,
+    ino: InodeId,
+    generation: Generation,
+) -> Result<Measured, content::Error> {
+    if let Some(file) = content.open_file(ino, generation, false)? {
+        return file.measure();
+    }
+    // The machine died before the name of the content was safe, and of its bytes nothing was
+    // promised: the file is empty, as one of any file system would be.
+    tracing::warn!(%ino, "a file has lost what was written to it, and is empty");
+    content.create(ino, generation)?.measure()
 }
