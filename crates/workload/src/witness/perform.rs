@@ -45,11 +45,14 @@ impl Hands {
             Action::Change { node, change } => change_bytes(self.file(*node)?, change)?,
             Action::Fsync { node } => fs::fsync(self.file(*node)?)?,
             Action::Close { node } => {
-                drop(self.open.remove(node).ok_or(Errno::INVAL)?);
+                let file = self.open.remove(node).ok_or(Errno::INVAL)?;
+                close(file, root)?;
             }
             Action::Chop { path, size } => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                fs::ftruncate(fs::openat(root, path, flags, Mode::empty())?, *size)?;
+                let file = fs::openat(root, path, flags, Mode::empty())?;
+                fs::ftruncate(&file, *size)?;
+                close(file, root)?;
             }
             Action::Rename { from, to } => fs::renameat(root, from, root, to)?,
             Action::Exchange { from, to } => {
@@ -99,6 +102,14 @@ impl Hands {
     fn file(&self, node: NodeId) -> Result<&OwnedFd, Errno> {
         self.open.get(&node).ok_or(Errno::INVAL)
     }
+}
+
+/// Closes a file, and makes sure that somebody answered: closing a file of a process that is gone
+/// fails, but nobody is told. What the kernel never answers from memory tells whether there was one
+/// still, afterwards.
+fn close(file: OwnedFd, root: &OwnedFd) -> Result<(), Errno> {
+    drop(file);
+    fs::fstatvfs(root).map(drop)
 }
 
 fn change_bytes(file: &OwnedFd, change: &Change) -> Result<(), Errno> {
