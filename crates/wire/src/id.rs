@@ -78,8 +78,8 @@ impl fmt::Debug for NameHash {
     }
 }
 
-/// An id with a hint where its row was last seen: under the name with `hash` in the directory `dir`.
-/// The hint may be stale; it only saves a search, and proves nothing.
+/// An id with a hint where its row was last seen: under the name with `hash` in the directory
+/// `dir`. The hint may be stale; it only saves a search, and proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
     /// Which file.

@@ -115,8 +115,8 @@ pub enum Request {
         /// What to change.
         set: SetAttr,
     },
-    /// Makes an ordinary file and opens it. Reply: `Created`; `Exists` in any case where the name is
-    /// taken: the client decides whether to open what is there.
+    /// Makes an ordinary file and opens it. Reply: `Created`; `Exists` in any case where the name
+    /// is taken: the client decides whether to open what is there.
     Create {
         /// The directory.
         dir: Handle,
@@ -136,8 +136,8 @@ pub enum Request {
         /// Permission bits, the umask already applied.
         mode: u16,
     },
-    /// Makes a file of any kind but directory and symbolic link, without opening it. Reply: `Entry`;
-    /// `Exists`, `Invalid`.
+    /// Makes a file of any kind but directory and symbolic link, without opening it. Reply:
+    /// `Entry`; `Exists`, `Invalid`.
     MakeNode {
         /// The directory.
         dir: Handle,
@@ -188,7 +188,8 @@ pub enum Request {
         /// The name.
         name: Name,
     },
-    /// Moves a name. Reply: `Renamed`; `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `WouldLoop`.
+    /// Moves a name. Reply: `Renamed`; `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`,
+    /// `WouldLoop`.
     Rename {
         /// The directory it is in.
         from_dir: Handle,
