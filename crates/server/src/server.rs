@@ -21,7 +21,7 @@ use crate::memory::{MEMORY_BYTES, Memory, MemoryUse};
 use crate::open::{self, Descriptors, Opens, Poke};
 use crate::pool::{self, Pool};
 use crate::progress::Progress;
-use crate::recover::{self, Owner, Recovered};
+use crate::recover::{self, Owner, RecoverError, Recovered};
 use crate::router::{self, Router};
 use crate::shard::{self, Shard};
 use crate::space::Space;
@@ -149,8 +149,14 @@ impl Server {
         let dir = held.as_ref().map(|held| held.volume.dir().to_path_buf()).unwrap_or_default();
         let failed = |source| StartError::Recover { path: dir.clone(), source };
         let since = clock::now();
-        let start = recover::begin(&*parts.table, parts.volume, options.owner, since)
-            .map_err(|error| StartError::from_recover(&dir, error))?;
+        let begin = || recover::begin(&*parts.table, parts.volume, options.owner, since);
+        let mut begun = begin();
+        if let (Err(RecoverError::Table(table::Error::Full)), Some(reserve)) = (&begun, &reserve)
+            && reserve.give_up()?
+        {
+            begun = begin();
+        }
+        let start = begun.map_err(|error| StartError::from_recover(&dir, error))?;
         let memory = Memory::of(options.memory_bytes);
         let progress = Arc::new(Progress::default());
         let shard = Arc::new(Shard::new(shard::Parts {
