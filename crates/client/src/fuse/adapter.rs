@@ -183,7 +183,6 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let chown = uid.is_some() || gid.is_some();
         let set = SetAttr {
             mode: mode.map(|mode| flags::permissions(mode, 0)),
             uid,
@@ -192,8 +191,12 @@ impl Filesystem for Adapter {
             atime: atime.map(attr::set_time),
             mtime: mtime.map(attr::set_time),
             ctime: ctime.map(attr::time),
-            kill_privileges: chown || (size.is_some() && !is_privileged(request)),
+            kill_privileges: size.is_some() && !is_privileged(request),
         };
+        // `chown` takes setuid and setgid bits away even where it names neither owner nor group; no
+        // other call asks for nothing.
+        let chown = uid.is_some() || gid.is_some() || set.is_empty();
+        let set = SetAttr { kill_privileges: set.kill_privileges || chown, ..set };
         let asked = self.0.writers.moment();
         let state = Arc::clone(&self.0);
         let handle = state.handle(node);

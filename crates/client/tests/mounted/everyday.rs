@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use rustix::fs::{
@@ -241,4 +241,14 @@ fn a_descriptor_that_stops_to_append_writes_where_it_is_told() {
     file.rewind().unwrap();
     file.write_all(b"c").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"abaac");
+}
+
+#[test]
+fn chown_takes_privileges_away_even_where_it_changes_no_owner() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"x").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o4755)).unwrap();
+    chown(&path, None, None).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
 }

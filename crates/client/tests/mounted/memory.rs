@@ -461,6 +461,9 @@ fn key(hash: fn(&[u8]) -> u64, name: &Name) -> Key {
 fn change(node: &mut Node, set: &SetAttr) {
     let attr = &mut node.attr;
     attr.ctime = attr.ctime.next();
+    if set.kill_privileges {
+        attr.mode &= !0o4000;
+    }
     attr.mode = set.mode.unwrap_or(attr.mode);
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);

@@ -97,7 +97,7 @@ fn check(set: &SetAttr) -> Result<(), Error> {
 fn change(rnode: &mut Rnode, set: &SetAttr, now: Time) {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
     // A new owner of a file loses the privileges of the old one, whoever gives it to them.
-    if set.kill_privileges || (changes_owner && rnode.kind != FileKind::Directory) {
+    if (set.kill_privileges || changes_owner) && rnode.kind != FileKind::Directory {
         rnode.mode = without_privileges(rnode.mode);
     }
     if let Some(mode) = set.mode {

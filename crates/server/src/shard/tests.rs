@@ -441,3 +441,13 @@ fn a_removal_answers_the_attributes_of_what_is_gone() {
     let replaced = renamed.replaced.unwrap().attr;
     assert_eq!((replaced.ino, replaced.links, replaced.ctime), (other.ino, 0, at(300)));
 }
+
+/// Setuid and setgid of a directory say who owns what is made in it: no privilege that a new owner
+/// could misuse.
+#[test]
+fn a_directory_keeps_its_setgid_bit_when_it_gets_another_owner() {
+    let rig = Rig::new();
+    let dir = rig.make(ROOT, "d", NewNode::directory(0o2775), 110).handle;
+    let set = SetAttr { gid: Some(7), kill_privileges: true, ..SetAttr::default() };
+    assert_eq!(rig.shard.set_attr(dir, &set, at(120)).unwrap().mode, 0o2775);
+}
