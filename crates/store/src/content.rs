@@ -120,6 +120,19 @@ impl Content {
         }
     }
 
+    /// As [`ContentFile::measure`], without opening the file. `None`: there is none.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn measure(&self, ino: InodeId, generation: Generation) -> Result<Option<Measured>, Error> {
+        let name = name_of(ino, generation);
+        match rustix::fs::statat(&self.root.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Measured::of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::new("measuring", self.root.path.join(&name), error)),
+        }
+    }
+
     /// Removes a content file; who has it open keeps it. Answers whether there was one.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use pelago_store::key;
 use pelago_store::rows::{Inline, Row};
-use pelago_wire::{Buffer, Code, Error, FileKind, InodeId, OpenId, limits};
+use pelago_wire::{Buffer, Code, Error, FileKind, Generation, InodeId, OpenId, limits};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::file::{Bytes, OpenContent, OpenFile, OpenState};
@@ -97,6 +97,39 @@ impl Opens {
         (state.mtime, state.ctime) = (rnode.mtime, rnode.ctime);
         state.generation = rnode.generation;
         state.inline_stored = rnode.flags.inline;
+        match state.bytes {
+            Bytes::File(generation) => self.compare_content(file, state, generation),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the machine died, bytes may have been safe before the mark that announced them. The
+    /// content file is right then, and the row is told so at the next commit.
+    fn compare_content(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        generation: Generation,
+    ) -> Result<(), Error> {
+        let ino = file.handle.ino;
+        if self.marks.is_unsafe(ino) {
+            return Ok(());
+        }
+        let measured = self.content.measure(ino, generation);
+        let Some(measured) = measured.map_err(|error| self.refused(&error))? else {
+            return Ok(());
+        };
+        if measured.size == state.size {
+            return Ok(());
+        }
+        tracing::warn!(%ino, "a file is as long as its content, not as its row says");
+        (state.size, state.blocks) = (measured.size, measured.blocks);
+        state.mtime = measured.mtime;
+        state.ctime = state.ctime.next().max(measured.ctime);
+        if !self.read_only {
+            state.changed.row = true;
+            self.shard.set_live(ino, Some(state.live()));
+        }
         Ok(())
     }
 

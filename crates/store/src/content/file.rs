@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pelago_wire::{AllocateMode, Generation, InodeId, Time, Whence};
 use rustix::fs::{
-    FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT, copy_file_range, fallocate,
+    FallocateFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, copy_file_range, fallocate,
     fdatasync, fstat, fsync, ftruncate, futimens, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
@@ -37,6 +37,18 @@ pub struct Measured {
     pub mtime: Time,
     /// Last change of anything.
     pub ctime: Time,
+}
+
+impl Measured {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self {
+            size: stat.st_size as u64,
+            blocks: stat.st_blocks as u64,
+            atime: Time { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 },
+            mtime: Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 },
+            ctime: Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 },
+        }
+    }
 }
 
 impl ContentFile {
@@ -189,13 +201,7 @@ impl ContentFile {
     /// [`Error`] from the medium.
     pub fn measure(&self) -> Result<Measured, Error> {
         let stat = fstat(&self.fd).map_err(|error| self.failed("measuring", error))?;
-        Ok(Measured {
-            size: stat.st_size as u64,
-            blocks: stat.st_blocks as u64,
-            atime: Time { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 },
-            mtime: Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 },
-            ctime: Time { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 },
-        })
+        Ok(Measured::of(&stat))
     }
 
     /// Makes the bytes safe; the times too, unless `data_only`.
