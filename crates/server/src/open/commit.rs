@@ -67,6 +67,7 @@ impl Opens {
     /// # Errors
     /// Where the table fails.
     pub(crate) fn doubt(&self) -> Result<(), Error> {
+        self.marks.doubt();
         for file in self.known.files() {
             let mut state = file.wait();
             if !state.is_changed() && matches!(state.bytes, Bytes::Inline | Bytes::File(_)) {
@@ -318,10 +319,24 @@ impl Opens {
         if committed.is_err_and(|error| error.code != Code::Stale) {
             return committed;
         }
-        let (readers, writers) = std::mem::take(&mut state.owed);
+        let (mut readers, mut writers) = std::mem::take(&mut state.owed);
         drop(state);
-        for number in 0..readers + writers {
-            self.leave(file, file.wait(), number >= readers)?;
+        while readers + writers > 0 {
+            let writes = readers == 0;
+            if writes {
+                writers -= 1
+            } else {
+                readers -= 1
+            }
+            if let Err(error) = self.leave(file, file.wait(), writes)
+                && error.code != Code::Stale
+            {
+                // It is owed again; so are the others.
+                let mut state = file.wait();
+                state.owed.0 += readers;
+                state.owed.1 += writers;
+                return Err(error);
+            }
         }
         committed
     }

@@ -28,6 +28,8 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     generation: Generation,
+    /// The table may have lost it: who begins to write writes it again.
+    doubted: bool,
     /// `None`: somebody writes. Else the number of the writer that ended last.
     ended: Option<u64>,
 }
@@ -46,8 +48,9 @@ impl Marks {
     /// Somebody begins to write. Answers whether the mark stands already; where it does not, the
     /// caller writes it, and calls [`Marks::remove`] where that fails.
     pub(crate) fn begin(&self, ino: InodeId, generation: Generation) -> bool {
-        let before = self.state.lock().marks.insert(ino, Mark { generation, ended: None });
-        before.is_some_and(|mark| mark.generation == generation)
+        let mark = Mark { generation, doubted: false, ended: None };
+        let before = self.state.lock().marks.insert(ino, mark);
+        before.is_some_and(|mark| mark.generation == generation && !mark.doubted)
     }
 
     /// The last writer has ended, but the bytes are not known to be safe.
@@ -65,10 +68,23 @@ impl Marks {
         self.state.lock().marks.remove(&ino);
     }
 
-    /// A mark was found at start, or the table may have lost what the map says of it.
+    /// The table may have lost marks. Those of files that nobody writes wait to be found again or
+    /// to be settled, which costs nothing where they are not there.
+    pub(crate) fn doubt(&self) {
+        self.state.lock().marks.values_mut().for_each(|mark| mark.doubted = true);
+    }
+
+    /// A mark was found, at start or behind [`Marks::doubt`]. Who has begun to write meanwhile has
+    /// written it.
     pub(crate) fn found(&self, ino: InodeId, generation: Generation) {
-        self.state.lock().marks.insert(ino, Mark { generation, ended: None });
-        self.end(ino);
+        let mut state = self.state.lock();
+        state.ended += 1;
+        let ended = Some(state.ended);
+        let found = Mark { generation, doubted: false, ended };
+        let mark = state.marks.entry(ino).or_insert(found);
+        if mark.generation == generation {
+            mark.doubted = false;
+        }
     }
 
     /// Whether the bytes of a file may be lost with the machine, whatever its row says.

@@ -247,8 +247,11 @@ impl Opens {
         let content = match told {
             Ok(content) => OpenContent::new(content, descriptor),
             Err(error) => {
-                // What is left of it is emptied when the number is used again.
-                drop(self.content.remove(ino, generation));
+                // What is left of it is emptied when the number is used again. Where the table may
+                // have taken the batch all the same, its bytes stay.
+                if !matches!(error.code, Code::Io | Code::Corrupt) {
+                    drop(self.content.remove(ino, generation));
+                }
                 state.bytes = Bytes::Memory(bytes);
                 state.count_memory();
                 return Err(error);
