@@ -3,7 +3,8 @@
 //! later where it is about what is safe.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
 
 use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
@@ -50,7 +51,8 @@ pub(crate) struct Router {
 
 struct Inner {
     parts: Parts,
-    stopped: AtomicBool,
+    /// Held to read while a request runs on its caller's thread. Taken before all others.
+    stopped: RwLock<bool>,
 }
 
 /// What is answered, and when.
@@ -73,13 +75,13 @@ impl Router {
     /// A router that takes requests.
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(Inner { parts, stopped: AtomicBool::new(false) }) }
+        Self { inner: Arc::new(Inner { parts, stopped: RwLock::new(false) }) }
     }
 
     /// From now on every request is answered `Unavailable`; those that wait for a thread too.
-    /// Returns when none runs on the pool.
+    /// Returns when none runs any more.
     pub(crate) fn stop(&self) {
-        self.inner.stopped.store(true, Ordering::Release);
+        *self.inner.stopped.write() = true;
         self.inner.parts.pool.stop();
     }
 }
@@ -87,10 +89,7 @@ impl Router {
 impl Service for Router {
     fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
         let inner = &self.inner;
-        if inner.stopped.load(Ordering::Acquire) {
-            return done(Err(Code::Unavailable.into()));
-        }
-        match inner.run(context, &request, bulk.bytes(), Patience::Brief) {
+        match inner.run_here(context, &request, bulk.bytes(), Patience::Brief) {
             Err(Halt::Later) => {}
             answered => return inner.finish(answered, done),
         }
@@ -103,7 +102,7 @@ impl Service for Router {
             }
             // Nobody asks for that a second time.
             Turn::Full if matches!(request, Request::Release { .. }) => {
-                let answered = inner.run(&context, &request, &bytes, Patience::Long);
+                let answered = inner.run_here(&context, &request, &bytes, Patience::Long);
                 inner.finish(answered, done);
             }
             Turn::Full => done(Err(Code::Busy.into())),
@@ -114,6 +113,22 @@ impl Service for Router {
 }
 
 impl Inner {
+    /// Runs on the thread of the caller, who may be one that [`Router::stop`] does not know of.
+    fn run_here(
+        &self,
+        context: &Context,
+        request: &Request,
+        bytes: &[u8],
+        patience: Patience,
+    ) -> Answered {
+        // Others may be waiting to stop while a caller comes back out of its own answer.
+        let stopped = self.stopped.read_recursive();
+        match *stopped {
+            true => Err(Code::Unavailable.into()),
+            false => self.run(context, request, bytes, patience),
+        }
+    }
+
     fn finish(&self, answered: Answered, done: Done) {
         match answered {
             Ok(Answer::Now(reply)) => done(Ok(reply)),
