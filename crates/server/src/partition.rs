@@ -151,7 +151,10 @@ impl Directory {
 
     /// Its names changed now.
     pub(crate) fn touch(&mut self, now: Time) {
-        self.mtime = now;
+        // Callers may come in another order than they looked at the clock. Only a time that was set
+        // is later than the last change.
+        let was_set = self.mtime > self.ctime;
+        self.mtime = if was_set { now } else { self.mtime.max(now) };
         self.ctime = self.ctime.next().max(now);
     }
 }
