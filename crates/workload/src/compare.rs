@@ -139,6 +139,9 @@ fn compare(model: &mut Model, target: &mut dyn Target, op: &Op) -> Result<(), St
         (Expected::Bytes(bytes), Outcome::Bytes(found)) => compare_bytes(bytes, found),
         (Expected::Names(names), Outcome::Names(found)) if names == found => Ok(()),
         (Expected::XattrNames(names), Outcome::XattrNames(found)) if names == found => Ok(()),
+        (Expected::Found(node, from), Outcome::Offset(found)) => {
+            model.see_offset(*node, *from, *found)
+        }
         (Expected::Page(scan), Outcome::Page { names, end }) => model.see_page(*scan, names, *end),
         (Expected::Fails(codes), Outcome::Failed(number))
             if codes.iter().any(|code| errno::of(*code).raw_os_error() == *number) =>

@@ -3,10 +3,13 @@
 //! The generator keeps a model of its own, so that most operations meet files that exist, and takes
 //! names from a small pool, so that they collide.
 
-use pelago_wire::{FileKind, Name, OpenFlags, RenameFlags, SetTime, Time, XattrFlags};
+use pelago_wire::{
+    AllocateMode, FileKind, Name, OpenFlags, RenameFlags, SeekFrom, SetTime, Time, Whence,
+    XattrFlags,
+};
 
 use crate::model::Model;
-use crate::op::{At, Op, Patch, Path, SCANS, SLOTS, Subject};
+use crate::op::{At, Op, Patch, Path, Range, SCANS, SLOTS, Subject};
 use crate::random::Random;
 use crate::target::Manners;
 
@@ -44,9 +47,9 @@ impl Generator {
         op
     }
 
-    /// The weights stand in the ranges, of 100.
+    /// The weights stand in the ranges, of 108.
     fn make_op(&mut self) -> Op {
-        match self.random.below(100) {
+        match self.random.below(108) {
             0..=9 => self.create(),
             10..=15 => Op::MakeDir { at: self.new_name(), mode: self.mode() },
             16 => Op::MakeNode { at: self.new_name(), kind: self.kind(), mode: self.mode() },
@@ -81,7 +84,10 @@ impl Generator {
                 Op::ScanNext { scan: self.random.index(SCANS), entries }
             }
             92..=98 => self.xattr(),
-            _ => Op::StatFs,
+            99 => Op::StatFs,
+            100..=102 => self.allocate(),
+            103..=104 => self.seek(),
+            _ => self.copy(),
         }
     }
 
@@ -122,6 +128,36 @@ impl Generator {
         let path = self.path_of(FileKind::Regular);
         let size = self.read_size();
         Op::Peek { path, offset: self.offset(), size }
+    }
+
+    fn allocate(&mut self) -> Op {
+        let keep_size = self.random.chance(50);
+        let mode = match self.random.below(3) {
+            0 => AllocateMode::Reserve { keep_size },
+            1 => AllocateMode::PunchHole,
+            _ => AllocateMode::Zero { keep_size },
+        };
+        Op::Allocate { slot: self.used_slot(), range: self.range(), mode }
+    }
+
+    fn seek(&mut self) -> Op {
+        let whence = if self.random.chance(50) { Whence::Data } else { Whence::Hole };
+        let offset = self.offset();
+        Op::Seek { slot: self.used_slot(), from: SeekFrom { offset, whence } }
+    }
+
+    fn copy(&mut self) -> Op {
+        let (from, to) = (self.used_slot(), self.used_slot());
+        Op::Copy { from, range: self.range(), to, to_offset: self.offset() }
+    }
+
+    fn range(&mut self) -> Range {
+        let length = match self.random.below(10) {
+            0..=3 => 1 + self.random.below(300),
+            4..=7 => 1 + self.random.below(9000),
+            _ => 1 + self.random.below(300_000),
+        };
+        Range { offset: self.offset(), length }
     }
 
     fn read_size(&mut self) -> u32 {

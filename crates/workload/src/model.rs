@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pelago_wire::{Code, FileKind, Name};
+use pelago_wire::{Code, FileKind, Name, SeekFrom};
 
 use crate::op::{Op, Path, SCANS, SLOTS, Subject};
 use crate::target::{Manners, Seen};
@@ -17,6 +17,7 @@ use tree::{NodeId, Tree};
 mod bytes;
 mod names;
 mod open;
+mod ranges;
 mod scan;
 mod stamp;
 mod tree;
@@ -47,6 +48,8 @@ pub enum Expected {
     Names(BTreeMap<Name, FileKind>),
     /// Names that this listing under way may show now.
     Page(usize),
+    /// The next data or hole in this node, as [`Model::see_offset`] knows it.
+    Found(Node, SeekFrom),
     /// These names of extended attributes.
     XattrNames(BTreeSet<Vec<u8>>),
 }
@@ -111,6 +114,7 @@ impl Model {
             | Op::Write { .. }
             | Op::Read { .. }
             | Op::Fsync { .. } => self.apply_to_open(op),
+            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => self.apply_to_ranges(op),
             Op::Truncate { .. }
             | Op::ChangeMode { .. }
             | Op::SetTimes { .. }

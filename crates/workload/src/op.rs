@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use pelago_wire::{FileKind, Name, OpenFlags, RenameFlags, SetTime, XattrFlags};
+use pelago_wire::{
+    AllocateMode, FileKind, Name, OpenFlags, RenameFlags, SeekFrom, SetTime, XattrFlags,
+};
 
 /// Open files that a program can hold at a time.
 pub const SLOTS: usize = 6;
@@ -90,6 +92,23 @@ pub struct Patch {
     pub seed: u64,
 }
 
+/// A range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Count of bytes.
+    pub length: u64,
+}
+
+impl Range {
+    /// The first byte behind it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+}
+
 /// One operation. An operation on a slot or scan that is not in use, or on a kind of file for which
 /// it is not meant, is skipped, so that a program from which operations were dropped still runs.
 #[expect(missing_docs, reason = "the fields are the nouns of the sentence above them")]
@@ -121,6 +140,12 @@ pub enum Op {
     Write { slot: usize, patch: Patch },
     /// Reads from an open file.
     Read { slot: usize, offset: u64, size: u32 },
+    /// Reserves or frees a range of an open file, of at least one byte.
+    Allocate { slot: usize, range: Range, mode: AllocateMode },
+    /// Looks for data or a hole in an open file.
+    Seek { slot: usize, from: SeekFrom },
+    /// Copies bytes between open files, at least one if there are any.
+    Copy { from: usize, range: Range, to: usize, to_offset: u64 },
     /// Makes an open file's bytes safe.
     Fsync { slot: usize, data_only: bool },
     /// Makes a directory's names safe.
@@ -184,7 +209,10 @@ impl Op {
             | Self::Close { slot }
             | Self::Write { slot, .. }
             | Self::Read { slot, .. }
+            | Self::Allocate { slot, .. }
+            | Self::Seek { slot, .. }
             | Self::Fsync { slot, .. } => slots.push(*slot),
+            Self::Copy { from, to, .. } => slots.extend([*from, *to]),
             Self::Truncate { node, .. }
             | Self::ChangeMode { node, .. }
             | Self::SetTimes { node, .. } => return vec![node.clone()],

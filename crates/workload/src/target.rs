@@ -71,6 +71,8 @@ pub enum Outcome {
     },
     /// Bytes of a file, link or extended attribute.
     Bytes(Vec<u8>),
+    /// Where data or a hole was found, if it was.
+    Offset(Option<u64>),
     /// All names of a directory. A name that came twice is an error of [`Outcome::Broken`].
     Names(BTreeMap<Name, FileKind>),
     /// Names of a listing under way, and whether it is at its end.

@@ -13,7 +13,7 @@ use pelago_client::{
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Code, Context, Cookie, DirEntry, Entry, Error, FileKind, Handle,
     InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, SetTime, Time,
-    VolumeStats, XattrFlags,
+    VolumeStats, Whence, XattrFlags,
 };
 use pelago_workload::bench::{LibOptions, lib};
 use pelago_workload::compare::run_program;
@@ -533,15 +533,69 @@ impl Files for Naive {
         }))
     }
 
-    fn allocate(&self, _: &Context, _: OpenId, _: ByteRange, _: AllocateMode) -> Answer<()> {
-        Answer::ready(Err(Code::NotSupported.into()))
+    fn allocate(
+        &self,
+        _: &Context,
+        open: OpenId,
+        range: ByteRange,
+        mode: AllocateMode,
+    ) -> Answer<()> {
+        self.with(|disk| {
+            let (ino, flags) = disk.opened(open)?;
+            if !flags.write {
+                return Err(Code::BadOpen.into());
+            }
+            let (node, end) = (disk.node(ino)?, range.offset + range.length);
+            let keeps_size = match mode {
+                AllocateMode::Reserve { keep_size } | AllocateMode::Zero { keep_size } => keep_size,
+                AllocateMode::PunchHole => true,
+            };
+            if !matches!(mode, AllocateMode::Reserve { .. }) {
+                node.bytes.retain(|at, _| *at < range.offset || *at >= end);
+            }
+            if !keeps_size {
+                node.attr.size = node.attr.size.max(end);
+            }
+            disk.changed(ino, true)
+        })
     }
 
-    fn seek(&self, _: &Context, _: OpenId, _: SeekFrom) -> Answer<u64> {
-        Answer::ready(Err(Code::NotSupported.into()))
+    fn seek(&self, _: &Context, open: OpenId, from: SeekFrom) -> Answer<u64> {
+        self.with(|disk| {
+            let (ino, _) = disk.opened(open)?;
+            let node = disk.node(ino)?;
+            let mut places = from.offset.min(node.attr.size)..node.attr.size;
+            let found = match from.whence {
+                Whence::Data => node.bytes.range(places).next().map(|(at, _)| *at),
+                Whence::Hole if places.is_empty() => None,
+                Whence::Hole => {
+                    let hole = places.find(|at| !node.bytes.contains_key(at));
+                    Some(hole.unwrap_or(node.attr.size))
+                }
+            };
+            found.ok_or_else(|| Code::NoData.into())
+        })
     }
 
-    fn copy_range(&self, _: &Context, _: Spot, _: Spot, _: u64) -> Answer<Written> {
-        Answer::ready(Err(Code::NotSupported.into()))
+    fn copy_range(&self, context: &Context, from: Spot, to: Spot, length: u64) -> Answer<Written> {
+        let there = self.with(|disk| {
+            let (source, target) = (disk.opened(from.open)?, disk.opened(to.open)?);
+            if !source.1.read || !target.1.write || target.1.append {
+                return Err(Code::BadOpen.into());
+            }
+            let length = length.min(disk.attr(source.0)?.size.saturating_sub(from.offset));
+            if source.0 == target.0 && from.offset.abs_diff(to.offset) < length {
+                return Err(Code::Invalid.into());
+            }
+            Ok((u32::try_from(length).unwrap(), disk.attr(target.0)?.size))
+        });
+        let copied = there.wait().and_then(|(length, size)| {
+            if length == 0 {
+                return Ok(Written { bytes: 0, size });
+            }
+            let bytes = self.read(context, from.open, from.offset, length).wait()?;
+            self.write(context, to, bytes.as_bytes(), false).wait()
+        });
+        Answer::ready(copied)
     }
 }

@@ -63,7 +63,7 @@ impl Target for Liar {
 /// Every kind of wrong answer is noticed by some of a few programs.
 #[test]
 fn lies_are_noticed() {
-    let lies: [(&str, Lie); 8] = [
+    let lies: [(&str, Lie); 10] = [
         ("size", |_, outcome| edit_attr(outcome, |seen| seen.size += 1)),
         ("links", |_, outcome| edit_attr(outcome, |seen| seen.links += 1)),
         ("mtime", |_, outcome| edit_attr(outcome, |seen| seen.mtime.seconds = 7)),
@@ -85,6 +85,16 @@ fn lies_are_noticed() {
                 *number = 5;
             }
         }),
+        ("data", |_, outcome| {
+            if let Outcome::Offset(Some(found)) = outcome {
+                *found += 100_000;
+            }
+        }),
+        ("copied", |op, outcome| {
+            if let (Op::Copy { .. }, Outcome::Written { bytes, .. }) = (op, outcome) {
+                *bytes += 1;
+            }
+        }),
         ("lost change", |op, outcome| {
             if matches!(op, Op::Unlink { .. } | Op::Rename { .. }) && *outcome == Outcome::Done {
                 *outcome = Outcome::Failed(2);
@@ -92,7 +102,7 @@ fn lies_are_noticed() {
         }),
     ];
     for (name, lie) in lies {
-        let caught = (0..10).any(|seed| {
+        let caught = (0..40).any(|seed| {
             let dir = new_dir();
             let mut liar = Liar { inner: LocalTarget::new(dir.path()).unwrap(), lie };
             run_program(seed, STEPS, &mut liar).is_err()

@@ -36,6 +36,27 @@ impl SparseBytes {
         self.size = size;
     }
 
+    /// Makes `length` bytes from `offset` zeros; the size stays.
+    pub(crate) fn zero(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length);
+        for (number, block) in self.blocks.range_mut(offset / BLOCK..end.div_ceil(BLOCK)) {
+            let start = number * BLOCK;
+            let from = offset.saturating_sub(start);
+            let to = (end - start).min(BLOCK);
+            block[from as usize..to as usize].fill(0);
+        }
+    }
+
+    /// Whether all bytes of a range are zeros; those behind the end are.
+    pub(crate) fn is_zero(&self, offset: u64, end: u64) -> bool {
+        let mut blocks = self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK).max(offset / BLOCK));
+        blocks.all(|(number, block)| {
+            let start = number * BLOCK;
+            let (from, to) = (offset.saturating_sub(start), (end - start).min(BLOCK));
+            block[from as usize..to as usize].iter().all(|byte| *byte == 0)
+        })
+    }
+
     /// Bytes.
     pub(crate) const fn size(&self) -> u64 {
         self.size
@@ -97,7 +118,13 @@ mod tests {
         let (mut sparse, mut plain) = (SparseBytes::default(), Vec::new());
         for step in 0..500 {
             let offset = random.index(40_000);
-            if random.chance(30) {
+            if random.chance(20) {
+                let to = offset + random.index(20_000) + 1;
+                sparse.zero(offset as u64, (to - offset) as u64);
+                let end = to.min(plain.len());
+                plain[offset.min(end)..end].fill(0);
+                assert!(sparse.is_zero(offset as u64, to as u64));
+            } else if random.chance(30) {
                 sparse.truncate(offset as u64);
                 plain.resize(offset, 0);
             } else {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use pelago_client::{Files, NewNode, Place, Spot, Xattr, errno};
+use pelago_client::{ByteRange, Files, NewNode, Place, Spot, Xattr, errno};
 use pelago_wire::{
     Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, OpenFlags, OpenId, SetAttr,
 };
@@ -116,7 +116,33 @@ impl FilesTarget {
                 files.fsync_dir(&context, self.find_dir(dir)?).wait()?;
                 Outcome::Done
             }
+            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => return self.use_ranges(op),
             _ => return self.use_attributes(op),
+        })
+    }
+
+    fn use_ranges(&mut self, op: &Op) -> Result<Outcome, Error> {
+        let (files, context) = (Arc::clone(&self.files), self.context);
+        Ok(match op {
+            Op::Allocate { slot, range, mode } => {
+                let range = ByteRange { offset: range.offset, length: range.length };
+                files.allocate(&context, self.open(*slot)?.1, range, *mode).wait()?;
+                Outcome::Done
+            }
+            Op::Seek { slot, from } => {
+                match files.seek(&context, self.open(*slot)?.1, *from).wait() {
+                    Err(error) if error.code == Code::NoData => Outcome::Offset(None),
+                    found => Outcome::Offset(Some(found?)),
+                }
+            }
+            Op::Copy { from, range, to, to_offset } => {
+                let (from, to) = (self.open(*from)?.1, self.open(*to)?.1);
+                let from = Spot { open: from, offset: range.offset };
+                let to = Spot { open: to, offset: *to_offset };
+                let written = files.copy_range(&context, from, to, range.length).wait()?;
+                Outcome::Written { bytes: written.bytes, size: written.size }
+            }
+            _ => return Err(Code::Bug.into()),
         })
     }
 

@@ -16,6 +16,8 @@ use crate::random::bytes_of;
 use crate::target::files::xattr_names;
 use crate::target::{Manners, Outcome, Seen, Target};
 
+mod ranges;
+
 /// A directory of this machine, with the open files of one program. Symbolic links on the way to a
 /// name are not followed.
 pub struct LocalTarget {
@@ -140,6 +142,7 @@ impl LocalTarget {
                 fs::fsync(self.readable_dir(dir)?)?;
                 Ok(Outcome::Done)
             }
+            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => self.use_ranges(op),
             _ => self.change_attributes(op),
         }
     }
