@@ -92,7 +92,8 @@ pub struct Removed {
 pub struct Renamed {
     /// What moved, with its new hint.
     pub moved: Handle,
-    /// What it replaced, as [`Removed`] says it; after an exchange the other one, with its new hint.
+    /// What it replaced, as [`Removed`] says it; after an exchange the other one, with its new
+    /// hint.
     pub replaced: Option<Entry>,
 }
 

@@ -18,6 +18,7 @@ pub use files::{
 pub use service_files::ServiceFiles;
 
 mod answer;
+mod clock;
 pub mod errno;
 mod files;
 pub mod fuse;

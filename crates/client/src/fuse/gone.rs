@@ -1,15 +1,16 @@
 //! What has lost its last name while the kernel still refers to it.
 //!
-//! A process may stand in a directory that was removed, and a descriptor may lead to one, to a pipe,
-//! or (`O_PATH`) to anything. Where no file is open the server has forgotten them, for nothing can
-//! lead to them any more but this kernel. It gets their attributes from here until it forgets them
-//! too, which it does at once where nobody refers to them.
+//! A process may stand in a directory that was removed, and a descriptor may lead to one, to a
+//! pipe, or (`O_PATH`) to anything. Where no file is open the server has forgotten them, for
+//! nothing can lead to them any more but this kernel. It gets their attributes from here until it
+//! forgets them too, which it does at once where nobody refers to them.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use pelago_wire::{Attr, InodeId, SetAttr, SetTime, Time};
+
+use crate::clock;
 
 /// Attributes of what is gone. Its size follows the kernel's own cache of inodes; its locks are
 /// leaves.
@@ -45,7 +46,7 @@ impl Gone {
         attr.gid = set.gid.unwrap_or(attr.gid);
         attr.atime = set.atime.map_or(attr.atime, at);
         attr.mtime = set.mtime.map_or(attr.mtime, at);
-        attr.ctime = set.ctime.unwrap_or_else(|| now().max(attr.ctime.next()));
+        attr.ctime = set.ctime.unwrap_or_else(|| clock::now().max(attr.ctime.next()));
         Some(*attr)
     }
 
@@ -56,16 +57,8 @@ impl Gone {
 
 fn at(time: SetTime) -> Time {
     match time {
-        SetTime::Now => now(),
+        SetTime::Now => clock::now(),
         SetTime::To(time) => time,
-    }
-}
-
-fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: since.subsec_nanos(),
     }
 }
 
