@@ -1,10 +1,15 @@
 //! The side that asks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::Value;
 
 use super::{LINE_BYTES, Request, short_path};
@@ -37,7 +42,10 @@ pub(crate) enum AskError {
 
 /// A connection on which a question was answered.
 #[derive(Debug)]
-pub(crate) struct Conversation(BufReader<UnixStream>);
+pub(crate) struct Conversation {
+    reader: BufReader<UnixStream>,
+    process: Option<OwnedFd>,
+}
 
 /// Asks the process that serves the volume in `dir`, and waits for the answer until `patience` has
 /// passed.
@@ -50,6 +58,8 @@ pub(crate) fn ask(
     let mut stream = UnixStream::connect(&path).map_err(connect_error)?;
     let timeouts = stream.set_read_timeout(Some(patience));
     timeouts.and_then(|()| stream.set_write_timeout(Some(patience))).map_err(AskError::Io)?;
+    // While it is surely there, so that no other process has its number.
+    let process = process_of(&stream);
     let mut line = request.to_json().to_string();
     line.push('\n');
     // Who may not ask is told so before the question is read, and the connection may be gone.
@@ -58,13 +68,14 @@ pub(crate) fn ask(
     let mut answer = Vec::new();
     let read = reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut answer);
     match read {
-        Ok(0) => return Err(sent.err().map_or(AskError::Garbled, read_error)),
+        // It ended while it was asked.
+        Ok(0) => return Err(sent.err().map_or(AskError::NotUp, read_error)),
         Ok(_) => {}
         Err(error) => return Err(read_error(error)),
     }
     let answer: Value = serde_json::from_slice(&answer).map_err(|_| AskError::Garbled)?;
     match answer.get("error").and_then(Value::as_str) {
-        None => Ok((answer, Conversation(reader))),
+        None => Ok((answer, Conversation { reader, process })),
         Some("denied") => Err(AskError::Denied),
         Some(says) => Err(AskError::Refused { says: says.to_owned() }),
     }
@@ -75,12 +86,20 @@ impl Conversation {
     /// has passed.
     pub(crate) fn wait_for_end(mut self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
+        self.wait_for_silence(until)
+            && self.process.is_none_or(|process| has_ended(&process, until))
+    }
+
+    /// Waits until the other end of the connection is closed. That is when its process lets go of
+    /// what it has open, though not yet of everything.
+    fn wait_for_silence(&mut self, until: Instant) -> bool {
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.0.get_ref().set_read_timeout(Some(left)).is_err() {
+            let stream = self.reader.get_ref();
+            if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
                 return false;
             }
-            match self.0.read(&mut [0]) {
+            match self.reader.read(&mut [0]) {
                 Ok(0) => return true,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -90,6 +109,27 @@ impl Conversation {
             }
         }
     }
+}
+
+/// Waits until a process has ended: not one of its files is open then.
+fn has_ended(process: &OwnedFd, until: Instant) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return false };
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return false,
+            // Where it cannot be waited for, what is known has to do.
+            Ok(_) | Err(_) => return true,
+        }
+    }
+}
+
+/// What tells when the process at the other end has ended, where this kernel and its names for
+/// processes allow it.
+fn process_of(stream: &UnixStream) -> Option<OwnedFd> {
+    let peer = socket_peercred(stream).ok()?;
+    pidfd_open(peer.pid, PidfdFlags::empty()).ok()
 }
 
 fn connect_error(error: io::Error) -> AskError {

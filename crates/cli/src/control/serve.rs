@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -25,6 +26,14 @@ pub(crate) type Handler = dyn Fn(Request) -> Value + Send + Sync;
 /// The socket of a volume that is up; gone when dropped.
 pub(crate) struct Control {
     path: PathBuf,
+    pending: Arc<Pending>,
+}
+
+/// Questions that were heard and not answered yet. Its lock is a leaf.
+#[derive(Default)]
+struct Pending {
+    count: Mutex<usize>,
+    none: Condvar,
 }
 
 impl Control {
@@ -33,22 +42,44 @@ impl Control {
         let (_folder, short) = short_path(dir)?;
         remove_socket(&short)?;
         let listener = UnixListener::bind(&short)?;
-        let serve = move || accept(&listener, &handler);
+        let pending = Arc::new(Pending::default());
+        let heard = Arc::clone(&pending);
+        let serve = move || accept(&listener, &handler, &heard);
         thread::Builder::new().name("control".to_owned()).spawn(serve)?;
-        Ok(Self { path: pelago_store::volume::socket_path(dir) })
+        Ok(Self { path: pelago_store::volume::socket_path(dir), pending })
     }
 }
 
 impl Drop for Control {
+    /// Whoever asked is answered first: who asked for the end is what ended it.
     fn drop(&mut self) {
+        self.pending.wait();
         if let Err(error) = remove_socket(&self.path) {
             tracing::debug!(%error, "the socket stays behind; the next life replaces it");
         }
     }
 }
 
+impl Pending {
+    fn begin(&self) {
+        *self.count.lock() += 1;
+    }
+
+    fn end(&self) {
+        *self.count.lock() -= 1;
+        self.none.notify_all();
+    }
+
+    /// Waits until all are answered; not longer than somebody may take to hear.
+    fn wait(&self) {
+        let mut count = self.count.lock();
+        let deadline = Instant::now() + PATIENCE;
+        while *count > 0 && !self.none.wait_until(&mut count, deadline).timed_out() {}
+    }
+}
+
 /// Lives as long as the process.
-fn accept(listener: &UnixListener, handler: &Arc<Handler>) {
+fn accept(listener: &UnixListener, handler: &Arc<Handler>, pending: &Arc<Pending>) {
     let busy = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let stream = match stream {
@@ -65,8 +96,9 @@ fn accept(listener: &UnixListener, handler: &Arc<Handler>) {
         }
         busy.fetch_add(1, Ordering::AcqRel);
         let (handler, done) = (Arc::clone(handler), Arc::clone(&busy));
+        let pending = Arc::clone(pending);
         let answer = move || {
-            if let Err(error) = converse(stream, &*handler) {
+            if let Err(error) = converse(stream, &*handler, &pending) {
                 tracing::debug!(%error, "a question was not answered");
             }
             done.fetch_sub(1, Ordering::AcqRel);
@@ -77,7 +109,7 @@ fn accept(listener: &UnixListener, handler: &Arc<Handler>) {
     }
 }
 
-fn converse(mut stream: UnixStream, handler: &Handler) -> io::Result<()> {
+fn converse(mut stream: UnixStream, handler: &Handler, pending: &Pending) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = socket_peercred(&stream)?.uid;
@@ -87,11 +119,14 @@ fn converse(mut stream: UnixStream, handler: &Handler) -> io::Result<()> {
     let mut line = Vec::new();
     BufReader::new(&stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
     let request = Request::parse(&line);
+    pending.begin();
     let answer = match request {
         Ok(request) => handler(request),
         Err(says) => json!({ "error": says }),
     };
-    say(&mut stream, &answer)?;
+    let said = say(&mut stream, &answer);
+    pending.end();
+    said?;
     if let Ok(Request::Unmount { .. }) = request {
         // Whoever asked learns from the end of the connection that this process has ended.
         stream.set_read_timeout(None)?;
