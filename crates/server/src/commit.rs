@@ -119,16 +119,12 @@ fn go_on(commit: &GroupCommit, interval: Duration) {
     let mut well = true;
     while commit.progress.wait_for_work(wait) {
         let done = commit.run();
-        match done {
-            Ok(()) => wait = interval,
-            Err(error) => {
-                if well {
-                    tracing::error!(%error, "a group commit failed; it is tried again");
-                }
-                let goes = commit.revive();
-                wait = if goes { interval } else { (wait * 2).min(LAST_RETRY) };
-            }
+        if let (Err(error), true) = (done, well) {
+            tracing::error!(%error, "a group commit failed; it is tried again");
         }
+        // Also where it went well: a request may have met the end of the table when nothing was
+        // left to commit.
+        wait = if commit.revive() { interval } else { (wait * 2).min(LAST_RETRY) };
         well = done.is_ok();
     }
 }

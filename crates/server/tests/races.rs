@@ -154,3 +154,56 @@ fn callers_that_meet_leave_a_whole_volume() {
         rig.expect_whole(&format!("seed {seed}, stopped"));
     }
 }
+
+/// A table that fails again and again, and loses each time what was not safe: what is served is
+/// what the table has, whole, and everything that is fsynced at the end stays.
+#[test]
+fn what_is_served_is_what_a_table_has_that_was_opened_again() {
+    for seed in 0..12 {
+        let options = Options {
+            workers: true,
+            sync_interval: Duration::from_millis(1),
+            ..Options::default()
+        };
+        let rig = Rig::new(options);
+        rig.sync();
+        let mut random = Random(1000 + seed);
+        for number in 0..200 {
+            if number % 20 == 10 {
+                let broken = Error::from_io("testing", std::io::Error::other("broken"));
+                rig.table.fail_at(random.below(6) as usize, broken);
+            }
+            match step(&rig, &mut random) {
+                Ok(()) | Err(Code::Io | Code::Stale | Code::BadOpen) => {}
+                Err(code) => assert!(is_expected(code), "seed {seed}, {number}: {code:?}"),
+            }
+        }
+        // Until the last fault is behind.
+        for number in 0..8 {
+            harness::until("it goes again", || {
+                let made = rig.make_dir(ROOT, &format!("last{number}"));
+                matches!(made, Ok(_) | Err(Code::Exists))
+                    && rig.call(Request::FsyncDir { dir: ROOT }).is_ok()
+            });
+        }
+        let left = rig.crashed(0, by_hand());
+        let (served, kept) = (rig.tree(), left.tree());
+        assert_eq!(served.keys().collect::<Vec<_>>(), kept.keys().collect::<Vec<_>>());
+        for (path, seen) in &served {
+            assert_eq!(seen.bytes, kept[path].bytes, "seed {seed}: {path}");
+        }
+        rig.server.stop().unwrap();
+        rig.expect_whole(&format!("seed {seed}, stopped"));
+    }
+}
+
+/// A request meets the end of the table when nothing is left to commit.
+#[test]
+fn a_table_that_stops_in_silence_is_opened_again() {
+    let rig = Rig::new(Options { sync_interval: Duration::from_millis(1), ..by_hand() });
+    rig.sync();
+    let broken = Error::from_io("testing", std::io::Error::other("broken"));
+    rig.table.fail_at(0, broken);
+    assert_eq!(rig.make_dir(ROOT, "dir").err(), Some(Code::Io));
+    harness::until("it goes again", || rig.make_dir(ROOT, "dir").is_ok());
+}
