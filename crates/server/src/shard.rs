@@ -162,8 +162,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Forgets what is remembered of the rows, and trusts no mark that may be lost: after the table was opened again, what was done and
-    /// not safe may be gone.
+    /// Forgets what is remembered of the rows, and trusts no mark that may be lost: after the table
+    /// was opened again, what was done and not safe may be gone.
     pub(crate) fn forget_rows(&self) {
         let mut state = self.lock();
         state.rows.clear();
