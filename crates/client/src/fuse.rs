@@ -24,5 +24,6 @@ mod gone;
 mod init;
 mod listing;
 mod opens;
+mod rename;
 mod state;
 mod writers;

@@ -19,6 +19,7 @@ use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 use super::gone::Gone;
 use super::init::{TTL, negotiate};
 use super::listing::{Reading, Sink};
+use super::rename::Renaming;
 use super::state::{GENERATION, State};
 use super::{attr, flags};
 use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
@@ -145,7 +146,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
         self.0.inodes.forget(attr::ino(node), count);
-        self.0.gone.forget(attr::ino(node));
+        self.0.let_go(self.0.gone.forget(attr::ino(node)));
     }
 
     fn getattr(
@@ -211,8 +212,12 @@ impl Filesystem for Adapter {
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
         let handle = self.0.handle(node);
+        let state = Arc::clone(&self.0);
         let answer = self.0.files.read_link(&context(request), handle);
-        answer.then(move |result| bytes(result, reply));
+        answer.then(move |result| {
+            let result = state.or_gone(attr::ino(node), result, |gone, ino| gone.target(ino));
+            bytes(result, reply);
+        });
     }
 
     fn mknod(
@@ -296,16 +301,8 @@ impl Filesystem for Adapter {
         let from = take!(self.0.place(parent, name), reply);
         let to = take!(self.0.place(to_parent, to_name), reply);
         let how = take!(flags::rename(how).map_err(|code| attr::error(code.into())), reply);
-        let state = Arc::clone(&self.0);
-        self.0.files.rename(&context(request), from, to, how).then(move |result| {
-            let renamed = take!(result.map_err(attr::error), reply);
-            state.inodes.moved(renamed.moved);
-            if let Some(replaced) = renamed.replaced {
-                state.inodes.moved(replaced.handle);
-                state.gone.add(replaced.attr);
-            }
-            reply.ok();
-        });
+        let (state, context) = (Arc::clone(&self.0), context(request));
+        Renaming { state, context, from, to, how, reply }.start();
     }
 
     fn link(

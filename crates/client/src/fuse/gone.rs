@@ -8,39 +8,68 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use pelago_wire::{Attr, InodeId, SetAttr, SetTime, Time};
+use pelago_wire::{Attr, InodeId, OpenId, SetAttr, SetTime, Time};
 
 use crate::clock;
 
 /// Attributes of what is gone. Its size follows the kernel's own cache of inodes; its locks are
 /// leaves.
 #[derive(Default)]
-pub(crate) struct Gone([Mutex<HashMap<u64, Attr>>; SHARDS]);
+pub(crate) struct Gone([Mutex<HashMap<u64, Left>>; SHARDS]);
+
+/// What is kept of a file that a rename replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The file itself, open.
+    Open(OpenId),
+    /// What a symbolic link says.
+    Target(Vec<u8>),
+}
+
+struct Left {
+    attr: Attr,
+    kept: Option<Kept>,
+}
 
 const SHARDS: usize = 16;
 
 impl Gone {
     /// A name was removed; these are the attributes of what it led to.
     pub(crate) fn add(&self, attr: Attr) {
-        if attr.links == 0 {
-            self.shard(attr.ino).lock().insert(attr.ino.raw(), attr);
-        }
+        drop(self.keep(attr, None));
     }
 
-    /// The kernel does not refer to it any more.
-    pub(crate) fn forget(&self, ino: InodeId) {
-        self.shard(ino).lock().remove(&ino.raw());
+    /// As [`Gone::add`], with what is kept of it; answers that where it is not gone.
+    pub(crate) fn keep(&self, attr: Attr, kept: Option<Kept>) -> Option<Kept> {
+        if attr.links > 0 {
+            return kept;
+        }
+        self.shard(attr.ino).lock().insert(attr.ino.raw(), Left { attr, kept });
+        None
+    }
+
+    /// The kernel does not refer to it any more. Answers what was kept of it.
+    pub(crate) fn forget(&self, ino: InodeId) -> Option<Kept> {
+        self.shard(ino).lock().remove(&ino.raw()).and_then(|left| left.kept)
+    }
+
+    /// What it says, if it is a symbolic link of which that was kept.
+    pub(crate) fn target(&self, ino: InodeId) -> Option<Vec<u8>> {
+        match self.shard(ino).lock().get(&ino.raw())?.kept.as_ref()? {
+            Kept::Target(target) => Some(target.clone()),
+            Kept::Open(_) => None,
+        }
     }
 
     /// The attributes, if it is gone.
     pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
-        self.shard(ino).lock().get(&ino.raw()).copied()
+        self.shard(ino).lock().get(&ino.raw()).map(|left| left.attr)
     }
 
     /// Changes attributes, if it is gone. There are no bytes any more, so a size changes nothing.
     pub(crate) fn change(&self, ino: InodeId, set: &SetAttr) -> Option<Attr> {
         let mut shard = self.shard(ino).lock();
-        let attr = shard.get_mut(&ino.raw())?;
+        let attr = &mut shard.get_mut(&ino.raw())?.attr;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
@@ -50,7 +79,7 @@ impl Gone {
         Some(*attr)
     }
 
-    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, Attr>> {
+    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, Left>> {
         &self.0[usize::try_from(ino.raw()).unwrap_or(0) % SHARDS]
     }
 }
@@ -103,7 +132,12 @@ mod tests {
         assert_eq!((changed.mode, changed.mtime, changed.uid), (0o700, mtime, 1));
         assert!(changed.ctime > attr(0).ctime);
         assert_eq!(gone.attr(ino), Some(changed));
-        gone.forget(ino);
+        assert_eq!(gone.forget(ino), None);
         assert_eq!(gone.attr(ino), None);
+        let kept = || Some(Kept::Target(b"there".to_vec()));
+        assert_eq!(gone.keep(attr(1), kept()), kept());
+        assert_eq!(gone.keep(attr(0), kept()), None);
+        assert_eq!(gone.target(ino), Some(b"there".to_vec()));
+        assert_eq!(gone.forget(ino), kept());
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::thread;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
@@ -251,4 +252,28 @@ fn chown_takes_privileges_away_even_where_it_changes_no_owner() {
     fs::set_permissions(&path, Permissions::from_mode(0o4755)).unwrap();
     chown(&path, None, None).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
+}
+
+/// Whoever opens a name while a rename replaces the file finds the old one or the new one.
+#[test]
+fn a_name_that_is_replaced_can_always_be_opened() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"bytes").unwrap();
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|number| {
+                let (path, other) = (&path, mounted.path(&format!("other{number}")));
+                scope.spawn(move || {
+                    for _ in 0..1500 {
+                        fs::write(&other, b"bytes").unwrap();
+                        fs::rename(&other, path).unwrap();
+                    }
+                })
+            })
+            .collect();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            assert_eq!(fs::read(&path).unwrap(), b"bytes");
+        }
+    });
 }
