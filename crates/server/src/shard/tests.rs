@@ -451,3 +451,16 @@ fn a_directory_keeps_its_setgid_bit_when_it_gets_another_owner() {
     let set = SetAttr { gid: Some(7), kill_privileges: true, ..SetAttr::default() };
     assert_eq!(rig.shard.set_attr(dir, &set, at(120)).unwrap().mode, 0o2775);
 }
+
+/// `NoSpace` would make the server believe that its medium is full, and refuse everybody's data.
+#[test]
+fn a_file_with_too_many_extended_attributes_is_no_full_medium() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 110).handle;
+    let refused = (0..1000).find_map(|number| {
+        let name = format!("user.{number:0>250}");
+        let set = rig.shard.set_xattr(file, name.as_bytes(), b"", XattrFlags::Any, at(120));
+        set.err().map(|error| (number, error.code))
+    });
+    assert_eq!(refused, Some((256, Code::TooBig)));
+}

@@ -46,7 +46,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Exists` and `NoXattr` as the flags ask; `Range` for a name that is too long, `TooBig` for a
-    /// value, `NoSpace` where all names together are; `NotSupported` for a name of no known kind.
+    /// value, and where all names together are; `NotSupported` for a name of no known kind.
     pub(crate) fn set_xattr(
         &self,
         handle: Handle,
@@ -72,7 +72,8 @@ impl Shard {
             _ => {}
         }
         if !exists && names.len() + name.len() + 1 > limits::XATTR_LIST_BYTES {
-            return Err(Code::NoSpace.into());
+            // Not `NoSpace`, as others say: that is the word for a medium that is full.
+            return Err(Code::TooBig.into());
         }
         let mut tx = self.begin_tx(&state, asked);
         tx.batch.put(key::xattr(handle.ino, name), Xattr { value }.encode(tx.stamp));
