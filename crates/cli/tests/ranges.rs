@@ -3,10 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use pelago_workload::random::bytes_of;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, seek};
@@ -235,5 +236,38 @@ fn files_opened_with_o_direct_are_read_and_written() {
             expected[9..22].copy_from_slice(b"through pages");
             assert!(aligned == expected);
         }
+    });
+}
+
+/// A read counts once, is seen at once and kept; who does not want that is obeyed. Each file is
+/// read once in the life of a mount, for the kernel answers the next read from its pages.
+#[test]
+fn the_time_of_the_last_read_is_kept() {
+    on_volume(|volume| {
+        let path = |name: &str| volume.files().join(name);
+        let atime = |name: &str| fs::metadata(path(name)).unwrap().atime();
+        let up_again = |args: &[&str]| {
+            volume.run("unmount", &[]).expect_success();
+            volume.up(args).expect_success();
+        };
+        let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let times = FileTimes::new().set_accessed(past).set_modified(past);
+        for name in ["read", "quiet", "later"] {
+            let file = new_file(&path(name));
+            file.write_all_at(b"read me", 0).unwrap();
+            file.set_times(times).unwrap();
+        }
+        up_again(&[]);
+        assert_eq!(fs::read(path("read")).unwrap(), b"read me");
+        let read = atime("read");
+        assert!(read > 1000, "{read}");
+        let quiet = i32::try_from(OFlags::NOATIME.bits()).unwrap();
+        let file = File::options().read(true).custom_flags(quiet).open(path("quiet")).unwrap();
+        file.read_exact_at(&mut [0; 7], 0).unwrap();
+        drop(file);
+        assert_eq!(atime("quiet"), 1000);
+        up_again(&["--noatime"]);
+        assert_eq!(fs::read(path("later")).unwrap(), b"read me");
+        assert_eq!((atime("read"), atime("quiet"), atime("later")), (read, 1000, 1000));
     });
 }

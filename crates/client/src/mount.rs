@@ -111,7 +111,7 @@ pub struct Mount {
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
-    serve(Adapter::new(files), options)
+    serve(Adapter::new(files, options.no_atime), options)
 }
 
 /// Mounts any FUSE file system in the way ours is mounted; for the null file system of the

@@ -41,6 +41,7 @@ pub(crate) use ranges::{Allocate, Copy};
 use slots::{Slot, Slots};
 pub(crate) use write::Write;
 
+mod atime;
 mod buffers;
 mod commit;
 mod descriptors;
@@ -318,7 +319,9 @@ impl Opens {
         let ino = handle.ino;
         let is_known = || self.marks.is_unsafe(ino) || self.known.file(ino).is_some();
         if set.size.is_none() && (set.mtime.is_none() || !is_known()) {
-            return Ok(self.shard.set_attr(handle, set, clock::now())?);
+            let attr = self.shard.set_attr(handle, set, clock::now())?;
+            self.forget_read(ino);
+            return Ok(attr);
         }
         let _slot = self.expect_quick(ino, patience)?;
         let (file, _) = self.enter(handle, true)?;
@@ -344,6 +347,7 @@ impl Opens {
             return self.shard.attr(file.handle);
         }
         let attr = self.shard.set_attr(file.handle, &rest, clock::now())?;
+        file.changed();
         (state.mtime, state.ctime) = (attr.mtime, attr.ctime);
         if rest.mtime.is_some() && state.has_content() && self.marks.is_unsafe(attr.ino) {
             let content = self.open_content(file, &mut state)?;

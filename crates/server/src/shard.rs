@@ -30,7 +30,7 @@ use crate::progress::Progress;
 
 pub(crate) use bytes::{BytesChange, Inline, Mark};
 pub(crate) use create::NewNode;
-pub(crate) use held::{Held, Live};
+pub(crate) use held::{Held, Live, READ_AGAIN, read_counts};
 pub(crate) use ids::{Ids, Need};
 pub(crate) use list::Page;
 pub(crate) use remove::Removed;

@@ -33,7 +33,7 @@ use crate::worker::Bell;
 pub(crate) const CALLER: Context = Context::direct(10, 20);
 /// The root directory.
 pub(crate) const ROOT: Handle = Handle::ROOT;
-/// To read and write.
+/// To read and write; reads leave times alone, so that tests can compare all attributes.
 pub(crate) const BOTH: OpenFlags = OpenFlags {
     read: true,
     write: true,
@@ -41,6 +41,7 @@ pub(crate) const BOTH: OpenFlags = OpenFlags {
     truncate: false,
     sync: false,
     kill_privileges: false,
+    no_atime: true,
 };
 /// To read.
 pub(crate) const READ: OpenFlags = OpenFlags { write: false, ..BOTH };

@@ -36,6 +36,7 @@ const BOTH: OpenFlags = OpenFlags {
     truncate: false,
     sync: false,
     kill_privileges: false,
+    no_atime: false,
 };
 
 type Folder = BTreeMap<PathBuf, Vec<u8>>;

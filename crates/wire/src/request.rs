@@ -20,6 +20,9 @@ pub struct OpenFlags {
     /// Clear setuid and setgid bits when `truncate` empties the file, as for somebody without
     /// privilege (`FUSE_OPEN_KILL_SUIDGID`).
     pub kill_privileges: bool,
+    /// Reads through it leave the time of the last read alone (`O_NOATIME`, or a mount that wants
+    /// that).
+    pub no_atime: bool,
 }
 
 /// How a rename treats a target that exists.

@@ -219,6 +219,7 @@ impl Generator {
             truncate: may_truncate && write && self.random.chance(20),
             sync: write && self.random.chance(5),
             kill_privileges: false,
+            no_atime: self.random.chance(50),
         }
     }
 

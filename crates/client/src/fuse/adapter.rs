@@ -31,10 +31,15 @@ const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 pub struct Adapter(Arc<State>);
 
 impl Adapter {
-    /// An adapter over these files.
+    /// An adapter over these files. `no_atime`: reading leaves times alone.
     #[must_use]
-    pub fn new(files: Arc<dyn Files>) -> Self {
-        Self(Arc::new(State::new(files)))
+    pub fn new(files: Arc<dyn Files>, no_atime: bool) -> Self {
+        Self(Arc::new(State::new(files, no_atime)))
+    }
+
+    fn wanted(&self, request: &Request, mode: i32) -> pelago_wire::OpenFlags {
+        let wanted = flags::open(mode, is_privileged(request));
+        pelago_wire::OpenFlags { no_atime: wanted.no_atime || self.0.no_atime, ..wanted }
     }
 
     fn read_dir(&self, request: &Request, dir: INodeNo, at: (FileHandle, u64), sink: Sink) {
@@ -321,7 +326,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, node: INodeNo, mode: OpenFlags, reply: ReplyOpen) {
-        let wanted = flags::open(mode.0, is_privileged(request));
+        let wanted = self.wanted(request, mode.0);
         let state = Arc::clone(&self.0);
         let answer = self.0.files.open(&context(request), state.handle(node), wanted);
         answer.then(move |opened| state.reply_open(wanted.write, opened, reply));
@@ -338,7 +343,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let place = take!(self.0.place(parent, name), reply);
-        let wanted = flags::open(open_mode, is_privileged(request));
+        let wanted = self.wanted(request, open_mode);
         let mode = flags::permissions(mode, umask);
         let context = context(request);
         let state = Arc::clone(&self.0);

@@ -23,6 +23,7 @@ pub(crate) fn open(flags: i32, privileged: bool) -> OpenFlags {
         truncate,
         sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),
         kill_privileges: truncate && !privileged,
+        no_atime: flags.contains(OFlags::NOATIME),
     }
 }
 
@@ -107,6 +108,7 @@ mod tests {
         assert_eq!(open(0o2002, true), both);
         assert_eq!(open(0o10002, true), OpenFlags { sync: true, ..both });
         assert_eq!(open(0o4010002, true), OpenFlags { sync: true, ..both });
+        assert_eq!(open(0o1_000_002, true), OpenFlags { no_atime: true, ..both });
         assert_eq!(open(0o1002, true), OpenFlags { truncate: true, ..both });
         let kill = OpenFlags { truncate: true, kill_privileges: true, ..both };
         assert_eq!(open(0o1002, false), kill);

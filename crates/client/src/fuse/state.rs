@@ -26,6 +26,8 @@ pub(crate) const GENERATION: Generation = Generation(0);
 /// What requests share; replies that come later hold it.
 pub(crate) struct State {
     pub(crate) files: Arc<dyn Files>,
+    /// Reading leaves times alone.
+    pub(crate) no_atime: bool,
     pub(crate) inodes: Inodes,
     pub(crate) writers: Writers,
     pub(crate) opens: Opens,
@@ -34,9 +36,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(files: Arc<dyn Files>) -> Self {
+    pub(crate) fn new(files: Arc<dyn Files>, no_atime: bool) -> Self {
         Self {
             files,
+            no_atime,
             inodes: Inodes::new(),
             writers: Writers::default(),
             opens: Opens::default(),

@@ -301,6 +301,7 @@ impl Opens {
             state.marked = false;
             if safe { self.marks.remove(ino) } else { self.marks.end(ino) }
         }
+        self.commit_read(file);
         self.known.leave(ino, writes);
         drop(state);
         if self.shard.let_go(ino) {

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -17,6 +17,10 @@ use crate::shard::Live;
 pub(super) struct OpenFile {
     /// Its handle when it was opened first.
     pub(super) handle: Handle,
+    /// Seconds of the clock until which no read changes the time of the last one.
+    pub(super) unread: AtomicI64,
+    /// A read has changed that time, and the row does not say so yet.
+    pub(super) read: AtomicBool,
     state: Mutex<OpenState>,
 }
 
@@ -96,7 +100,8 @@ impl OpenFile {
     }
 
     fn new(handle: Handle, state: OpenState) -> Self {
-        Self { handle, state: Mutex::new(state) }
+        let (unread, read) = (AtomicI64::new(i64::MIN), AtomicBool::new(false));
+        Self { handle, unread, read, state: Mutex::new(state) }
     }
 
     /// Its state; [`Halt::Later`] where the caller cannot wait and somebody has it.

@@ -33,6 +33,9 @@ impl Opens {
         let file = &opened.file;
         let mut state = file.lock(patience)?;
         self.load(file, &mut state)?;
+        if !opened.flags.no_atime {
+            self.note_read(file);
+        }
         let left = state.size.saturating_sub(offset);
         let size = u64::from(size).min(left).min(limits::IO_BYTES as u64) as usize;
         if size == 0 {
@@ -83,6 +86,7 @@ impl Opens {
         if rnode.kind != FileKind::Regular {
             return Err(Code::Invalid.into());
         }
+        file.loaded(&rnode.attr());
         let bytes = match rnode.generation {
             Some(generation) if rnode.flags.has_content => Bytes::File(generation),
             _ if rnode.flags.inline => Bytes::Inline,

@@ -137,6 +137,7 @@ impl Opens {
     }
 
     pub(super) fn changed_memory(&self, file: &OpenFile, state: &mut OpenState) {
+        file.changed();
         if let Bytes::Memory(bytes) = &state.bytes {
             state.size = bytes.len() as u64;
         }
@@ -177,6 +178,7 @@ impl Opens {
         state: &mut OpenState,
         content: &OpenContent,
     ) -> Result<(), Error> {
+        file.changed();
         state.written += 1;
         state.touch(clock::now());
         let measured = content.measure().map_err(|error| self.refused(&error))?;

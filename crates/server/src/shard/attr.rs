@@ -50,6 +50,9 @@ impl Shard {
         let mut node = self.node(&mut state, handle)?;
         change(&mut node.rnode, set, now);
         node.rnode.version += 1;
+        if set.atime.is_some() {
+            state.read_is_known(handle.ino);
+        }
         let mut tx = self.begin_tx(&state, asked);
         let mtime = set.mtime.map(|time| at(time, now));
         let is_directory = node.rnode.kind == FileKind::Directory;

@@ -75,6 +75,8 @@ impl Shard {
         let mut node = self.node(&mut state, handle)?;
         let stamp = self.stamp(&state);
         let mut batch = Batch::new();
+        let read = state.held.get(&handle.ino).and_then(|held| held.atime);
+        let change = &BytesChange { atime: change.atime.or(read), ..*change };
         if change.apply(&mut node) {
             put_node(&mut batch, &node, stamp);
         }
@@ -85,6 +87,7 @@ impl Shard {
         {
             held.live = None;
         }
+        state.read_is_known(handle.ino);
         let attr = self.attr_of(&state, &node.rnode)?;
         state.rows.put_node(node);
         Ok((attr, state.sequence))
