@@ -18,9 +18,9 @@ const READAHEAD_BYTES: u32 = 1 << 20;
 
 /// Each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and hides changes made
 /// elsewhere. No locks: the kernel's own are right for one mount.
-const WANTED: [InitFlags; 9] = [
-    // O_TRUNC comes with OPEN, one request instead of two.
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
+/// Never `ATOMIC_O_TRUNC`: the kernel finds that a program is being executed (`ETXTBSY`) behind an
+/// open with `O_RDONLY | O_TRUNC`, which would have emptied it by then.
+const WANTED: [InitFlags; 8] = [
     // Pages go when size or time of a file turn out to be others than the kernel thought.
     InitFlags::FUSE_AUTO_INVAL_DATA,
     // Listings bring attributes where somebody asks for them.

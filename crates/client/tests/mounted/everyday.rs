@@ -4,11 +4,12 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
-    fcntl_setfl, getxattr, listxattr, mknodat, removexattr, renameat_with, setxattr, statvfs,
+    fcntl_setfl, getxattr, listxattr, mknodat, open, removexattr, renameat_with, setxattr, statvfs,
     utimensat,
 };
 
@@ -276,4 +277,21 @@ fn a_name_that_is_replaced_can_always_be_opened() {
             assert_eq!(fs::read(&path).unwrap(), b"bytes");
         }
     });
+}
+
+/// `ETXTBSY` comes before anything was done, whatever the file is opened for.
+#[test]
+fn a_program_that_runs_is_not_emptied() {
+    let Some(mounted) = mounted(spread) else { return };
+    let path = mounted.path("program");
+    // Not by this process: a child of another test could inherit the descriptor that writes.
+    assert!(Command::new("cp").arg("/bin/sleep").arg(&path).status().unwrap().success());
+    let mut program = Command::new(&path).arg("100").spawn().unwrap();
+    let before = fs::metadata(&path).unwrap().len();
+    let opened = open(&path, OFlags::RDONLY | OFlags::TRUNC, Mode::empty());
+    let after = fs::metadata(&path).unwrap().len();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    assert_eq!(opened.map(drop), Err(rustix::io::Errno::TXTBSY));
+    assert_eq!(after, before);
 }
