@@ -10,6 +10,8 @@ mod listing;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod ranges;
+#[cfg(test)]
 mod stall;
 
 use std::path::PathBuf;
