@@ -34,7 +34,7 @@ fn a_broken_file_system_is_noticed() {
     let broken = |seed| {
         let files = Arc::new(Naive { forgets_renames: true, ..Naive::default() });
         let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
-        run_program(seed, 100, &mut target).is_err()
+        run_program(seed, 400, &mut target).is_err()
     };
     assert!((0..10).all(broken));
 }
