@@ -6,13 +6,18 @@
 mod bench;
 mod check;
 mod crash;
+mod fsx;
 mod fuzz;
 mod golden;
 mod machine;
+mod mounted;
+mod posix;
 mod process;
+mod real;
 mod setup;
 mod test;
 mod tidy;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -76,6 +81,24 @@ const VERBS: &[Verb] = &[
         arguments: "TARGET [SECONDS]",
         does: "one fuzz target, 60 seconds unless told",
         run: fuzz::run,
+    },
+    Verb {
+        name: "posix",
+        arguments: "",
+        does: "pjdfstest on a mounted volume, as root; what it skips is committed",
+        run: posix::run,
+    },
+    Verb {
+        name: "fsx",
+        arguments: "[OPERATIONS]",
+        does: "random reads, writes and mappings of a file, 200000 a mode unless told",
+        run: fsx::run,
+    },
+    Verb {
+        name: "real",
+        arguments: "[NAME]",
+        does: "git, sqlite, postgres, cargo, tar, rsync, stress, bonnie, each on a volume",
+        run: real::run,
     },
 ];
 

@@ -72,7 +72,7 @@ fn install_fuse(logs: &Path) -> Result<(), String> {
 }
 
 /// Runs apt-get; prints its log if it fails.
-fn apt(logs: &Path, log: &str, arguments: &[&str]) -> bool {
+pub(crate) fn apt(logs: &Path, log: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new("apt-get");
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     match process::run_limited(&mut command, &logs.join(log), APT_LIMIT) {

@@ -1,0 +1,174 @@
+//! `posix`: pjdfstest on a mounted volume. Nothing may fail, and what is skipped is committed with
+//! its reason.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::mounted::{self, Mounted, OtherFileSystem};
+use crate::{Answer, machine, process, tools, workspace};
+
+const VERSION: &str = "0.2.2";
+/// What linking it needs from Debian.
+const PACKAGES: &[&str] = &["libacl1-dev"];
+
+/// Builds, mounts, runs, compares, checks.
+pub(crate) fn run(arguments: &[String]) -> Answer {
+    if let Some(unknown) = arguments.first() {
+        return Err(format!("takes no arguments, not `{unknown}`"));
+    }
+    if !machine::is_root() {
+        return Err("needs root: it changes users and mounts a second file system".to_owned());
+    }
+    let logs = mounted::log_folder("posix")?;
+    let conformance = workspace::root().join("conformance/pjdfstest");
+    let listed = fs::read_to_string(conformance.join("skipped.txt"))
+        .map_err(|why| format!("conformance/pjdfstest/skipped.txt: {why}"))?;
+    tools::install_packages(PACKAGES, &logs)?;
+    let pjdfstest = tools::install_crate("pjdfstest", VERSION)?;
+    let pelago = mounted::build()?;
+
+    let volume = Mounted::start(&pelago, &logs, "posix")?;
+    let verdicts = run_suite(&pjdfstest, &conformance.join("config.toml"), &volume)?;
+    let mut findings = verdicts.compare(&listed_names(&listed));
+    if let Err(why) = volume.finish() {
+        findings.push(why);
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("{}", verdicts.counts());
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The names of the tests by how they ended.
+#[derive(Debug, Default)]
+struct Verdicts {
+    passed: BTreeSet<String>,
+    failed: BTreeSet<String>,
+    skipped: BTreeSet<String>,
+    /// pjdfstest's own last line.
+    summary: String,
+}
+
+impl Verdicts {
+    /// Reads pjdfstest's output: a line a test, with the verdict behind its name; reasons and
+    /// backtraces lie on indented lines.
+    fn parse(output: &str) -> Self {
+        let mut verdicts = Self::default();
+        for line in output.lines() {
+            if line.starts_with("Summary:") {
+                line.clone_into(&mut verdicts.summary);
+            }
+            let mut words = line.split_whitespace();
+            let (name, verdict) = (words.next(), words.next());
+            let (Some(name), Some(verdict), None) = (name, verdict, words.next()) else { continue };
+            if line.starts_with([' ', '\t']) || !name.contains("::") {
+                continue;
+            }
+            match verdict {
+                "ok" => verdicts.passed.insert(name.to_owned()),
+                "FAILED" => verdicts.failed.insert(name.to_owned()),
+                "skipped" => verdicts.skipped.insert(name.to_owned()),
+                _ => false,
+            };
+        }
+        verdicts
+    }
+
+    /// What is not as it should be, a line each.
+    fn compare(&self, listed: &BTreeSet<String>) -> Vec<String> {
+        let mut findings: Vec<String> =
+            self.failed.iter().map(|name| format!("failed: {name}")).collect();
+        let new = self.skipped.difference(listed);
+        findings.extend(new.map(|name| format!("skipped and not listed: {name}")));
+        let gone = listed.difference(&self.skipped);
+        findings.extend(gone.map(|name| format!("listed as skipped and was not: {name}")));
+        let (failed, skipped, passed) = (self.failed.len(), self.skipped.len(), self.passed.len());
+        let expected = format!("Summary: {failed} failed, {skipped} skipped, {passed} passed,");
+        if !self.summary.starts_with(&expected) {
+            findings.push(format!("counted otherwise: `{}`, not `{expected}`", self.summary));
+        }
+        findings
+    }
+
+    fn counts(&self) -> String {
+        let (passed, failed) = (self.passed.len(), self.failed.len());
+        format!("{passed} passed, {failed} failed, {} skipped", self.skipped.len())
+    }
+}
+
+/// Runs all of it in the root of the volume, with a tmpfs as the second file system.
+fn run_suite(pjdfstest: &Path, config: &Path, volume: &Mounted) -> Result<Verdicts, String> {
+    let second = OtherFileSystem::mount(volume.scratch())?;
+    let mut command = Command::new(pjdfstest);
+    command.arg("-c").arg(config).arg("-p").arg(volume.point()).arg("-s").arg(volume.scratch());
+    let log = mounted::log_folder("posix")?.join("pjdfstest");
+    let ending = process::run_limited(
+        command.current_dir(volume.point()).env("NO_COLOR", "1"),
+        &log,
+        mounted::STEP_LIMIT,
+    )?;
+    drop(second);
+    let verdicts = Verdicts::parse(&ending.stdout);
+    if !ending.is_success() {
+        println!("{}{}", ending.stdout, ending.stderr);
+        println!("pjdfstest: {}", ending.describe());
+    }
+    if ending.timed_out || (!ending.is_success() && verdicts.failed.is_empty()) {
+        return Err(format!("pjdfstest: {}", ending.describe()));
+    }
+    Ok(verdicts)
+}
+
+/// The first word of each line but comments.
+pub(crate) fn listed_names(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "unlink::enotdir::fifo        ok\n\
+                          chmod::erofs_named    skipped\n\
+                          \tRemounts are not allowed\n\
+                          rename::a     FAILED\n\
+                          \tassertion failed\n\
+                          Backtrace:\n   0: some::frame ok\n\n\
+                          Summary: 1 failed, 1 skipped, 1 passed, 0 expected failures, 3 total\n";
+
+    #[test]
+    fn verdicts_are_read() {
+        let verdicts = Verdicts::parse(OUTPUT);
+        assert_eq!(verdicts.counts(), "1 passed, 1 failed, 1 skipped");
+        let listed = listed_names("# why\n\nchmod::erofs_named  a reason\n");
+        assert_eq!(verdicts.compare(&listed), ["failed: rename::a"]);
+    }
+
+    /// More skipped tests than listed are as wrong as fewer, and so is a line that was not read.
+    #[test]
+    fn the_list_of_skipped_tests_is_exact() {
+        let output = "a::b ok\nSummary: 0 failed, 0 skipped, 1 passed, 1 total\n";
+        let listed = listed_names("x::y  a reason\n");
+        let findings = Verdicts::parse(output).compare(&listed);
+        assert_eq!(findings, ["listed as skipped and was not: x::y"]);
+        let output = "x::z skipped\nSummary: 0 failed, 2 skipped, 0 passed, 2 total\n";
+        let findings = Verdicts::parse(output).compare(&listed_names("x::z r"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(Verdicts::parse(output).compare(&BTreeSet::new()).len(), 2);
+    }
+
+    #[test]
+    fn every_committed_skip_has_its_reason() {
+        for list in ["pjdfstest/skipped.txt", "stress-ng/excluded.txt"] {
+            let path = workspace::root().join("conformance").join(list);
+            let text = fs::read_to_string(path).unwrap();
+            for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                assert!(line.split_whitespace().count() > 2, "{list}: {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A tree with one of everything, carried into the volume and out again by tar and by rsync.
+//!
+//! Both sides are compared by rsync, byte by byte, and by getfattr.
+
+use crate::mounted::Mounted;
+
+/// Modes, owners, times, links, holes, attributes, devices, long and odd names.
+const TREE: &str = r#"
+    mkdir "$SCRATCH/tree"
+    cd "$SCRATCH/tree"
+    for folder in $(seq 1 40); do
+        mkdir -p "d$folder/inner"
+        for file in $(seq 1 50); do
+            head -c $((folder * file * 37)) < <(yes "$folder $file") > "d$folder/inner/f$file"
+        done
+    done
+    : > empty
+    ln d1/inner/f1 d2/second
+    ln d1/inner/f1 third
+    ln -s ../d1/inner/f1 d3/link
+    ln -s nowhere dangling
+    truncate -s 50M sparse
+    printf x >> sparse
+    printf y | dd of=sparse bs=1 seek=7000000 conv=notrunc status=none
+    mkfifo pipe
+    mknod null c 1 3
+    mknod disk b 7 200
+    echo long > "$(printf 'n%.0s' $(seq 1 255))"
+    printf odd > $'a name\nwith \xff and *'
+    chown 65534:12345 d8/inner/*
+    chown -h 1:2 dangling
+    chmod 4755 d4/inner/f1
+    chmod 2755 d5
+    chmod 1777 d6
+    chmod 000 d7/inner/f1
+    setfattr -n user.colour -v blue third
+    setfattr -n user.colour -v red d9
+    setfattr -n user.binary -v 0x00ff10 empty
+    setfattr -n trusted.mark -v yes d10/inner/f1
+    touch -d '1999-12-31 23:59:59.123456789' d11/inner/f1
+    touch -d '2101-01-01 00:00:00.000000001' d12
+    touch -h -d '2000-01-01' dangling
+"#;
+
+/// Says nothing if `$1` and `$2` are the same; `$keep` are rsync's options.
+const COMPARE: &str = r#"
+    attributes() {
+        cd "$1"
+        find . -print0 | sort -z | xargs -0 getfattr -hdm - 2> "$SCRATCH/errors"
+    }
+    same() {
+        difference=$(rsync $keep -ni --checksum --delete "$1/" "$2/")
+        if [ -n "$difference" ]; then
+            echo "$1 and $2 differ:"
+            echo "$difference"
+            exit 1
+        fi
+        diff <(attributes "$1") <(attributes "$2")
+    }
+"#;
+
+const TAR: &str = r#"
+    keep=-aHXS
+    options="--xattrs --xattrs-include=* --sparse"
+    mkdir in "$SCRATCH/out"
+    tar $options -cf - -C "$SCRATCH/tree" . | tar $options -xpf - -C in
+    same "$SCRATCH/tree" in
+    tar $options -cf archive.tar -C in .
+    tar $options -df archive.tar -C "$SCRATCH/tree"
+    tar $options -xpf archive.tar -C "$SCRATCH/out"
+    same in "$SCRATCH/out"
+    rm -r in
+"#;
+
+const RSYNC: &str = r#"
+    keep=-aHXS
+    : > probe
+    if setfacl -m u:1:r probe 2> "$SCRATCH/errors"; then
+        keep=-aHAXS
+        setfacl -m u:1:r,g:2:rw "$SCRATCH/tree/third"
+        setfacl -d -m u:1:rwx "$SCRATCH/tree/d13"
+    else
+        echo 'without access control lists: the volume has none'
+    fi
+    rsync $keep "$SCRATCH/tree/" in/
+    same "$SCRATCH/tree" in
+    test "$(stat -c %h in/third)" = 3
+    test "$(stat -c %b in/sparse)" -lt 1000
+    rsync $keep in/ "$SCRATCH/out/"
+    same in "$SCRATCH/out"
+    echo changed > in/d1/inner/f2
+    rm in/d1/inner/f3
+    mv in/d2 in/renamed
+    rsync $keep --delete in/ "$SCRATCH/out/"
+    same in "$SCRATCH/out"
+    rsync $keep --inplace --delete "$SCRATCH/tree/" in/
+    same "$SCRATCH/tree" in
+    rm -r in
+"#;
+
+/// tar in, compared; tar out, compared.
+pub(super) fn tar(volume: &Mounted) -> Result<(), String> {
+    volume.shell("tar-tree", TREE)?;
+    volume.shell("tar", &format!("{COMPARE}{TAR}")).map(|_| ())
+}
+
+/// rsync in, out, and again after changes; with access control lists if the volume has them.
+pub(super) fn rsync(volume: &Mounted) -> Result<(), String> {
+    volume.shell("rsync-tree", TREE)?;
+    let ending = volume.shell("rsync", &format!("{COMPARE}{RSYNC}"))?;
+    print!("{}", ending.stdout);
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! bonnie++: two GiB of one file in every manner, then 16,384 files made, looked at and removed.
+
+use crate::mounted::Mounted;
+
+/// As root it wants to be told that this is meant.
+const SCRIPT: &str = r#"
+    mkdir bonnie
+    bonnie++ -d bonnie -s 2048 -r 1024 -n 16 -u "$(id -un)"
+    test -z "$(ls -A bonnie)"
+"#;
+
+/// Runs it; its figures stay in the log.
+pub(super) fn run(volume: &Mounted) -> Result<(), String> {
+    volume.shell("bonnie", SCRIPT).map(|_| ())
+}

@@ -1,0 +1,75 @@
+//! A repository of more than 20,000 objects: committed, cloned, checked and packed.
+
+use std::fs;
+use std::path::Path;
+
+use crate::mounted::Mounted;
+
+const FOLDERS: usize = 100;
+const FILES: usize = 190;
+/// Commits after the first; each changes one file of each folder.
+const ROUNDS: usize = 8;
+const OBJECTS: usize = 20_000;
+
+/// Nothing of the user's own configuration, and no `gc` in the background.
+const ALONE: &str = "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
+    GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
+    GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org \
+    GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=gc.auto GIT_CONFIG_VALUE_0=0\n";
+
+const COMMIT: &str = "git add . && git commit -qm round";
+const CLONE: &str = "git clone -q --no-local repository clone
+    diff -r --exclude=.git repository clone";
+const CHECK: &str = "for one in repository clone; do
+        git -C $one fsck --full --strict --no-progress
+        test -z \"$(git -C $one status --porcelain)\"
+    done";
+const PACK: &str = "git -C repository gc -q --prune=now
+    git -C clone repack -adqf
+    git -C clone checkout -q HEAD~5
+    git -C clone checkout -q -
+    git -C clone pull -q";
+
+/// All of it.
+pub(super) fn run(volume: &Mounted) -> Result<(), String> {
+    let repository = volume.point().join("repository");
+    git(volume, "git-init", "git init -q repository")?;
+    for round in 0..=ROUNDS {
+        write_round(&repository, round)?;
+        git(volume, "git-commit", &format!("cd repository && {COMMIT}"))?;
+    }
+    let counted = git(volume, "git-count", "git -C repository count-objects -v")?;
+    let count: usize = counted
+        .lines()
+        .filter_map(|line| line.strip_prefix("count: ").or_else(|| line.strip_prefix("in-pack: ")))
+        .filter_map(|number| number.parse::<usize>().ok())
+        .sum();
+    if count < OBJECTS {
+        return Err(format!("only {count} objects were made"));
+    }
+    git(volume, "git-clone", CLONE)?;
+    git(volume, "git-fsck", CHECK)?;
+    git(volume, "git-gc", PACK)?;
+    git(volume, "git-fsck-packed", CHECK)?;
+    Ok(())
+}
+
+fn git(volume: &Mounted, step: &str, script: &str) -> Result<String, String> {
+    volume.shell(step, &format!("{ALONE}{script}")).map(|ending| ending.stdout)
+}
+
+/// All files in round 0, later one in each folder. No two files are equal, so that each is an
+/// object.
+fn write_round(repository: &Path, round: usize) -> Result<(), String> {
+    for folder in 0..FOLDERS {
+        let path = repository.join(format!("folder{folder}"));
+        fs::create_dir_all(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let files = if round == 0 { 0..FILES } else { round..round + 1 };
+        for file in files {
+            let text = format!("{folder} {file} {round}\n").repeat(1 + (folder + file) % 900);
+            let path = path.join(format!("file{file}"));
+            fs::write(&path, text).map_err(|why| format!("{}: {why}", path.display()))?;
+        }
+    }
+    Ok(())
+}

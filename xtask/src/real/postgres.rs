@@ -1,0 +1,118 @@
+//! PostgreSQL 15 on a volume: a minute of pgbench, then `kill -9` of the database and of Pelago.
+//!
+//! While each kill comes, pgbench runs and a witness inserts numbers one by one and notes each that
+//! was answered. After recovery every number noted must be there, pgbench's sums must agree, and
+//! `pg_amcheck` must find nothing.
+
+use crate::mounted::Mounted;
+
+/// Sockets, log and notes lie beside the volume; `$sockets/pid` is there even if the volume is not.
+const PRELUDE: &str = r#"
+    bin=/usr/lib/postgresql/15/bin data=$POINT/postgres/data sockets=$SCRATCH/postgres
+    export PGHOST=$sockets PGUSER=postgres PGDATABASE=postgres
+    as() { runuser -u postgres -- "$@"; }
+    start() {
+        as $bin/pg_ctl -s -D "$data" -w -t 300 -l "$sockets/log" -o "-c listen_addresses= \
+            -c unix_socket_directories=$sockets -c external_pid_file=$sockets/pid" start
+    }
+    ask() { as $bin/psql -qAtX -v ON_ERROR_STOP=1 -c "$1"; }
+    # The postmaster and what it has started.
+    family() {
+        postmaster=$(head -1 "$sockets/pid")
+        echo $postmaster $(cat /proc/$postmaster/task/$postmaster/children 2> /dev/null || true)
+    }
+    # Kills these processes and waits until they have ended; a zombie has no program.
+    end() {
+        kill -9 "$@" 2> /dev/null || true
+        for one in "$@"; do
+            while readlink -q /proc/$one/exe > /dev/null; do sleep 0.05; done
+        done
+    }
+"#;
+
+const INITIALISE: &str = r#"
+    install -d -o postgres -m 700 postgres "$sockets"
+    as $bin/initdb -D "$data" --data-checksums --auth=trust --encoding=UTF8 --locale=C
+    start
+    as $bin/pgbench -q -i -s 10
+    ask 'create table witness (n bigint primary key)'
+"#;
+
+const MINUTE: &str = "as $bin/pgbench -T 60 -c 4 -j 2";
+
+/// Starts pgbench and the witness, which inserts from `$first` on, and waits until both are at it.
+const BUSY: &str = r#"
+    cd /
+    as $bin/pgbench -n -T 600 -c 4 -j 2 > "$sockets/busy" 2>&1 & busy=$!
+    : > "$sockets/noted.$first"
+    seq $first 100000000 | sed 's/.*/insert into witness values (&) returning n;/' |
+        as stdbuf -oL $bin/psql -qAtX -v ON_ERROR_STOP=1 > "$sockets/noted.$first" \
+        2> "$sockets/witness" & witness=$!
+    until [ "$(wc -l < "$sockets/noted.$first")" -ge 500 ]; do
+        kill -0 $witness
+        sleep 0.05
+    done
+"#;
+
+const KILL_DATABASE: &str = r#"
+    end $(family)
+    wait $busy || true
+    wait $witness || true
+"#;
+
+/// The database goes too: it cannot use a mount whose process has gone.
+const KILL_PELAGO: &str = r#"
+    before=$(family)
+    end $pelago
+    end $before $(family)
+    wait $busy || true
+    wait $witness || true
+"#;
+
+const RECOVER: &str = r#"
+    start
+    ask 'select n from witness' | sort > "$sockets/there"
+    lost=$(cat "$sockets"/noted.* | sort | comm -23 - "$sockets/there")
+    if [ -n "$lost" ]; then echo "answered and lost: $lost"; exit 1; fi
+    test "$(ask "select a = t and t = b from
+        (select sum(abalance) a from pgbench_accounts) x,
+        (select sum(tbalance) t from pgbench_tellers) y,
+        (select sum(bbalance) b from pgbench_branches) z")" = t
+    as $bin/pg_amcheck --all --install-missing --heapallindexed --parent-check
+"#;
+
+const STOP: &str = r#"as $bin/pg_ctl -s -D "$data" -m fast -w -t 300 stop"#;
+
+/// After a failure: nothing may go on using the volume.
+const ABANDON: &str = r#"
+    cd /
+    if [ -s "$sockets/pid" ] && grep -qx postgres "/proc/$(head -1 "$sockets/pid")/comm"; then
+        end $(family)
+    fi
+"#;
+
+/// Initialises, measures, kills twice, recovers twice.
+pub(super) fn run(volume: &Mounted) -> Result<(), String> {
+    let ended = kill_and_recover(volume);
+    if ended.is_err() {
+        // The first error says more than this one could.
+        drop(step(volume, "postgres-abandon", ABANDON));
+    }
+    ended
+}
+
+fn kill_and_recover(volume: &Mounted) -> Result<(), String> {
+    step(volume, "postgres-initdb", INITIALISE)?;
+    step(volume, "postgres-pgbench", MINUTE)?;
+    step(volume, "postgres-kill", &format!("first=1\n{BUSY}{KILL_DATABASE}"))?;
+    step(volume, "postgres-recover", RECOVER)?;
+    let kill = format!("first=10000000 pelago={}\n{BUSY}{KILL_PELAGO}", volume.pid()?);
+    step(volume, "postgres-kill-pelago", &kill)?;
+    volume.up()?;
+    step(volume, "postgres-recover-pelago", RECOVER)?;
+    step(volume, "postgres-stop", STOP)
+}
+
+fn step(volume: &Mounted, name: &str, script: &str) -> Result<(), String> {
+    volume.shell(name, &format!("{PRELUDE}{script}")).map(|_| ())
+}

@@ -1,0 +1,30 @@
+//! Two processes that write into one SQLite database in WAL mode, which shares memory in a file.
+
+use crate::mounted::Mounted;
+
+/// Both insert their own numbers, each in a transaction, and read what the other one did.
+const SCRIPT: &str = r#"
+    sqlite3 -bail db 'pragma journal_mode=wal; create table t (who, n, primary key (who, n));'
+    write() {
+        echo '.timeout 120000'
+        for n in $(seq 1 1500); do
+            echo "begin immediate; insert into t values ($1, $n); commit;"
+            if [ $((n % 100)) = 0 ]; then echo 'select count(*) > 0 from t;'; fi
+        done
+    }
+    write 1 | sqlite3 -bail db > "$SCRATCH/one" & one=$!
+    write 2 | sqlite3 -bail db > "$SCRATCH/two" & two=$!
+    wait $one
+    wait $two
+    test "$(sqlite3 db 'pragma journal_mode')" = wal
+    test "$(sqlite3 db 'select count(*), sum(n) from t')" = '3000|2251500'
+    test "$(sqlite3 db 'pragma integrity_check')" = ok
+    sqlite3 -bail db 'delete from t where n % 2; vacuum; pragma wal_checkpoint(truncate);'
+    test "$(sqlite3 db 'select count(*) from t')" = 1500
+    test "$(sqlite3 db 'pragma integrity_check')" = ok
+"#;
+
+/// Writes, counts, vacuums.
+pub(super) fn run(volume: &Mounted) -> Result<(), String> {
+    volume.shell("sqlite", SCRIPT).map(|_| ())
+}
