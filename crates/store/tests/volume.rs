@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -299,7 +300,14 @@ fn a_folder_that_cannot_be_used_says_so() {
     if rustix::process::geteuid().is_root() {
         again.uid(65534).gid(65534);
     }
-    let output = match again.output() {
+    let output = loop {
+        match again.output() {
+            // A child of another test holds the copy open for writing until it has begun.
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
+            output => break output,
+        }
+    };
+    let output = match output {
         Ok(output) => output,
         Err(error) => {
             println!("skipped: not here: nobody may not run a program here: {error}");
