@@ -365,7 +365,7 @@ fn a_read_only_medium_says_so() {
 /// Fills what is left of a medium.
 fn fill(medium: &Path) {
     let full = fs::write(medium.join("filler"), vec![1; 2 << 20]).unwrap_err();
-    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
 }
 
 /// On a full medium none can be made; one that is there can be opened and marked in use, so that
