@@ -13,7 +13,8 @@ const PRELUDE: &str = r#"
     as() { runuser -u postgres -- "$@"; }
     start() {
         as $bin/pg_ctl -s -D "$data" -w -t 300 -l "$sockets/log" -o "-c listen_addresses= \
-            -c unix_socket_directories=$sockets -c external_pid_file=$sockets/pid" start
+            -c unix_socket_directories=$sockets -c external_pid_file=$sockets/pid" start ||
+            { tail -20 "$sockets/log"; exit 1; }
     }
     ask() { as $bin/psql -qAtX -v ON_ERROR_STOP=1 -c "$1"; }
     # The postmaster and what it has started.
@@ -70,6 +71,8 @@ const KILL_PELAGO: &str = r#"
 "#;
 
 const RECOVER: &str = r#"
+    # All have ended; but where nobody reaps them, their numbers still look alive.
+    rm -f "$data/postmaster.pid" "$sockets"/.s.PGSQL.*.lock
     start
     ask 'select n from witness' | sort > "$sockets/there"
     lost=$(cat "$sockets"/noted.* | sort | comm -23 - "$sockets/there")
