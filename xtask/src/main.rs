@@ -97,7 +97,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "real",
         arguments: "[NAME]",
-        does: "git, sqlite, postgres, cargo, tar, rsync, stress, bonnie, each on a volume",
+        does: "git, sqlite, postgres, cargo, tar, rsync, stress, each on a volume",
         run: real::run,
     },
 ];

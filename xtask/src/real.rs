@@ -3,7 +3,6 @@
 //! One file per program. A program answers with nothing or with what went wrong.
 
 mod archive;
-mod bonnie;
 mod cargo;
 mod git;
 mod postgres;
@@ -51,7 +50,6 @@ const PROGRAMS: &[Program] = &[
         run: archive::rsync,
     },
     Program { name: "stress", packages: &["stress-ng"], needs_root: false, run: stress::run },
-    Program { name: "bonnie", packages: &["bonnie++"], needs_root: false, run: bonnie::run },
 ];
 
 /// All programs, or the one that is named.
