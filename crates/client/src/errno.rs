@@ -77,6 +77,20 @@ mod tests {
         assert_eq!(codes, Code::ALL);
     }
 
+    /// What programs may rely on is what they get: the document lists every row, and no other.
+    #[test]
+    fn the_document_has_the_same_table() {
+        let document = include_str!("../../../docs/semantics.md");
+        let (_, errors) = document.split_once("## Errors").unwrap();
+        let rows = errors.lines().filter_map(|line| line.strip_prefix("| ")).skip(1);
+        let listed: Vec<_> = rows.map(|row| row.split(" | ").take(3).collect::<Vec<_>>()).collect();
+        assert_eq!(listed.len(), TABLE.len());
+        for ((code, errno), row) in TABLE.iter().zip(listed) {
+            let says = format!("{} |", code.says());
+            assert_eq!(row, [format!("{code:?}").as_str(), errno, &says]);
+        }
+    }
+
     /// A sample: the rest of the names stand beside the constants they spell.
     #[test]
     fn names_are_those_of_the_numbers() {

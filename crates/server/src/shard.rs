@@ -11,7 +11,8 @@
 //!   committed. Every attribute that leaves the shard has them merged in, under the same lock
 //!   that a commit takes, so that nobody ever sees a file's past.
 //!
-//! Lock order: an open file, then a shard's state, then one leaf (progress, tables of opens).
+//! Lock order: an open file, then the marks, then a shard's state, then one leaf (progress, tables
+//! of opens).
 
 use std::collections::HashMap;
 use std::sync::Arc;
