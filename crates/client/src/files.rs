@@ -1,7 +1,7 @@
 //! The file system as everybody uses it: one method for each request of the wire.
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Context, Cookie, DirEntry, Entry, FileKind, Handle, Name,
+    AllocateMode, Attr, Buffer, Context, Cookie, DataPath, DirEntry, Entry, FileKind, Handle, Name,
     OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats, XattrFlags,
 };
 
@@ -63,21 +63,25 @@ pub struct Spot {
 }
 
 /// A file that was made and opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
     /// The file.
     pub entry: Entry,
     /// The open file.
     pub open: OpenId,
+    /// How to reach its bytes.
+    pub path: DataPath,
 }
 
 /// A file that was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The open file.
     pub open: OpenId,
     /// Its attributes at that moment.
     pub attr: Attr,
+    /// How to reach its bytes.
+    pub path: DataPath,
 }
 
 /// A name that was removed.

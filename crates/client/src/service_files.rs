@@ -93,7 +93,7 @@ impl Files for ServiceFiles {
     ) -> Answer<Created> {
         let Place { dir, name } = place;
         self.ask(context, Request::Create { dir, name, mode, flags }, |reply| match reply {
-            Reply::Created { entry, open } => Some(Created { entry, open }),
+            Reply::Created { entry, open, path } => Some(Created { entry, open, path }),
             _ => None,
         })
     }
@@ -155,7 +155,7 @@ impl Files for ServiceFiles {
 
     fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened> {
         self.ask(context, Request::Open { node, flags }, |reply| match reply {
-            Reply::Opened { open, attr } => Some(Opened { open, attr }),
+            Reply::Opened { open, attr, path } => Some(Opened { open, attr, path }),
             _ => None,
         })
     }

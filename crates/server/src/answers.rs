@@ -204,6 +204,8 @@ fn take_attr(rest: &mut &[u8]) -> Option<Attr> {
         mtime: take_time(rest)?,
         ctime: take_time(rest)?,
         btime: take_time(rest)?,
+        // What is answered twice was true once.
+        changing: true,
     })
 }
 
@@ -228,6 +230,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
+            changing: true,
         };
         let handle = Handle::at(InodeId::from_raw(7), InodeId::ROOT, NameHash(9));
         let replies = [

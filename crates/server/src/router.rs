@@ -9,8 +9,8 @@ use parking_lot::RwLock;
 use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply, Request,
-    Service,
+    Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply,
+    Request, Service,
 };
 
 use crate::answers::{Asked, Receipt};
@@ -247,11 +247,11 @@ impl Inner {
             Request::Create { dir, name, mode, flags } => {
                 let created = opens.create(context, (*dir, name), *mode, *flags);
                 let (entry, open) = created.inspect_err(|error| self.met(error))?;
-                Reply::Created { entry, open }
+                Reply::Created { entry, open, path: DataPath::Cached }
             }
             Request::Open { node, flags } => {
                 let (open, attr) = opens.open(*node, *flags, patience)?;
-                Reply::Opened { open, attr }
+                Reply::Opened { open, attr, path: DataPath::Cached }
             }
             Request::Flush { open } => {
                 opens.flush(*open, patience)?;

@@ -42,6 +42,7 @@ pub(crate) const BOTH: OpenFlags = OpenFlags {
     sync: false,
     kill_privileges: false,
     no_atime: true,
+    passthrough: false,
 };
 /// To read.
 pub(crate) const READ: OpenFlags = OpenFlags { write: false, ..BOTH };
@@ -191,7 +192,7 @@ impl Rig {
     pub(crate) fn create(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId) {
         let request = Request::Create { dir: ROOT, name: name(text), mode: 0o644, flags };
         match self.call(request).unwrap() {
-            Reply::Created { entry, open } => (entry, open),
+            Reply::Created { entry, open, .. } => (entry, open),
             other => panic!("{other:?}"),
         }
     }

@@ -95,6 +95,9 @@ pub struct Attr {
     pub ctime: Time,
     /// When it was made.
     pub btime: Time,
+    /// Somebody may change size and times without the server seeing each change: these here hold at
+    /// this moment, and nobody may keep them.
+    pub changing: bool,
 }
 
 /// A time to set: now by the server's clock, or a given one.

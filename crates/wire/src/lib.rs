@@ -11,7 +11,7 @@ pub use attr::{Attr, FileKind, SetAttr, SetTime, Time};
 pub use error::{Code, Error, Kind};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
 pub use name::{Name, NameError};
-pub use reply::{DirEntry, Entry, Reply, VolumeStats};
+pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{AllocateMode, OpenFlags, RenameFlags, Request, SeekFrom, Whence, XattrFlags};
 pub use service::{Buffer, Bulk, Context, Done, Lender, Service};
 

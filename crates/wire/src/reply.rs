@@ -1,5 +1,8 @@
 //! What a server answers.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
 use crate::attr::{Attr, FileKind};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::name::Name;
@@ -46,6 +49,49 @@ pub struct VolumeStats {
     pub free_files: u64,
 }
 
+/// How whoever has opened a file reaches its bytes. All opens of a file at the same time through
+/// one mount have the same one (the kernel answers `EIO` to others).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum DataPath {
+    /// By requests; what was read may be kept.
+    #[default]
+    Cached,
+    /// By requests; nothing may be kept, because others change the bytes where the server does not
+    /// see it.
+    Direct,
+    /// By a descriptor; only [`crate::OpenFlags::passthrough`] gets this. Everything but reading
+    /// and writing bytes goes by requests all the same, FLUSH and RELEASE included.
+    Passthrough(Backing),
+}
+
+/// A descriptor of the file that holds the bytes, open to read, whatever it is wanted for: whoever
+/// writes opens it again through the kernel's backing file.
+#[derive(Debug, Clone)]
+pub struct Backing(Arc<OwnedFd>);
+
+impl Backing {
+    /// This descriptor.
+    #[must_use]
+    pub fn new(descriptor: OwnedFd) -> Self {
+        Self(Arc::new(descriptor))
+    }
+}
+
+impl AsFd for Backing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PartialEq for Backing {
+    /// Whether it is the same descriptor.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Backing {}
+
 /// The answer to a [`crate::Request`] that went well.
 #[derive(Debug)]
 pub enum Reply {
@@ -61,6 +107,8 @@ pub enum Reply {
         entry: Entry,
         /// The open file.
         open: OpenId,
+        /// How to reach its bytes.
+        path: DataPath,
     },
     /// A file was opened.
     Opened {
@@ -68,6 +116,8 @@ pub enum Reply {
         open: OpenId,
         /// Its attributes at that moment.
         attr: Attr,
+        /// How to reach its bytes.
+        path: DataPath,
     },
     /// A name was removed; the attributes of what it led to, whose `links` are the names it still
     /// has (a directory: 0).

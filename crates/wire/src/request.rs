@@ -23,6 +23,9 @@ pub struct OpenFlags {
     /// Reads through it leave the time of the last read alone (`O_NOATIME`, or a mount that wants
     /// that).
     pub no_atime: bool,
+    /// Who asks is beside the bytes and can use an open descriptor
+    /// ([`crate::DataPath::Passthrough`]).
+    pub passthrough: bool,
 }
 
 /// How a rename treats a target that exists.

@@ -220,6 +220,7 @@ impl Generator {
             sync: write && self.random.chance(5),
             kill_privileges: false,
             no_atime: self.random.chance(50),
+            passthrough: false,
         }
     }
 

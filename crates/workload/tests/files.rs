@@ -11,9 +11,9 @@ use pelago_client::{
     Written, Xattr,
 };
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Code, Context, Cookie, DirEntry, Entry, Error, FileKind, Handle,
-    InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, SetTime, Time,
-    VolumeStats, Whence, XattrFlags,
+    AllocateMode, Attr, Buffer, Code, Context, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
+    Handle, InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, SetTime,
+    Time, VolumeStats, Whence, XattrFlags,
 };
 use pelago_workload::bench::{LibOptions, lib};
 use pelago_workload::compare::run_program;
@@ -111,6 +111,7 @@ impl Disk {
             mtime: now,
             ctime: now,
             btime: now,
+            changing: false,
         };
         let (bytes, target, xattrs) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         self.nodes.insert(ino, Node { attr, bytes, target, xattrs });
@@ -317,7 +318,8 @@ impl Files for Naive {
     fn create(&self, _: &Context, place: Place, mode: u16, flags: OpenFlags) -> Answer<Created> {
         self.with(|disk| {
             let ino = disk.make(&place, FileKind::Regular, mode)?;
-            Ok(Created { entry: disk.entry(ino)?, open: disk.open(ino, flags)? })
+            let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
+            Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
 
@@ -398,7 +400,8 @@ impl Files for Naive {
             if disk.is_dir(ino) {
                 return Err(Code::IsDirectory.into());
             }
-            Ok(Opened { open: disk.open(ino, flags)?, attr: disk.attr(ino)? })
+            let (open, attr) = (disk.open(ino, flags)?, disk.attr(ino)?);
+            Ok(Opened { open, attr, path: DataPath::Cached })
         })
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn open(flags: i32, privileged: bool) -> OpenFlags {
         sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),
         kill_privileges: truncate && !privileged,
         no_atime: flags.contains(OFlags::NOATIME),
+        passthrough: false,
     }
 }
 

@@ -113,6 +113,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
+            changing: false,
         }
     }
 

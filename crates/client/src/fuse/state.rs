@@ -91,7 +91,7 @@ impl State {
 
     pub(crate) fn reply_open(&self, write: bool, opened: Result<Opened, Error>, reply: ReplyOpen) {
         match opened {
-            Ok(Opened { open, attr }) => {
+            Ok(Opened { open, attr, .. }) => {
                 self.opens.add(open);
                 if write {
                     self.writers.add(attr.ino);
@@ -132,9 +132,9 @@ impl State {
             };
             let files = Arc::clone(&state.files);
             files.open(&context, entry.handle, wanted).then(move |opened| match opened {
-                Ok(Opened { open, attr }) => {
+                Ok(Opened { open, attr, path }) => {
                     let entry = Entry { handle: entry.handle, attr };
-                    state.reply_created(wanted.write, &Created { entry, open }, reply);
+                    state.reply_created(wanted.write, &Created { entry, open, path }, reply);
                 }
                 Err(error) => reply.error(attr::error(error)),
             });

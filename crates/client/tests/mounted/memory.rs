@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Attr, Buffer, Bulk, Code, Context, Cookie, DirEntry, Done, Entry, Error, FileKind, Handle,
-    InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, Reply, Request, Service, SetAttr,
-    SetTime, Time, VolumeStats, XattrFlags,
+    Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
+    Handle, InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, Reply, Request, Service,
+    SetAttr, SetTime, Time, VolumeStats, XattrFlags,
 };
 use rustix::process::{getegid, geteuid};
 
@@ -116,6 +116,7 @@ fn node(ino: u64, kind: FileKind, mode: u16, context: &Context) -> Node {
         mtime: now,
         ctime: now,
         btime: now,
+        changing: false,
     };
     Node {
         attr,
@@ -245,7 +246,8 @@ impl State {
             Request::Create { dir, name, mode, flags } => {
                 let made = node(0, FileKind::Regular, mode, context);
                 let entry = self.make(hash, dir, &name, made)?;
-                Ok(Reply::Created { entry, open: self.open(entry.handle.ino.raw(), flags) })
+                let open = self.open(entry.handle.ino.raw(), flags);
+                Ok(Reply::Created { entry, open, path: DataPath::Cached })
             }
             Request::MakeDir { dir, name, mode } => {
                 let made = node(0, FileKind::Directory, mode, context);
@@ -283,7 +285,8 @@ impl State {
                     node.touch();
                 }
                 let attr = node.attr();
-                Ok(Reply::Opened { open: self.open(attr.ino.raw(), flags), attr })
+                let open = self.open(attr.ino.raw(), flags);
+                Ok(Reply::Opened { open, attr, path: DataPath::Cached })
             }
             Request::Flush { open } => {
                 let writes = self.opens.get(&open.0).is_some_and(|(_, flags)| flags.write);

@@ -27,7 +27,7 @@ pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, 
 pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
     match call(server, Request::Create { dir, name: name(text), mode: 0o644, flags }, &[])? {
-        Reply::Created { entry, open } => Ok((entry, open)),
+        Reply::Created { entry, open, .. } => Ok((entry, open)),
         other => panic!("{other:?}"),
     }
 }

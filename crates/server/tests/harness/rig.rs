@@ -156,7 +156,7 @@ impl Rig {
     pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
         match self.call(Request::Create { dir, name: name(text), mode: 0o644, flags })? {
-            Reply::Created { entry, open } => Ok((entry, open)),
+            Reply::Created { entry, open, .. } => Ok((entry, open)),
             other => panic!("{other:?}"),
         }
     }

@@ -83,6 +83,7 @@ impl Rnode {
             mtime: self.mtime,
             ctime: self.ctime,
             btime: self.btime,
+            changing: false,
         }
     }
 }
