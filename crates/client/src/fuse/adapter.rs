@@ -167,7 +167,7 @@ impl Filesystem for Adapter {
         self.0.files.get_attr(&context(request), handle).then(move |result| {
             let result = state.or_gone(attr::ino(node), result, |gone, ino| gone.attr(ino));
             let file = take!(result.map_err(attr::error), reply);
-            reply.attr(&state.writers.ttl(file.ino, asked), &attr::attr(&file));
+            reply.attr(&state.writers.ttl(&file, asked), &attr::attr(&file));
         });
     }
 
@@ -211,7 +211,7 @@ impl Filesystem for Adapter {
             let change = |gone: &Gone, ino| gone.change(ino, &set);
             let result = state.or_gone(attr::ino(node), result, change);
             let file = take!(result.map_err(attr::error), reply);
-            reply.attr(&state.writers.ttl(file.ino, asked), &attr::attr(&file));
+            reply.attr(&state.writers.ttl(&file, asked), &attr::attr(&file));
         });
     }
 

@@ -244,7 +244,7 @@ impl Reading {
             Sink::Names(reply) => reply.add(node, offset, attr::file_type(dir_entry.kind), name),
             Sink::Entries(reply) => {
                 let Some(entry) = &dir_entry.entry else { return Added::Gone };
-                let ttl = self.state.writers.ttl(entry.attr.ino, self.asked);
+                let ttl = self.state.writers.ttl(&entry.attr, self.asked);
                 let attr = attr::attr(&entry.attr);
                 let full = reply.add(node, offset, name, &ttl, &attr, GENERATION);
                 if !full {

@@ -82,7 +82,7 @@ impl State {
         match entry {
             Ok(entry) => {
                 self.inodes.learn(entry.handle);
-                let ttl = self.writers.ttl(entry.attr.ino, asked);
+                let ttl = self.writers.ttl(&entry.attr, asked);
                 reply.entry_with_ttls(&ttl, &TTL, &attr::attr(&entry.attr), GENERATION);
             }
             Err(error) => reply.error(attr::error(error)),

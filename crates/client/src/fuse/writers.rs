@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pelago_wire::InodeId;
+use pelago_wire::{Attr, InodeId};
 
 use super::init::TTL;
 
@@ -56,17 +56,16 @@ impl Writers {
         Moment(self.closed.load(Ordering::Acquire))
     }
 
-    /// How long attributes hold that were asked for after `asked`: not at all while the file is
-    /// open for writing, nor if any such file was closed since, for it may have been this one and
-    /// the attributes those before its commit.
-    pub(crate) fn ttl(&self, ino: InodeId, asked: Moment) -> Duration {
-        let idle = self.files.load(Ordering::Acquire) == 0;
-        if (idle || !self.shard(ino).lock().contains_key(&ino.raw())) && self.moment().0 == asked.0
-        {
-            TTL
-        } else {
-            Duration::ZERO
-        }
+    /// How long attributes hold that were asked for after `asked`: not at all where the server says
+    /// so, while the file is open for writing, or if any such file was closed since, for it may
+    /// have been this one and the attributes those before its commit.
+    pub(crate) fn ttl(&self, attr: &Attr, asked: Moment) -> Duration {
+        let idle = || self.files.load(Ordering::Acquire) == 0 || !self.is_written(attr.ino);
+        if !attr.changing && idle() && self.moment().0 == asked.0 { TTL } else { Duration::ZERO }
+    }
+
+    fn is_written(&self, ino: InodeId) -> bool {
+        self.shard(ino).lock().contains_key(&ino.raw())
     }
 
     fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, u32>> {
@@ -76,22 +75,52 @@ impl Writers {
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::{FileKind, Time};
+
     use super::*;
+
+    fn attr(ino: u64) -> Attr {
+        let time = Time { seconds: 5, nanos: 6 };
+        Attr {
+            ino: InodeId::from_raw(ino),
+            kind: FileKind::Regular,
+            mode: 0o644,
+            links: 1,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            changing: false,
+        }
+    }
 
     #[test]
     fn attributes_hold_unless_somebody_writes() {
         let writers = Writers::default();
-        let (one, other) = (InodeId::from_raw(16), InodeId::from_raw(32));
-        assert_eq!(writers.ttl(one, writers.moment()), TTL);
-        writers.add(one);
-        writers.add(one);
-        assert_eq!(writers.ttl(one, writers.moment()), Duration::ZERO);
-        assert_eq!(writers.ttl(other, writers.moment()), TTL);
-        writers.remove(one);
-        assert_eq!(writers.ttl(one, writers.moment()), Duration::ZERO);
+        let (one, other) = (attr(16), attr(32));
+        assert_eq!(writers.ttl(&one, writers.moment()), TTL);
+        writers.add(one.ino);
+        writers.add(one.ino);
+        assert_eq!(writers.ttl(&one, writers.moment()), Duration::ZERO);
+        assert_eq!(writers.ttl(&other, writers.moment()), TTL);
+        writers.remove(one.ino);
+        assert_eq!(writers.ttl(&one, writers.moment()), Duration::ZERO);
         let before = writers.moment();
-        writers.remove(one);
-        assert_eq!(writers.ttl(one, before), Duration::ZERO);
-        assert_eq!(writers.ttl(one, writers.moment()), TTL);
+        writers.remove(one.ino);
+        assert_eq!(writers.ttl(&one, before), Duration::ZERO);
+        assert_eq!(writers.ttl(&one, writers.moment()), TTL);
+    }
+
+    /// Nobody here has it open, and somebody changes it all the same.
+    #[test]
+    fn attributes_that_are_changing_do_not_hold() {
+        let writers = Writers::default();
+        let changing = Attr { changing: true, ..attr(16) };
+        assert_eq!(writers.ttl(&changing, writers.moment()), Duration::ZERO);
     }
 }
