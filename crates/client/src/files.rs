@@ -2,7 +2,7 @@
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Context, Cookie, DataPath, DirEntry, Entry, FileKind, Handle, Name,
-    OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats, XattrFlags,
+    NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats, XattrFlags,
 };
 
 use crate::answer::Answer;
@@ -29,19 +29,22 @@ impl Place {
 pub struct NewNode {
     /// Any kind but directory and symbolic link.
     pub kind: FileKind,
-    /// Permission bits, the umask already applied.
-    pub mode: u16,
+    /// Its mode.
+    pub mode: NewMode,
     /// Device number, for devices; else zero.
     pub rdev: u32,
 }
 
-/// An extended attribute.
+/// An extended attribute that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Xattr {
     /// Its name, prefix included.
     pub name: Vec<u8>,
     /// Its value.
     pub value: Vec<u8>,
+    /// Clear the setgid bit if it is an access control list: who sets it is not in the file's
+    /// group.
+    pub kill_setgid: bool,
 }
 
 /// A range of bytes in a file.
@@ -143,17 +146,17 @@ pub trait Files: Send + Sync {
         set: SetAttr,
     ) -> Answer<Attr>;
 
-    /// Makes an ordinary file and opens it. `mode`: permission bits, the umask already applied.
+    /// Makes an ordinary file and opens it.
     fn create(
         &self,
         context: &Context,
         place: Place,
-        mode: u16,
+        mode: NewMode,
         flags: OpenFlags,
     ) -> Answer<Created>;
 
-    /// Makes a directory. `mode`: permission bits, the umask already applied.
-    fn make_dir(&self, context: &Context, place: Place, mode: u16) -> Answer<Entry>;
+    /// Makes a directory.
+    fn make_dir(&self, context: &Context, place: Place, mode: NewMode) -> Answer<Entry>;
 
     /// Makes a file of any kind but directory and symbolic link, without opening it.
     fn make_node(&self, context: &Context, place: Place, node: NewNode) -> Answer<Entry>;

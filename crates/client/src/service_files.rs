@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Entry, Error, Handle, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr, VolumeStats, XattrFlags,
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Entry, Error, Handle, NewMode,
+    OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr, VolumeStats,
+    XattrFlags,
 };
 
 use crate::answer::Answer;
@@ -88,7 +89,7 @@ impl Files for ServiceFiles {
         &self,
         context: &Context,
         place: Place,
-        mode: u16,
+        mode: NewMode,
         flags: OpenFlags,
     ) -> Answer<Created> {
         let Place { dir, name } = place;
@@ -98,7 +99,7 @@ impl Files for ServiceFiles {
         })
     }
 
-    fn make_dir(&self, context: &Context, place: Place, mode: u16) -> Answer<Entry> {
+    fn make_dir(&self, context: &Context, place: Place, mode: NewMode) -> Answer<Entry> {
         let Place { dir, name } = place;
         self.ask(context, Request::MakeDir { dir, name, mode }, entry)
     }
@@ -224,8 +225,8 @@ impl Files for ServiceFiles {
         xattr: Xattr,
         flags: XattrFlags,
     ) -> Answer<()> {
-        let Xattr { name, value } = xattr;
-        self.ask(context, Request::SetXattr { node, name, value, flags }, done)
+        let Xattr { name, value, kill_setgid } = xattr;
+        self.ask(context, Request::SetXattr { node, name, value, flags, kill_setgid }, done)
     }
 
     fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<()> {

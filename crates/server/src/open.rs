@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use pelago_store::content::{self, Content};
 use pelago_store::table::SharedTable;
 use pelago_wire::{
-    Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, OpenFlags, OpenId, SetAttr,
-    limits,
+    Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, OpenFlags, OpenId,
+    SetAttr, limits,
 };
 
 use crate::clock;
@@ -219,7 +219,7 @@ impl Opens {
         &self,
         context: &Context,
         (dir, name): (Handle, &Name),
-        mode: u16,
+        mode: NewMode,
         flags: OpenFlags,
     ) -> Result<(Entry, OpenId), Error> {
         self.expect_room()?;

@@ -18,7 +18,7 @@ use crate::clock;
 use crate::open::{Allocate, Copy, Halt, Opens, Patience, Poke, Write, Written};
 use crate::pool::{Pool, Turn};
 use crate::progress::Progress;
-use crate::shard::{Move, NewNode, Page, Removed, Shard};
+use crate::shard::{Move, NewNode, Page, Removed, SetXattr, Shard};
 use crate::space::Space;
 use crate::worker::content_failed;
 
@@ -330,8 +330,9 @@ impl Inner {
             }
             Request::GetXattr { node, name } => Reply::Bytes(shard.get_xattr(*node, name)?),
             Request::ListXattr { node } => Reply::Bytes(shard.list_xattr(*node)?),
-            Request::SetXattr { node, name, value, flags } => {
-                shard.set_xattr(*node, name, value, *flags, asked)?;
+            Request::SetXattr { node, name, value, flags, kill_setgid } => {
+                let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
+                shard.set_xattr(*node, &xattr, asked)?;
                 Reply::Done
             }
             Request::RemoveXattr { node, name } => {
@@ -351,8 +352,7 @@ impl Inner {
                 self.make(context, (*dir, name), new)?
             }
             Request::Symlink { dir, name, target } => {
-                let (kind, target) = (FileKind::Symlink, target.clone());
-                self.make(context, (*dir, name), NewNode { kind, target, ..NewNode::file(0o777) })?
+                self.make(context, (*dir, name), NewNode::symlink(target.clone()))?
             }
             _ => return Err(Code::NotSupported.into()),
         };

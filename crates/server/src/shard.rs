@@ -37,6 +37,7 @@ pub(crate) use list::Page;
 pub(crate) use remove::Removed;
 pub(crate) use rename::Move;
 pub(crate) use scan::{Scan, Scanned};
+pub(crate) use xattr::SetXattr;
 
 mod attr;
 mod bytes;

@@ -13,8 +13,8 @@ use pelago_store::table::mem::MemTable;
 use pelago_store::table::{SharedTable, Table};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Entry, Error, Handle, Name, OpenFlags, OpenId, Reply, Request,
-    Service, SetAttr, Time,
+    Attr, Bulk, Code, Context, Entry, Error, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
+    Request, Service, SetAttr, Time,
 };
 use tempfile::TempDir;
 
@@ -190,7 +190,8 @@ impl Rig {
 
     /// Makes a file in the root and opens it.
     pub(crate) fn create(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId) {
-        let request = Request::Create { dir: ROOT, name: name(text), mode: 0o644, flags };
+        let request =
+            Request::Create { dir: ROOT, name: name(text), mode: NewMode::exactly(0o644), flags };
         match self.call(request).unwrap() {
             Reply::Created { entry, open, .. } => (entry, open),
             other => panic!("{other:?}"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pelago_server::Options;
 use pelago_store::table::Error;
-use pelago_wire::{Code, FileKind, Handle, RenameFlags, Reply, Request};
+use pelago_wire::{Code, FileKind, Handle, NewMode, RenameFlags, Reply, Request};
 
 use harness::program::{Random, is_expected, step};
 use harness::rig::{Rig, by_hand, entry, name};
@@ -97,7 +97,13 @@ fn a_lost_block_of_numbers_is_taken_again() {
     let rig = Rig::new(by_hand());
     let make = |rig: &Rig, number: usize| {
         let (dir, name) = (ROOT, name(&number.to_string()));
-        let request = Request::MakeNode { dir, name, kind: FileKind::Fifo, mode: 0o600, rdev: 0 };
+        let request = Request::MakeNode {
+            dir,
+            name,
+            kind: FileKind::Fifo,
+            mode: NewMode::exactly(0o600),
+            rdev: 0,
+        };
         entry(rig.call(request).unwrap()).unwrap().attr.ino
     };
     for number in 0..HALF - 10 {

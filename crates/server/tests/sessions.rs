@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_wire::{
-    Code, Context, Entry, Handle, RenameFlags, Reply, Request, RequestId, SessionId, SetAttr,
-    XattrFlags,
+    Code, Context, Entry, Handle, NewMode, RenameFlags, Reply, Request, RequestId, SessionId,
+    SetAttr, XattrFlags,
 };
 
 use harness::rig::{Rig, by_hand, name};
@@ -28,11 +28,17 @@ fn requests(rig: &Rig) -> Vec<Request> {
     let (create, flags) = (XattrFlags::Create, RenameFlags::NoReplace);
     let attribute = || b"user.a".to_vec();
     vec![
-        Request::MakeDir { dir, name: name("dir"), mode: 0o755 },
+        Request::MakeDir { dir, name: name("dir"), mode: NewMode::exactly(0o755) },
         Request::Symlink { dir, name: name("link"), target: b"to".to_vec() },
         Request::Link { node: file, dir, name: name("second") },
         Request::SetAttr { node: entry("target"), open: None, set },
-        Request::SetXattr { node: file, name: attribute(), value: vec![1], flags: create },
+        Request::SetXattr {
+            node: file,
+            name: attribute(),
+            value: vec![1],
+            flags: create,
+            kill_setgid: false,
+        },
         Request::RemoveXattr { node: file, name: attribute() },
         Request::Rename {
             from_dir: dir,
@@ -98,7 +104,11 @@ fn an_answer_and_its_change_stay_together() {
 #[test]
 fn other_requests_and_other_sessions_are_not_taken_for_it() {
     let rig = Rig::new(by_hand());
-    let make = |text: &str| Request::MakeDir { dir: Handle::ROOT, name: name(text), mode: 0o755 };
+    let make = |text: &str| Request::MakeDir {
+        dir: Handle::ROOT,
+        name: name(text),
+        mode: NewMode::exactly(0o755),
+    };
     let entry = |reply| -> Entry {
         match reply {
             Ok(Reply::Entry(entry)) => entry,
@@ -118,7 +128,7 @@ fn other_requests_and_other_sessions_are_not_taken_for_it() {
         rig.call_as(&asks(3), Request::Unlink { dir: Handle::ROOT, name: name("x") }, &[]);
     assert_eq!(refused.err(), Some(Code::NotFound));
     let (dir, flags) = (Handle::ROOT, pelago_wire::OpenFlags::default());
-    let create = Request::Create { dir, name: name("file"), mode: 0o644, flags };
+    let create = Request::Create { dir, name: name("file"), mode: NewMode::exactly(0o644), flags };
     assert_eq!(rig.call_as(&asks(4), create, &[]).err(), Some(Code::NotSupported));
 }
 

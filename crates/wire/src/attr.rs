@@ -100,6 +100,30 @@ pub struct Attr {
     pub changing: bool,
 }
 
+/// The mode that something new shall have. In a directory with a default access control list the
+/// umask does not count: the list says what everybody may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewMode {
+    /// Permission, setuid, setgid and sticky bits (07777) that are asked for.
+    pub mode: u16,
+    /// Permission bits (0777) that the program keeps from what it makes.
+    pub umask: u16,
+}
+
+impl NewMode {
+    /// This mode, whatever the umask.
+    #[must_use]
+    pub const fn exactly(mode: u16) -> Self {
+        Self { mode, umask: 0 }
+    }
+
+    /// The mode where there is no default access control list.
+    #[must_use]
+    pub const fn masked(self) -> u16 {
+        self.mode & !(self.umask & 0o777)
+    }
+}
+
 /// A time to set: now by the server's clock, or a given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
@@ -129,6 +153,9 @@ pub struct SetAttr {
     /// Clear setuid and setgid bits as a write by somebody without privilege must
     /// (`FUSE_HANDLE_KILLPRIV_V2`).
     pub kill_privileges: bool,
+    /// With `kill_privileges`: clear the setgid bit even where the group may not execute, for
+    /// whoever asks is not in the file's group.
+    pub kill_setgid: bool,
 }
 
 impl SetAttr {

@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use attr::{Attr, FileKind, SetAttr, SetTime, Time};
+pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
 pub use error::{Code, Error, Kind};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
 pub use name::{Name, NameError};

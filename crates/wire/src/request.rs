@@ -1,6 +1,6 @@
 //! The operations of a whole POSIX file system.
 
-use crate::attr::{FileKind, SetAttr};
+use crate::attr::{FileKind, NewMode, SetAttr};
 use crate::id::{Cookie, Handle, OpenId};
 use crate::name::Name;
 
@@ -128,8 +128,8 @@ pub enum Request {
         dir: Handle,
         /// The new name.
         name: Name,
-        /// Permission bits, the umask already applied.
-        mode: u16,
+        /// Its mode.
+        mode: NewMode,
         /// What to open it for.
         flags: OpenFlags,
     },
@@ -139,8 +139,8 @@ pub enum Request {
         dir: Handle,
         /// The new name.
         name: Name,
-        /// Permission bits, the umask already applied.
-        mode: u16,
+        /// Its mode.
+        mode: NewMode,
     },
     /// Makes a file of any kind but directory and symbolic link, without opening it. Reply:
     /// `Entry`; `Exists`, `Invalid`.
@@ -151,8 +151,8 @@ pub enum Request {
         name: Name,
         /// What it shall be.
         kind: FileKind,
-        /// Permission bits, the umask already applied.
-        mode: u16,
+        /// Its mode.
+        mode: NewMode,
         /// Device number, for devices.
         rdev: u32,
     },
@@ -281,7 +281,9 @@ pub enum Request {
         /// The file.
         node: Handle,
     },
-    /// Sets an extended attribute. Reply: `Done`; `Exists`, `NoXattr`, `TooBig`, `NotSupported`.
+    /// Sets an extended attribute. Reply: `Done`; `Exists`, `NoXattr`, `TooBig`, `NotSupported`;
+    /// of access control lists `Invalid`, and `AccessDenied` for a default one of what is no
+    /// directory.
     SetXattr {
         /// The file.
         node: Handle,
@@ -291,6 +293,9 @@ pub enum Request {
         value: Vec<u8>,
         /// Whether it must exist or must not.
         flags: XattrFlags,
+        /// Clear the setgid bit if this is an access control list: who sets it is not in the
+        /// file's group (`FUSE_SETXATTR_ACL_KILL_SGID`).
+        kill_setgid: bool,
     },
     /// Removes an extended attribute. Reply: `Done`; `NoXattr`.
     RemoveXattr {

@@ -12,8 +12,8 @@ use pelago_client::{
 };
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Code, Context, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
-    Handle, InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, SetTime,
-    Time, VolumeStats, Whence, XattrFlags,
+    Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr,
+    SetTime, Time, VolumeStats, Whence, XattrFlags,
 };
 use pelago_workload::bench::{LibOptions, lib};
 use pelago_workload::compare::run_program;
@@ -315,24 +315,30 @@ impl Files for Naive {
         })
     }
 
-    fn create(&self, _: &Context, place: Place, mode: u16, flags: OpenFlags) -> Answer<Created> {
+    fn create(
+        &self,
+        _: &Context,
+        place: Place,
+        mode: NewMode,
+        flags: OpenFlags,
+    ) -> Answer<Created> {
         self.with(|disk| {
-            let ino = disk.make(&place, FileKind::Regular, mode)?;
+            let ino = disk.make(&place, FileKind::Regular, mode.masked())?;
             let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
 
-    fn make_dir(&self, _: &Context, place: Place, mode: u16) -> Answer<Entry> {
+    fn make_dir(&self, _: &Context, place: Place, mode: NewMode) -> Answer<Entry> {
         self.with(|disk| {
-            let ino = disk.make(&place, FileKind::Directory, mode)?;
+            let ino = disk.make(&place, FileKind::Directory, mode.masked())?;
             disk.entry(ino)
         })
     }
 
     fn make_node(&self, _: &Context, place: Place, node: NewNode) -> Answer<Entry> {
         self.with(|disk| {
-            let ino = disk.make(&place, node.kind, node.mode)?;
+            let ino = disk.make(&place, node.kind, node.mode.masked())?;
             disk.entry(ino)
         })
     }

@@ -190,7 +190,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let set = SetAttr {
-            mode: mode.map(|mode| flags::permissions(mode, 0)),
+            mode: mode.map(flags::permissions),
             uid,
             gid,
             size,
@@ -198,6 +198,7 @@ impl Filesystem for Adapter {
             mtime: mtime.map(attr::set_time),
             ctime: ctime.map(attr::time),
             kill_privileges: size.is_some() && !is_privileged(request),
+            kill_setgid: false,
         };
         // `chown` takes setuid and setgid bits away even where it names neither owner nor group; no
         // other call asks for nothing.
@@ -237,7 +238,7 @@ impl Filesystem for Adapter {
     ) {
         let place = take!(self.0.place(parent, name), reply);
         let kind = take!(flags::kind(mode).map_err(|code| attr::error(code.into())), reply);
-        let node = NewNode { kind, mode: flags::permissions(mode, umask), rdev };
+        let node = NewNode { kind, mode: flags::new_mode(mode, umask), rdev };
         let asked = self.0.writers.moment();
         let state = Arc::clone(&self.0);
         let answer = self.0.files.make_node(&context(request), place, node);
@@ -254,7 +255,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let place = take!(self.0.place(parent, name), reply);
-        let mode = flags::permissions(mode, umask);
+        let mode = flags::new_mode(mode, umask);
         let asked = self.0.writers.moment();
         let state = Arc::clone(&self.0);
         let answer = self.0.files.make_dir(&context(request), place, mode);
@@ -344,7 +345,7 @@ impl Filesystem for Adapter {
     ) {
         let place = take!(self.0.place(parent, name), reply);
         let wanted = self.wanted(request, open_mode);
-        let mode = flags::permissions(mode, umask);
+        let mode = flags::new_mode(mode, umask);
         let context = context(request);
         let state = Arc::clone(&self.0);
         let answer = self.0.files.create(&context, place.clone(), mode, wanted);
@@ -524,7 +525,8 @@ impl Filesystem for Adapter {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let how = take!(flags::xattr(how).map_err(|code| attr::error(code.into())), reply);
-        let xattr = Xattr { name: name.as_bytes().to_vec(), value: value.to_vec() };
+        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        let xattr = Xattr { name, value, kill_setgid: false };
         let answer = self.0.files.set_xattr(&context(request), self.0.handle(node), xattr, how);
         answer.then(move |result| done(result, reply));
     }

@@ -1,6 +1,8 @@
 //! Flags of system calls in our words.
 
-use pelago_wire::{AllocateMode, Code, FileKind, OpenFlags, RenameFlags, Whence, XattrFlags};
+use pelago_wire::{
+    AllocateMode, Code, FileKind, NewMode, OpenFlags, RenameFlags, Whence, XattrFlags,
+};
 use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags as SetFlags};
 
 /// `SEEK_DATA` and `SEEK_HOLE` of Linux; the kernel answers the other three itself.
@@ -86,9 +88,14 @@ pub(crate) fn kind(mode: u32) -> Result<FileKind, Code> {
     }
 }
 
-/// The permission bits of a mode, as far as the umask lets them through.
-pub(crate) fn permissions(mode: u32, umask: u32) -> u16 {
-    u16::try_from(mode & !umask & 0o7777).expect("twelve bits")
+/// The permission, setuid, setgid and sticky bits of a mode.
+pub(crate) fn permissions(mode: u32) -> u16 {
+    u16::try_from(mode & 0o7777).expect("twelve bits")
+}
+
+/// What `open`, `mkdir` and `mknod` ask for.
+pub(crate) fn new_mode(mode: u32, umask: u32) -> NewMode {
+    NewMode { mode: permissions(mode), umask: permissions(umask & 0o777) }
 }
 
 fn oflags(flags: i32) -> OFlags {

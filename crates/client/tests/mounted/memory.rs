@@ -244,17 +244,17 @@ impl State {
                 Ok(Reply::Attr(node.attr()))
             }
             Request::Create { dir, name, mode, flags } => {
-                let made = node(0, FileKind::Regular, mode, context);
+                let made = node(0, FileKind::Regular, mode.masked(), context);
                 let entry = self.make(hash, dir, &name, made)?;
                 let open = self.open(entry.handle.ino.raw(), flags);
                 Ok(Reply::Created { entry, open, path: DataPath::Cached })
             }
             Request::MakeDir { dir, name, mode } => {
-                let made = node(0, FileKind::Directory, mode, context);
+                let made = node(0, FileKind::Directory, mode.masked(), context);
                 Ok(Reply::Entry(self.make(hash, dir, &name, made)?))
             }
             Request::MakeNode { dir, name, kind, mode, rdev } => {
-                let mut made = node(0, kind, mode, context);
+                let mut made = node(0, kind, mode.masked(), context);
                 made.attr.rdev = rdev;
                 Ok(Reply::Entry(self.make(hash, dir, &name, made)?))
             }
@@ -350,7 +350,7 @@ impl State {
                 }
                 Ok(Reply::Bytes(names))
             }
-            Request::SetXattr { node, name, value, flags } => {
+            Request::SetXattr { node, name, value, flags, .. } => {
                 let xattrs = &mut self.find(node)?.xattrs;
                 match (flags, xattrs.contains_key(&name)) {
                     (XattrFlags::Create, true) => return Err(Code::Exists.into()),

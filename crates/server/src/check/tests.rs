@@ -14,14 +14,14 @@ use pelago_store::table::mem::MemTable;
 use pelago_store::table::{Batch, Table};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, RenameFlags, Time,
-    XattrFlags,
+    Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
+    Time, XattrFlags,
 };
 
 use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
 use crate::progress::Progress;
 use crate::recover::{self, Owner};
-use crate::shard::{self, BytesChange, Inline, Live, Mark, Move, NewNode, Shard};
+use crate::shard::{self, BytesChange, Inline, Live, Mark, Move, NewNode, SetXattr, Shard};
 
 const VOLUME: VolumeId = VolumeId([7; 16]);
 const CALLER: Context = Context::direct(10, 20);
@@ -59,9 +59,9 @@ impl Rig {
         let make = |dir: Handle, text: &str, new| {
             shard.create(&CALLER, dir, &name(text), new, false, NOW).unwrap()
         };
-        let dir = make(Handle::ROOT, "dir", NewNode::directory(0o755));
-        make(dir.handle, "below", NewNode::directory(0o755));
-        let small = make(dir.handle, "small", NewNode::file(0o644));
+        let dir = make(Handle::ROOT, "dir", NewNode::directory(NewMode::exactly(0o755)));
+        make(dir.handle, "below", NewNode::directory(NewMode::exactly(0o755)));
+        let small = make(dir.handle, "small", NewNode::file(NewMode::exactly(0o644)));
         let live = |size| Live { size, blocks: 0, mtime: NOW, ctime: NOW };
         let change = BytesChange {
             live: Some(live(5)),
@@ -69,8 +69,10 @@ impl Rig {
             ..BytesChange::NOTHING
         };
         shard.commit_bytes(small.handle, &change).unwrap();
-        shard.set_xattr(small.handle, b"user.a", b"b", XattrFlags::Any, NOW).unwrap();
-        let large = make(Handle::ROOT, "large", NewNode::file(0o644));
+        let xattr =
+            SetXattr { name: b"user.a", value: b"b", flags: XattrFlags::Any, kill_setgid: false };
+        shard.set_xattr(small.handle, &xattr, NOW).unwrap();
+        let large = make(Handle::ROOT, "large", NewNode::file(NewMode::exactly(0o644)));
         let file = content.create(large.handle.ino, Generation::FIRST).unwrap();
         file.write_at(&[1; 10_000], 0).unwrap();
         let change = BytesChange {
@@ -85,9 +87,9 @@ impl Rig {
         let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
         let renamed = shard.rename(wanted, RenameFlags::Replace, NOW).unwrap();
         let large = Entry { handle: renamed.moved, ..large };
-        let linked = make(Handle::ROOT, "one", NewNode::file(0o600));
+        let linked = make(Handle::ROOT, "one", NewNode::file(NewMode::exactly(0o600)));
         let linked = shard.link(linked.handle, dir.handle, &name("two"), NOW).unwrap();
-        let gone = make(Handle::ROOT, "gone", NewNode::file(0o644));
+        let gone = make(Handle::ROOT, "gone", NewNode::file(NewMode::exactly(0o644)));
         shard.hold(gone.handle).unwrap();
         shard.unlink(Handle::ROOT, &name("gone"), NOW).unwrap();
         shard.finish().unwrap();

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use pelago_store::table;
-use pelago_wire::{Code, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits};
+use pelago_wire::{
+    Code, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits,
+};
 
 use crate::testing::{BOTH, DEADLINE, Options, READ, ROOT, Rig, answer, at, name};
 
@@ -540,7 +542,7 @@ fn mutations_go_to_the_pool_while_the_table_is_pressed() {
     assert_eq!(rig.bytes("f"), b"pressed");
     let rig = Rig::with(Options { threads: 0, ..Options::default() });
     rig.table.set_pressure(true);
-    let dir = Request::MakeDir { dir: ROOT, name: name("d"), mode: 0o755 };
+    let dir = Request::MakeDir { dir: ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
     let told = rig.begin(dir, &[]);
     assert!(told.try_recv().is_err(), "nobody works there");
     assert_eq!(rig.look("d"), Err(Code::NotFound));
@@ -692,7 +694,12 @@ fn meet(rig: &Rig, random: &mut Random) {
     let flags = OpenFlags { append: random.below(3) == 0, truncate: random.below(8) == 0, ..BOTH };
     match random.below(6) {
         0 => {
-            let request = Request::Create { dir: ROOT, name: name(text), mode: 0o644, flags };
+            let request = Request::Create {
+                dir: ROOT,
+                name: name(text),
+                mode: NewMode::exactly(0o644),
+                flags,
+            };
             if let Ok(Reply::Created { open, .. }) = rig.call(request) {
                 rig.write(open, 0, &pattern(random.below(9000) as usize)).unwrap();
                 rig.close(open);

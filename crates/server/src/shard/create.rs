@@ -2,7 +2,7 @@
 
 use pelago_store::rows::{Rnode, RnodeFlags};
 use pelago_wire::{
-    Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, Reply, Time, limits,
+    Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, Reply, Time, limits,
 };
 
 use super::tx::Spot;
@@ -15,8 +15,8 @@ use crate::cache::{Node, Place};
 pub(crate) struct NewNode {
     /// What it shall be.
     pub kind: FileKind,
-    /// Permission bits, the umask already applied.
-    pub mode: u16,
+    /// Its mode.
+    pub mode: NewMode,
     /// Device number, for devices.
     pub rdev: u32,
     /// What it says, for symbolic links.
@@ -26,14 +26,20 @@ pub(crate) struct NewNode {
 impl NewNode {
     /// An ordinary file.
     #[must_use]
-    pub(crate) fn file(mode: u16) -> Self {
+    pub(crate) fn file(mode: NewMode) -> Self {
         Self { kind: FileKind::Regular, mode, rdev: 0, target: Vec::new() }
     }
 
     /// A directory.
     #[must_use]
-    pub(crate) fn directory(mode: u16) -> Self {
+    pub(crate) fn directory(mode: NewMode) -> Self {
         Self { kind: FileKind::Directory, mode, rdev: 0, target: Vec::new() }
+    }
+
+    /// A symbolic link.
+    #[must_use]
+    pub(crate) fn symlink(target: Vec<u8>) -> Self {
+        Self { kind: FileKind::Symlink, mode: NewMode::exactly(0o777), rdev: 0, target }
     }
 }
 
@@ -108,7 +114,8 @@ fn new_rnode(ino: InodeId, new: NewNode, context: &Context, parent: &Rnode, now:
     // A setgid directory gives its group to what is made in it, and its bit to directories.
     let inherit = parent.mode & SETGID != 0;
     let is_directory = new.kind == FileKind::Directory;
-    let mode = if inherit && is_directory { new.mode | SETGID } else { new.mode } & 0o7777;
+    let mode = new.mode.masked();
+    let mode = if inherit && is_directory { mode | SETGID } else { mode } & 0o7777;
     let size = new.target.len() as u64;
     Rnode {
         ino,

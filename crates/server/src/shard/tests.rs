@@ -8,11 +8,11 @@ use pelago_store::rows::{Inline as InlineRow, Orphan as OrphanRow, Rnode, RnodeF
 use pelago_store::table::mem::MemTable;
 use pelago_store::table::{self, Batch, Table};
 use pelago_wire::{
-    Code, Context, Cookie, Entry, FileKind, Generation, Handle, InodeId, Name, RenameFlags,
-    SetAttr, SetTime, Time, XattrFlags,
+    Code, Context, Cookie, Entry, FileKind, Generation, Handle, InodeId, Name, NewMode,
+    RenameFlags, SetAttr, SetTime, Time, XattrFlags,
 };
 
-use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, Shard};
+use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, SetXattr, Shard};
 use crate::progress::Progress;
 
 const CALLER: Context = Context::direct(10, 20);
@@ -53,11 +53,11 @@ impl Rig {
     }
 
     fn file(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
-        self.make(dir, text, NewNode::file(0o644), seconds)
+        self.make(dir, text, NewNode::file(NewMode::exactly(0o644)), seconds)
     }
 
     fn dir(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
-        self.make(dir, text, NewNode::directory(0o755), seconds)
+        self.make(dir, text, NewNode::directory(NewMode::exactly(0o755)), seconds)
     }
 
     fn make(&self, dir: Handle, text: &str, new: NewNode, seconds: i64) -> Entry {
@@ -115,6 +115,10 @@ fn root() -> Rnode {
     }
 }
 
+fn xattr<'a>(name: &'a [u8], value: &'a [u8], flags: XattrFlags) -> SetXattr<'a> {
+    SetXattr { name, value, flags, kill_setgid: false }
+}
+
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
@@ -135,7 +139,14 @@ fn what_is_made_is_found_and_counted() {
     let shown = rig.shard.attr(dir.handle).unwrap();
     assert_eq!((shown.size, shown.links, shown.mtime), (1, 2, at(120)));
     assert_eq!(rig.shard.attr(ROOT).unwrap().links, 3);
-    let again = rig.shard.create(&CALLER, ROOT, &name("d"), NewNode::file(0), false, at(130));
+    let again = rig.shard.create(
+        &CALLER,
+        ROOT,
+        &name("d"),
+        NewNode::file(NewMode::exactly(0)),
+        false,
+        at(130),
+    );
     assert_eq!(again.unwrap_err().code, Code::Exists);
     assert_eq!(rig.shard.parent(dir.handle).unwrap().handle, ROOT);
 }
@@ -143,7 +154,7 @@ fn what_is_made_is_found_and_counted() {
 #[test]
 fn a_setgid_directory_gives_its_group_away() {
     let rig = Rig::new();
-    let dir = rig.make(ROOT, "d", NewNode::directory(0o2775), 110);
+    let dir = rig.make(ROOT, "d", NewNode::directory(NewMode::exactly(0o2775)), 110);
     let set = SetAttr { gid: Some(77), ..SetAttr::default() };
     rig.shard.set_attr(dir.handle, &set, at(111)).unwrap();
     let file = rig.file(dir.handle, "f", 112);
@@ -199,7 +210,7 @@ fn a_file_that_goes_leaves_no_row() {
     let handle = rig.rename((dir.handle, "f"), (dir.handle, "g"), RenameFlags::Replace);
     let handle = handle.unwrap().moved;
     assert_eq!(handle.ino, file.handle.ino);
-    rig.shard.set_xattr(handle, b"user.a", b"1", XattrFlags::Any, at(111)).unwrap();
+    rig.shard.set_xattr(handle, &xattr(b"user.a", b"1", XattrFlags::Any), at(111)).unwrap();
     let live = Live { size: 3, blocks: 8, mtime: at(112), ctime: at(112) };
     let change =
         BytesChange { live: Some(live), inline: Inline::Put(b"abc"), ..BytesChange::NOTHING };
@@ -312,7 +323,7 @@ fn extended_attributes_follow_their_flags() {
     let rig = Rig::new();
     let file = rig.file(ROOT, "f", 110).handle;
     let set = |name: &[u8], value: &[u8], flags| {
-        rig.shard.set_xattr(file, name, value, flags, at(120)).map_err(|error| error.code)
+        rig.shard.set_xattr(file, &xattr(name, value, flags), at(120)).map_err(|error| error.code)
     };
     assert_eq!(set(b"user.a", b"1", XattrFlags::Replace), Err(Code::NoXattr));
     assert_eq!(set(b"user.a", b"1", XattrFlags::Create), Ok(()));
@@ -344,10 +355,10 @@ fn times_of_a_directory_can_be_set_back_and_are_stored() {
 #[test]
 fn a_new_owner_loses_the_privileges_of_the_old_one() {
     let rig = Rig::new();
-    let file = rig.make(ROOT, "f", NewNode::file(0o6755), 110).handle;
+    let file = rig.make(ROOT, "f", NewNode::file(NewMode::exactly(0o6755)), 110).handle;
     let give = SetAttr { uid: Some(11), ..SetAttr::default() };
     assert_eq!(rig.shard.set_attr(file, &give, at(120)).unwrap().mode, 0o755);
-    let without_group_x = rig.make(ROOT, "g", NewNode::file(0o2745), 110).handle;
+    let without_group_x = rig.make(ROOT, "g", NewNode::file(NewMode::exactly(0o2745)), 110).handle;
     assert_eq!(rig.shard.set_attr(without_group_x, &give, at(120)).unwrap().mode, 0o2745);
     let both = SetAttr { uid: Some(12), mode: Some(0o4700), ..SetAttr::default() };
     assert_eq!(rig.shard.set_attr(file, &both, at(130)).unwrap().mode, 0o4700);
@@ -385,7 +396,7 @@ fn a_failed_write_changes_nothing() {
     let time = SetAttr { mtime: Some(SetTime::To(at(9))), ..SetAttr::default() };
     let failing: [&dyn Fn() -> bool; 7] = [
         &|| {
-            let new = NewNode::file(0);
+            let new = NewNode::file(NewMode::exactly(0));
             rig.shard.create(&CALLER, ROOT, &name("x"), new, true, at(200)).is_err()
         },
         &|| rig.shard.unlink(ROOT, &name("f"), at(200)).is_err(),
@@ -447,7 +458,7 @@ fn a_removal_answers_the_attributes_of_what_is_gone() {
 #[test]
 fn a_directory_keeps_its_setgid_bit_when_it_gets_another_owner() {
     let rig = Rig::new();
-    let dir = rig.make(ROOT, "d", NewNode::directory(0o2775), 110).handle;
+    let dir = rig.make(ROOT, "d", NewNode::directory(NewMode::exactly(0o2775)), 110).handle;
     let set = SetAttr { gid: Some(7), kill_privileges: true, ..SetAttr::default() };
     assert_eq!(rig.shard.set_attr(dir, &set, at(120)).unwrap().mode, 0o2775);
 }
@@ -459,7 +470,7 @@ fn a_file_with_too_many_extended_attributes_is_no_full_medium() {
     let file = rig.file(ROOT, "f", 110).handle;
     let refused = (0..1000).find_map(|number| {
         let name = format!("user.{number:0>250}");
-        let set = rig.shard.set_xattr(file, name.as_bytes(), b"", XattrFlags::Any, at(120));
+        let set = rig.shard.set_xattr(file, &xattr(name.as_bytes(), b"", XattrFlags::Any), at(120));
         set.err().map(|error| (number, error.code))
     });
     assert_eq!(refused, Some((256, Code::TooBig)));

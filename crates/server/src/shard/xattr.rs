@@ -14,6 +14,19 @@ use crate::answers::Asked;
 /// Names that a file's extended attributes may begin with.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
+/// An extended attribute that is set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SetXattr<'a> {
+    /// Its name, prefix included.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Whether it must exist or must not.
+    pub flags: XattrFlags,
+    /// Clear the setgid bit if it is an access control list.
+    pub kill_setgid: bool,
+}
+
 impl Shard {
     /// The value of an extended attribute.
     ///
@@ -50,11 +63,10 @@ impl Shard {
     pub(crate) fn set_xattr(
         &self,
         handle: Handle,
-        name: &[u8],
-        value: &[u8],
-        flags: XattrFlags,
+        xattr: &SetXattr<'_>,
         asked: impl Into<Asked>,
     ) -> Result<(), Error> {
+        let SetXattr { name, value, flags, .. } = *xattr;
         check_name(name)?;
         if value.len() > limits::XATTR_VALUE_BYTES {
             return Err(Code::TooBig.into());

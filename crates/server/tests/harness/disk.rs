@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use pelago_server::Server;
 use pelago_wire::{
-    Bulk, Code, Context, Entry, Handle, Name, OpenFlags, OpenId, Reply, Request, limits,
+    Bulk, Code, Context, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request, limits,
 };
 
 use super::rig::DEADLINE;
@@ -26,7 +26,11 @@ pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, 
 
 pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
-    match call(server, Request::Create { dir, name: name(text), mode: 0o644, flags }, &[])? {
+    match call(
+        server,
+        Request::Create { dir, name: name(text), mode: NewMode::exactly(0o644), flags },
+        &[],
+    )? {
         Reply::Created { entry, open, .. } => Ok((entry, open)),
         other => panic!("{other:?}"),
     }

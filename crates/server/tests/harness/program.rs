@@ -102,7 +102,7 @@ fn change(rig: &Rig, random: &mut Random, dir: Handle, text: &str) -> Result<(),
         }
         1 => {
             let (name, value, flags) = (attribute, vec![b'v'; 20], XattrFlags::Any);
-            rig.call(Request::SetXattr { node, name, value, flags }).map(drop)
+            rig.call(Request::SetXattr { node, name, value, flags, kill_setgid: false }).map(drop)
         }
         _ => rig.call(Request::RemoveXattr { node, name: attribute }).map(drop),
     }

@@ -15,8 +15,8 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::mem::MemTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Bulk, Code, Context, Cookie, Entry, FileKind, Handle, Name, OpenFlags, OpenId, Reply, Request,
-    limits,
+    Bulk, Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
+    Request, limits,
 };
 
 /// How long anything may take on the slowest machine.
@@ -150,12 +150,21 @@ impl Rig {
     }
 
     pub(crate) fn make_dir(&self, dir: Handle, text: &str) -> Result<Entry, Code> {
-        entry(self.call(Request::MakeDir { dir, name: name(text), mode: 0o755 })?)
+        entry(self.call(Request::MakeDir {
+            dir,
+            name: name(text),
+            mode: NewMode::exactly(0o755),
+        })?)
     }
 
     pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
-        match self.call(Request::Create { dir, name: name(text), mode: 0o644, flags })? {
+        match self.call(Request::Create {
+            dir,
+            name: name(text),
+            mode: NewMode::exactly(0o644),
+            flags,
+        })? {
             Reply::Created { entry, open, .. } => Ok((entry, open)),
             other => panic!("{other:?}"),
         }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_client::{Files, Place};
-use pelago_wire::{Context, Error, Handle, Name, OpenFlags};
+use pelago_wire::{Context, Error, Handle, Name, NewMode, OpenFlags};
 use serde_json::{Value, json};
 
 use crate::bench::process::peak_resident;
@@ -63,7 +63,7 @@ pub struct Window {
 pub fn lib(files: &dyn Files, options: &LibOptions) -> Result<LibReport, BenchError> {
     let context = Context::direct(0, 0);
     let place = Place::new(Handle::ROOT, options.dir.clone());
-    let dir = files.make_dir(&context, place, 0o755).wait()?.handle;
+    let dir = files.make_dir(&context, place, NewMode::exactly(0o755)).wait()?.handle;
     let callers = options.callers.max(1);
     let marks = usize::try_from(options.count / WINDOW).unwrap_or(usize::MAX).saturating_add(1);
     let (tell, told) = sync_channel(marks.min(1 << 20));
@@ -184,7 +184,11 @@ impl Caller<'_> {
             }
             let name = Name::new(format!("f{number:08}").as_bytes()).expect("letters and digits");
             let place = Place::new(self.dir, name);
-            let open = self.files.create(&self.context, place, 0o644, flags).wait()?.open;
+            let open = self
+                .files
+                .create(&self.context, place, NewMode::exactly(0o644), flags)
+                .wait()?
+                .open;
             self.files.flush(&self.context, open).wait()?;
             self.files.release(&self.context, open).wait()?;
             if (number + 1).is_multiple_of(WINDOW) {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use pelago_client::{ByteRange, Files, NewNode, Place, Spot, Xattr, errno};
 use pelago_wire::{
-    Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, OpenFlags, OpenId, SetAttr,
+    Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
+    SetAttr,
 };
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
@@ -45,15 +46,17 @@ impl FilesTarget {
         let (files, context) = (Arc::clone(&self.files), self.context);
         Ok(match op {
             Op::Create { slot, at, mode, flags } => {
-                let made = files.create(&context, self.place(at)?, *mode, *flags).wait()?;
+                let mode = NewMode::exactly(*mode);
+                let made = files.create(&context, self.place(at)?, mode, *flags).wait()?;
                 self.hold(*slot, (made.entry.handle, made.open));
                 shown(&made.entry)
             }
             Op::MakeDir { at, mode } => {
-                shown(&files.make_dir(&context, self.place(at)?, *mode).wait()?)
+                let mode = NewMode::exactly(*mode);
+                shown(&files.make_dir(&context, self.place(at)?, mode).wait()?)
             }
             Op::MakeNode { at, kind, mode } => {
-                let node = NewNode { kind: *kind, mode: *mode, rdev: 0 };
+                let node = NewNode { kind: *kind, mode: NewMode::exactly(*mode), rdev: 0 };
                 shown(&files.make_node(&context, self.place(at)?, node).wait()?)
             }
             Op::Symlink { at, target } => {
@@ -164,7 +167,7 @@ impl FilesTarget {
                 Outcome::Attr(seen(&files.get_attr(&context, handle).wait()?))
             }
             Op::SetXattr { path, name, value, flags } => {
-                let xattr = Xattr { name: name.clone(), value: value.clone() };
+                let xattr = Xattr { name: name.clone(), value: value.clone(), kill_setgid: false };
                 files.set_xattr(&context, self.find(path)?.handle, xattr, *flags).wait()?;
                 Outcome::Done
             }
