@@ -174,6 +174,7 @@ fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Moun
         fs_name: plan.dir.to_string_lossy().into_owned(),
         read_only: plan.read_only,
         no_atime: plan.no_atime,
+        passthrough: false,
     };
     let files = Arc::new(ServiceFiles::new(server.service()));
     match mount::mount(files, &options) {

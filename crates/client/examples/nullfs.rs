@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         fs_name: "null".to_owned(),
         read_only: false,
         no_atime: false,
+        passthrough: false,
     };
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,

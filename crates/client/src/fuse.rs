@@ -6,6 +6,9 @@
 //! which files this mount has open, for writing or at all, and how far each open directory was
 //! read.
 //!
+//! Where the server can hand out a descriptor of the file that holds the bytes, and the kernel
+//! takes it, reads, writes and mappings never come here (passthrough); everything else does.
+//!
 //! No thread of the event loop ever waits: an answer that comes later is replied to by whoever
 //! completes it. Permissions were checked by the kernel (`default_permissions`).
 //!
@@ -16,14 +19,21 @@
 
 pub use adapter::Adapter;
 pub use init::{TTL, event_loops, negotiate};
+pub use passthrough::NoPassthrough;
+pub use state::Wishes;
+
+pub(crate) use passthrough::Passthrough;
 
 mod adapter;
 mod attr;
+mod backings;
 mod flags;
 mod gone;
 mod init;
 mod listing;
+mod opening;
 mod opens;
+mod passthrough;
 mod rename;
 mod state;
 mod writers;

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +16,7 @@ use fuser::{Config, Filesystem, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
 
 use crate::files::Files;
-use crate::fuse::{Adapter, event_loops};
+use crate::fuse::{Adapter, NoPassthrough, Passthrough, Wishes, event_loops};
 use crate::mount::device::Attached;
 use crate::mountinfo::{self, Liveness};
 
@@ -32,6 +33,9 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Reading leaves times alone.
     pub no_atime: bool,
+    /// Reach the bytes of files by descriptors, where the files are on this machine and the kernel
+    /// takes them; [`Mount::passthrough`] says what came of it.
+    pub passthrough: bool,
 }
 
 /// Why a mount did not come about.
@@ -104,6 +108,7 @@ pub enum UnmountError {
 pub struct Mount {
     attached: Attached,
     end: Arc<End>,
+    passthrough: Arc<Passthrough>,
 }
 
 /// Mounts `files`.
@@ -111,7 +116,12 @@ pub struct Mount {
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
-    serve(Adapter::new(files, options.no_atime), options)
+    let wishes = Wishes { no_atime: options.no_atime, passthrough: options.passthrough };
+    let adapter = Adapter::new(files, wishes);
+    let state = Arc::clone(adapter.state());
+    let passthrough = Arc::clone(&state.passthrough);
+    let begin = move |session: &Session<Adapter>| state.begin(session.as_fd(), session.notifier());
+    start(adapter, options, passthrough, begin)
 }
 
 /// Mounts any FUSE file system in the way ours is mounted; for the null file system of the
@@ -120,6 +130,16 @@ pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, Mou
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn serve<F: Filesystem>(filesystem: F, options: &MountOptions) -> Result<Mount, MountError> {
+    start(filesystem, options, Arc::new(Passthrough::new()), |_| ())
+}
+
+/// `begin` hears of the session before the first request is read.
+fn start<F: Filesystem>(
+    filesystem: F,
+    options: &MountOptions,
+    passthrough: Arc<Passthrough>,
+    begin: impl FnOnce(&Session<F>),
+) -> Result<Mount, MountError> {
     let point = check_point(&options.mount_point)?;
     let (attached, descriptor) = device::attach(&point, options)?;
     let mut config = Config::default();
@@ -128,6 +148,7 @@ pub fn serve<F: Filesystem>(filesystem: F, options: &MountOptions) -> Result<Mou
     config.clone_fd = !attached.by_helper;
     let acl = if attached.by_helper { SessionACL::Owner } else { SessionACL::All };
     let started = Session::from_fd(filesystem, descriptor, acl, config).and_then(|session| {
+        begin(&session);
         let end = Arc::new(End::default());
         let reported = Arc::clone(&end);
         thread::Builder::new()
@@ -138,7 +159,7 @@ pub fn serve<F: Filesystem>(filesystem: F, options: &MountOptions) -> Result<Mou
     match started {
         Ok(end) => {
             attached.read_further_ahead();
-            Ok(Mount { attached, end })
+            Ok(Mount { attached, end, passthrough })
         }
         Err(error) => {
             if let Err(left) = attached.detach() {
@@ -154,6 +175,15 @@ impl Mount {
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.attached.point
+    }
+
+    /// Whether the bytes of files are reached by descriptors, or why not. It may end while the
+    /// mount serves.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn passthrough(&self) -> Result<(), NoPassthrough> {
+        self.passthrough.state()
     }
 
     /// Unmounts, unless somebody uses it. Everything that was written has reached [`Files`] then.

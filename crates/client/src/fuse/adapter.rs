@@ -17,10 +17,13 @@ use fuser::{
 use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 
 use super::gone::Gone;
-use super::init::{TTL, negotiate};
+use super::init::{TTL, negotiate, negotiate_passthrough};
 use super::listing::{Reading, Sink};
+use super::opening::{AtCreate, AtOpen, Opening};
+use super::opens::Way;
+use super::passthrough::NoPassthrough;
 use super::rename::Renaming;
-use super::state::{GENERATION, State};
+use super::state::{GENERATION, State, Wishes};
 use super::{attr, flags};
 use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
 
@@ -31,15 +34,22 @@ const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 pub struct Adapter(Arc<State>);
 
 impl Adapter {
-    /// An adapter over these files. `no_atime`: reading leaves times alone.
+    /// An adapter over these files.
     #[must_use]
-    pub fn new(files: Arc<dyn Files>, no_atime: bool) -> Self {
-        Self(Arc::new(State::new(files, no_atime)))
+    pub fn new(files: Arc<dyn Files>, wishes: Wishes) -> Self {
+        Self(Arc::new(State::new(files, wishes)))
+    }
+
+    /// What requests share; whoever mounts it adds what is known only then.
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.0
     }
 
     fn wanted(&self, request: &Request, mode: i32) -> pelago_wire::OpenFlags {
         let wanted = flags::open(mode, is_privileged(request));
-        pelago_wire::OpenFlags { no_atime: wanted.no_atime || self.0.no_atime, ..wanted }
+        let passthrough = self.0.passthrough.is_on();
+        let no_atime = wanted.no_atime || self.0.wishes.no_atime;
+        pelago_wire::OpenFlags { no_atime, passthrough, ..wanted }
     }
 
     fn read_dir(&self, request: &Request, dir: INodeNo, at: (FileHandle, u64), sink: Sink) {
@@ -125,6 +135,9 @@ macro_rules! take {
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         negotiate(config);
+        if self.0.wishes.passthrough && !negotiate_passthrough(config) {
+            self.0.passthrough.refuse(NoPassthrough::NotInKernel);
+        }
         Ok(())
     }
 
@@ -151,6 +164,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
         self.0.inodes.forget(attr::ino(node), count);
+        self.0.backings.forget(attr::ino(node));
         self.0.let_go(self.0.gone.forget(attr::ino(node)));
     }
 
@@ -328,9 +342,11 @@ impl Filesystem for Adapter {
 
     fn open(&self, request: &Request, node: INodeNo, mode: OpenFlags, reply: ReplyOpen) {
         let wanted = self.wanted(request, mode.0);
-        let state = Arc::clone(&self.0);
-        let answer = self.0.files.open(&context(request), state.handle(node), wanted);
-        answer.then(move |opened| state.reply_open(wanted.write, opened, reply));
+        let context = context(request);
+        let handle = self.0.handle(node);
+        let opening = Opening { state: Arc::clone(&self.0), context, wanted, door: AtOpen(reply) };
+        let answer = self.0.files.open(&context, handle, wanted);
+        answer.then(move |opened| opening.opened(handle, opened));
     }
 
     fn create(
@@ -347,14 +363,15 @@ impl Filesystem for Adapter {
         let wanted = self.wanted(request, open_mode);
         let mode = flags::new_mode(mode, umask);
         let context = context(request);
-        let state = Arc::clone(&self.0);
+        let door = AtCreate(reply);
+        let opening = Opening { state: Arc::clone(&self.0), context, wanted, door };
         let answer = self.0.files.create(&context, place.clone(), mode, wanted);
         answer.then(move |created| match created {
-            Ok(created) => state.reply_created(wanted.write, &created, reply),
+            Ok(created) => opening.created(created),
             Err(error) if error.code == Code::Exists && !flags::is_exclusive(open_mode) => {
-                state.open_existing(context, place, wanted, reply);
+                opening.open_existing(place);
             }
-            Err(error) => reply.error(attr::error(error)),
+            Err(error) => opening.door.0.error(attr::error(error)),
         });
     }
 
@@ -418,7 +435,11 @@ impl Filesystem for Adapter {
     ) {
         let write = flags::open(mode.0, true).write;
         let state = Arc::clone(&self.0);
-        state.opens.remove(OpenId(open.0));
+        // The kernel has let go of its descriptor before it sent this, and ours goes before the
+        // server looks whether anybody has the file.
+        if state.opens.remove(OpenId(open.0)) == Some(Way::Passthrough) {
+            state.backings.give_back(attr::ino(node));
+        }
         let answer = self.0.files.release(&context(request), OpenId(open.0));
         answer.then(move |result| {
             if write {

@@ -20,7 +20,7 @@ const READAHEAD_BYTES: u32 = 1 << 20;
 /// elsewhere. No locks: the kernel's own are right for one mount.
 /// Never `ATOMIC_O_TRUNC`: the kernel finds that a program is being executed (`ETXTBSY`) behind an
 /// open with `O_RDONLY | O_TRUNC`, which would have emptied it by then.
-const WANTED: [InitFlags; 8] = [
+const WANTED: [InitFlags; 9] = [
     // Pages go when size or time of a file turn out to be others than the kernel thought.
     InitFlags::FUSE_AUTO_INVAL_DATA,
     // Listings bring attributes where somebody asks for them.
@@ -34,6 +34,8 @@ const WANTED: [InitFlags; 8] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
     // Large direct reads and writes are split and sent at once.
     InitFlags::FUSE_ASYNC_DIO,
+    // What may not be kept can be mapped all the same.
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     InitFlags::FUSE_MAX_PAGES,
 ];
 
@@ -55,6 +57,14 @@ pub fn negotiate(config: &mut KernelConfig) {
     {
         tracing::debug!(most, "the kernel reads nothing ahead");
     }
+}
+
+/// Agrees with the kernel that it may be given descriptors of files; answers whether it can. Our
+/// mount then counts as one above what holds the bytes, which must not be such a one itself: on an
+/// overlay nobody can tell whether a file is still mapped.
+pub(crate) fn negotiate_passthrough(config: &mut KernelConfig) -> bool {
+    config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+        && config.set_max_stack_depth(1).is_ok()
 }
 
 /// Threads that take requests: as many as processors, two at least, so that one that is held up

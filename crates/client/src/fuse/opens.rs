@@ -3,33 +3,43 @@
 //! When a mount ends, the kernel does not wait for the last files to be released: those requests
 //! may be lost. What is left here then is released by us.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use pelago_wire::OpenId;
 
 /// The open files; the server limits how many. Its locks are leaves.
 #[derive(Default)]
-pub(crate) struct Opens([Mutex<HashSet<u64>>; SHARDS]);
+pub(crate) struct Opens([Mutex<HashMap<u64, Way>>; SHARDS]);
+
+/// How the bytes of an open file come to whoever reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By requests.
+    Requests,
+    /// By a descriptor that the kernel has.
+    Passthrough,
+}
 
 const SHARDS: usize = 16;
 
 impl Opens {
-    pub(crate) fn add(&self, open: OpenId) {
-        self.shard(open).lock().insert(open.0);
+    pub(crate) fn add(&self, open: OpenId, way: Way) {
+        self.shard(open).lock().insert(open.0, way);
     }
 
-    pub(crate) fn remove(&self, open: OpenId) {
-        self.shard(open).lock().remove(&open.0);
+    /// Takes one out; nothing where it was taken before.
+    pub(crate) fn remove(&self, open: OpenId) -> Option<Way> {
+        self.shard(open).lock().remove(&open.0)
     }
 
     /// Takes all that are left.
     pub(crate) fn take(&self) -> Vec<OpenId> {
         let left = self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()));
-        left.map(OpenId).collect()
+        left.map(|(open, _)| OpenId(open)).collect()
     }
 
-    fn shard(&self, open: OpenId) -> &Mutex<HashSet<u64>> {
+    fn shard(&self, open: OpenId) -> &Mutex<HashMap<u64, Way>> {
         &self.0[usize::try_from(open.0).unwrap_or(0) % SHARDS]
     }
 }
@@ -42,10 +52,12 @@ mod tests {
     fn what_was_not_released_is_left() {
         let opens = Opens::default();
         for id in 0..100 {
-            opens.add(OpenId(id));
+            opens.add(OpenId(id), if id == 7 { Way::Passthrough } else { Way::Requests });
         }
         for id in 0..98 {
-            opens.remove(OpenId(id));
+            let way = if id == 7 { Way::Passthrough } else { Way::Requests };
+            assert_eq!(opens.remove(OpenId(id)), Some(way));
+            assert_eq!(opens.remove(OpenId(id)), None);
         }
         let mut left = opens.take();
         left.sort();

@@ -13,6 +13,7 @@ use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
 
 use super::attr;
 use super::gone::Kept;
+use super::opens::Way;
 use super::state::State;
 use crate::files::{Place, Renamed};
 
@@ -44,12 +45,14 @@ impl Renaming {
         let files = Arc::clone(&self.state.files);
         match target.attr.kind {
             FileKind::Regular => {
-                let read = OpenFlags { read: true, ..OpenFlags::default() };
+                // The kernel knows nothing of this open, so any path to its bytes will do.
+                let passthrough = self.state.passthrough.is_on();
+                let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
                 let opened = files.open(&self.context, target.handle, read);
                 opened.then(move |opened| {
                     let open = opened.ok().map(|opened| opened.open);
                     if let Some(open) = open {
-                        self.state.opens.add(open);
+                        self.state.opens.add(open, Way::Requests);
                     }
                     self.perform(open.map(Kept::Open));
                 });
@@ -99,7 +102,7 @@ impl State {
     /// What was kept is not needed any more.
     pub(crate) fn let_go(&self, kept: Option<Kept>) {
         let Some(Kept::Open(open)) = kept else { return };
-        self.opens.remove(open);
+        let _known = self.opens.remove(open);
         self.files.release(&Context::direct(0, 0), open).then(move |released| {
             if let Err(error) = released {
                 tracing::debug!(%error, "a file that was replaced");

@@ -1,51 +1,73 @@
 //! What requests share, and the replies that need it.
 
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use fuser::{
-    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyCreate, ReplyEntry, ReplyOpen,
-};
-use pelago_wire::{
-    Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NameError, OpenFlags,
-};
+use fuser::{Errno, Generation, INodeNo, Notifier, ReplyEntry};
+use pelago_wire::{Code, Entry, Error, Handle, InodeId, Name, NameError};
 
 use super::attr;
+use super::backings::Backings;
 use super::gone::Gone;
 use super::init::TTL;
 use super::listing::Streams;
 use super::opens::Opens;
+use super::passthrough::Passthrough;
 use super::writers::{Moment, Writers};
-use crate::files::{Created, Files, Opened, Place};
+use crate::files::{Files, Place};
 use crate::inodes::Inodes;
 
 /// Nodes are never reused, so one generation serves them all.
 pub(crate) const GENERATION: Generation = Generation(0);
 
+/// What whoever mounts wants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Reading leaves times alone.
+    pub no_atime: bool,
+    /// The bytes lie on this machine: reach them by descriptors, if the kernel takes them.
+    pub passthrough: bool,
+}
+
 /// What requests share; replies that come later hold it.
 pub(crate) struct State {
     pub(crate) files: Arc<dyn Files>,
-    /// Reading leaves times alone.
-    pub(crate) no_atime: bool,
+    pub(crate) wishes: Wishes,
     pub(crate) inodes: Inodes,
     pub(crate) writers: Writers,
     pub(crate) opens: Opens,
+    pub(crate) passthrough: Arc<Passthrough>,
+    pub(crate) backings: Backings,
+    /// Where the kernel is told what it does not see; there once the mount serves.
+    pub(crate) kernel: OnceLock<Notifier>,
     pub(crate) gone: Gone,
     pub(crate) streams: Streams,
 }
 
 impl State {
-    pub(crate) fn new(files: Arc<dyn Files>, no_atime: bool) -> Self {
+    pub(crate) fn new(files: Arc<dyn Files>, wishes: Wishes) -> Self {
         Self {
             files,
-            no_atime,
+            wishes,
             inodes: Inodes::new(),
             writers: Writers::default(),
             opens: Opens::default(),
+            passthrough: Arc::new(Passthrough::new()),
+            backings: Backings::default(),
+            kernel: OnceLock::new(),
             gone: Gone::default(),
             streams: Streams::default(),
         }
+    }
+
+    /// The kernel has agreed, and its requests are about to be read from `device`.
+    pub(crate) fn begin(&self, device: BorrowedFd<'_>, kernel: Notifier) {
+        if self.wishes.passthrough && self.passthrough.is_agreed() {
+            self.passthrough.try_on(device);
+        }
+        let _only_once = self.kernel.set(kernel);
     }
 
     pub(crate) fn handle(&self, node: INodeNo) -> Handle {
@@ -87,67 +109,5 @@ impl State {
             }
             Err(error) => reply.error(attr::error(error)),
         }
-    }
-
-    pub(crate) fn reply_open(&self, write: bool, opened: Result<Opened, Error>, reply: ReplyOpen) {
-        match opened {
-            Ok(Opened { open, attr, .. }) => {
-                self.opens.add(open);
-                if write {
-                    self.writers.add(attr.ino);
-                }
-                reply.opened(FileHandle(open.0), open_flags(write));
-            }
-            Err(error) => reply.error(attr::error(error)),
-        }
-    }
-
-    pub(crate) fn reply_created(&self, write: bool, created: &Created, reply: ReplyCreate) {
-        self.inodes.learn(created.entry.handle);
-        self.opens.add(created.open);
-        if write {
-            self.writers.add(created.entry.attr.ino);
-        }
-        // What changes from here on the kernel sees: writes, and the commit that follows them.
-        let file = attr::attr(&created.entry.attr);
-        reply.created(&TTL, &file, GENERATION, FileHandle(created.open.0), open_flags(write));
-    }
-
-    /// CREATE found the name taken: the kernel believed it free, and somebody was faster.
-    pub(crate) fn open_existing(
-        self: &Arc<Self>,
-        context: Context,
-        place: Place,
-        wanted: OpenFlags,
-        reply: ReplyCreate,
-    ) {
-        let state = Arc::clone(self);
-        self.files.lookup(&context, place).then(move |found| {
-            let entry = match found {
-                Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
-                // Gone again, or not a file: at this answer the kernel looks the path up afresh.
-                Ok(_) => return reply.error(Errno::ESTALE),
-                Err(error) if error.code == Code::NotFound => return reply.error(Errno::ESTALE),
-                Err(error) => return reply.error(attr::error(error)),
-            };
-            let files = Arc::clone(&state.files);
-            files.open(&context, entry.handle, wanted).then(move |opened| match opened {
-                Ok(Opened { open, attr, path }) => {
-                    let entry = Entry { handle: entry.handle, attr };
-                    state.reply_created(wanted.write, &Created { entry, open, path }, reply);
-                }
-                Err(error) => reply.error(attr::error(error)),
-            });
-        });
-    }
-}
-
-/// The pages of a file stay when it is opened again: all its changes go through this kernel. Only
-/// a descriptor that can write has anything to say when it is closed.
-fn open_flags(write: bool) -> FopenFlags {
-    if write {
-        FopenFlags::FOPEN_KEEP_CACHE
-    } else {
-        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
     }
 }

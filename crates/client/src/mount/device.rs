@@ -235,6 +235,7 @@ mod tests {
             fs_name: "a,b\\c".to_owned(),
             read_only: true,
             no_atime: true,
+            passthrough: false,
         };
         let said = helper_options(&options);
         assert!(said.starts_with("fsname=a\\,b\\\\c,subtype=pelago,"), "{said}");

@@ -82,6 +82,7 @@ fn a_point_in_use_is_refused() {
         fs_name: NAME.to_owned(),
         read_only: false,
         no_atime: false,
+        passthrough: false,
     };
     let refused = mount(files, &options).unwrap_err();
     assert!(matches!(&refused, MountError::PointBusy { .. }), "{refused:?}");
@@ -139,6 +140,7 @@ fn the_child_that_is_killed() {
         fs_name: NAME.to_owned(),
         read_only: false,
         no_atime: false,
+        passthrough: false,
     };
     let _mount = mount(files, &options).unwrap();
     println!("mounted");

@@ -42,6 +42,7 @@ fn options(folder: &TempDir) -> MountOptions {
         fs_name: "a test, of ours".to_owned(),
         read_only: false,
         no_atime: false,
+        passthrough: false,
     }
 }
 

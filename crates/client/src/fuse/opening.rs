@@ -1,0 +1,237 @@
+//! A file on its way to being open: the server's answer becomes the kernel's.
+//!
+//! The server says how the bytes are reached. Where that is a descriptor, the kernel is given it
+//! first; where it does not take it, the file is closed and opened once more without.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{BackingId, Errno, FileAttr, FileHandle, FopenFlags, ReplyCreate, ReplyOpen};
+use pelago_wire::{
+    Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,
+    OpenId,
+};
+
+use super::attr;
+use super::init::TTL;
+use super::opens::Way;
+use super::state::{GENERATION, State};
+use crate::files::{Created, Opened, Place};
+
+/// An OPEN or CREATE on its way.
+pub(crate) struct Opening<D> {
+    pub(crate) state: Arc<State>,
+    pub(crate) context: Context,
+    pub(crate) wanted: OpenFlags,
+    pub(crate) door: D,
+}
+
+/// Where the answer to an OPEN goes.
+pub(crate) struct AtOpen(pub(crate) ReplyOpen);
+
+/// Where the answer to a CREATE goes.
+pub(crate) struct AtCreate(pub(crate) ReplyCreate);
+
+/// Where the answer to a CREATE goes, with the file that it has found or made.
+struct WithEntry {
+    reply: ReplyCreate,
+    attr: FileAttr,
+    /// How long name and attributes hold.
+    ttl: Duration,
+}
+
+/// Where the answer goes: the kernel takes one of two forms.
+pub(crate) trait Door: Send + 'static {
+    /// Makes a descriptor known to the kernel.
+    fn register(&self, backing: &Backing) -> std::io::Result<BackingId>;
+
+    /// The file is open.
+    fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>);
+
+    fn error(self, error: Errno);
+}
+
+impl Opening<AtOpen> {
+    /// The server has answered an OPEN.
+    pub(crate) fn opened(self, handle: Handle, opened: Result<Opened, Error>) {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.door.0.error(attr::error(error)),
+        };
+        if self.wanted.read && self.wanted.write && matches!(opened.path, DataPath::Passthrough(_))
+        {
+            // What a mapping changes the kernel does not see: times that it has kept from before
+            // would stay.
+            self.state.forget_attr(opened.attr.ino);
+        }
+        self.answer(handle, opened);
+    }
+}
+
+impl Opening<AtCreate> {
+    /// The server has made the file that a CREATE asked for. What changes from here on the kernel
+    /// sees: writes, whatever path they take, and the commit that follows them. (A mapping changes
+    /// nothing before the file has grown.)
+    pub(crate) fn created(self, created: Created) {
+        self.found(TTL, created.entry, created.open, created.path);
+    }
+
+    /// CREATE found the name taken: the kernel believed it free, and somebody was faster.
+    pub(crate) fn open_existing(self, place: Place) {
+        let files = Arc::clone(&self.state.files);
+        files.lookup(&self.context, place).then(move |found| {
+            let entry = match found {
+                Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
+                // Gone again, or not a file: at this answer the kernel looks the path up afresh.
+                Ok(_) => return self.door.0.error(Errno::ESTALE),
+                Err(error) if error.code == Code::NotFound => {
+                    return self.door.0.error(Errno::ESTALE);
+                }
+                Err(error) => return self.door.0.error(attr::error(error)),
+            };
+            let files = Arc::clone(&self.state.files);
+            let answer = files.open(&self.context, entry.handle, self.wanted);
+            answer.then(move |opened| match opened {
+                Ok(Opened { open, attr, path }) => {
+                    let ttl = if attr.changing { Duration::ZERO } else { TTL };
+                    self.found(ttl, Entry { handle: entry.handle, attr }, open, path);
+                }
+                Err(error) => self.door.0.error(attr::error(error)),
+            });
+        });
+    }
+
+    fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
+        let Self { state, context, wanted, door } = self;
+        state.inodes.learn(entry.handle);
+        let door = WithEntry { reply: door.0, attr: attr::attr(&entry.attr), ttl };
+        let opening = Opening { state, context, wanted, door };
+        opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
+    }
+}
+
+impl<D: Door> Opening<D> {
+    fn answer(self, handle: Handle, opened: Opened) {
+        let Opened { open, attr, path } = opened;
+        match path {
+            DataPath::Cached => {
+                let pages = self.pages(attr.ino);
+                self.by_requests(open, &attr, pages);
+            }
+            DataPath::Direct => self.by_requests(open, &attr, FopenFlags::FOPEN_DIRECT_IO),
+            DataPath::Passthrough(backing) => {
+                let register = || self.door.register(&backing);
+                match self.state.backings.take(attr.ino, register) {
+                    Ok(id) => {
+                        self.count(open, attr.ino, Way::Passthrough);
+                        self.door.open(open, no_flush(self.wanted), Some(&id));
+                    }
+                    Err(error) => {
+                        self.state.passthrough.failed(&error);
+                        self.open_without(handle, open);
+                    }
+                }
+            }
+        }
+    }
+
+    fn by_requests(self, open: OpenId, attr: &Attr, flags: FopenFlags) {
+        self.count(open, attr.ino, Way::Requests);
+        self.door.open(open, flags | no_flush(self.wanted), None);
+    }
+
+    /// The pages of a file stay when it is opened again: all its changes go through this kernel,
+    /// and through its pages unless they were written past them.
+    fn pages(&self, ino: InodeId) -> FopenFlags {
+        if self.state.backings.has_bypassed(ino) {
+            FopenFlags::empty()
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        }
+    }
+
+    fn count(&self, open: OpenId, ino: InodeId, way: Way) {
+        self.state.opens.add(open, way);
+        if self.wanted.write {
+            self.state.writers.add(ino);
+        }
+    }
+
+    /// Closes the file and opens it by requests.
+    fn open_without(self, handle: Handle, open: OpenId) {
+        let files = Arc::clone(&self.state.files);
+        files.release(&self.context, open).then(move |released| {
+            if let Err(error) = released {
+                return self.door.error(attr::error(error));
+            }
+            let files = Arc::clone(&self.state.files);
+            let flags = OpenFlags { passthrough: false, truncate: false, ..self.wanted };
+            files.open(&self.context, handle, flags).then(move |opened| match opened {
+                Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => self.give_up(open),
+                Ok(opened) => self.answer(handle, opened),
+                Err(error) => self.door.error(attr::error(error)),
+            });
+        });
+    }
+
+    /// Others have it open by a descriptor that the kernel took, and now it takes none.
+    fn give_up(self, open: OpenId) {
+        let files = Arc::clone(&self.state.files);
+        files.release(&self.context, open).then(move |released| {
+            let error = released.err().map_or(Errno::EIO, attr::error);
+            self.door.error(error);
+        });
+    }
+}
+
+impl State {
+    /// Makes the kernel ask for attributes again. Takes no lock that anything waits under.
+    fn forget_attr(&self, ino: InodeId) {
+        let Some(kernel) = self.kernel.get() else { return };
+        if let Err(error) = kernel.inval_inode(fuser::INodeNo(ino.raw()), -1, 0) {
+            tracing::debug!(%error, "the kernel keeps attributes of a file");
+        }
+    }
+}
+
+impl Door for AtOpen {
+    fn register(&self, backing: &Backing) -> std::io::Result<BackingId> {
+        self.0.open_backing(backing)
+    }
+
+    fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>) {
+        let open = FileHandle(open.0);
+        match backing {
+            Some(backing) => self.0.opened_passthrough(open, flags, backing),
+            None => self.0.opened(open, flags),
+        }
+    }
+
+    fn error(self, error: Errno) {
+        self.0.error(error);
+    }
+}
+
+impl Door for WithEntry {
+    fn register(&self, backing: &Backing) -> std::io::Result<BackingId> {
+        self.reply.open_backing(backing)
+    }
+
+    fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>) {
+        let Self { reply, attr, ttl } = self;
+        let open = FileHandle(open.0);
+        match backing {
+            Some(id) => reply.created_passthrough(&ttl, &attr, GENERATION, open, flags, id),
+            None => reply.created(&ttl, &attr, GENERATION, open, flags),
+        }
+    }
+
+    fn error(self, error: Errno) {
+        self.reply.error(error);
+    }
+}
+
+/// Only a descriptor that can write has anything to say when it is closed.
+fn no_flush(wanted: OpenFlags) -> FopenFlags {
+    if wanted.write { FopenFlags::empty() } else { FopenFlags::FOPEN_NOFLUSH }
+}
