@@ -17,6 +17,7 @@ const STORE: &str = "pelago-store";
 const SERVER: &str = "pelago-server";
 const CLIENT: &str = "pelago-client";
 const WORKLOAD: &str = "pelago-workload";
+const LOSSFS: &str = "pelago-lossfs";
 
 /// The two ends do not know each other; what is measured does not know how it is served.
 const WALLS: &[Wall] = &[
@@ -28,8 +29,9 @@ const WALLS: &[Wall] = &[
     Wall {
         package: "pelago-cli",
         imports: &[WIRE, STORE, SERVER, CLIENT, WORKLOAD],
-        tests_import: &[],
+        tests_import: &[LOSSFS],
     },
+    Wall { package: LOSSFS, imports: &[], tests_import: &[] },
     Wall { package: "xtask", imports: &[], tests_import: &[] },
 ];
 
@@ -87,6 +89,8 @@ mod tests {
         assert_eq!(found_for(WORKLOAD, SERVER, None), 1);
         assert_eq!(found_for(WORKLOAD, SERVER, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", SERVER, None), 0);
+        assert_eq!(found_for("pelago-cli", LOSSFS, None), 1);
+        assert_eq!(found_for("pelago-cli", LOSSFS, Some("dev")), 0);
         assert_eq!(found_for("xtask", WIRE, Some("dev")), 1);
         assert_eq!(found_for("pelago-new", WIRE, None), 1);
     }

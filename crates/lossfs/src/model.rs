@@ -1,0 +1,474 @@
+//! Files, folders and names, live and stable. Does no I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustix::io::Errno;
+
+use self::bytes::Bytes;
+use self::extent::{BLOCK, Change};
+use self::names::{Folder, NameChange, PendingNames};
+use crate::random::Random;
+
+mod bytes;
+mod extent;
+mod names;
+
+/// The number of the root folder.
+pub(crate) const ROOT: u64 = 1;
+
+/// Which changes of names may be left without those before them. Where a change is left, all that
+/// it builds upon is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// None: as with one journal for all names.
+    Ordered,
+    /// Those of other folders.
+    PerFolder,
+    /// Those of other names: stricter than any file system with a journal.
+    Any,
+}
+
+/// What is left of all that was not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Survival {
+    /// Nothing.
+    Nothing,
+    /// Something, the same for the same seed.
+    Some {
+        /// Of the numbers that decide.
+        seed: u64,
+        /// What may be left without what.
+        names: Names,
+    },
+}
+
+/// A file system. A copy is cheap, and is independent.
+///
+/// Nothing that ever had a name is dropped before the next [`Model::after_crash`].
+#[derive(Debug, Clone)]
+pub struct Model {
+    nodes: BTreeMap<u64, Arc<Node>>,
+    pending: PendingNames,
+    next: u64,
+    /// Blocks that there are; no limit where there is nothing.
+    limit: Option<u64>,
+}
+
+/// What an inode is.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) about: About,
+    /// What is on the medium of it.
+    stable: About,
+    pub(crate) links: u32,
+    opens: u32,
+    /// Where it was made; says in which part of the volume it is.
+    pub(crate) path: String,
+    body: Body,
+}
+
+#[derive(Debug, Clone)]
+enum Body {
+    File(Bytes),
+    Folder {
+        live: Folder,
+        stable: Folder,
+    },
+    /// A socket or pipe: the kernel does the rest.
+    Other,
+}
+
+/// What `stat` says, without sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) atime: SystemTime,
+    pub(crate) mtime: SystemTime,
+    pub(crate) ctime: SystemTime,
+}
+
+impl Node {
+    fn new(about: About, body: Body, path: String) -> Self {
+        Self { about, stable: about, links: 1, opens: 0, path, body }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        match &self.body {
+            Body::File(bytes) => bytes.size(),
+            Body::Folder { live, .. } => live.len() as u64,
+            Body::Other => 0,
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        if let Body::File(bytes) = &self.body { bytes.blocks() } else { 0 }
+    }
+
+    pub(crate) fn is_folder(&self) -> bool {
+        matches!(self.body, Body::Folder { .. })
+    }
+
+    fn bytes(&mut self) -> Result<&mut Bytes, Errno> {
+        if let Body::File(bytes) = &mut self.body { Ok(bytes) } else { Err(Errno::ISDIR) }
+    }
+
+    fn names(&self) -> Result<&Folder, Errno> {
+        if let Body::Folder { live, .. } = &self.body { Ok(live) } else { Err(Errno::NOTDIR) }
+    }
+}
+
+/// The kinds of nodes that can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+    Other,
+}
+
+impl Model {
+    /// An empty one, whose root belongs to whoever runs this.
+    #[must_use]
+    pub fn new() -> Self {
+        let now = crate::clock::now();
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let about = About {
+            mode: 0o040_755,
+            uid: uid.as_raw(),
+            gid: gid.as_raw(),
+            atime: now,
+            mtime: now,
+            ctime: now,
+        };
+        let body = Body::Folder { live: Folder::new(), stable: Folder::new() };
+        let root = Node { links: 2, ..Node::new(about, body, String::new()) };
+        let nodes = BTreeMap::from([(ROOT, Arc::new(root))]);
+        Self { nodes, pending: PendingNames::default(), next: ROOT + 1, limit: None }
+    }
+
+    /// What is found when power comes back: all of it is stable then.
+    #[must_use]
+    pub fn after_crash(&self, survival: Survival) -> Self {
+        let mut random = match survival {
+            Survival::Nothing => None,
+            Survival::Some { seed, .. } => Some(Random(seed)),
+        };
+        let changes = match (survival, &mut random) {
+            (Survival::Some { names, .. }, Some(random)) => self.pending.some(names, random),
+            _ => Vec::new(),
+        };
+        let mut left = Self { nodes: BTreeMap::new(), pending: PendingNames::default(), ..*self };
+        let mut to_visit = vec![ROOT];
+        while let Some(ino) = to_visit.pop() {
+            if let Some(node) = left.nodes.get_mut(&ino) {
+                Arc::make_mut(node).links += 1;
+                continue;
+            }
+            let old = &self.nodes[&ino];
+            let keeps_about = random.as_mut().is_some_and(Random::coin);
+            let about = if keeps_about { old.about } else { old.stable };
+            let body = match &old.body {
+                Body::File(bytes) => Body::File(bytes.after_crash(random.as_mut())),
+                Body::Other => Body::Other,
+                Body::Folder { stable, .. } => {
+                    let mut folder = stable.clone();
+                    changes.iter().for_each(|change| change.apply(ino, &mut folder));
+                    to_visit.extend(folder.values().copied());
+                    Body::Folder { live: folder.clone(), stable: folder }
+                }
+            };
+            left.nodes.insert(ino, Arc::new(Node::new(about, body, old.path.clone())));
+        }
+        left.count_folder_links();
+        left
+    }
+
+    /// How many blocks of 4 KiB there are from now on; what is taken stays.
+    pub fn set_limit(&mut self, blocks: Option<u64>) {
+        self.limit = blocks;
+    }
+
+    /// Blocks that are taken, and those that there are.
+    #[must_use]
+    pub fn space(&self) -> (u64, u64) {
+        let lives = |node: &&Arc<Node>| node.links > 0 || node.opens > 0;
+        let used = self.nodes.values().filter(lives).map(|node| node.blocks()).sum();
+        (used, self.limit.unwrap_or(UNLIMITED))
+    }
+
+    pub(crate) fn node(&self, ino: u64) -> Result<&Node, Errno> {
+        self.nodes.get(&ino).map(|node| &**node).ok_or(Errno::NOENT)
+    }
+
+    fn node_mut(&mut self, ino: u64) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&ino).map(Arc::make_mut).ok_or(Errno::NOENT)
+    }
+
+    pub(crate) fn lookup(&self, dir: u64, name: &[u8]) -> Result<u64, Errno> {
+        self.node(dir)?.names()?.get(name).copied().ok_or(Errno::NOENT)
+    }
+
+    pub(crate) fn list(&self, dir: u64) -> Result<Vec<(u64, Vec<u8>)>, Errno> {
+        let names = self.node(dir)?.names()?;
+        Ok(names.iter().map(|(name, ino)| (*ino, name.clone())).collect())
+    }
+
+    pub(crate) fn make(
+        &mut self,
+        dir: u64,
+        name: &[u8],
+        kind: Kind,
+        about: About,
+    ) -> Result<u64, Errno> {
+        let parent = self.node(dir)?;
+        if parent.names()?.contains_key(name) {
+            return Err(Errno::EXIST);
+        }
+        let path = format!("{}/{}", parent.path, String::from_utf8_lossy(name));
+        let body = match kind {
+            Kind::File => Body::File(Bytes::default()),
+            Kind::Folder => Body::Folder { live: Folder::new(), stable: Folder::new() },
+            Kind::Other => Body::Other,
+        };
+        let ino = self.next;
+        self.next += 1;
+        let mut node = Node::new(about, body, path);
+        if kind == Kind::Folder {
+            node.links = 2;
+            self.node_mut(dir)?.links += 1;
+        }
+        self.nodes.insert(ino, Arc::new(node));
+        self.change(vec![(dir, name.to_vec(), Some(ino))], about.ctime)?;
+        Ok(ino)
+    }
+
+    pub(crate) fn link(
+        &mut self,
+        ino: u64,
+        dir: u64,
+        name: &[u8],
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        if self.lookup(dir, name).is_ok() {
+            return Err(Errno::EXIST);
+        }
+        self.node_mut(ino)?.links += 1;
+        self.change(vec![(dir, name.to_vec(), Some(ino))], now)
+    }
+
+    /// `folder`: it is one, and must be empty.
+    pub(crate) fn remove(
+        &mut self,
+        dir: u64,
+        name: &[u8],
+        folder: bool,
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        let ino = self.lookup(dir, name)?;
+        self.may_go(ino, folder)?;
+        self.lose_name(dir, ino)?;
+        self.change(vec![(dir, name.to_vec(), None)], now)
+    }
+
+    /// A rename over what may be there.
+    pub(crate) fn rename(
+        &mut self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        let ino = self.lookup(from.0, from.1)?;
+        let is_folder = self.node(ino)?.is_folder();
+        match self.lookup(to.0, to.1) {
+            Ok(same) if same == ino => return Ok(()),
+            Ok(old) => {
+                self.may_go(old, is_folder)?;
+                self.lose_name(to.0, old)?;
+            }
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+        if is_folder {
+            self.node_mut(from.0)?.links -= 1;
+            self.node_mut(to.0)?.links += 1;
+        }
+        let sets = vec![(from.0, from.1.to_vec(), None), (to.0, to.1.to_vec(), Some(ino))];
+        self.change(sets, now)
+    }
+
+    pub(crate) fn read(&mut self, ino: u64, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+        match &self.node(ino)?.body {
+            Body::File(bytes) => Ok(bytes.read(at, length)),
+            _ => Err(Errno::ISDIR),
+        }
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        ino: u64,
+        at: u64,
+        bytes: &[u8],
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        self.apply(ino, Change::Write { at, bytes: bytes.into() }, now)
+    }
+
+    pub(crate) fn resize(&mut self, ino: u64, size: u64, now: SystemTime) -> Result<(), Errno> {
+        self.apply(ino, Change::Resize(size), now)
+    }
+
+    pub(crate) fn reserve(
+        &mut self,
+        ino: u64,
+        range: (u64, u64),
+        keep_size: bool,
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        self.apply(ino, Change::Reserve { from: range.0, to: range.1, keep_size }, now)
+    }
+
+    /// Zeros in a range that is not behind the end.
+    pub(crate) fn zero(
+        &mut self,
+        ino: u64,
+        range: (u64, u64),
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        self.apply(ino, Change::Zero { from: range.0, to: range.1 }, now)
+    }
+
+    pub(crate) fn set_about(
+        &mut self,
+        ino: u64,
+        set: impl FnOnce(&mut About),
+    ) -> Result<(), Errno> {
+        set(&mut self.node_mut(ino)?.about);
+        Ok(())
+    }
+
+    pub(crate) fn open(&mut self, ino: u64) -> Result<(), Errno> {
+        self.node_mut(ino)?.opens += 1;
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, ino: u64) -> Result<(), Errno> {
+        let node = self.node_mut(ino)?;
+        node.opens = node.opens.saturating_sub(1);
+        Ok(())
+    }
+
+    /// The bytes of a file are safe, and what `stat` says.
+    pub(crate) fn sync(&mut self, ino: u64) -> Result<(), Errno> {
+        let node = self.node_mut(ino)?;
+        node.stable = node.about;
+        node.bytes()?.sync();
+        Ok(())
+    }
+
+    /// The medium fails while a file is synced.
+    pub(crate) fn fail_to_sync(&mut self, ino: u64) -> Result<(), Errno> {
+        self.node_mut(ino)?.bytes()?.fail_to_sync();
+        Ok(())
+    }
+
+    /// The names in a folder are safe, and whatever stands before them.
+    pub(crate) fn sync_names(&mut self, dir: u64) -> Result<(), Errno> {
+        let node = self.node_mut(dir)?;
+        node.stable = node.about;
+        let taken = self.pending.take(dir);
+        let dirs: BTreeSet<u64> =
+            taken.iter().flat_map(|change| change.sets.iter().map(|(dir, ..)| *dir)).collect();
+        for dir in dirs {
+            if let Body::Folder { stable, .. } = &mut self.node_mut(dir)?.body {
+                taken.iter().for_each(|change| change.apply(dir, stable));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, ino: u64, change: Change, now: SystemTime) -> Result<(), Errno> {
+        let wants = self.node_mut(ino)?.bytes()?.wants(&change);
+        if wants > 0 && self.limit.is_some() {
+            let (used, all) = self.space();
+            if used + wants > all {
+                return Err(Errno::NOSPC);
+            }
+        }
+        let node = self.node_mut(ino)?;
+        node.bytes()?.apply(change);
+        node.about = About { mtime: now, ctime: now, ..node.about };
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        sets: Vec<(u64, Vec<u8>, Option<u64>)>,
+        now: SystemTime,
+    ) -> Result<(), Errno> {
+        let change = NameChange { sets };
+        for (dir, ..) in &change.sets {
+            let node = self.node_mut(*dir)?;
+            node.about = About { mtime: now, ctime: now, ..node.about };
+            if let Body::Folder { live, .. } = &mut node.body {
+                change.apply(*dir, live);
+            }
+        }
+        self.pending.push(change);
+        Ok(())
+    }
+
+    fn may_go(&self, ino: u64, folder: bool) -> Result<(), Errno> {
+        match (self.node(ino)?.names(), folder) {
+            (Ok(names), true) if names.is_empty() => Ok(()),
+            (Ok(_), true) => Err(Errno::NOTEMPTY),
+            (Ok(_), false) => Err(Errno::ISDIR),
+            (Err(_), true) => Err(Errno::NOTDIR),
+            (Err(_), false) => Ok(()),
+        }
+    }
+
+    fn lose_name(&mut self, dir: u64, ino: u64) -> Result<(), Errno> {
+        let node = self.node_mut(ino)?;
+        if !node.is_folder() {
+            node.links -= 1;
+            return Ok(());
+        }
+        node.links = 0;
+        self.node_mut(dir)?.links -= 1;
+        Ok(())
+    }
+
+    fn count_folder_links(&mut self) {
+        let is_folder = |ino: &u64| self.nodes.get(ino).is_some_and(|node| node.is_folder());
+        let counts: Vec<(u64, u32)> = self
+            .nodes
+            .iter()
+            .filter_map(|(ino, node)| {
+                let below = node.names().ok()?.values().filter(|ino| is_folder(ino)).count();
+                Some((*ino, 2 + u32::try_from(below).unwrap_or(0)))
+            })
+            .collect();
+        for (ino, links) in counts {
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                Arc::make_mut(node).links = links;
+            }
+        }
+    }
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Bytes of a block.
+pub(crate) const BLOCK_BYTES: u64 = BLOCK;
+/// Blocks that are shown where there is no limit: 4 GiB.
+const UNLIMITED: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests;
