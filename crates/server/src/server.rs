@@ -262,7 +262,7 @@ impl Server {
     fn settle(&self) -> Result<(), StopError> {
         let Core { parts, progress, shard, .. } = &self.core;
         self.opens.commit_all().map_err(StopError::Commit)?;
-        parts.content.sync_all()?;
+        self.opens.sync_marked()?;
         recover::forget_all_marks(shard, &*parts.table).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = progress.done();

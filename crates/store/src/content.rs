@@ -6,8 +6,10 @@
 //! is still wanted, the table says; a content file that no row names is a leftover.
 //!
 //! What is safe: a file's bytes after [`ContentFile::sync`], its name after
-//! [`ContentFile::sync_folder_once`], everything after [`Content::sync_all`].
+//! [`ContentFile::sync_folder_once`], bytes, names and removals of some files after
+//! [`Content::sync_these`], everything after [`Content::sync_all`] where the medium can.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
@@ -19,7 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use pelago_wire::{Generation, InodeId, VolumeStats};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatvfs, fsync, mkdirat, openat, syncfs, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, fstatfs, fstatvfs, fsync, mkdirat, openat, syncfs, unlinkat,
+};
 use rustix::io::Errno;
 
 pub use error::Error;
@@ -58,7 +62,9 @@ impl Content {
         let fd = openat(CWD, dir, flags, Mode::empty())
             .map_err(|error| Error::new("opening", dir.into(), error))?;
         let folders = (0..FOLDERS).map(|_| Folder::default()).collect();
-        Ok(Self { root: Arc::new(Root { path: dir.into(), fd, folders }) })
+        let medium = fstatfs(&fd).map_err(|error| Error::new("measuring", dir.into(), error))?;
+        let syncs_whole = medium.f_type != FUSE_SUPER_MAGIC;
+        Ok(Self { root: Arc::new(Root { path: dir.into(), fd, folders, syncs_whole }) })
     }
 
     /// Makes the content file and opens it to read and write. One that is there is a leftover, and
@@ -196,8 +202,28 @@ impl Content {
         })
     }
 
+    /// Makes the bytes, times and names of these files safe; of those that are removed, that they
+    /// are. One sync of the whole file system, where that reaches it; below FUSE it does nothing,
+    /// and each file and its folder is synced by itself.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn sync_these(&self, files: &[(InodeId, Generation)]) -> Result<(), Error> {
+        if self.root.syncs_whole {
+            return self.sync_all();
+        }
+        let mut folders = BTreeSet::new();
+        for (ino, generation) in files {
+            if let Some(file) = self.open_file(*ino, *generation, false)? {
+                file.sync(false)?;
+            }
+            folders.insert(ino.raw() & 0xff);
+        }
+        folders.into_iter().try_for_each(|folder| self.root.sync_names(folder))
+    }
+
     /// Makes all content files safe, with their names and times (and whatever else is on their
-    /// file system).
+    /// file system), where [`Content::sync_these`] need not go from file to file.
     ///
     /// # Errors
     /// [`Error`] from the medium.
@@ -212,6 +238,8 @@ struct Root {
     path: PathBuf,
     fd: OwnedFd,
     folders: Vec<Folder>,
+    /// Whether `syncfs` reaches the medium.
+    syncs_whole: bool,
 }
 
 /// What is known of one of the 256 folders since the volume was opened.
@@ -226,6 +254,8 @@ struct Folder {
 }
 
 const FOLDERS: usize = 256;
+/// `statfs` of what is below FUSE (`linux/magic.h`).
+const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
 impl Default for Folder {
     fn default() -> Self {
@@ -264,13 +294,27 @@ impl Root {
             fsync(&self.fd).map_err(|error| Error::new("syncing", self.path.clone(), error))?;
         }
         let made = folder.made.load(Ordering::Acquire);
-        let name = format!("{:02x}", ino.raw() & 0xff);
+        self.sync_one(ino.raw() & 0xff)?;
+        *synced = made;
+        Ok(())
+    }
+
+    /// Makes all names of a folder safe, and its own, removed ones too.
+    fn sync_names(&self, folder: u64) -> Result<(), Error> {
+        fsync(&self.fd).map_err(|error| Error::new("syncing", self.path.clone(), error))?;
+        match self.sync_one(folder) {
+            // Nothing was ever made in it.
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
+    }
+
+    fn sync_one(&self, folder: u64) -> Result<(), Error> {
+        let name = format!("{folder:02x}");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(&self.fd, &name, flags, Mode::empty())
             .and_then(fsync)
-            .map_err(|error| Error::new("syncing", self.path.join(&name), error))?;
-        *synced = made;
-        Ok(())
+            .map_err(|error| Error::new("syncing", self.path.join(&name), error))
     }
 }
 
@@ -302,4 +346,25 @@ fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, Error> {
     }
     names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a file system that knows no `syncfs` is asked for instead: files that are there, that
+    /// were removed, and whose folder never was.
+    #[test]
+    fn each_file_is_synced_where_the_medium_cannot_sync_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut content = Content::open(folder.path()).unwrap();
+        Arc::get_mut(&mut content.root).unwrap().syncs_whole = false;
+        let (there, gone, never) = (7, 0x107, 0x208);
+        let file = |raw| (InodeId::from_raw(raw), Generation::FIRST);
+        for raw in [there, gone] {
+            content.create(file(raw).0, file(raw).1).unwrap().write_at(b"x", 0).unwrap();
+        }
+        assert!(content.remove(file(gone).0, file(gone).1).unwrap());
+        content.sync_these(&[file(there), file(gone), file(never)]).unwrap();
+    }
 }

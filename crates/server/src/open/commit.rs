@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
+use pelago_store::content;
 use pelago_store::key::{self, Key, Kind};
 use pelago_store::rows::{Row, Writing};
 use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId};
 
 use super::file::{Bytes, Changed, OpenFile, OpenState};
+use super::marks::Ended;
 use super::{Halt, Opens, Patience};
 use crate::shard::{BytesChange, Inline, Mark, damaged, failed};
 use crate::worker::content_failed;
@@ -106,7 +108,7 @@ impl Opens {
         Ok(self.marks.count())
     }
 
-    /// Makes all content files safe, and deletes the marks of those that nobody writes any more.
+    /// Makes content files safe that nobody writes any more, and deletes their marks.
     /// For a worker: blocks on the medium. Answers how many marks went.
     ///
     /// # Errors
@@ -116,8 +118,17 @@ impl Opens {
             return Ok(0);
         }
         let ended = self.marks.to_settle();
-        self.content.sync_all().map_err(|error| content_failed(&error))?;
+        let files: Vec<_> = ended.iter().map(Ended::file).collect();
+        self.content.sync_these(&files).map_err(|error| content_failed(&error))?;
         self.marks.settle(&ended, &self.shard)
+    }
+
+    /// Makes all content files safe that have a mark: the last thing but one before a clean end.
+    ///
+    /// # Errors
+    /// Where the medium fails.
+    pub(crate) fn sync_marked(&self) -> Result<(), content::Error> {
+        self.content.sync_these(&self.marks.files())
     }
 
     /// Makes the bytes of a file safe if they are not yet, whoever has it open: before a rename

@@ -9,7 +9,7 @@
 use parking_lot::Mutex;
 use pelago_wire::{Error, Generation, InodeId};
 
-use super::numbers::NumberMap;
+use crate::numbers::NumberMap;
 use crate::shard::Shard;
 
 /// The marks of a shard.
@@ -38,7 +38,15 @@ struct Mark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     ino: InodeId,
+    generation: Generation,
     number: u64,
+}
+
+impl Ended {
+    /// The content file.
+    pub(crate) const fn file(&self) -> (InodeId, Generation) {
+        (self.ino, self.generation)
+    }
 }
 
 /// Marks that are deleted in one batch.
@@ -100,9 +108,15 @@ impl Marks {
     /// The marks that can go once everything that is written now is safe.
     pub(crate) fn to_settle(&self) -> Vec<Ended> {
         let state = self.state.lock();
-        let ended =
-            |(ino, mark): (&InodeId, &Mark)| mark.ended.map(|number| Ended { ino: *ino, number });
+        let ended = |(ino, mark): (&InodeId, &Mark)| {
+            mark.ended.map(|number| Ended { ino: *ino, generation: mark.generation, number })
+        };
         state.marks.iter().filter_map(ended).collect()
+    }
+
+    /// All content files that have a mark.
+    pub(crate) fn files(&self) -> Vec<(InodeId, Generation)> {
+        self.state.lock().marks.iter().map(|(ino, mark)| (*ino, mark.generation)).collect()
     }
 
     /// What was written when [`Marks::to_settle`] answered is safe: deletes these marks, but for

@@ -41,7 +41,7 @@ pub(crate) struct Reap {
     /// Between the first step and the second, with the batch of the first.
     buried: VecDeque<(u64, InodeId, Option<Generation>)>,
     /// Between the second step and the third.
-    removed: Vec<InodeId>,
+    removed: Vec<Orphaned>,
     /// When the first of those came.
     since: Instant,
     /// Both, so that they are not begun again.
@@ -135,7 +135,7 @@ impl Reap {
                 self.since = Instant::now();
             }
             self.buried.pop_front();
-            self.removed.push(ino);
+            self.removed.push((ino, generation));
             items += 1;
         }
         Ok(items)
@@ -147,13 +147,17 @@ impl Reap {
         if self.removed.is_empty() || !due {
             return Ok(());
         }
-        self.content.sync_all().map_err(|error| content_failed(&error))?;
-        for some in self.removed.chunks(AT_ONCE) {
+        let files = |(ino, generation): &Orphaned| generation.map(|number| (*ino, number));
+        let files: Vec<_> = self.removed.iter().filter_map(files).collect();
+        self.content.sync_these(&files).map_err(|error| content_failed(&error))?;
+        let inos: Vec<_> = self.removed.iter().map(|(ino, _)| *ino).collect();
+        for some in inos.chunks(AT_ONCE) {
             self.shard.forget_orphans(some)?;
         }
-        for ino in self.removed.drain(..) {
+        for ino in inos {
             self.under_way.remove(&ino);
         }
+        self.removed.clear();
         Ok(())
     }
 }
