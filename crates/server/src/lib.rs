@@ -20,6 +20,7 @@ mod clock;
 mod commit;
 mod filter;
 mod memory;
+mod numbers;
 mod open;
 mod partition;
 mod pool;

@@ -26,6 +26,7 @@ use pelago_wire::{
 };
 
 use crate::clock;
+use crate::numbers::NumberSet;
 use crate::progress::Progress;
 use crate::shard::{Mark, NewNode, Shard};
 use crate::space::Space;
@@ -36,7 +37,6 @@ pub(crate) use descriptors::Descriptors;
 use file::OpenFile;
 use known::Known;
 use marks::Marks;
-use numbers::NumberSet;
 pub(crate) use ranges::{Allocate, Copy};
 use slots::{Slot, Slots};
 pub(crate) use write::Write;
@@ -48,7 +48,6 @@ mod descriptors;
 mod file;
 mod known;
 mod marks;
-mod numbers;
 mod ranges;
 mod read;
 mod slots;

@@ -5,12 +5,11 @@
 //! after a group commit puts a `dirty` mark into its own batch; the group commit writes the
 //! count and takes the mark away. A partition found dirty at start is counted again by a worker.
 
-use std::collections::HashMap;
-
 use pelago_store::rows::Partition;
 use pelago_wire::{InodeId, NameHash, Time};
 
 use crate::filter::Filter;
+use crate::numbers::NumberMap;
 
 /// Directories that are remembered; those with nothing to write are forgotten beyond that.
 pub(crate) const DIRECTORIES: usize = 1 << 16;
@@ -162,7 +161,7 @@ impl Directory {
 /// The directories that were used lately.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
-    known: HashMap<InodeId, Directory>,
+    known: NumberMap<InodeId, Directory>,
     /// Those whose count differs from what is written.
     changed: Vec<InodeId>,
     /// How many could not be forgotten the last time.

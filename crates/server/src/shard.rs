@@ -7,14 +7,14 @@
 //! What is kept in memory beside the table:
 //! - [`Rows`]: rows used lately, equal to the table's;
 //! - [`Directories`]: counts and times of directories between two group commits;
-//! - [`Held`]: which inodes are open, and the size and times that open files have before they are
+//! - [`Holds`]: which inodes are open, and the size and times that open files have before they are
 //!   committed. Every attribute that leaves the shard has them merged in, under the same lock
-//!   that a commit takes, so that nobody ever sees a file's past.
+//!   that a commit takes, so that nobody ever sees a file's past. It is beside the state: whoever
+//!   writes into an open file or lets go of one waits for no operation.
 //!
-//! Lock order: an open file, then the marks, then a shard's state, then one leaf (progress, tables
-//! of opens).
+//! Lock order: an open file, then the marks, then a shard's state, then one leaf (holds, progress,
+//! tables of opens).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -31,7 +31,8 @@ use crate::progress::Progress;
 
 pub(crate) use bytes::{BytesChange, Inline, Mark};
 pub(crate) use create::NewNode;
-pub(crate) use held::{Held, Live, READ_AGAIN, read_counts};
+use held::Holds;
+pub(crate) use held::{Live, READ_AGAIN, read_counts};
 pub(crate) use ids::{Ids, Need};
 pub(crate) use list::Page;
 pub(crate) use remove::Removed;
@@ -61,6 +62,10 @@ pub(crate) const SITE: u16 = 0;
 /// The shard of a site that has one.
 pub(crate) const SHARD: u16 = 0;
 
+/// How often a caller looks whether another has ended its operation before it sleeps: for 20 to 100
+/// microseconds.
+const LOOKS: u32 = 2_000;
+
 /// What a shard is made of.
 pub(crate) struct Parts {
     /// Its rows.
@@ -87,6 +92,7 @@ pub(crate) struct Shard {
     epoch: u32,
     started: Time,
     state: Mutex<State>,
+    holds: Holds,
 }
 
 struct State {
@@ -94,7 +100,6 @@ struct State {
     ids: Ids,
     rows: Rows,
     directories: Directories,
-    held: HashMap<InodeId, Held>,
 }
 
 impl Shard {
@@ -106,7 +111,6 @@ impl Shard {
             ids: Ids::new(SITE, SHARD, parts.next_id),
             rows: Rows::new(parts.cache_bytes),
             directories: Directories::default(),
-            held: HashMap::new(),
         };
         Self {
             table: parts.table,
@@ -115,6 +119,7 @@ impl Shard {
             epoch: parts.epoch,
             started: parts.started,
             state: Mutex::new(state),
+            holds: Holds::default(),
         }
     }
 
@@ -181,10 +186,24 @@ impl Shard {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
+        let mut state = self.wait_for_turn();
         // Here and not where one more comes in: an operation relies on those it has looked at.
         state.directories.make_room();
         state
+    }
+
+    /// An operation takes a few microseconds, less than putting a thread to sleep and waking it: a
+    /// caller looks again for some operations before it sleeps.
+    fn wait_for_turn(&self) -> MutexGuard<'_, State> {
+        for _ in 0..LOOKS {
+            if !self.state.is_locked()
+                && let Some(state) = self.state.try_lock()
+            {
+                return state;
+            }
+            std::hint::spin_loop();
+        }
+        self.state.lock()
     }
 
     /// The stamp of the batch that is written next.

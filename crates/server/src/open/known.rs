@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pelago_wire::{Code, Error, InodeId, OpenFlags, OpenId};
 
 use super::file::OpenFile;
-use super::numbers::NumberMap;
+use crate::numbers::NumberMap;
 
 /// What is open.
 #[derive(Default)]

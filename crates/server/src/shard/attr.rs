@@ -51,7 +51,7 @@ impl Shard {
         change(&mut node.rnode, set, now);
         node.rnode.version += 1;
         if set.atime.is_some() {
-            state.read_is_known(handle.ino);
+            self.holds.read_is_known(handle.ino);
         }
         let mut tx = self.begin_tx(&state, asked);
         let mtime = set.mtime.map(|time| at(time, now));

@@ -75,19 +75,14 @@ impl Shard {
         let mut node = self.node(&mut state, handle)?;
         let stamp = self.stamp(&state);
         let mut batch = Batch::new();
-        let read = state.held.get(&handle.ino).and_then(|held| held.atime);
+        let read = self.holds.read_at(handle.ino);
         let change = &BytesChange { atime: change.atime.or(read), ..*change };
         if change.apply(&mut node) {
             put_node(&mut batch, &node, stamp);
         }
         change.put_beside(&mut batch, &node, stamp);
         self.write(&mut state, batch)?;
-        if change.live.is_some()
-            && let Some(held) = state.held.get_mut(&handle.ino)
-        {
-            held.live = None;
-        }
-        state.read_is_known(handle.ino);
+        self.holds.committed(handle.ino, change.live.is_some());
         let attr = self.attr_of(&state, &node.rnode)?;
         state.rows.put_node(node);
         Ok((attr, state.sequence))

@@ -80,7 +80,7 @@ impl Shard {
         };
         let entry = self.put_new(&mut state, &spot, node, Asked::by(context, now))?;
         if hold {
-            state.held.entry(ino).or_default().opens += 1;
+            self.holds.hold(ino, false);
         }
         Ok(entry)
     }

@@ -229,9 +229,7 @@ impl Shard {
     pub(super) fn attr_of(&self, state: &State, rnode: &Rnode) -> Result<Attr, Error> {
         let attr = rnode.attr();
         if rnode.kind != FileKind::Directory {
-            let Some(held) = state.held.get(&rnode.ino) else { return Ok(attr) };
-            let attr = Attr { atime: held.atime.unwrap_or(attr.atime), ..attr };
-            return Ok(held.live.map_or(attr, |live| live.merge(attr)));
+            return Ok(self.holds.merge(rnode.ino, attr));
         }
         let unknown;
         let directory = match state.directories.get(rnode.ino) {

@@ -1,24 +1,97 @@
 //! Inodes that are open, and what open files know better than their rows.
 
+use parking_lot::Mutex;
 use pelago_store::table::Batch;
 use pelago_wire::{Attr, Error, Generation, Handle, InodeId, Time};
 
+use super::Shard;
 use super::bytes::put_node;
-use super::{Shard, State};
 use crate::cache::Node;
+use crate::numbers::NumberMap;
 
 /// Seconds after which a read counts again.
 pub(crate) const READ_AGAIN: i64 = 24 * 60 * 60;
 
-/// An inode that is open.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Held {
+/// The inodes that are open. They come under a shard's lock and go without it: who finds under that
+/// lock that an inode is not held can rely on it until the lock's end. A leaf.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    held: Mutex<NumberMap<InodeId, Held>>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
     /// How often.
-    pub opens: u32,
+    opens: u32,
+    /// It lost its last name, or is about to.
+    nameless: bool,
     /// What is not committed yet.
-    pub live: Option<Live>,
+    live: Option<Live>,
     /// When it was read last, where its row does not say so yet.
-    pub atime: Option<Time>,
+    atime: Option<Time>,
+}
+
+impl Holds {
+    /// One more holds it.
+    pub(super) fn hold(&self, ino: InodeId, nameless: bool) {
+        let mut all = self.held.lock();
+        let held = all.entry(ino).or_default();
+        held.opens += 1;
+        held.nameless |= nameless;
+    }
+
+    /// Whether it is held.
+    pub(super) fn has(&self, ino: InodeId) -> bool {
+        self.held.lock().contains_key(&ino)
+    }
+
+    /// Its last name goes. Answers whether it is held; whoever lets go of it last is then told.
+    pub(super) fn loses_its_names(&self, ino: InodeId) -> bool {
+        let mut all = self.held.lock();
+        let Some(held) = all.get_mut(&ino) else { return false };
+        held.nameless = true;
+        true
+    }
+
+    /// When it was read last, where its row does not say so yet.
+    pub(super) fn read_at(&self, ino: InodeId) -> Option<Time> {
+        self.held.lock().get(&ino).and_then(|held| held.atime)
+    }
+
+    /// The row says when it was read last, or somebody has set that.
+    pub(super) fn read_is_known(&self, ino: InodeId) {
+        self.committed(ino, false);
+    }
+
+    /// The row says when it was read last, and (`live`) its size and times.
+    pub(super) fn committed(&self, ino: InodeId, live: bool) {
+        if let Some(held) = self.held.lock().get_mut(&ino) {
+            held.atime = None;
+            held.live = held.live.filter(|_| !live);
+        }
+    }
+
+    /// The attributes of its row as they are now.
+    pub(super) fn merge(&self, ino: InodeId, attr: Attr) -> Attr {
+        let all = self.held.lock();
+        let Some(held) = all.get(&ino) else { return attr };
+        let attr = Attr { atime: held.atime.unwrap_or(attr.atime), ..attr };
+        held.live.map_or(attr, |live| live.merge(attr))
+    }
+
+    /// One less holds it. Answers whether nobody does and it has lost its names.
+    fn let_go(&self, ino: InodeId) -> bool {
+        let mut all = self.held.lock();
+        let Some(held) = all.get_mut(&ino) else { return false };
+        held.opens -= 1;
+        held.opens == 0 && all.remove(&ino).is_some_and(|held| held.nameless)
+    }
+
+    fn change(&self, ino: InodeId, change: impl FnOnce(&mut Held)) {
+        if let Some(held) = self.held.lock().get_mut(&ino) {
+            change(held);
+        }
+    }
 }
 
 /// Size and times of an open file that its row does not have yet.
@@ -57,35 +130,31 @@ impl Shard {
     pub(crate) fn hold(&self, handle: Handle) -> Result<Node, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
-        state.held.entry(node.rnode.ino).or_default().opens += 1;
+        self.holds.hold(node.rnode.ino, node.rnode.deleted_at != Time::default());
         Ok(node)
     }
 
     /// Lets go of a held inode. Answers whether it has neither name nor holder now, so that its
     /// orphan row can be worked off.
     pub(crate) fn let_go(&self, ino: InodeId) -> bool {
-        let mut state = self.lock();
-        let Some(held) = state.held.get_mut(&ino) else { return false };
-        held.opens -= 1;
-        if held.opens > 0 {
-            return false;
+        let nameless = self.holds.let_go(ino);
+        if nameless {
+            // The operation that takes its last name may still be writing the orphan row.
+            drop(self.lock());
         }
-        state.held.remove(&ino);
-        state.rows.node(ino).is_none_or(|node| node.rnode.deleted_at != Time::default())
+        nameless
     }
 
     /// Whether an inode is held.
     #[cfg(test)]
     pub(crate) fn is_held(&self, ino: InodeId) -> bool {
-        self.lock().held.contains_key(&ino)
+        self.holds.has(ino)
     }
 
     /// An open file knows its size and times better than its row, or (`None`) no better any more.
     /// Without effect where it is not held.
     pub(crate) fn set_live(&self, ino: InodeId, live: Option<Live>) {
-        if let Some(held) = self.lock().held.get_mut(&ino) {
-            held.live = live;
-        }
+        self.holds.change(ino, |held| held.live = live);
     }
 
     /// A held file is read. As with `relatime`, that counts only where nobody has read it since it
@@ -99,8 +168,8 @@ impl Shard {
         let node = self.node(&mut state, handle)?;
         let attr = self.attr_of(&state, &node.rnode)?;
         let counts = read_counts(&attr, now);
-        if counts && let Some(held) = state.held.get_mut(&handle.ino) {
-            held.atime = Some(now);
+        if counts {
+            self.holds.change(handle.ino, |held| held.atime = Some(now));
         }
         Ok(counts)
     }
@@ -112,9 +181,7 @@ impl Shard {
     /// `Stale` where it is gone; where the table fails.
     pub(crate) fn commit_read(&self, handle: Handle) -> Result<(), Error> {
         let mut state = self.lock();
-        let Some(atime) = state.held.get(&handle.ino).and_then(|held| held.atime) else {
-            return Ok(());
-        };
+        let Some(atime) = self.holds.read_at(handle.ino) else { return Ok(()) };
         let mut node = self.node(&mut state, handle)?;
         if node.rnode.links > 0 {
             node.rnode.atime = atime;
@@ -123,7 +190,7 @@ impl Shard {
             self.write(&mut state, batch)?;
             state.rows.put_node(node);
         }
-        state.read_is_known(handle.ino);
+        self.holds.read_is_known(handle.ino);
         Ok(())
     }
 
@@ -131,15 +198,6 @@ impl Shard {
     #[must_use]
     pub(crate) fn next_generation(last: Option<Generation>) -> Generation {
         last.map_or(Generation::FIRST, |last| Generation(last.0 + 1))
-    }
-}
-
-impl State {
-    /// The row says when an inode was read last, or somebody has set that.
-    pub(super) fn read_is_known(&mut self, ino: InodeId) {
-        if let Some(held) = self.held.get_mut(&ino) {
-            held.atime = None;
-        }
     }
 }
 

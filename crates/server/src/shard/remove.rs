@@ -115,7 +115,7 @@ impl Shard {
             tx.put_node(node);
             return Ok(Removed { attr, orphaned: false });
         }
-        if state.held.contains_key(&ino) {
+        if self.holds.loses_its_names(ino) {
             self.keep_nameless(tx, node);
             return Ok(Removed { attr, orphaned: false });
         }

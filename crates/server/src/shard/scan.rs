@@ -159,7 +159,7 @@ impl Shard {
     /// Where the table fails, or a row is damaged.
     pub(crate) fn bury(&self, ino: InodeId) -> Result<Option<(u64, Option<Generation>)>, Error> {
         let mut state = self.lock();
-        if state.held.contains_key(&ino) {
+        if self.holds.has(ino) {
             return Ok(None);
         }
         let mut batch = Batch::new();
