@@ -13,6 +13,7 @@ pub use server::{Options, Parts, Server, StartError, StopError};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 pub use worker::{Doing, WorkerStatus};
 
+mod acl;
 mod answers;
 mod cache;
 pub mod check;

@@ -40,6 +40,7 @@ pub(crate) use rename::Move;
 pub(crate) use scan::{Scan, Scanned};
 pub(crate) use xattr::SetXattr;
 
+mod acl;
 mod attr;
 mod bytes;
 mod create;

@@ -34,6 +34,7 @@ fn rnode() -> Rnode {
         flags: RnodeFlags {
             has_xattrs: true,
             has_acl: false,
+            has_default_acl: false,
             has_content: true,
             inline: false,
             moved: true,
@@ -62,6 +63,17 @@ fn symlink() -> Rnode {
     Rnode { kind: FileKind::Symlink, mode: 0o777, flags, generation: None, target, ..rnode() }
 }
 
+/// A directory with both access control lists.
+fn with_lists() -> Rnode {
+    let flags = RnodeFlags {
+        has_xattrs: true,
+        has_acl: true,
+        has_default_acl: true,
+        ..RnodeFlags::default()
+    };
+    Rnode { kind: FileKind::Directory, flags, generation: None, ..rnode() }
+}
+
 /// One value of each kind, with its name in the file of vectors.
 fn values() -> Vec<(&'static str, Vec<u8>)> {
     let (dir, hash) = (InodeId::ROOT, NameHash(0xfeed_f00d_dead_beef));
@@ -78,6 +90,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("rnode.v1", rnode().encode(STAMP)),
         ("rnode.symlink.v1", symlink().encode(STAMP)),
+        ("rnode.lists.v1", with_lists().encode(STAMP)),
         ("name.rnode.v1", NameRow::Rnode(rnode()).encode(STAMP)),
         ("name.link.v1", link.encode(STAMP)),
         ("moved.v1", Moved { dir, hash }.encode(STAMP)),
@@ -293,20 +306,27 @@ fn any_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn any_rnode() -> impl Strategy<Value = Rnode> {
-    let numbers = (any::<[u32; 5]>(), any::<[u64; 3]>(), any::<u16>(), any::<[bool; 5]>());
+    let numbers = (any::<[u32; 5]>(), any::<[u64; 3]>(), any::<u16>(), any::<[bool; 6]>());
     let times = (any_time(), any_time(), any_time(), any_time(), any_time());
     let target = prop::collection::vec(any::<u8>(), 1..=limits::TARGET_BYTES);
     (any_ino(), any_kind(), any_ino(), numbers, times, target).prop_map(
         |(ino, kind, quota_root, numbers, times, target)| {
             let ([links, uid, gid, rdev, generation], [size, blocks, version], mode, flags) =
                 numbers;
-            let [has_xattrs, has_acl, has_content, inline, moved] = flags;
+            let [has_xattrs, has_acl, has_default_acl, has_content, inline, moved] = flags;
             let (atime, mtime, ctime, btime, deleted_at) = times;
             Rnode {
                 ino,
                 kind,
                 mode: mode & 0o7777,
-                flags: RnodeFlags { has_xattrs, has_acl, has_content, inline, moved },
+                flags: RnodeFlags {
+                    has_xattrs,
+                    has_acl,
+                    has_default_acl,
+                    has_content,
+                    inline,
+                    moved,
+                },
                 links,
                 uid,
                 gid,

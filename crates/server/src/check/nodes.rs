@@ -34,7 +34,7 @@ pub(super) struct Known {
     /// Its content file, where its bytes are in one.
     pub(super) content: Option<Generation>,
     pub(super) inline: bool,
-    pub(super) has_xattrs: bool,
+    pub(super) xattrs: Xattrs,
     pub(super) moved: bool,
     pub(super) seen: Seen,
 }
@@ -45,11 +45,22 @@ pub(super) struct Seen {
     /// Names, as they are listed with the file.
     pub(super) names: u32,
     pub(super) inline: bool,
-    pub(super) xattrs: bool,
+    pub(super) xattrs: Xattrs,
     pub(super) moved: bool,
     pub(super) orphan: bool,
     pub(super) writing: bool,
     pub(super) content: bool,
+}
+
+/// Which extended attributes a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Xattrs {
+    /// Any at all.
+    pub(super) any: bool,
+    /// An access control list.
+    pub(super) access: bool,
+    /// A default one.
+    pub(super) default: bool,
 }
 
 /// Directories that are known to be below the root, at the most.
@@ -148,7 +159,11 @@ impl Check<'_> {
             size: rnode.size,
             content: rnode.generation.filter(|_| rnode.flags.has_content),
             inline: rnode.flags.inline,
-            has_xattrs: rnode.flags.has_xattrs,
+            xattrs: Xattrs {
+                any: rnode.flags.has_xattrs,
+                access: rnode.flags.has_acl,
+                default: rnode.flags.has_default_acl,
+            },
             moved: rnode.flags.moved,
             seen: Seen::default(),
         };
@@ -278,10 +293,13 @@ impl Check<'_> {
 
     /// What else is kept of a file.
     fn beside(&mut self, ino: InodeId, known: &Known) -> Result<(), table::Error> {
-        if known.has_xattrs != known.seen.xattrs {
-            let found = known.seen.xattrs;
+        if known.xattrs != known.seen.xattrs {
+            let Xattrs { any, access, default } = known.seen.xattrs;
             let says = "say what is there";
-            let repair = self.rewrite(ino, known, says, |r| r.flags.has_xattrs = found)?;
+            let repair = self.rewrite(ino, known, says, |rnode| {
+                let flags = &mut rnode.flags;
+                (flags.has_xattrs, flags.has_acl, flags.has_default_acl) = (any, access, default);
+            })?;
             self.found(Damage::XattrFlag, ino, repair);
         }
         if known.moved != known.seen.moved {

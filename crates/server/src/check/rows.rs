@@ -11,6 +11,7 @@ use pelago_wire::{FileKind, InodeId, NameHash};
 
 use super::nodes::{Known, Window};
 use super::{Check, CheckError, Damage, Repair};
+use crate::acl::{ACCESS, DEFAULT};
 
 impl Check<'_> {
     /// Reads what is kept of the files of a window.
@@ -110,7 +111,9 @@ impl Check<'_> {
             Key::Inline(ino) => {
                 return self.inline(window.nodes.get_mut(&ino), ino, (key, value));
             }
-            Key::Xattr { ino, .. } => self.xattr(window.nodes.get_mut(&ino), ino, (key, value)),
+            Key::Xattr { ino, name } => {
+                self.xattr(window.nodes.get_mut(&ino), (ino, name), (key, value));
+            }
             _ => self.found_at(Damage::Key, key, None),
         }
         Ok(())
@@ -254,7 +257,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn xattr(&mut self, known: Option<&mut Known>, ino: InodeId, (key, value): (&[u8], &[u8])) {
+    fn xattr(
+        &mut self,
+        known: Option<&mut Known>,
+        (ino, name): (InodeId, &[u8]),
+        (key, value): (&[u8], &[u8]),
+    ) {
         let Some(known) = known else {
             let repair = Repair::delete("remove it", key);
             self.found(Damage::XattrStray, ino, Some(repair));
@@ -264,7 +272,10 @@ impl Check<'_> {
             self.found_at(Damage::Row, key, Some(Repair::delete("remove it", key)));
             return;
         }
-        known.seen.xattrs = true;
+        let seen = &mut known.seen.xattrs;
+        seen.any = true;
+        seen.access |= name == ACCESS;
+        seen.default |= name == DEFAULT;
     }
 }
 

@@ -54,6 +54,9 @@ impl Shard {
             self.holds.read_is_known(handle.ino);
         }
         let mut tx = self.begin_tx(&state, asked);
+        if set.mode.is_some() {
+            self.put_mode_in_list(&mut tx, &node.rnode)?;
+        }
         let mtime = set.mtime.map(|time| at(time, now));
         let is_directory = node.rnode.kind == FileKind::Directory;
         if is_directory {
@@ -102,6 +105,9 @@ fn change(rnode: &mut Rnode, set: &SetAttr, now: Time) {
     // A new owner of a file loses the privileges of the old one, whoever gives it to them.
     if (set.kill_privileges || changes_owner) && rnode.kind != FileKind::Directory {
         rnode.mode = without_privileges(rnode.mode);
+        if set.kill_setgid {
+            rnode.mode &= !0o2000;
+        }
     }
     if let Some(mode) = set.mode {
         rnode.mode = mode;

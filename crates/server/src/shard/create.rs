@@ -5,6 +5,7 @@ use pelago_wire::{
     Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, Reply, Time, limits,
 };
 
+use super::acl::Rights;
 use super::tx::Spot;
 use super::{Shard, State};
 use crate::answers::Asked;
@@ -73,12 +74,13 @@ impl Shard {
             return Err(Code::Exists.into());
         }
         let parent = self.node(&mut state, Handle::own(dir.ino))?.rnode;
+        let rights = self.rights_below(&parent, &new)?;
         let ino = self.take_id(&mut state)?;
         let node = Node {
             place: if new.kind == FileKind::Directory { Place::Own } else { spot.place() },
-            rnode: new_rnode(ino, new, context, &parent, now),
+            rnode: new_rnode(ino, new, context, &parent, (&rights, now)),
         };
-        let entry = self.put_new(&mut state, &spot, node, Asked::by(context, now))?;
+        let entry = self.put_new(&mut state, &spot, (node, &rights), Asked::by(context, now))?;
         if hold {
             self.holds.hold(ino, false);
         }
@@ -89,12 +91,13 @@ impl Shard {
         &self,
         state: &mut State,
         spot: &Spot,
-        node: Node,
+        (node, rights): (Node, &Rights),
         asked: Asked,
     ) -> Result<Entry, Error> {
         let mut tx = self.begin_tx(state, asked);
         self.mark(state, &mut tx, spot.dir);
         tx.put_name(spot, &node);
+        rights.put(&mut tx, node.rnode.ino);
         let (ino, handle, mut attr) = (node.rnode.ino, node.handle(), node.rnode.attr());
         if attr.kind == FileKind::Directory {
             attr.links = 2;
@@ -110,14 +113,19 @@ impl Shard {
     }
 }
 
-fn new_rnode(ino: InodeId, new: NewNode, context: &Context, parent: &Rnode, now: Time) -> Rnode {
+fn new_rnode(
+    ino: InodeId,
+    new: NewNode,
+    context: &Context,
+    parent: &Rnode,
+    (rights, now): (&Rights, Time),
+) -> Rnode {
     // A setgid directory gives its group to what is made in it, and its bit to directories.
     let inherit = parent.mode & SETGID != 0;
     let is_directory = new.kind == FileKind::Directory;
-    let mode = new.mode.masked();
-    let mode = if inherit && is_directory { mode | SETGID } else { mode } & 0o7777;
+    let mode = if inherit && is_directory { rights.mode | SETGID } else { rights.mode } & 0o7777;
     let size = new.target.len() as u64;
-    Rnode {
+    let mut rnode = Rnode {
         ino,
         kind: new.kind,
         mode,
@@ -137,5 +145,7 @@ fn new_rnode(ino: InodeId, new: NewNode, context: &Context, parent: &Rnode, now:
         btime: now,
         deleted_at: Time::default(),
         target: new.target,
-    }
+    };
+    rights.flag(&mut rnode);
+    rnode
 }

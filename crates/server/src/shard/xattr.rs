@@ -1,17 +1,21 @@
 //! Extended attributes.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key};
-use pelago_store::rows::{Row, Xattr};
+use pelago_store::rows::{Rnode, Row, Xattr};
 use pelago_store::table::Batch;
 use pelago_wire::{Code, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
+use super::acl::List;
 use super::find::later_than;
+use super::tx::Tx;
 use super::{Shard, damaged, failed};
 use crate::answers::Asked;
+use crate::cache::Node;
 
-/// Names that a file's extended attributes may begin with.
+/// What the names of a file's extended attributes may begin with, but for [`List`]s.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// An extended attribute that is set.
@@ -33,10 +37,14 @@ impl Shard {
     /// # Errors
     /// `NoXattr`, `Stale`; `NotSupported` for a name of no known kind.
     pub(crate) fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
-        check_name(name)?;
+        let list = check_name(name)?;
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
-        if !node.rnode.flags.has_xattrs {
+        let kept = match list {
+            Some(list) => list.is_kept(&node.rnode),
+            None => node.rnode.flags.has_xattrs,
+        };
+        if !kept {
             return Err(Code::NoXattr.into());
         }
         self.stored_xattr(handle.ino, name)?.ok_or_else(|| Code::NoXattr.into())
@@ -49,17 +57,16 @@ impl Shard {
     pub(crate) fn list_xattr(&self, handle: Handle) -> Result<Vec<u8>, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
-        if !node.rnode.flags.has_xattrs {
-            return Ok(Vec::new());
-        }
-        self.xattr_names(handle.ino)
+        self.xattr_names(&node.rnode)
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute. An access control list changes the mode; one that says no more
+    /// than the mode is not kept.
     ///
     /// # Errors
     /// `Exists` and `NoXattr` as the flags ask; `Range` for a name that is too long, `TooBig` for a
-    /// value, and where all names together are; `NotSupported` for a name of no known kind.
+    /// value, and where all names together are; `NotSupported` for a name of no known kind. For an
+    /// access control list also as [`List::set`].
     pub(crate) fn set_xattr(
         &self,
         handle: Handle,
@@ -67,37 +74,39 @@ impl Shard {
         asked: impl Into<Asked>,
     ) -> Result<(), Error> {
         let SetXattr { name, value, flags, .. } = *xattr;
-        check_name(name)?;
+        let list = check_name(name)?;
         if value.len() > limits::XATTR_VALUE_BYTES {
             return Err(Code::TooBig.into());
         }
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
-        let names = match node.rnode.flags.has_xattrs {
-            true => self.xattr_names(handle.ino)?,
-            false => Vec::new(),
-        };
-        let exists = names.split(|byte| *byte == 0).any(|known| known == name);
+        let names = self.xattr_names(&node.rnode)?;
+        let exists = has(&names, name);
         match flags {
             XattrFlags::Create if exists => return Err(Code::Exists.into()),
             XattrFlags::Replace if !exists => return Err(Code::NoXattr.into()),
             _ => {}
         }
-        if !exists && names.len() + name.len() + 1 > limits::XATTR_LIST_BYTES {
+        let value = match list {
+            None => Some(Cow::Borrowed(value)),
+            Some(list) => list.set(&mut node.rnode, xattr)?.map(Cow::Owned),
+        };
+        if !exists && value.is_some() && names.len() + name.len() + 1 > limits::XATTR_LIST_BYTES {
             // Not `NoSpace`, as others say: that is the word for a medium that is full.
             return Err(Code::TooBig.into());
         }
         let mut tx = self.begin_tx(&state, asked);
-        tx.batch.put(key::xattr(handle.ino, name), Xattr { value }.encode(tx.stamp));
-        node.rnode.flags.has_xattrs = true;
-        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
-        node.rnode.version += 1;
-        tx.put_node(node);
-        tx.answer(&Reply::Done);
+        match value {
+            Some(value) => put(&mut tx, &mut node.rnode, name, &value),
+            None if exists => delete(&mut tx, &mut node.rnode, name, &names),
+            None => {}
+        }
+        put_changed(&mut tx, node);
         self.finish_tx(&mut state, tx)
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute. An access control list that is not there is as good as
+    /// removed; the mode stays.
     ///
     /// # Errors
     /// `NoXattr`, `Stale`; `NotSupported` for a name of no known kind.
@@ -107,19 +116,18 @@ impl Shard {
         name: &[u8],
         asked: impl Into<Asked>,
     ) -> Result<(), Error> {
-        check_name(name)?;
+        let list = check_name(name)?;
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
-        if !node.rnode.flags.has_xattrs || self.stored_xattr(handle.ino, name)?.is_none() {
-            return Err(Code::NoXattr.into());
+        let names = self.xattr_names(&node.rnode)?;
+        match (list, has(&names, name)) {
+            (_, true) => {}
+            (Some(_), false) => return Ok(()),
+            (None, false) => return Err(Code::NoXattr.into()),
         }
         let mut tx = self.begin_tx(&state, asked);
-        tx.batch.delete(key::xattr(handle.ino, name));
-        node.rnode.flags.has_xattrs = self.xattr_names(handle.ino)?.len() > name.len() + 1;
-        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
-        node.rnode.version += 1;
-        tx.put_node(node);
-        tx.answer(&Reply::Done);
+        delete(&mut tx, &mut node.rnode, name, &names);
+        put_changed(&mut tx, node);
         self.finish_tx(&mut state, tx)
     }
 
@@ -133,16 +141,20 @@ impl Shard {
         visited.map_err(|error| failed("removing extended attributes", &error))
     }
 
-    fn stored_xattr(&self, ino: InodeId, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    /// The value of an extended attribute, where it is there.
+    pub(super) fn stored_xattr(&self, ino: InodeId, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let key = key::xattr(ino, name);
         let Some(value) = self.get(&key)? else { return Ok(None) };
         let (_, row) = Xattr::decode(&value).map_err(|error| damaged(&key, error))?;
         Ok(Some(row.value.to_vec()))
     }
 
-    fn xattr_names(&self, ino: InodeId) -> Result<Vec<u8>, Error> {
-        let range = key::xattrs_of(ino);
+    fn xattr_names(&self, rnode: &Rnode) -> Result<Vec<u8>, Error> {
         let mut names = Vec::new();
+        if !rnode.flags.has_xattrs {
+            return Ok(names);
+        }
+        let range = key::xattrs_of(rnode.ino);
         let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
             if let Some(Key::Xattr { name, .. }) = Key::parse(key) {
                 names.extend_from_slice(name);
@@ -155,9 +167,42 @@ impl Shard {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<(), Error> {
+fn put(tx: &mut Tx, rnode: &mut Rnode, name: &[u8], value: &[u8]) {
+    tx.batch.put(key::xattr(rnode.ino, name), Xattr { value }.encode(tx.stamp));
+    rnode.flags.has_xattrs = true;
+    if let Some(list) = List::named(name) {
+        list.keep(rnode, true);
+    }
+}
+
+/// One of `names`, all that there are, goes.
+fn delete(tx: &mut Tx, rnode: &mut Rnode, name: &[u8], names: &[u8]) {
+    tx.batch.delete(key::xattr(rnode.ino, name));
+    rnode.flags.has_xattrs = names.len() > name.len() + 1;
+    if let Some(list) = List::named(name) {
+        list.keep(rnode, false);
+    }
+}
+
+fn put_changed(tx: &mut Tx, mut node: Node) {
+    node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
+    node.rnode.version += 1;
+    tx.put_node(node);
+    tx.answer(&Reply::Done);
+}
+
+/// Whether a name is among these, each with a NUL behind it.
+fn has(names: &[u8], name: &[u8]) -> bool {
+    names.split(|byte| *byte == 0).any(|known| known == name)
+}
+
+/// The access control list that has this name; `None` for any other name that may be.
+fn check_name(name: &[u8]) -> Result<Option<List>, Error> {
     if name.len() > limits::XATTR_NAME_BYTES {
         return Err(Code::Range.into());
+    }
+    if let Some(list) = List::named(name) {
+        return Ok(Some(list));
     }
     let Some(prefix) = PREFIXES.iter().find(|prefix| name.starts_with(prefix)) else {
         return Err(Code::NotSupported.into());
@@ -165,5 +210,5 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() == prefix.len() || name.contains(&0) {
         return Err(Code::Invalid.into());
     }
-    Ok(())
+    Ok(None)
 }

@@ -54,8 +54,10 @@ pub struct Rnode {
 pub struct RnodeFlags {
     /// It has extended attributes ([`super::Xattr`]).
     pub has_xattrs: bool,
-    /// It has an access control list among them.
+    /// It has an access control list among them that says more than its mode.
     pub has_acl: bool,
+    /// It has a default access control list among them.
+    pub has_default_acl: bool,
     /// Its bytes are in the content file of its generation.
     pub has_content: bool,
     /// Its bytes are in an [`super::Inline`] row.
@@ -176,6 +178,8 @@ const HAS_ACL: u8 = 2;
 const HAS_CONTENT: u8 = 4;
 const INLINE: u8 = 8;
 const MOVED: u8 = 16;
+const HAS_DEFAULT_ACL: u8 = 32;
+const KNOWN: u8 = HAS_XATTRS | HAS_ACL | HAS_CONTENT | INLINE | MOVED | HAS_DEFAULT_ACL;
 
 impl RnodeFlags {
     fn bits(self) -> u8 {
@@ -185,18 +189,20 @@ impl RnodeFlags {
             (self.has_content, HAS_CONTENT),
             (self.inline, INLINE),
             (self.moved, MOVED),
+            (self.has_default_acl, HAS_DEFAULT_ACL),
         ]
         .into_iter()
         .fold(0, |bits, (set, bit)| if set { bits | bit } else { bits })
     }
 
     fn from_bits(bits: u8) -> Result<Self, Fault> {
-        if bits & !(HAS_XATTRS | HAS_ACL | HAS_CONTENT | INLINE | MOVED) != 0 {
+        if bits & !KNOWN != 0 {
             return Err(Fault::Field("flags"));
         }
         Ok(Self {
             has_xattrs: bits & HAS_XATTRS != 0,
             has_acl: bits & HAS_ACL != 0,
+            has_default_acl: bits & HAS_DEFAULT_ACL != 0,
             has_content: bits & HAS_CONTENT != 0,
             inline: bits & INLINE != 0,
             moved: bits & MOVED != 0,
