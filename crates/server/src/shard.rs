@@ -32,7 +32,7 @@ use crate::progress::Progress;
 pub(crate) use bytes::{BytesChange, Inline, Mark};
 pub(crate) use create::NewNode;
 use held::Holds;
-pub(crate) use held::{Live, READ_AGAIN, read_counts};
+pub(crate) use held::{Live, Outside, READ_AGAIN, read_counts};
 pub(crate) use ids::{Ids, Need};
 pub(crate) use list::Page;
 pub(crate) use remove::Removed;

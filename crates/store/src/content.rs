@@ -22,9 +22,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use pelago_wire::{Generation, InodeId, VolumeStats};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, fstatfs, fstatvfs, fsync, mkdirat, openat, syncfs, unlinkat,
+    AtFlags, CWD, Mode, OFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat, openat, syncfs,
+    unlinkat,
 };
 use rustix::io::Errno;
+
+use crate::os;
 
 pub use error::Error;
 pub use file::{ContentFile, Measured};
@@ -89,6 +92,26 @@ impl Content {
         };
         let fd = fd.map_err(|error| Error::new("making", self.root.path.join(&name), error))?;
         Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true))
+    }
+
+    /// Makes the content file as [`Content::create`] does, but opens it to read only.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn create_to_read(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+    ) -> Result<ContentFile, Error> {
+        let name = name_of(ino, generation);
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL;
+        if let Ok(fd) = self.root.open_file(&name, flags) {
+            return Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true));
+        }
+        // A leftover, or its folder is missing.
+        drop(self.create(ino, generation)?);
+        let made = self.open_file(ino, generation, false)?;
+        made.ok_or_else(|| Error::new("opening", self.root.path.join(&name), Errno::NOENT))
     }
 
     /// Opens a content file, to write too where `write` is set. `None`: there is none.
@@ -185,6 +208,29 @@ impl Content {
         Ok(())
     }
 
+    /// Whether [`ContentFile::has_writers`] can be believed here: tried on a file of its own, which
+    /// nobody but a mapping writes, and then nobody.
+    ///
+    /// # Errors
+    /// [`Error`] where the medium cannot tell at all.
+    pub fn tells_writers(&self) -> Result<bool, Error> {
+        let failed = |error: io::Error| {
+            Error::from_io("looking for writers of", self.root.path.join(PROBE), error)
+        };
+        let failed_here = |error: Errno| failed(error.into());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+        let writer = self.root.open_file(PROBE, flags).map_err(failed_here)?;
+        let reader = self.root.open_file(PROBE, OFlags::RDONLY);
+        unlinkat(&self.root.fd, PROBE, AtFlags::empty()).map_err(failed_here)?;
+        let reader = reader.map_err(failed_here)?;
+        ftruncate(&writer, 1).map_err(failed_here)?;
+        let mapped = os::Mapped::new(&writer).map_err(failed)?;
+        drop(writer);
+        let is_seen = os::has_writers(&reader).map_err(failed)?;
+        drop(mapped);
+        Ok(is_seen && !os::has_writers(&reader).map_err(failed)?)
+    }
+
     /// Space and counts of the medium.
     ///
     /// # Errors
@@ -254,6 +300,8 @@ struct Folder {
 }
 
 const FOLDERS: usize = 256;
+/// A file that is there for an instant.
+const PROBE: &str = "probe";
 /// `statfs` of what is below FUSE (`linux/magic.h`).
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 

@@ -77,6 +77,13 @@ impl Backing {
     }
 }
 
+impl From<Arc<OwnedFd>> for Backing {
+    /// This descriptor, which others have too.
+    fn from(descriptor: Arc<OwnedFd>) -> Self {
+        Self(descriptor)
+    }
+}
+
 impl AsFd for Backing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

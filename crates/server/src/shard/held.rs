@@ -1,5 +1,8 @@
 //! Inodes that are open, and what open files know better than their rows.
 
+use std::fmt;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use pelago_store::table::Batch;
 use pelago_wire::{Attr, Error, Generation, Handle, InodeId, Time};
@@ -29,6 +32,15 @@ struct Held {
     live: Option<Live>,
     /// When it was read last, where its row does not say so yet.
     atime: Option<Time>,
+    /// Who sees what is done to it without a request.
+    outside: Option<Arc<dyn Outside>>,
+}
+
+/// Who sees what is done to the bytes of a held inode where no request tells of it.
+pub(crate) trait Outside: fmt::Debug + Send + Sync {
+    /// The attributes as they are now, where these are those that are known without it. A time of
+    /// the last read that it changes is what the row is told next.
+    fn merge(&self, attr: Attr) -> Attr;
 }
 
 impl Holds {
@@ -73,10 +85,16 @@ impl Holds {
 
     /// The attributes of its row as they are now.
     pub(super) fn merge(&self, ino: InodeId, attr: Attr) -> Attr {
-        let all = self.held.lock();
-        let Some(held) = all.get(&ino) else { return attr };
+        let mut all = self.held.lock();
+        let Some(held) = all.get_mut(&ino) else { return attr };
         let attr = Attr { atime: held.atime.unwrap_or(attr.atime), ..attr };
-        held.live.map_or(attr, |live| live.merge(attr))
+        let attr = held.live.map_or(attr, |live| live.merge(attr));
+        let Some(outside) = &held.outside else { return attr };
+        let seen = outside.merge(attr);
+        if seen.atime != attr.atime {
+            held.atime = Some(seen.atime);
+        }
+        seen
     }
 
     /// One less holds it. Answers whether nobody does and it has lost its names.
@@ -134,6 +152,15 @@ impl Shard {
         Ok(node)
     }
 
+    /// Whether the bytes of an inode are in a content file.
+    ///
+    /// # Errors
+    /// `Stale` where it is gone.
+    pub(crate) fn has_content(&self, handle: Handle) -> Result<bool, Error> {
+        let mut state = self.lock();
+        Ok(self.node(&mut state, handle)?.rnode.flags.has_content)
+    }
+
     /// Lets go of a held inode. Answers whether it has neither name nor holder now, so that its
     /// orphan row can be worked off.
     pub(crate) fn let_go(&self, ino: InodeId) -> bool {
@@ -155,6 +182,12 @@ impl Shard {
     /// Without effect where it is not held.
     pub(crate) fn set_live(&self, ino: InodeId, live: Option<Live>) {
         self.holds.change(ino, |held| held.live = live);
+    }
+
+    /// From now on this one is asked what is done to a held file without a request; `None`: nothing
+    /// is. Without effect where it is not held.
+    pub(crate) fn set_outside(&self, ino: InodeId, outside: Option<Arc<dyn Outside>>) {
+        self.holds.change(ino, |held| held.outside = outside);
     }
 
     /// A held file is read. As with `relatime`, that counts only where nobody has read it since it

@@ -1,22 +1,24 @@
 //! One content file, open.
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelago_wire::{AllocateMode, Generation, InodeId, Time, Whence};
+use pelago_wire::{AllocateMode, Backing, Generation, InodeId, Time, Whence};
 use rustix::fs::{
     FallocateFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, copy_file_range, fallocate,
     fdatasync, fstat, fsync, ftruncate, futimens, seek,
 };
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 
 use super::{Error, Root, name_of};
+use crate::os;
 
 /// A content file, open until dropped. Reads and writes may go on at the same time.
 #[derive(Debug)]
 pub struct ContentFile {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     root: Arc<Root>,
     ino: InodeId,
     generation: Generation,
@@ -60,7 +62,7 @@ impl ContentFile {
         made: bool,
     ) -> Self {
         let number = root.number(ino, made);
-        Self { fd, root, ino, generation, number }
+        Self { fd: Arc::new(fd), root, ino, generation, number }
     }
 
     /// Whose bytes it holds.
@@ -73,6 +75,23 @@ impl ContentFile {
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Its descriptor, for who reads and writes it alone. One that is open to read only, and stays
+    /// so, lets [`ContentFile::has_writers`] tell when they have ended.
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        Backing::from(Arc::clone(&self.fd))
+    }
+
+    /// Whether anybody may still write it: by another descriptor, or a shared mapping. This one is
+    /// open to read only.
+    ///
+    /// # Errors
+    /// [`Error`] where the medium cannot tell.
+    pub fn has_writers(&self) -> Result<bool, Error> {
+        os::has_writers(&*self.fd)
+            .map_err(|error| Error::from_io("looking for writers of", self.path(), error))
     }
 
     /// Reads from `offset` on; fewer bytes than the buffer has only at the end of the file.
@@ -107,6 +126,19 @@ impl ContentFile {
             }
         }
         Ok(())
+    }
+
+    /// Writes bytes at the end of the file, wherever that is by then. Answers how many are in it.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium: nothing was written.
+    pub fn append(&self, bytes: &[u8]) -> Result<usize, Error> {
+        loop {
+            match pwritev2(&self.fd, &[IoSlice::new(bytes)], 0, ReadWriteFlags::APPEND) {
+                Err(Errno::INTR) => {}
+                done => return done.map_err(|error| self.failed("writing", error)),
+            }
+        }
     }
 
     /// Cuts the file off at `size`, or extends it by a hole.
