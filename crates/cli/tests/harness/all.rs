@@ -4,6 +4,8 @@
 
 #[path = "damage.rs"]
 pub(crate) mod damage;
+#[path = "mapping.rs"]
+pub(crate) mod mapping;
 #[path = "namespace.rs"]
 pub(crate) mod namespace;
 #[path = "program.rs"]

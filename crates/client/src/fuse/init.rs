@@ -20,12 +20,12 @@ const READAHEAD_BYTES: u32 = 1 << 20;
 /// elsewhere. No locks: the kernel's own are right for one mount.
 /// Never `ATOMIC_O_TRUNC`: the kernel finds that a program is being executed (`ETXTBSY`) behind an
 /// open with `O_RDONLY | O_TRUNC`, which would have emptied it by then.
-const WANTED: [InitFlags; 9] = [
+const WANTED: [InitFlags; 8] = [
     // Pages go when size or time of a file turn out to be others than the kernel thought.
     InitFlags::FUSE_AUTO_INVAL_DATA,
-    // Listings bring attributes where somebody asks for them.
+    // Listings bring attributes. Never `READDIRPLUS_AUTO`: the kernel then wants none but for the
+    // first names, until somebody has asked for those of others one by one.
     InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
     // Lookups and listings of one directory at the same time.
     InitFlags::FUSE_PARALLEL_DIROPS,
     // We clear setuid bits when told to, and the kernel asks for no attribute before each write.

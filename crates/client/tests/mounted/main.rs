@@ -8,7 +8,12 @@ mod everyday;
 #[cfg(test)]
 mod listing;
 #[cfg(test)]
+#[path = "../../../cli/tests/harness/mapping.rs"]
+mod mapping;
+#[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod passthrough;
 #[cfg(test)]
 mod ranges;
 #[cfg(test)]
@@ -48,11 +53,20 @@ fn options(folder: &TempDir) -> MountOptions {
 
 /// A mount, or `None` after saying why there is none.
 fn mounted(hash: fn(&[u8]) -> u64) -> Option<Mounted> {
+    mounted_as(hash, false)
+}
+
+/// One that wants descriptors.
+fn mounted_to_pass() -> Option<Mounted> {
+    mounted_as(memory::spread, true)
+}
+
+fn mounted_as(hash: fn(&[u8]) -> u64, passthrough: bool) -> Option<Mounted> {
     let folder = tempfile::tempdir().expect("a folder for the mount");
     let memory = Arc::new(Memory::new(hash));
     let service = Arc::clone(&memory);
     let files: Arc<dyn Files> = Arc::new(ServiceFiles::new(service));
-    match mount(files, &options(&folder)) {
+    match mount(files, &MountOptions { passthrough, ..options(&folder) }) {
         Ok(mount) => Some(Mounted { mount, memory, _folder: folder }),
         Err(
             error @ (MountError::NoDevice | MountError::NoPermission(_) | MountError::NoHelper),

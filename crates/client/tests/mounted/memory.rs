@@ -2,13 +2,18 @@
 //! that says where it is now.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
-    Handle, InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, Reply, Request, Service,
-    SetAttr, SetTime, Time, VolumeStats, XattrFlags,
+    Attr, Backing, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error,
+    FileKind, Handle, InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, Reply, Request,
+    Service, SetAttr, SetTime, Time, VolumeStats, XattrFlags,
 };
 use rustix::process::{getegid, geteuid};
 
@@ -22,12 +27,32 @@ pub(crate) struct Memory {
     pub(crate) stalls: AtomicBool,
     stalled: Mutex<Vec<Done>>,
     pub(crate) requests: AtomicU64,
+    /// Reads and writes among them.
+    pub(crate) transfers: AtomicU64,
 }
 
 struct State {
     nodes: HashMap<u64, Node>,
-    opens: HashMap<u64, (u64, OpenFlags)>,
+    opens: HashMap<u64, Open>,
     last: u64,
+    hands_out: HandsOut,
+}
+
+/// What is handed out to whoever can use a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandsOut {
+    /// None.
+    Nothing,
+    /// That of the file with the bytes.
+    Files,
+    /// One that the kernel refuses.
+    Devices,
+}
+
+struct Open {
+    ino: u64,
+    flags: OpenFlags,
+    by_descriptor: bool,
 }
 
 #[derive(Clone)]
@@ -38,12 +63,16 @@ struct Node {
     place: Option<(u64, u64)>,
     names: BTreeMap<Key, u64>,
     bytes: Vec<u8>,
+    /// What holds the bytes instead, once a descriptor was handed out.
+    content: Option<Content>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Memory {
     pub(crate) fn new(hash: fn(&[u8]) -> u64) -> Self {
-        let mut state = State { nodes: HashMap::new(), opens: HashMap::new(), last: 1 };
+        let hands_out = HandsOut::Nothing;
+        let (nodes, opens) = (HashMap::new(), HashMap::new());
+        let mut state = State { nodes, opens, last: 1, hands_out };
         let root = node(1, FileKind::Directory, 0o755, &ourselves());
         state.nodes.insert(1, root);
         Self {
@@ -52,7 +81,18 @@ impl Memory {
             stalls: AtomicBool::new(false),
             stalled: Mutex::new(Vec::new()),
             requests: AtomicU64::new(0),
+            transfers: AtomicU64::new(0),
         }
+    }
+
+    /// What is handed out from now on.
+    pub(crate) fn hand_out(&self, what: HandsOut) {
+        self.state.lock().hands_out = what;
+    }
+
+    /// The open files that are reached by descriptors.
+    pub(crate) fn opens_by_descriptor(&self) -> usize {
+        self.state.lock().opens.values().filter(|open| open.by_descriptor).count()
     }
 
     /// Makes a file in the root without the kernel's knowledge.
@@ -86,12 +126,30 @@ impl Memory {
 impl Service for Memory {
     fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        if matches!(request, Request::Read { .. } | Request::Write { .. }) {
+            self.transfers.fetch_add(1, Ordering::Relaxed);
+        }
         if matches!(request, Request::Fsync { .. }) && self.stalls.load(Ordering::SeqCst) {
             self.stalled.lock().push(done);
             return;
         }
         let answer = self.state.lock().answer(self.hash, context, request, bulk.bytes());
         done(answer);
+    }
+}
+
+/// A file without a name, and a descriptor of it to read.
+#[derive(Clone)]
+struct Content {
+    file: Arc<File>,
+    backing: Backing,
+}
+
+impl Content {
+    fn new() -> Self {
+        let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        Self { file: Arc::new(file), backing: Backing::new(again.into()) }
     }
 }
 
@@ -124,14 +182,75 @@ fn node(ino: u64, kind: FileKind, mode: u16, context: &Context) -> Node {
         place: None,
         names: BTreeMap::new(),
         bytes: Vec::new(),
+        content: None,
         xattrs: BTreeMap::new(),
     }
 }
 
 impl Node {
     fn attr(&self) -> Attr {
-        let size = self.bytes.len() as u64;
-        Attr { size, blocks: size.div_ceil(512), ..self.attr }
+        let Some(content) = &self.content else {
+            let size = self.bytes.len() as u64;
+            return Attr { size, blocks: size.div_ceil(512), ..self.attr };
+        };
+        let meta = content.file.metadata().unwrap();
+        let time = |seconds, nanos| Time { seconds, nanos: u32::try_from(nanos).unwrap() };
+        Attr {
+            size: meta.size(),
+            blocks: meta.blocks(),
+            mtime: time(meta.mtime(), meta.mtime_nsec()),
+            ctime: self.attr.ctime.max(time(meta.ctime(), meta.ctime_nsec())),
+            changing: true,
+            ..self.attr
+        }
+    }
+
+    /// Cuts the bytes off or fills them up.
+    fn resize(&mut self, size: u64) {
+        match &self.content {
+            Some(content) => content.file.set_len(size).unwrap(),
+            None => self.bytes.resize(size as usize, 0),
+        }
+    }
+
+    /// A descriptor of the file with the bytes, which is made if there is none.
+    fn backing(&mut self) -> Backing {
+        if self.content.is_none() {
+            let content = Content::new();
+            content.file.write_all_at(&self.bytes, 0).unwrap();
+            self.content = Some(content);
+        }
+        self.content.as_ref().unwrap().backing.clone()
+    }
+
+    fn read(&self, offset: u64, size: usize) -> Vec<u8> {
+        let Some(content) = &self.content else {
+            let start = self.bytes.len().min(offset as usize);
+            let end = self.bytes.len().min(start + size);
+            return self.bytes[start..end].to_vec();
+        };
+        let mut bytes = vec![0; size];
+        let mut filled = 0;
+        while filled < size {
+            let read = content.file.read_at(&mut bytes[filled..], offset + filled as u64).unwrap();
+            if read == 0 {
+                break;
+            }
+            filled += read;
+        }
+        bytes.truncate(filled);
+        bytes
+    }
+
+    fn write(&mut self, start: usize, bytes: &[u8]) {
+        match &self.content {
+            Some(content) => content.file.write_all_at(bytes, start as u64).unwrap(),
+            None => {
+                let end = start + bytes.len();
+                self.bytes.resize(self.bytes.len().max(end), 0);
+                self.bytes[start..end].copy_from_slice(bytes);
+            }
+        }
     }
 
     fn handle(&self) -> Handle {
@@ -167,8 +286,8 @@ impl State {
     }
 
     fn opened(&mut self, open: OpenId) -> Result<&mut Node, Error> {
-        let (ino, _) = self.opens.get(&open.0).ok_or(Code::BadOpen)?;
-        Ok(self.nodes.get_mut(ino).ok_or(Code::Stale)?)
+        let ino = self.opens.get(&open.0).ok_or(Code::BadOpen)?.ino;
+        Ok(self.nodes.get_mut(&ino).ok_or(Code::Stale)?)
     }
 
     fn make(
@@ -196,15 +315,28 @@ impl State {
         self.entry(ino)
     }
 
-    fn open(&mut self, ino: u64, flags: OpenFlags) -> OpenId {
+    /// All opens of a file at the same time are of one kind.
+    fn open(&mut self, ino: u64, flags: OpenFlags) -> (OpenId, DataPath) {
+        let mut others = self.opens.values().filter(|open| open.ino == ino);
+        let by_descriptor = match others.next() {
+            Some(other) => other.by_descriptor,
+            None => flags.passthrough && self.hands_out != HandsOut::Nothing,
+        };
         self.last += 1;
-        self.opens.insert(self.last, (ino, flags));
-        OpenId(self.last)
+        self.opens.insert(self.last, Open { ino, flags, by_descriptor });
+        let path = match self.hands_out {
+            _ if !by_descriptor => DataPath::Cached,
+            HandsOut::Devices => {
+                DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()))
+            }
+            _ => DataPath::Passthrough(self.nodes.get_mut(&ino).unwrap().backing()),
+        };
+        (OpenId(self.last), path)
     }
 
     /// Takes one name of a file away; the file stays while it is open or has others.
     fn drop_name(&mut self, ino: u64) -> Attr {
-        let open = self.opens.values().any(|(opened, _)| *opened == ino);
+        let open = self.opens.values().any(|open| open.ino == ino);
         let node = self.nodes.get_mut(&ino).unwrap();
         node.attr.links = match node.attr.kind {
             FileKind::Directory => 0,
@@ -246,8 +378,8 @@ impl State {
             Request::Create { dir, name, mode, flags } => {
                 let made = node(0, FileKind::Regular, mode.masked(), context);
                 let entry = self.make(hash, dir, &name, made)?;
-                let open = self.open(entry.handle.ino.raw(), flags);
-                Ok(Reply::Created { entry, open, path: DataPath::Cached })
+                let (open, path) = self.open(entry.handle.ino.raw(), flags);
+                Ok(Reply::Created { entry, open, path })
             }
             Request::MakeDir { dir, name, mode } => {
                 let made = node(0, FileKind::Directory, mode.masked(), context);
@@ -281,15 +413,15 @@ impl State {
             Request::Open { node, flags } => {
                 let node = self.find(node)?;
                 if flags.truncate {
-                    node.bytes.clear();
+                    node.resize(0);
                     node.touch();
                 }
-                let attr = node.attr();
-                let open = self.open(attr.ino.raw(), flags);
-                Ok(Reply::Opened { open, attr, path: DataPath::Cached })
+                let ino = node.attr.ino.raw();
+                let (open, path) = self.open(ino, flags);
+                Ok(Reply::Opened { open, attr: self.nodes[&ino].attr(), path })
             }
             Request::Flush { open } => {
-                let writes = self.opens.get(&open.0).is_some_and(|(_, flags)| flags.write);
+                let writes = self.opens.get(&open.0).is_some_and(|open| open.flags.write);
                 assert!(writes, "only a descriptor that can write has anything to flush");
                 // The commit: change times move once more, unseen by the kernel.
                 let node = self.opened(open)?;
@@ -298,28 +430,23 @@ impl State {
             }
             Request::Fsync { .. } | Request::FsyncDir { .. } => Ok(Reply::Done),
             Request::Release { open } => {
-                let (ino, _) = self.opens.remove(&open.0).ok_or(Code::BadOpen)?;
-                let open = self.opens.values().any(|(opened, _)| *opened == ino);
+                let ino = self.opens.remove(&open.0).ok_or(Code::BadOpen)?.ino;
+                let open = self.opens.values().any(|open| open.ino == ino);
                 if !open && self.nodes.get(&ino).is_some_and(|node| node.attr.links == 0) {
                     self.nodes.remove(&ino);
                 }
                 Ok(Reply::Done)
             }
             Request::Read { open, offset, size } => {
-                let bytes = &self.opened(open)?.bytes;
-                let start = bytes.len().min(offset as usize);
-                let end = bytes.len().min(start + size as usize);
-                Ok(Reply::Data(Buffer::new(bytes[start..end].to_vec())))
+                Ok(Reply::Data(Buffer::new(self.opened(open)?.read(offset, size as usize))))
             }
             Request::Write { open, offset, .. } => {
-                let append = self.opens.get(&open.0).is_some_and(|(_, flags)| flags.append);
+                let append = self.opens.get(&open.0).is_some_and(|open| open.flags.append);
                 let node = self.opened(open)?;
-                let start = if append { node.bytes.len() } else { offset as usize };
-                let end = start + bulk.len();
-                node.bytes.resize(node.bytes.len().max(end), 0);
-                node.bytes[start..end].copy_from_slice(bulk);
+                let start = if append { node.attr().size } else { offset };
+                node.write(start as usize, bulk);
                 node.touch();
-                Ok(Reply::Written { bytes: bulk.len() as u64, size: node.bytes.len() as u64 })
+                Ok(Reply::Written { bytes: bulk.len() as u64, size: node.attr().size })
             }
             Request::List { dir, after, entries, attributes } => {
                 self.list(dir, after, entries as usize, attributes)
@@ -475,9 +602,17 @@ fn change(node: &mut Node, set: &SetAttr) {
     }
     if let Some(SetTime::To(time)) = set.mtime {
         attr.mtime = time;
+        if let Some(content) = &node.content {
+            content
+                .file
+                .set_modified(
+                    std::time::UNIX_EPOCH + Duration::new(time.seconds as u64, time.nanos),
+                )
+                .unwrap();
+        }
     }
     if let Some(size) = set.size {
-        node.bytes.resize(size as usize, 0);
+        node.resize(size);
     }
 }
 
