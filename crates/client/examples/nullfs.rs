@@ -262,11 +262,11 @@ impl Filesystem for Null {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.0.lock().make((parent, name), FileType::RegularFile, mode);
+        let made = self.0.lock().make((parent, name), FileType::RegularFile, mode & !umask);
         entry(made, Errno::EEXIST, reply);
     }
 
@@ -276,10 +276,10 @@ impl Filesystem for Null {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.0.lock().make((parent, name), FileType::Directory, mode);
+        let made = self.0.lock().make((parent, name), FileType::Directory, mode & !umask);
         entry(made, Errno::EEXIST, reply);
     }
 
@@ -341,11 +341,11 @@ impl Filesystem for Null {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = self.0.lock().make((parent, name), FileType::RegularFile, mode);
+        let made = self.0.lock().make((parent, name), FileType::RegularFile, mode & !umask);
         match made {
             Some(attr) => {
                 reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags(true));

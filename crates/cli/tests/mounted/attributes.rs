@@ -223,13 +223,3 @@ fn a_user_without_rights_is_refused() {
         assert!(ran.err.contains("Permission denied"), "{ran:?}");
     });
 }
-
-#[test]
-fn what_is_not_built_says_so() {
-    on_mount(|root| {
-        let path = root.join("f");
-        fs::write(&path, "x").unwrap();
-        let acl = setxattr(&path, "system.posix_acl_access", b"\x02\0\0\0", XattrFlags::empty());
-        assert_eq!(acl, Err(Errno::OPNOTSUPP));
-    });
-}

@@ -16,6 +16,7 @@ use fuser::{
 };
 use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 
+use super::caller::Caller;
 use super::gone::Gone;
 use super::init::{TTL, negotiate, negotiate_passthrough};
 use super::listing::{Reading, Sink};
@@ -27,8 +28,8 @@ use super::state::{GENERATION, State, Wishes};
 use super::{attr, flags};
 use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
 
-/// Access control lists are not kept yet; programs ask for them all the same.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+/// Whoever sets it may not be let keep the setgid bit.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// `Files` as `fuser` wants to see them.
 pub struct Adapter(Arc<State>);
@@ -46,7 +47,7 @@ impl Adapter {
     }
 
     fn wanted(&self, request: &Request, mode: i32) -> pelago_wire::OpenFlags {
-        let wanted = flags::open(mode, is_privileged(request));
+        let wanted = flags::open(mode, Caller::of(request).is_privileged());
         let passthrough = self.0.passthrough.is_on();
         let no_atime = wanted.no_atime || self.0.wishes.no_atime;
         pelago_wire::OpenFlags { no_atime, passthrough, ..wanted }
@@ -77,12 +78,7 @@ impl fmt::Debug for Adapter {
 }
 
 fn context(request: &Request) -> Context {
-    Context::direct(request.uid(), request.gid())
-}
-
-/// Who may keep setuid bits of what he changes: root, as far as `fuser` lets us know.
-fn is_privileged(request: &Request) -> bool {
-    request.uid() == 0
+    Caller::of(request).context()
 }
 
 fn done(result: Result<(), Error>, reply: ReplyEmpty) {
@@ -116,10 +112,6 @@ fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: ReplyXattr) {
         },
         Err(error) => reply.error(attr::error(error)),
     }
-}
-
-fn is_acl(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(ACL_PREFIX)
 }
 
 /// Takes the value of a result, or replies with its error and leaves.
@@ -164,6 +156,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
         self.0.inodes.forget(attr::ino(node), count);
+        self.0.streams.listed.forgot();
         self.0.backings.forget(attr::ino(node));
         self.0.let_go(self.0.gone.forget(attr::ino(node)));
     }
@@ -203,6 +196,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let caller = Caller::of(request);
         let set = SetAttr {
             mode: mode.map(flags::permissions),
             uid,
@@ -211,7 +205,7 @@ impl Filesystem for Adapter {
             atime: atime.map(attr::set_time),
             mtime: mtime.map(attr::set_time),
             ctime: ctime.map(attr::time),
-            kill_privileges: size.is_some() && !is_privileged(request),
+            kill_privileges: size.is_some() && !caller.is_privileged(),
             kill_setgid: false,
         };
         // `chown` takes setuid and setgid bits away even where it names neither owner nor group; no
@@ -222,12 +216,17 @@ impl Filesystem for Adapter {
         let state = Arc::clone(&self.0);
         let handle = state.handle(node);
         let open = open.map(|open| OpenId(open.0));
-        self.0.files.set_attr(&context(request), handle, open, set).then(move |result| {
-            let change = |gone: &Gone, ino| gone.change(ino, &set);
-            let result = state.or_gone(attr::ino(node), result, change);
-            let file = take!(result.map_err(attr::error), reply);
-            reply.attr(&state.writers.ttl(&file, asked), &attr::attr(&file));
-        });
+        let go = move |kill_setgid| {
+            let set = SetAttr { kill_setgid, ..set };
+            let answer = state.files.set_attr(&caller.context(), handle, open, set);
+            answer.then(move |result| {
+                let change = |gone: &Gone, ino| gone.change(ino, &set);
+                let result = state.or_gone(attr::ino(node), result, change);
+                let file = take!(result.map_err(attr::error), reply);
+                reply.attr(&state.writers.ttl(&file, asked), &attr::attr(&file));
+            });
+        };
+        if set.kill_privileges { caller.kills_setgid(&self.0, node, go) } else { go(false) }
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
@@ -461,8 +460,9 @@ impl Filesystem for Adapter {
         answer.then(move |result| done(result, reply));
     }
 
-    fn opendir(&self, _request: &Request, _node: INodeNo, _mode: OpenFlags, reply: ReplyOpen) {
-        reply.opened(self.0.streams.open(), FopenFlags::empty());
+    fn opendir(&self, _request: &Request, node: INodeNo, _mode: OpenFlags, reply: ReplyOpen) {
+        let (handle, flags) = self.0.streams.open(attr::ino(node));
+        reply.opened(handle, flags);
     }
 
     fn readdir(
@@ -542,14 +542,18 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        if is_acl(name) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
         let how = take!(flags::xattr(how).map_err(|code| attr::error(code.into())), reply);
         let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
-        let xattr = Xattr { name, value, kill_setgid: false };
-        let answer = self.0.files.set_xattr(&context(request), self.0.handle(node), xattr, how);
-        answer.then(move |result| done(result, reply));
+        let (state, caller) = (Arc::clone(&self.0), Caller::of(request));
+        let is_access_list = name == ACCESS_LIST;
+        let go = move |kill_setgid| {
+            let xattr = Xattr { name, value, kill_setgid };
+            let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
+            answer.then(move |result| {
+                done(result.map_err(|error| state.lost(node, error, Code::NotFound)), reply);
+            });
+        };
+        if is_access_list { caller.kills_setgid(&self.0, node, go) } else { go(false) }
     }
 
     fn getxattr(
@@ -560,19 +564,12 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
-        if is_acl(name) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
         let name = name.as_bytes().to_vec();
         let answer = self.0.files.get_xattr(&context(request), self.0.handle(node), name);
         let state = Arc::clone(&self.0);
-        answer.then(move |result| match result {
-            Err(error)
-                if error.code == Code::Stale && state.gone.attr(attr::ino(node)).is_some() =>
-            {
-                reply.error(attr::error(Code::NoXattr.into()));
-            }
-            result => sized(result, size, reply),
+        answer.then(move |result| {
+            let result = result.map_err(|error| state.lost(node, error, Code::NoXattr));
+            sized(result, size, reply);
         });
     }
 
@@ -586,12 +583,12 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        if is_acl(name) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
         let name = name.as_bytes().to_vec();
         let answer = self.0.files.remove_xattr(&context(request), self.0.handle(node), name);
-        answer.then(move |result| done(result, reply));
+        let state = Arc::clone(&self.0);
+        answer.then(move |result| {
+            done(result.map_err(|error| state.lost(node, error, Code::NoXattr)), reply);
+        });
     }
 
     fn fallocate(

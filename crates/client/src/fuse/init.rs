@@ -20,7 +20,7 @@ const READAHEAD_BYTES: u32 = 1 << 20;
 /// elsewhere. No locks: the kernel's own are right for one mount.
 /// Never `ATOMIC_O_TRUNC`: the kernel finds that a program is being executed (`ETXTBSY`) behind an
 /// open with `O_RDONLY | O_TRUNC`, which would have emptied it by then.
-const WANTED: [InitFlags; 8] = [
+const WANTED: [InitFlags; 10] = [
     // Pages go when size or time of a file turn out to be others than the kernel thought.
     InitFlags::FUSE_AUTO_INVAL_DATA,
     // Listings bring attributes. Never `READDIRPLUS_AUTO`: the kernel then wants none but for the
@@ -30,6 +30,10 @@ const WANTED: [InitFlags; 8] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     // We clear setuid bits when told to, and the kernel asks for no attribute before each write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    // The kernel asks us for access control lists and checks them; we keep modes in step with them.
+    InitFlags::FUSE_POSIX_ACL,
+    // What is made comes with the umask, which a default access control list overrules.
+    InitFlags::FUSE_DONT_MASK,
     // A link never changes what it says.
     InitFlags::FUSE_CACHE_SYMLINKS,
     // Large direct reads and writes are split and sent at once.

@@ -87,6 +87,13 @@ impl State {
         }
     }
 
+    /// Why something failed; where the server does not know the node any more, but the kernel still
+    /// refers to it, that is `instead`.
+    pub(crate) fn lost(&self, node: INodeNo, error: Error, instead: Code) -> Error {
+        let is_gone = error.code == Code::Stale && self.gone.attr(attr::ino(node)).is_some();
+        if is_gone { instead.into() } else { error }
+    }
+
     pub(crate) fn place(&self, dir: INodeNo, name: &OsStr) -> Result<Place, Errno> {
         match Name::new(name.as_bytes()) {
             Ok(name) => Ok(Place::new(self.handle(dir), name)),
