@@ -411,6 +411,11 @@ impl Filesystem for Null {
         reply.ok();
     }
 
+    fn opendir(&self, _request: &Request, _node: INodeNo, _mode: OpenFlags, reply: ReplyOpen) {
+        let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+        reply.opened(FileHandle(0), flags);
+    }
+
     fn readdir(
         &self,
         _request: &Request,

@@ -9,8 +9,9 @@
 //! in it for as long as the TTL says. How much is asked for follows how much fitted last time.
 //!
 //! Several names may share a cookie. The server never cuts them apart, but the kernel may, so all
-//! but the last of them carry a *mark*: an offset above all cookies that this one open directory
-//! knows. A mark says which names of a cookie are behind it.
+//! but the last of them carry a *mark*: an offset above all cookies that says which names of a
+//! cookie are behind it. Marks are the same for everybody who reads the directory, because the
+//! kernel keeps listings (`listed`), offsets included, for whoever reads it next.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,12 +19,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fuser::{FileHandle, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{FileHandle, FileType, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parking_lot::Mutex;
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name, limits};
 
 use super::attr;
 use super::init::TTL;
+use super::listed::Listed;
 use super::state::{GENERATION, State};
 use super::writers::Moment;
 use crate::files::Listing;
@@ -34,13 +36,20 @@ use crate::files::Listing;
 pub(crate) struct Streams {
     open: Mutex<HashMap<u64, Arc<Stream>>>,
     last: AtomicU64,
+    marks: Marks,
+    pub(crate) listed: Listed,
 }
 
 impl Streams {
-    pub(crate) fn open(&self) -> FileHandle {
+    /// Opens a directory; how, besides.
+    pub(crate) fn open(&self, dir: InodeId) -> (FileHandle, FopenFlags) {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.lock().insert(id, Arc::new(Stream::default()));
-        FileHandle(id)
+        let flags = match self.listed.may_keep(dir) {
+            true => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+            false => FopenFlags::FOPEN_CACHE_DIR,
+        };
+        (FileHandle(id), flags)
     }
 
     pub(crate) fn close(&self, id: FileHandle) {
@@ -54,33 +63,48 @@ impl Streams {
 
 /// Entries to ask for first; a reply of 32 KiB holds about 190 with attributes.
 const FIRST_ENTRIES: u32 = 128;
-/// Marks of one open directory. Names share a cookie about never (62 bits of a keyed hash); beyond
-/// the limit they are delivered twice rather than lost.
+/// Marks of all directories. Names share a cookie about never (62 bits of a keyed hash); beyond the
+/// limit they are delivered twice rather than lost.
 const MARKS: usize = 1024;
 /// The offset of the first mark, above every cookie.
 const FIRST_MARK: u64 = 3 << 61;
 
 /// One open directory.
 pub(crate) struct Stream {
+    /// To ask for next.
     entries: AtomicU32,
-    marks: Mutex<Vec<Mark>>,
+    /// Given to the kernel since it began.
+    given: AtomicU64,
 }
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { entries: AtomicU32::new(FIRST_ENTRIES), marks: Mutex::default() }
+        Self { entries: AtomicU32::new(FIRST_ENTRIES), given: AtomicU64::new(0) }
     }
 }
 
 impl Stream {
+    /// Asks for a little more than fitted next time, or for much more if all fitted.
+    fn learn(&self, asked: u32, fitted: u32, full: bool) {
+        let next = if full { fitted + fitted / 8 + 4 } else { asked.saturating_mul(2) };
+        let most = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);
+        self.entries.store(next.min(most), Ordering::Relaxed);
+    }
+}
+
+/// The marks of all directories. Its lock is a leaf.
+#[derive(Default)]
+struct Marks(Mutex<Vec<(InodeId, Mark)>>);
+
+impl Marks {
     /// The offset of an entry behind which `mark` is: all names but the last of a cookie.
-    fn offset_of(&self, mark: Mark) -> u64 {
-        let mut marks = self.marks.lock();
-        let known = marks.iter().position(|known| *known == mark);
+    fn offset_of(&self, dir: InodeId, mark: Mark) -> u64 {
+        let mut marks = self.0.lock();
+        let known = marks.iter().position(|(of, known)| *of == dir && *known == mark);
         let index = match known {
             Some(index) => index,
             None if marks.len() < MARKS => {
-                marks.push(mark);
+                marks.push((dir, mark));
                 marks.len() - 1
             }
             None => return mark.cookie.0.saturating_sub(1),
@@ -88,18 +112,14 @@ impl Stream {
         FIRST_MARK + index as u64
     }
 
-    /// Where to go on from an offset.
-    fn mark_at(&self, offset: u64) -> Mark {
+    /// Where to go on in a directory from an offset.
+    fn at(&self, dir: InodeId, offset: u64) -> Mark {
         let index = offset.checked_sub(FIRST_MARK).and_then(|index| usize::try_from(index).ok());
-        let known = index.and_then(|index| self.marks.lock().get(index).cloned());
-        known.unwrap_or(Mark { cookie: Cookie(offset), behind: Vec::new() })
-    }
-
-    /// Asks for a little more than fitted next time, or for much more if all fitted.
-    fn learn(&self, asked: u32, fitted: u32, full: bool) {
-        let next = if full { fitted + fitted / 8 + 4 } else { asked.saturating_mul(2) };
-        let most = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);
-        self.entries.store(next.min(most), Ordering::Relaxed);
+        let known = index.and_then(|index| self.0.lock().get(index).cloned());
+        match known {
+            Some((of, mark)) if of == dir => mark,
+            _ => Mark { cookie: Cookie(offset), behind: Vec::new() },
+        }
     }
 }
 
@@ -169,12 +189,15 @@ pub(crate) struct Reading {
 impl Reading {
     /// Goes on from the kernel's offset.
     pub(crate) fn start(mut self, offset: u64) {
+        if offset < Cookie::AFTER_DOT.0 {
+            self.stream.given.store(0, Ordering::Relaxed);
+        }
         if offset < Cookie::AFTER_DOT.0 && self.sink.add_dots(self.dir.ino, Cookie::AFTER_DOT, ".")
         {
             return self.sink.ok();
         }
         if offset >= Cookie::AFTER_DOT_DOT.0 {
-            let mark = self.stream.mark_at(offset);
+            let mark = self.state.streams.marks.at(self.dir.ino, offset);
             return self.ask(mark);
         }
         let state = Arc::clone(&self.state);
@@ -205,6 +228,10 @@ impl Reading {
         };
         let (fitted, full) = self.fill(from, &listing.entries);
         self.stream.learn(asked, fitted, full);
+        let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
+        if listing.end && !full {
+            self.state.streams.listed.add(self.dir.ino, given + u64::from(fitted));
+        }
         match listing.entries.last() {
             // None of the names was still there, and more come: an empty reply would say the end.
             Some(last) if fitted == 0 && !full && !listing.end => {
@@ -224,7 +251,7 @@ impl Reading {
             }
             let next = entries.get(index + 1);
             let offset = if next.is_some_and(|next| next.cookie == entry.cookie) {
-                self.stream.offset_of(mark_behind(&entries[..=index]))
+                self.state.streams.marks.offset_of(self.dir.ino, mark_behind(&entries[..=index]))
             } else {
                 entry.cookie.0
             };
@@ -279,6 +306,8 @@ mod tests {
 
     use super::*;
 
+    const DIR: InodeId = InodeId::from_raw(7);
+
     fn entry(name: &str, cookie: u64) -> DirEntry {
         DirEntry {
             name: Name::new(name.as_bytes()).unwrap(),
@@ -291,12 +320,12 @@ mod tests {
 
     #[test]
     fn a_mark_goes_on_between_names_of_one_cookie() {
-        let stream = Stream::default();
+        let marks = Marks::default();
         let entries = [entry("a", 8), entry("b", 9), entry("c", 9), entry("d", 9)];
-        let offset = stream.offset_of(mark_behind(&entries[..3]));
+        let offset = marks.offset_of(DIR, mark_behind(&entries[..3]));
         assert!(offset > Cookie::of(NameHash(u64::MAX)).0);
-        assert_eq!(stream.offset_of(mark_behind(&entries[..3])), offset);
-        let mark = stream.mark_at(offset);
+        assert_eq!(marks.offset_of(DIR, mark_behind(&entries[..3])), offset);
+        let mark = marks.at(DIR, offset);
         assert_eq!(mark.after(), Cookie(8));
         let passed: Vec<_> = entries.iter().map(|entry| mark.has_passed(entry)).collect();
         assert_eq!(passed, [false, true, true, false]);
@@ -304,21 +333,21 @@ mod tests {
 
     #[test]
     fn an_offset_that_is_no_mark_is_a_cookie() {
-        let stream = Stream::default();
+        let marks = Marks::default();
         for offset in [0, 3, 77, Cookie::of(NameHash(u64::MAX)).0, FIRST_MARK, u64::MAX] {
-            assert_eq!(stream.mark_at(offset).after(), Cookie(offset));
+            assert_eq!(marks.at(DIR, offset).after(), Cookie(offset));
         }
     }
 
     #[test]
     fn marks_are_bounded_and_then_repeat_rather_than_lose() {
-        let stream = Stream::default();
+        let marks = Marks::default();
         for index in 0..MARKS {
             let entries = [entry(&format!("{index}"), 50)];
-            assert!(stream.offset_of(mark_behind(&entries)) >= FIRST_MARK);
+            assert!(marks.offset_of(DIR, mark_behind(&entries)) >= FIRST_MARK);
         }
-        let offset = stream.offset_of(mark_behind(&[entry("one more", 50)]));
-        assert_eq!(stream.mark_at(offset).after(), Cookie(49));
+        let offset = marks.offset_of(DIR, mark_behind(&[entry("one more", 50)]));
+        assert_eq!(marks.at(DIR, offset).after(), Cookie(49));
     }
 
     #[test]
