@@ -15,6 +15,8 @@ mod memory;
 #[cfg(test)]
 mod passthrough;
 #[cfg(test)]
+mod quiet;
+#[cfg(test)]
 mod ranges;
 #[cfg(test)]
 mod stall;
