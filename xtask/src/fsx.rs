@@ -1,41 +1,72 @@
-//! `fsx`: random reads, writes, mappings, truncates and holes on one file, compared with memory.
+//! `fsx`: random reads, writes, mappings, truncates and holes, compared with memory.
 //!
-//! Each file in `conformance/fsx` is a mode. The seeds are fixed: a run can be repeated.
+//! A mode is a file of `conformance/fsx` and a way of the bytes. Several processes, each with a
+//! seed and a file of its own, share the operations of a mode, so that they also disturb each
+//! other. The seeds are fixed: a run can be repeated.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
+use crate::manner::Manner;
 use crate::mounted::{self, Mounted};
 use crate::{Answer, tools, workspace};
 
 const VERSION: &str = "0.3.2";
-const DEFAULT_OPERATIONS: u64 = 200_000;
-/// The seed of the first mode; each next one has one more.
+const DEFAULT_OPERATIONS: u64 = 1_000_000;
+/// Processes at a time.
+const PROCESSES: u64 = 4;
+/// The seed of the first process of the first mode; each next one has one more.
 const FIRST_SEED: u64 = 20_071;
+
+/// One way to exercise files.
+struct Mode {
+    name: &'static str,
+    /// A file in `conformance/fsx`, without `.toml`.
+    config: &'static str,
+    way: &'static str,
+}
+
+const MODES: &[Mode] = &[
+    Mode { name: "passthrough", config: "mapped", way: "always" },
+    Mode { name: "mmap", config: "mapped", way: "never" },
+    Mode { name: "daemon", config: "unmapped", way: "never" },
+    Mode { name: "small", config: "small", way: "never" },
+];
 
 /// Every mode on a volume of its own, for so many operations.
 pub(crate) fn run(arguments: &[String]) -> Answer {
-    let operations = match arguments {
+    let (manner, rest) = Manner::take(arguments)?;
+    let operations = match rest.as_slice() {
         [] => DEFAULT_OPERATIONS,
         [count] => count.parse().map_err(|why| format!("`{count}` operations: {why}"))?,
         _ => return Err("takes one number of operations".to_owned()),
     };
-    let modes = modes(&workspace::root().join("conformance/fsx"))?;
+    if let Some(code) = manner.enter("fsx", arguments)? {
+        return Ok(code);
+    }
     let logs = mounted::log_folder("fsx")?;
     let fsx = tools::install_crate("fsx", VERSION)?;
     let pelago = mounted::build()?;
 
-    let (mut passed, mut failed) = (0, 0);
-    for (mode, seed) in modes.iter().zip(FIRST_SEED..) {
-        let name = mode.file_stem().unwrap_or_default().to_string_lossy();
-        println!("fsx {name}: {operations} operations, seed {seed}");
-        let volume = Mounted::start(&pelago, &logs, &format!("fsx-{name}"));
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (mode, seed) in MODES.iter().zip((FIRST_SEED..).step_by(PROCESSES as usize)) {
+        let name = mode.name;
+        if manner.way.is_some_and(|way| way != mode.way) {
+            continue;
+        }
+        if mode.way == "always" && !manner.may_pass() {
+            skipped += 1;
+            println!("skipped: {name}: needs root");
+            continue;
+        }
+        let start = Instant::now();
+        let volume = Mounted::start(&pelago, &logs, &format!("fsx-{name}"), &manner.on(mode.way));
         let run = volume.and_then(|volume| exercise(&fsx, mode, (operations, seed), volume));
         match run {
-            Ok(seconds) => {
+            Ok(done) => {
                 passed += 1;
-                println!("{name} ok {seconds:.0}");
+                println!("{name} ok, {done} operations, {:.0} s", start.elapsed().as_secs_f64());
             }
             Err(why) => {
                 failed += 1;
@@ -43,35 +74,57 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
             }
         }
     }
-    println!("{passed} passed, {failed} failed, 0 skipped");
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The committed modes, by name.
-fn modes(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
-    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let is_toml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml");
-    let mut modes: Vec<PathBuf> = paths.filter(is_toml).collect();
-    modes.sort_unstable();
-    Ok(modes)
-}
-
-/// Seconds that it took. What fsx wrote about a failure stays in the logs.
+/// Operations done, all processes together. What fsx wrote about a failure stays in the logs.
 fn exercise(
     fsx: &Path,
-    mode: &Path,
+    mode: &Mode,
     (operations, seed): (u64, u64),
     volume: Mounted,
-) -> Result<f64, String> {
-    let name = mode.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mut command = Command::new(fsx);
-    command.arg("-f").arg(mode).arg("-P").arg(mounted::log_folder("fsx")?);
-    command.args(["-N", &operations.to_string(), "-S", &seed.to_string()]);
-    command.arg(volume.point().join(&name)).env("NO_COLOR", "1");
-    let ending = volume.step(&name, &mut command)?;
+) -> Result<u64, String> {
+    let fsx = volume.bring(fsx)?;
+    let config = volume.bring(&config(mode))?;
+    let each = operations.div_ceil(PROCESSES);
+    println!("{}: {PROCESSES} times {each} operations, seeds from {seed}", mode.name);
+    let one = |seed: u64| {
+        let step = format!("{}-{seed}", mode.name);
+        let mut command = Command::new(&fsx);
+        command.arg("-f").arg(&config).arg("-P").arg(volume.scratch());
+        command.args(["-N", &each.to_string(), "-S", &seed.to_string()]);
+        command.arg(volume.point().join(&step)).env("NO_COLOR", "1");
+        volume.step(&step, &mut command).map(|_| ())
+    };
+    let ended: Vec<Result<(), String>> = std::thread::scope(|scope| {
+        let one = &one;
+        let runs: Vec<_> =
+            (seed..seed + PROCESSES).map(|seed| scope.spawn(move || one(seed))).collect();
+        let joined = runs.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined.map(|run| run.unwrap_or_else(|_| Err("a thread of ours ended".into()))).collect()
+    });
+    if let Some(why) = ended.into_iter().find_map(Result::err) {
+        keep_artifacts(&volume.scratch());
+        return Err(why);
+    }
     volume.finish()?;
-    Ok(ending.duration.as_secs_f64())
+    Ok(each * PROCESSES)
+}
+
+/// Copies what fsx wrote about a failure beside the logs.
+fn keep_artifacts(from: &Path) {
+    let Ok(logs) = mounted::log_folder("fsx") else { return };
+    let entries = std::fs::read_dir(from).into_iter().flatten().filter_map(Result::ok);
+    for entry in entries {
+        if let Err(why) = std::fs::copy(entry.path(), logs.join(entry.file_name())) {
+            println!("{}: {why}", entry.path().display());
+        }
+    }
+}
+
+fn config(mode: &Mode) -> PathBuf {
+    workspace::root().join(format!("conformance/fsx/{}.toml", mode.config))
 }
 
 #[cfg(test)]
@@ -80,8 +133,14 @@ mod tests {
 
     #[test]
     fn the_modes_are_there() {
-        let modes = modes(&workspace::root().join("conformance/fsx")).unwrap();
-        let names: Vec<_> = modes.iter().filter_map(|mode| mode.file_stem()).collect();
-        assert_eq!(names, ["mapped", "small", "unmapped"]);
+        for mode in MODES {
+            assert!(config(mode).is_file(), "{}", mode.name);
+        }
+        let folder = workspace::root().join("conformance/fsx");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_used = MODES.iter().any(|mode| config(mode) == path);
+            assert!(is_used, "{}", path.display());
+        }
     }
 }

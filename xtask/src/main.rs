@@ -3,6 +3,7 @@
 //! One file per verb. A verb answers with an exit code, or with one sentence that says why it could
 //! not do its work. Nothing here is shipped.
 
+mod account;
 mod bench;
 mod check;
 mod crash;
@@ -10,6 +11,7 @@ mod fsx;
 mod fuzz;
 mod golden;
 mod machine;
+mod manner;
 mod mounted;
 mod posix;
 mod process;
@@ -84,20 +86,20 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "posix",
-        arguments: "",
-        does: "pjdfstest on a mounted volume, as root; what it skips is committed",
+        arguments: "[--user NAME] [--passthrough WAY]",
+        does: "pjdfstest on a volume, with and without passthrough; what it skips is committed",
         run: posix::run,
     },
     Verb {
         name: "fsx",
-        arguments: "[OPERATIONS]",
-        does: "random reads, writes and mappings of a file, 200000 a mode unless told",
+        arguments: "[--user NAME] [OPERATIONS]",
+        does: "random reads, writes and mappings of files, 1000000 a mode unless told",
         run: fsx::run,
     },
     Verb {
         name: "real",
-        arguments: "[NAME]",
-        does: "git, sqlite, postgres, cargo, tar, rsync, stress, each on a volume",
+        arguments: "[--user NAME] [--passthrough auto|always|never] [PROGRAM...]",
+        does: "git, sqlite, postgres, cargo, tar, rsync, stress, bonnie, each on a volume",
         run: real::run,
     },
 ];

@@ -5,13 +5,14 @@
 //! removed where nothing is mounted in it any more.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::manner::Manner;
 use crate::process::{self, Ending};
 use crate::workspace;
 
@@ -40,27 +41,55 @@ pub(crate) struct Mounted {
     pelago: PathBuf,
     logs: PathBuf,
     folder: PathBuf,
+    manner: Manner,
 }
 
 impl Mounted {
-    /// Makes a new volume and mounts it.
-    pub(crate) fn start(pelago: &Path, logs: &Path, name: &str) -> Result<Self, String> {
+    /// Makes a new volume and mounts it, by whom and in the way that `manner` says.
+    pub(crate) fn start(
+        pelago: &Path,
+        logs: &Path,
+        name: &str,
+        manner: &Manner,
+    ) -> Result<Self, String> {
         let name = format!("pelago-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        let says = |why| format!("{}: {why}", folder.display());
-        fs::create_dir(&folder).map_err(says)?;
-        let mounted =
-            Self { pelago: pelago.to_owned(), logs: logs.to_owned(), folder: folder.clone() };
-        // Other users pass through these, whatever our umask is.
-        fs::set_permissions(&folder, Permissions::from_mode(0o755)).map_err(says)?;
-        for inner in [mounted.point(), mounted.scratch()] {
-            fs::create_dir(&inner).map_err(says)?;
-            fs::set_permissions(&inner, Permissions::from_mode(0o755)).map_err(says)?;
+        fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        let mut mounted = Self {
+            pelago: pelago.to_owned(),
+            logs: logs.to_owned(),
+            folder,
+            manner: manner.clone(),
+        };
+        for folder in [mounted.folder.clone(), mounted.point(), mounted.scratch()] {
+            mounted.prepare(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         }
+        mounted.pelago = mounted.bring(pelago)?;
         mounted.up()?;
-        // And through the root of the volume.
-        fs::set_permissions(mounted.point(), Permissions::from_mode(0o755)).map_err(says)?;
+        // Others pass through the root of the volume too.
+        mounted.shell("open", "chmod 755 .")?;
         Ok(mounted)
+    }
+
+    /// A folder of the account, through which others pass, whatever our umask is.
+    fn prepare(&self, folder: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+        match &self.manner.account {
+            Some(account) => chown(folder, Some(account.uid), Some(account.gid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the account can run a program of ours: a copy, if it is not us.
+    pub(crate) fn bring(&self, program: &Path) -> Result<PathBuf, String> {
+        if self.manner.account.is_none() {
+            return Ok(program.to_owned());
+        }
+        let copy = self.folder.join(program.file_name().unwrap_or_default());
+        let copied = fs::copy(program, &copy)
+            .and_then(|_| fs::set_permissions(&copy, Permissions::from_mode(0o755)));
+        copied.map(|()| copy.clone()).map_err(|why| format!("{}: {why}", copy.display()))
     }
 
     /// Unmounts the volume and looks it over; it must be whole.
@@ -76,18 +105,34 @@ impl Mounted {
     pub(crate) fn up(&self) -> Result<(), String> {
         let mut up = Command::new(&self.pelago);
         up.arg("up").arg(self.volume()).arg("--mount").arg(self.point()).arg("--detach");
+        // Its own default needs no word.
+        if let Some(way) = self.manner.way.filter(|way| *way != "auto") {
+            up.args(["--passthrough", way]);
+        }
         self.step("up", &mut up).map(|_| ())
     }
 
     /// Runs a command in the mounted volume; its output goes to `target/xtask/VERB/STEP.out` and
     /// `.err`. Anything but exit code 0 is an error that shows the end of both.
     pub(crate) fn step(&self, step: &str, command: &mut Command) -> Result<Ending, String> {
-        let ending = process::run_limited(command, &self.logs.join(step), STEP_LIMIT)?;
+        let ending = self.run(step, command)?;
         if ending.is_success() {
             return Ok(ending);
         }
         let (out, err) = (tail(&ending.stdout), tail(&ending.stderr));
         Err(format!("{step}: {}\n{out}\n{err}", ending.describe()))
+    }
+
+    /// The same, whatever its exit code is.
+    pub(crate) fn run(&self, step: &str, command: &mut Command) -> Result<Ending, String> {
+        if let Some(account) = &self.manner.account {
+            account.dress(command, &self.scratch());
+            if command.get_current_dir().is_none() {
+                // Ours may be closed to it.
+                command.current_dir(&self.folder);
+            }
+        }
+        process::run_limited(command, &self.logs.join(step), STEP_LIMIT)
     }
 
     /// Runs a bash script, which ends at its first error, in the root of the volume. `$POINT` is
@@ -111,6 +156,11 @@ impl Mounted {
     /// Where the volume is mounted.
     pub(crate) fn point(&self) -> PathBuf {
         self.folder.join("files")
+    }
+
+    /// Whether somebody else than who runs us serves and uses it.
+    pub(crate) fn is_of_account(&self) -> bool {
+        self.manner.account.is_some()
     }
 
     /// A folder on the file system below the volume.
@@ -150,7 +200,7 @@ impl OtherFileSystem {
     /// Mounts it on the folder.
     pub(crate) fn mount(point: PathBuf) -> Result<Self, String> {
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64m,mode=755", "pelago-xtask"]).arg(&point);
+        mount.args(["-t", "tmpfs", "-o", "size=64m,mode=1777", "pelago-xtask"]).arg(&point);
         let status = process::run_foreground(&mut mount)?;
         if status.success() { Ok(Self { point }) } else { Err("cannot mount a tmpfs".to_owned()) }
     }

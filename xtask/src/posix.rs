@@ -6,40 +6,62 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::manner::Manner;
 use crate::mounted::{self, Mounted, OtherFileSystem};
-use crate::{Answer, machine, process, tools, workspace};
+use crate::{Answer, machine, tools, workspace};
 
 const VERSION: &str = "0.2.2";
 /// What linking it needs from Debian.
 const PACKAGES: &[&str] = &["libacl1-dev"];
+/// What an ordinary user's tests are skipped for, besides what is committed.
+const NEEDS_ROOT: &[&str] = &["requires root privileges", "doesn't have the CAP_SYS_ADMIN cap"];
 
-/// Builds, mounts, runs, compares, checks.
+/// Builds; mounts, runs, compares, checks on each way that bytes can take.
 pub(crate) fn run(arguments: &[String]) -> Answer {
-    if let Some(unknown) = arguments.first() {
-        return Err(format!("takes no arguments, not `{unknown}`"));
-    }
     if !machine::is_root() {
         return Err("needs root: it changes users and mounts a second file system".to_owned());
     }
+    let (manner, rest) = Manner::take(arguments)?;
+    if let Some(unknown) = rest.first() {
+        return Err(format!("does not know `{unknown}`"));
+    }
+    if let Some(code) = manner.enter("posix", arguments)? {
+        return Ok(code);
+    }
     let logs = mounted::log_folder("posix")?;
-    let conformance = workspace::root().join("conformance/pjdfstest");
-    let listed = fs::read_to_string(conformance.join("skipped.txt"))
+    let listed = fs::read_to_string(conformance().join("skipped.txt"))
         .map_err(|why| format!("conformance/pjdfstest/skipped.txt: {why}"))?;
     tools::install_packages(PACKAGES, &logs)?;
     let pjdfstest = tools::install_crate("pjdfstest", VERSION)?;
     let pelago = mounted::build()?;
 
-    let volume = Mounted::start(&pelago, &logs, "posix")?;
-    let verdicts = run_suite(&pjdfstest, &conformance.join("config.toml"), &volume)?;
-    let mut findings = verdicts.compare(&listed_names(&listed));
-    if let Err(why) = volume.finish() {
-        findings.push(why);
+    let ways = match manner.way {
+        Some(way) => vec![way],
+        None if manner.may_pass() => vec!["never", "always"],
+        None => vec!["never"],
+    };
+    let (mut total, mut good) = ((0, 0, 0), true);
+    for way in ways {
+        let volume = Mounted::start(&pelago, &logs, "posix", &manner.on(way))?;
+        let is_root = !volume.is_of_account();
+        let verdicts = run_suite(&pjdfstest, &volume)?;
+        let mut findings = verdicts.compare(&listed_names(&listed), is_root);
+        findings.extend(volume.finish().err());
+        for finding in &findings {
+            println!("{finding}");
+        }
+        println!("passthrough {way}: {}", verdicts.counts());
+        good &= findings.is_empty();
+        total.0 += verdicts.passed.len();
+        total.1 += verdicts.failed.len();
+        total.2 += verdicts.skipped.len();
     }
-    for finding in &findings {
-        println!("{finding}");
-    }
-    println!("{}", verdicts.counts());
-    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{} passed, {} failed, {} skipped", total.0, total.1, total.2);
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn conformance() -> std::path::PathBuf {
+    workspace::root().join("conformance/pjdfstest")
 }
 
 /// The names of the tests by how they ended.
@@ -48,6 +70,8 @@ struct Verdicts {
     passed: BTreeSet<String>,
     failed: BTreeSet<String>,
     skipped: BTreeSet<String>,
+    /// Those of the skipped that say that they need root.
+    root_only: BTreeSet<String>,
     /// pjdfstest's own last line.
     summary: String,
 }
@@ -57,9 +81,13 @@ impl Verdicts {
     /// backtraces lie on indented lines.
     fn parse(output: &str) -> Self {
         let mut verdicts = Self::default();
+        let mut last = String::new();
         for line in output.lines() {
             if line.starts_with("Summary:") {
                 line.clone_into(&mut verdicts.summary);
+            }
+            if line.starts_with('\t') && NEEDS_ROOT.iter().any(|why| line.contains(why)) {
+                verdicts.root_only.insert(last.clone());
             }
             let mut words = line.split_whitespace();
             let (name, verdict) = (words.next(), words.next());
@@ -67,6 +95,7 @@ impl Verdicts {
             if line.starts_with([' ', '\t']) || !name.contains("::") {
                 continue;
             }
+            name.clone_into(&mut last);
             match verdict {
                 "ok" => verdicts.passed.insert(name.to_owned()),
                 "FAILED" => verdicts.failed.insert(name.to_owned()),
@@ -77,11 +106,12 @@ impl Verdicts {
         verdicts
     }
 
-    /// What is not as it should be, a line each.
-    fn compare(&self, listed: &BTreeSet<String>) -> Vec<String> {
+    /// What is not as it should be, a line each. Who is not root may skip what needs root.
+    fn compare(&self, listed: &BTreeSet<String>, is_root: bool) -> Vec<String> {
         let mut findings: Vec<String> =
             self.failed.iter().map(|name| format!("failed: {name}")).collect();
         let new = self.skipped.difference(listed);
+        let new = new.filter(|name| is_root || !self.root_only.contains(*name));
         findings.extend(new.map(|name| format!("skipped and not listed: {name}")));
         let gone = listed.difference(&self.skipped);
         findings.extend(gone.map(|name| format!("listed as skipped and was not: {name}")));
@@ -100,16 +130,13 @@ impl Verdicts {
 }
 
 /// Runs all of it in the root of the volume, with a tmpfs as the second file system.
-fn run_suite(pjdfstest: &Path, config: &Path, volume: &Mounted) -> Result<Verdicts, String> {
+fn run_suite(pjdfstest: &Path, volume: &Mounted) -> Result<Verdicts, String> {
     let second = OtherFileSystem::mount(volume.scratch())?;
-    let mut command = Command::new(pjdfstest);
+    let config = volume.bring(&conformance().join("config.toml"))?;
+    let mut command = Command::new(volume.bring(pjdfstest)?);
     command.arg("-c").arg(config).arg("-p").arg(volume.point()).arg("-s").arg(volume.scratch());
-    let log = mounted::log_folder("posix")?.join("pjdfstest");
-    let ending = process::run_limited(
-        command.current_dir(volume.point()).env("NO_COLOR", "1"),
-        &log,
-        mounted::STEP_LIMIT,
-    )?;
+    command.current_dir(volume.point()).env("NO_COLOR", "1");
+    let ending = volume.run("pjdfstest", &mut command)?;
     drop(second);
     let verdicts = Verdicts::parse(&ending.stdout);
     if !ending.is_success() {
@@ -145,7 +172,7 @@ mod tests {
         let verdicts = Verdicts::parse(OUTPUT);
         assert_eq!(verdicts.counts(), "1 passed, 1 failed, 1 skipped");
         let listed = listed_names("# why\n\nchmod::erofs_named  a reason\n");
-        assert_eq!(verdicts.compare(&listed), ["failed: rename::a"]);
+        assert_eq!(verdicts.compare(&listed, true), ["failed: rename::a"]);
     }
 
     /// More skipped tests than listed are as wrong as fewer, and so is a line that was not read.
@@ -153,12 +180,22 @@ mod tests {
     fn the_list_of_skipped_tests_is_exact() {
         let output = "a::b ok\nSummary: 0 failed, 0 skipped, 1 passed, 1 total\n";
         let listed = listed_names("x::y  a reason\n");
-        let findings = Verdicts::parse(output).compare(&listed);
+        let findings = Verdicts::parse(output).compare(&listed, true);
         assert_eq!(findings, ["listed as skipped and was not: x::y"]);
         let output = "x::z skipped\nSummary: 0 failed, 2 skipped, 0 passed, 2 total\n";
-        let findings = Verdicts::parse(output).compare(&listed_names("x::z r"));
+        let findings = Verdicts::parse(output).compare(&listed_names("x::z r"), true);
         assert_eq!(findings.len(), 1, "{findings:?}");
-        assert_eq!(Verdicts::parse(output).compare(&BTreeSet::new()).len(), 2);
+        assert_eq!(Verdicts::parse(output).compare(&BTreeSet::new(), true).len(), 2);
+    }
+
+    #[test]
+    fn an_ordinary_user_may_skip_what_needs_root() {
+        let output = "a::b skipped\n\trequires root privileges\nc::d skipped\n\tother\n\
+                      Summary: 0 failed, 2 skipped, 0 passed, 2 total\n";
+        let verdicts = Verdicts::parse(output);
+        let found = verdicts.compare(&BTreeSet::new(), false);
+        assert_eq!(found, ["skipped and not listed: c::d"]);
+        assert_eq!(verdicts.compare(&BTreeSet::new(), true).len(), 2);
     }
 
     #[test]

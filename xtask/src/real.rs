@@ -1,8 +1,10 @@
 //! `real`: programs that people use, each on a volume of its own, which must be whole afterwards.
 //!
-//! One file per program. A program answers with nothing or with what went wrong.
+//! One file per program. A program answers with nothing or with what went wrong. Root runs them on
+//! both ways that bytes can take: the volume's own choice, and passthrough for every file.
 
 mod archive;
+mod bonnie;
 mod cargo;
 mod git;
 mod postgres;
@@ -13,86 +15,80 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::manner::Manner;
 use crate::mounted::{self, Mounted};
-use crate::{Answer, machine, tools};
+use crate::{Answer, tools};
 
 /// One program.
 struct Program {
     name: &'static str,
     /// What it needs from Debian.
     packages: &'static [&'static str],
-    needs_root: bool,
     run: fn(&Mounted) -> Result<(), String>,
 }
 
 const PROGRAMS: &[Program] = &[
-    Program { name: "git", packages: &["git"], needs_root: false, run: git::run },
-    Program { name: "sqlite", packages: &["sqlite3"], needs_root: false, run: sqlite::run },
-    Program {
-        name: "postgres",
-        packages: &["postgresql-15"],
-        // It refuses to be root, and somebody has to become its user.
-        needs_root: true,
-        run: postgres::run,
-    },
-    Program { name: "cargo", packages: &[], needs_root: false, run: cargo::run },
-    Program {
-        name: "tar",
-        packages: &["tar", "attr", "rsync"],
-        needs_root: true,
-        run: archive::tar,
-    },
-    Program {
-        name: "rsync",
-        packages: &["rsync", "attr", "acl"],
-        // Devices and owners.
-        needs_root: true,
-        run: archive::rsync,
-    },
-    Program { name: "stress", packages: &["stress-ng"], needs_root: false, run: stress::run },
+    Program { name: "git", packages: &["git"], run: git::run },
+    Program { name: "sqlite", packages: &["sqlite3"], run: sqlite::run },
+    Program { name: "postgres", packages: &["postgresql-15"], run: postgres::run },
+    Program { name: "cargo", packages: &[], run: cargo::run },
+    Program { name: "tar", packages: &["tar", "attr", "rsync"], run: archive::tar },
+    Program { name: "rsync", packages: &["rsync", "attr", "acl"], run: archive::rsync },
+    Program { name: "stress", packages: &["stress-ng"], run: stress::run },
+    Program { name: "bonnie", packages: &["bonnie++"], run: bonnie::run },
 ];
 
-/// All programs, or the one that is named.
+/// All programs, or those that are named.
 pub(crate) fn run(arguments: &[String]) -> Answer {
-    let chosen: Vec<&Program> = match arguments {
-        [] => PROGRAMS.iter().collect(),
-        [name] => PROGRAMS.iter().filter(|program| program.name == name).collect(),
-        _ => return Err("takes the name of one program".to_owned()),
-    };
-    if chosen.is_empty() {
+    let (manner, names) = Manner::take(arguments)?;
+    let known = |name: &String| PROGRAMS.iter().any(|program| program.name == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
         let names: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
-        return Err(format!("knows {}", names.join(", ")));
+        return Err(format!("does not know `{unknown}`, but {}", names.join(", ")));
     }
+    if let Some(code) = manner.enter("real", arguments)? {
+        return Ok(code);
+    }
+    let chosen = |program: &&Program| names.is_empty() || names.iter().any(|n| n == program.name);
     let logs = mounted::log_folder("real")?;
     let pelago = mounted::build()?;
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for program in chosen {
-        let name = program.name;
-        if program.needs_root && !machine::is_root() {
-            skipped += 1;
-            println!("skipped: {name}: needs root");
-            continue;
-        }
-        match attempt(program, &pelago, &logs) {
-            Ok(seconds) => {
-                passed += 1;
-                println!("{name} ok {seconds:.0}");
-            }
-            Err(why) => {
-                failed += 1;
-                println!("{name} failed: {why}");
+    let ways = match manner.way {
+        Some(way) => vec![way],
+        None if manner.may_pass() => vec!["auto", "always"],
+        None => vec!["auto"],
+    };
+    let (mut passed, mut failed) = (0, Vec::new());
+    for way in ways {
+        for program in PROGRAMS.iter().filter(chosen) {
+            let what = format!("{} ({way})", program.name);
+            match attempt(program, (&pelago, &logs), &manner.on(way)) {
+                Ok(seconds) => {
+                    passed += 1;
+                    println!("{what} ok, {seconds:.0} s");
+                }
+                Err(why) => {
+                    println!("{what} failed: {why}");
+                    failed.push(what);
+                }
             }
         }
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    for what in &failed {
+        println!("failed: {what}");
+    }
+    println!("{passed} passed, {} failed, 0 skipped", failed.len());
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Seconds from the mount of a new volume to the end of its check.
-fn attempt(program: &Program, pelago: &Path, logs: &Path) -> Result<f64, String> {
+fn attempt(
+    program: &Program,
+    (pelago, logs): (&Path, &Path),
+    manner: &Manner,
+) -> Result<f64, String> {
     tools::install_packages(program.packages, logs)?;
     let start = Instant::now();
-    let volume = Mounted::start(pelago, logs, program.name)?;
+    let volume = Mounted::start(pelago, logs, program.name, manner)?;
     (program.run)(&volume)?;
     volume.finish()?;
     Ok(start.elapsed().as_secs_f64())

@@ -1,8 +1,5 @@
 //! A repository of more than 20,000 objects: committed, cloned, checked and packed.
 
-use std::fs;
-use std::path::Path;
-
 use crate::mounted::Mounted;
 
 const FOLDERS: usize = 100;
@@ -16,6 +13,21 @@ const ALONE: &str = "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
     GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org \
     GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=gc.auto GIT_CONFIG_VALUE_0=0\n";
+
+/// All files in round 0, later one in each folder. No two files are equal, so that each is an
+/// object.
+const WRITE: &str = r#"
+    for folder in $(seq 0 $((folders - 1))); do mkdir -p folder$folder; done
+    awk 'BEGIN {
+        for (folder = 0; folder < ENVIRON["folders"]; folder++)
+            for (file = ENVIRON["first"] + 0; file < ENVIRON["end"] + 0; file++) {
+                path = "folder" folder "/file" file
+                for (line = 0; line <= (folder + file) % 900; line++)
+                    print folder, file, ENVIRON["round"] > path
+                close(path)
+            }
+    }'
+"#;
 
 const COMMIT: &str = "git add . && git commit -qm round";
 const CLONE: &str = "git clone -q --no-local repository clone
@@ -32,11 +44,14 @@ const PACK: &str = "git -C repository gc -q --prune=now
 
 /// All of it.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
-    let repository = volume.point().join("repository");
     git(volume, "git-init", "git init -q repository")?;
     for round in 0..=ROUNDS {
-        write_round(&repository, round)?;
-        git(volume, "git-commit", &format!("cd repository && {COMMIT}"))?;
+        let files = if round == 0 { (0, FILES) } else { (round, round + 1) };
+        let write = format!(
+            "export folders={FOLDERS} round={round} first={} end={}\n{WRITE}",
+            files.0, files.1
+        );
+        git(volume, "git-commit", &format!("cd repository\n{write}\n{COMMIT}"))?;
     }
     let counted = git(volume, "git-count", "git -C repository count-objects -v")?;
     let count: usize = counted
@@ -56,20 +71,4 @@ pub(super) fn run(volume: &Mounted) -> Result<(), String> {
 
 fn git(volume: &Mounted, step: &str, script: &str) -> Result<String, String> {
     volume.shell(step, &format!("{ALONE}{script}")).map(|ending| ending.stdout)
-}
-
-/// All files in round 0, later one in each folder. No two files are equal, so that each is an
-/// object.
-fn write_round(repository: &Path, round: usize) -> Result<(), String> {
-    for folder in 0..FOLDERS {
-        let path = repository.join(format!("folder{folder}"));
-        fs::create_dir_all(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        let files = if round == 0 { 0..FILES } else { round..round + 1 };
-        for file in files {
-            let text = format!("{folder} {file} {round}\n").repeat(1 + (folder + file) % 900);
-            let path = path.join(format!("file{file}"));
-            fs::write(&path, text).map_err(|why| format!("{}: {why}", path.display()))?;
-        }
-    }
-    Ok(())
 }

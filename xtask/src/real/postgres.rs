@@ -10,7 +10,14 @@ use crate::mounted::Mounted;
 const PRELUDE: &str = r#"
     bin=/usr/lib/postgresql/15/bin data=$POINT/postgres/data sockets=$SCRATCH/postgres
     export PGHOST=$sockets PGUSER=postgres PGDATABASE=postgres
-    as() { runuser -u postgres -- "$@"; }
+    # It refuses to be root; anybody else runs it as himself.
+    if [ "$(id -u)" = 0 ]; then
+        owner="-o postgres"
+        as() { runuser -u postgres -- "$@"; }
+    else
+        owner=
+        as() { "$@"; }
+    fi
     start() {
         as $bin/pg_ctl -s -D "$data" -w -t 300 -l "$sockets/log" -o "-c listen_addresses= \
             -c unix_socket_directories=$sockets -c external_pid_file=$sockets/pid" start ||
@@ -32,8 +39,8 @@ const PRELUDE: &str = r#"
 "#;
 
 const INITIALISE: &str = r#"
-    install -d -o postgres -m 700 postgres "$sockets"
-    as $bin/initdb -D "$data" --data-checksums --auth=trust --encoding=UTF8 --locale=C
+    install -d $owner -m 700 postgres "$sockets"
+    as $bin/initdb -U postgres -D "$data" --data-checksums --auth=trust --encoding=UTF8 --locale=C
     start
     as $bin/pgbench -q -i -s 10
     ask 'create table witness (n bigint primary key)'
