@@ -28,9 +28,11 @@ use crate::place;
 
 pub(crate) use errors::start_failed;
 pub(crate) use report::describe;
+pub(crate) use way::Passthrough;
 
 mod errors;
 mod report;
+pub(crate) mod way;
 
 /// Events that may wait; each kind matters once.
 const EVENTS: usize = 16;
@@ -50,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) read_only: bool,
     /// Reading leaves times alone.
     pub(crate) no_atime: bool,
+    /// When the kernel is given descriptors of files.
+    pub(crate) passthrough: Passthrough,
     /// Bytes of a file kept in the table, where the volume is made.
     pub(crate) inline_bytes: Option<u32>,
 }
@@ -59,6 +63,7 @@ pub(crate) struct Daemon {
     server: Arc<Server>,
     mount: Arc<Mount>,
     control: Control,
+    passthrough: Passthrough,
     signals: Signals,
     sender: SyncSender<Event>,
     events: Receiver<Event>,
@@ -95,7 +100,8 @@ impl Daemon {
         });
         match started {
             Ok((mount, control, sender, events)) => {
-                Ok(Self { server, mount, control, signals, sender, events, is_new })
+                let passthrough = plan.passthrough;
+                Ok(Self { server, mount, control, passthrough, signals, sender, events, is_new })
             }
             Err(failure) => {
                 stop_server(&server);
@@ -106,13 +112,13 @@ impl Daemon {
 
     /// What it says of itself.
     pub(crate) fn describe(&self) -> Value {
-        describe(&self.server.status(), self.mount.point())
+        describe(&self.server.status(), &self.mount, self.passthrough)
     }
 
     /// Serves until it is told to end, then stops cleanly. `say` hears what a person at a terminal
     /// should know.
     pub(crate) fn run(self, say: impl Fn(&str)) -> Outcome<()> {
-        let Self { server, mount, control, signals, sender, events, is_new: _ } = self;
+        let Self { server, mount, control, signals, sender, events, .. } = self;
         watch(signals, &mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
         let mut was_asked = false;
         // The sender above is held, so that there is always another event to wait for.
@@ -174,7 +180,7 @@ fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Moun
         fs_name: plan.dir.to_string_lossy().into_owned(),
         read_only: plan.read_only,
         no_atime: plan.no_atime,
-        passthrough: false,
+        passthrough: plan.passthrough != Passthrough::Never,
     };
     let files = Arc::new(ServiceFiles::new(server.service()));
     match mount::mount(files, &options) {
@@ -199,8 +205,9 @@ fn open_control(
     sender: &SyncSender<Event>,
 ) -> Outcome<Control> {
     let (server, mount, sender) = (Arc::clone(server), Arc::clone(mount), sender.clone());
+    let passthrough = plan.passthrough;
     let handler = move |request| match request {
-        Request::Status => describe(&server.status(), mount.point()),
+        Request::Status => describe(&server.status(), &mount, passthrough),
         Request::Unmount { force } => match (unmount(&mount), force) {
             (Ok(()), _) => json!({ "unmounted": mount.point() }),
             (Err(_), true) => {

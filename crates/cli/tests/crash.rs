@@ -2,6 +2,8 @@
 //! was answered outside of it, the volume's process is killed at a random moment, and after the
 //! next `up` everything is there, without a step by hand.
 //!
+//! Every other volume gives the kernel descriptors of all its files.
+//!
 //! `PELAGO_CRASH_ROUNDS` sets the rounds, 20 unless told; `PELAGO_CRASH_SEED` repeats a run.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
@@ -16,7 +18,7 @@ use pelago_workload::random::Random;
 use pelago_workload::witness;
 
 use crate::harness::program::{run, until, wait};
-use crate::harness::volume::{Volume, cannot_mount};
+use crate::harness::volume::{Volume, cannot_mount, ways};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -54,9 +56,12 @@ fn nothing_that_was_answered_is_lost() {
     let rounds = number("PELAGO_CRASH_ROUNDS").unwrap_or(ROUNDS);
     let seed = number("PELAGO_CRASH_SEED").unwrap_or(1);
     let mut random = Random::new(seed);
+    let ways = ways(&["auto", "always"]);
     let mut done = 0;
     while done < rounds {
-        let volume = Volume::new();
+        let mut volume = Volume::new();
+        let turn = usize::try_from(done / ROUNDS_OF_A_VOLUME).unwrap();
+        volume.way = Some(ways[turn % ways.len()].clone());
         let log = volume.root.join("witness.log");
         for round in 0..ROUNDS_OF_A_VOLUME.min(rounds - done) {
             crash(&volume, &log, &mut random, seed * 1_000_000 + done + round);

@@ -15,7 +15,7 @@ use pelago_workload::compare::{run_ops, run_program, shrink};
 use pelago_workload::generate::program;
 use pelago_workload::target::{FilesTarget, LocalTarget};
 
-use crate::harness::volume::{Volume, cannot_mount, folder};
+use crate::harness::volume::{Volume, cannot_mount, folder, ways};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -23,7 +23,7 @@ mod harness;
 const SEEDS: u64 = 120;
 const STEPS: usize = 80;
 /// Programs through the mount.
-const MOUNTED_SEEDS: u64 = 60;
+const MOUNTED_SEEDS: u64 = 90;
 
 fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
     let shift = std::env::var("PELAGO_MODEL_SEED").ok().and_then(|value| value.parse().ok());
@@ -91,28 +91,36 @@ fn long_programs_agree_too() {
     }
 }
 
-/// The same programs through the kernel, which has its own opinion of names and times.
+/// The same programs through the kernel, which has its own opinion of names and times, for each way
+/// that bytes can go.
 #[test]
 fn a_mount_agrees_with_the_model() {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    let volume = Volume::mounted();
-    for seed in seeds(10_000, MOUNTED_SEEDS) {
-        let dir = volume.files().join(format!("seed{seed}"));
-        fs::create_dir(&dir).unwrap();
-        let mut target = LocalTarget::new(&dir).unwrap();
-        if let Err(divergence) = run_program(seed, STEPS, &mut target) {
-            let mut tries = 0;
-            let small = shrink(&program(seed, divergence.step + 1), |ops| {
-                tries += 1;
-                let dir = volume.files().join(format!("seed{seed}-{tries}"));
-                fs::create_dir(&dir).unwrap();
-                run_ops(ops, &mut LocalTarget::new(&dir).unwrap()).is_err()
-            });
-            panic!("{divergence}\nshrunk: {small:#?}");
+    let ways = ways(&["auto", "always", "never"]);
+    let count = MOUNTED_SEEDS / ways.len() as u64;
+    for (index, way) in (0..).zip(&ways) {
+        let volume = Volume::on_way(way);
+        for seed in seeds(10_000 + index * count, count) {
+            mount_agrees(&volume, way, seed);
         }
+        volume.finish();
     }
-    volume.finish();
+}
+
+fn mount_agrees(volume: &Volume, way: &str, seed: u64) {
+    let dir = volume.files().join(format!("seed{seed}"));
+    fs::create_dir(&dir).unwrap();
+    let mut target = LocalTarget::new(&dir).unwrap();
+    let Err(divergence) = run_program(seed, STEPS, &mut target) else { return };
+    let mut tries = 0;
+    let small = shrink(&program(seed, divergence.step + 1), |ops| {
+        tries += 1;
+        let dir = volume.files().join(format!("seed{seed}-{tries}"));
+        fs::create_dir(&dir).unwrap();
+        run_ops(ops, &mut LocalTarget::new(&dir).unwrap()).is_err()
+    });
+    panic!("{way}: {divergence}\nshrunk: {small:#?}");
 }

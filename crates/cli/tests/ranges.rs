@@ -13,7 +13,7 @@ use pelago_workload::random::bytes_of;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::harness::volume::{Volume, cannot_mount};
+use crate::harness::volume::{Volume, cannot_mount, ways};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -21,17 +21,20 @@ mod harness;
 const GROW: FallocateFlags = FallocateFlags::empty();
 const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
 
-fn on_volume(work: impl FnOnce(&Volume)) {
+fn on_volume(work: impl Fn(&Volume)) {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    let volume = Volume::mounted();
-    work(&volume);
-    volume.finish();
+    for way in ways(&["never", "auto", "always"]) {
+        println!("bytes go this way: {way}");
+        let volume = Volume::on_way(&way);
+        work(&volume);
+        volume.finish();
+    }
 }
 
-fn on_mount(work: impl FnOnce(&Path)) {
+fn on_mount(work: impl Fn(&Path)) {
     on_volume(|volume| work(&volume.files()));
 }
 

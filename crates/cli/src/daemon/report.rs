@@ -1,18 +1,16 @@
 //! What a volume that is up says of itself: one object, for `status` and for programs.
 
-use std::path::Path;
-
+use pelago_client::mount::Mount;
 use pelago_server::{SpaceStatus, Status};
 use pelago_store::table::Pressure;
 use serde_json::{Value, json};
 
+use super::way::{self, Passthrough};
 use crate::output::JSON_VERSION;
 
-/// How the bytes of open files reach the medium in this slice, and why.
-pub(super) const DATA_PATH: &str = "daemon";
-
 /// The object.
-pub(crate) fn describe(status: &Status, point: &Path) -> Value {
+pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> Value {
+    let why_not = why_not(mount, wanted);
     let memory: Vec<Value> = status
         .memory
         .iter()
@@ -45,9 +43,10 @@ pub(crate) fn describe(status: &Status, point: &Path) -> Value {
                 "damaged": status.recovered.damaged,
             },
         },
-        "mounted": point.to_string_lossy(),
+        "mounted": mount.point().to_string_lossy(),
         "read_only": status.read_only,
-        "data_path": DATA_PATH,
+        "data_path": if why_not.is_none() { "passthrough" } else { "daemon" },
+        "passthrough": way::describe(wanted, why_not.as_deref()),
         "since": status.since.seconds,
         "progress": {
             "done": status.progress.done,
@@ -66,6 +65,14 @@ pub(crate) fn describe(status: &Status, point: &Path) -> Value {
             "keeps_up": status.pressure == Pressure::None,
         },
     })
+}
+
+/// Why bytes go through this process, if they do.
+fn why_not(mount: &Mount, wanted: Passthrough) -> Option<String> {
+    if wanted == Passthrough::Never {
+        return Some("asked for by --passthrough never".to_owned());
+    }
+    mount.passthrough().err().map(|why_not| why_not.to_string())
 }
 
 fn space(space: &SpaceStatus) -> Value {

@@ -8,6 +8,7 @@ use pelago_store::volume;
 use serde_json::{Value, json};
 
 use crate::control::{AskError, Request, ask};
+use crate::daemon::way;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::place::{self, Place};
@@ -131,6 +132,7 @@ fn up_lines(object: &Value) -> String {
         object["open_files"],
         text(&object["mounted"]),
     );
+    lines.push_str(&way::line(object));
     lines.push_str(&space_line(&object["space"]));
     let used = object["memory"].as_array().into_iter().flatten();
     let (used, limit) = used.fold((0, 0), |(used, limit), each| {

@@ -7,7 +7,7 @@ use pelago_store::volume;
 use pelago_wire::limits;
 use serde_json::Value;
 
-use crate::daemon::{Daemon, Plan};
+use crate::daemon::{Daemon, Passthrough, Plan, way};
 use crate::detach;
 use crate::failure::Outcome;
 use crate::{log, output, place, size};
@@ -33,6 +33,11 @@ pub(crate) struct Args {
     /// Leave times alone when files are read
     #[arg(long)]
     noatime: bool,
+    /// Let the kernel read and write files itself, past this process: where they are large (auto),
+    /// always or never; needs root
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Passthrough::Auto)]
+    #[arg(hide_possible_values = true)]
+    passthrough: Passthrough,
     /// Keep files up to this size, at most 64KiB, beside their names; counts when the volume is
     /// made [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
@@ -64,6 +69,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         point,
         read_only: args.read_only,
         no_atime: args.noatime,
+        passthrough: args.passthrough,
         inline_bytes: args.inline,
     };
     let daemon = Daemon::start(&plan)?;
@@ -99,11 +105,11 @@ fn lines(object: &Value, dir: &Path, is_new: bool) -> String {
         "volume    {} ({how})\n\
          mounted   {} (process {}{mode})\n\
          safe      what is closed survives a crash of pelago; what is fsynced, a loss of power\n\
-         speed     bytes go through this process: passthrough is not built yet\n\
-         next      `pelago status` says how it is, `pelago unmount` ends it\n",
+         {}next      `pelago status` says how it is, `pelago unmount` ends it\n",
         dir.display(),
         object["mounted"].as_str().unwrap_or_default(),
         object["pid"],
+        way::line(object),
     )
 }
 
@@ -128,6 +134,7 @@ mod tests {
             "mounted": "/v/files",
             "pid": 7,
             "read_only": true,
+            "passthrough": { "wanted": "auto", "why_not": null },
         });
         let text = lines(&object, Path::new("/v"), false);
         assert_eq!(text.lines().count(), 5);

@@ -29,12 +29,29 @@ pub(crate) fn folder() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
+/// What `PELAGO_TEST_PASSTHROUGH` says: the only way of bytes that is tested.
+fn only_way() -> Option<String> {
+    std::env::var("PELAGO_TEST_PASSTHROUGH").ok().filter(|way| !way.is_empty())
+}
+
+/// Those of the ways that bytes can go (`up --passthrough`) which can be tested here: only root has
+/// more than one.
+pub(crate) fn ways(all: &[&str]) -> Vec<String> {
+    match only_way() {
+        Some(way) => vec![way],
+        None if geteuid().is_root() => all.iter().map(|way| (*way).to_owned()).collect(),
+        None => vec!["auto".to_owned()],
+    }
+}
+
 /// A volume.
 pub(crate) struct Volume {
     /// Where nothing else is; HOME of what is run.
     pub(crate) root: PathBuf,
     /// Its folder.
     pub(crate) dir: PathBuf,
+    /// The way of its bytes, each time it is brought up.
+    pub(crate) way: Option<String>,
     // Goes last.
     _folder: TempDir,
 }
@@ -50,12 +67,20 @@ impl Volume {
         let (folder, root) = folder();
         let dir = root.join(below);
         fs::create_dir_all(dir.parent().unwrap()).unwrap();
-        Self { root, dir, _folder: folder }
+        Self { root, dir, way: only_way(), _folder: folder }
     }
 
     /// One that is up.
     pub(crate) fn mounted() -> Self {
         let volume = Self::new();
+        volume.up(&[]).expect_success();
+        volume
+    }
+
+    /// One that is up, whose bytes go this way.
+    pub(crate) fn on_way(way: &str) -> Self {
+        let mut volume = Self::new();
+        volume.way = Some(way.to_owned());
         volume.up(&[]).expect_success();
         volume
     }
@@ -73,6 +98,11 @@ impl Volume {
             command.args(["--timeout", "100", "-V"]);
         }
         command.arg(&self.dir).args(args);
+        if let Some(way) =
+            self.way.as_deref().filter(|_| verb == "up" && !args.contains(&"--passthrough"))
+        {
+            command.args(["--passthrough", way]);
+        }
         command
     }
 
