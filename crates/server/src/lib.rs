@@ -8,9 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub use memory::{MEMORY_BYTES, MemoryUse};
+pub use open::Passthrough;
 pub use recover::{Owner, RecoverError, Recovered};
 pub use server::{Options, Parts, Server, StartError, StopError};
-pub use status::{ProgressStatus, SpaceStatus, Status};
+pub use status::{PassthroughStatus, ProgressStatus, SpaceStatus, Status};
 pub use worker::{Doing, WorkerStatus};
 
 mod acl;

@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use pelago_store::content::{self, Content};
 use pelago_store::table::SharedTable;
 use pelago_wire::{
-    Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, OpenFlags, OpenId,
-    SetAttr, limits,
+    Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, Name, NewMode,
+    OpenFlags, OpenId, SetAttr, limits,
 };
 
 use crate::clock;
@@ -34,9 +34,12 @@ use crate::worker::content_failed;
 
 use buffers::Buffers;
 pub(crate) use descriptors::Descriptors;
-use file::OpenFile;
-use known::Known;
+use file::{OpenFile, OpenState};
+use known::{Known, Way};
 use marks::Marks;
+use outside::Lingering;
+pub use policy::Passthrough;
+use policy::Sizes;
 pub(crate) use ranges::{Allocate, Copy};
 use slots::{Slot, Slots};
 pub(crate) use write::Write;
@@ -48,6 +51,8 @@ mod descriptors;
 mod file;
 mod known;
 mod marks;
+mod outside;
+mod policy;
 mod ranges;
 mod read;
 mod slots;
@@ -73,6 +78,8 @@ pub(crate) struct Parts {
     pub(crate) read_only: bool,
     /// Called when a file has lost its last name and its last holder.
     pub(crate) reap: Poke,
+    /// Called when a file was closed that somebody may still write.
+    pub(crate) linger: Poke,
     /// What can be chosen.
     pub(crate) options: Options,
 }
@@ -91,6 +98,10 @@ pub(crate) struct Options {
     pub(crate) open_files: usize,
     /// Callers that may wait for the medium though they serve others too.
     pub(crate) inline_io: usize,
+    /// When files are handed out as descriptors.
+    pub(crate) passthrough: Passthrough,
+    /// Whether they can be: the medium tells who still writes a file.
+    pub(crate) can_pass: bool,
 }
 
 impl Default for Options {
@@ -100,6 +111,8 @@ impl Default for Options {
             open_bytes: limits::OPEN_BYTES,
             open_files: limits::OPEN_FILES,
             inline_io: 1,
+            passthrough: Passthrough::Auto,
+            can_pass: true,
         }
     }
 }
@@ -134,6 +147,17 @@ impl From<Code> for Halt {
     }
 }
 
+/// What an open did.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// Its number.
+    pub(crate) open: OpenId,
+    /// The file's attributes then.
+    pub(crate) attr: Attr,
+    /// How to reach the bytes.
+    pub(crate) path: DataPath,
+}
+
 /// What a write did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Written {
@@ -155,8 +179,13 @@ pub(crate) struct Opens {
     descriptors: Arc<Descriptors>,
     read_only: bool,
     reap: Poke,
+    linger: Poke,
     options: Options,
     known: Known,
+    /// How large the files of each directory were lately. A leaf.
+    sizes: Mutex<Sizes>,
+    /// Closed files that somebody may still write.
+    lingering: Lingering,
     /// Files with bytes that are in no row, and those that could not be committed.
     dirty: Mutex<NumberSet<InodeId>>,
     marks: Marks,
@@ -181,9 +210,12 @@ impl Opens {
             descriptors: parts.descriptors,
             read_only: parts.read_only,
             reap: parts.reap,
+            linger: parts.linger,
             slots: Slots::new(parts.options.inline_io),
             options: parts.options,
             known: Known::default(),
+            sizes: Mutex::default(),
+            lingering: Lingering::default(),
             dirty: Mutex::default(),
             marks: Marks::default(),
             buffers: Arc::default(),
@@ -213,19 +245,27 @@ impl Opens {
     /// Makes an ordinary file and opens it.
     ///
     /// # Errors
-    /// As [`Shard::create`]; `TooManyOpen`.
+    /// As [`Shard::create`]; `TooManyOpen`; [`Halt::Later`].
     pub(crate) fn create(
         &self,
         context: &Context,
         (dir, name): (Handle, &Name),
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Result<(Entry, OpenId), Error> {
+        patience: Patience,
+    ) -> Result<(Entry, OpenId, DataPath), Halt> {
         self.expect_room()?;
+        let begins = self.begins_with_content(dir.ino, flags);
+        let _slot = if begins { self.expect_content(flags, patience)? } else { None };
         let new = NewNode::file(mode);
         let entry = self.shard.create(context, dir, name, new, true, clock::now())?;
         let file = OpenFile::made(entry.handle, &entry.attr, &self.held);
-        Ok((entry, self.known.made(file, flags)))
+        if begins {
+            return Ok(self.made_with_content(entry, file, flags)?);
+        }
+        // Nobody else can have it open yet.
+        let open = self.known.made(file, flags).ok_or(Code::Bug)?;
+        Ok((entry, open, DataPath::Cached))
     }
 
     /// Opens an ordinary file.
@@ -237,18 +277,36 @@ impl Opens {
         handle: Handle,
         flags: OpenFlags,
         patience: Patience,
-    ) -> Result<(OpenId, Attr), Halt> {
+    ) -> Result<Opening, Halt> {
         self.expect_room()?;
+        if flags.passthrough && self.passes() && self.shard.has_content(handle)? {
+            return self.open_outside(handle, flags, patience);
+        }
         let _slot = if flags.truncate { self.expect_quick(handle.ino, patience)? } else { None };
         let (file, attr) = self.enter(handle, flags.write)?;
-        if !flags.truncate {
-            return Ok((self.known.number(file, flags), attr));
-        }
-        match self.empty(&file, flags) {
-            Ok(attr) => Ok((self.known.number(file, flags), attr)),
+        let attr = match flags.truncate {
+            true => {
+                let mut state = file.wait();
+                let emptied = self.load(&file, &mut state);
+                emptied.and_then(|()| self.empty(&file, &mut state, flags))
+            }
+            false => Ok(attr),
+        };
+        let opened = attr.and_then(|attr| {
+            let way = Way::by_requests(flags);
+            // It got its content file just now, and others have it by a descriptor.
+            let open = self.known.number(&file, flags, way).ok_or(Code::Busy)?;
+            let path = if file.is_changing() { DataPath::Direct } else { DataPath::Cached };
+            Ok(Opening { open, attr, path })
+        });
+        match opened {
+            Ok(opening) => Ok(opening),
             Err(error) => {
                 self.leave(&file, file.wait(), flags.write)?;
-                Err(error.into())
+                match error.code {
+                    Code::Busy => self.open_outside(handle, flags, patience),
+                    _ => Err(error.into()),
+                }
             }
         }
     }
@@ -260,6 +318,7 @@ impl Opens {
     pub(crate) fn flush(&self, open: OpenId, patience: Patience) -> Result<(), Halt> {
         let opened = self.known.get(open)?;
         let mut state = opened.file.lock(patience)?;
+        self.look(&opened.file, &mut state);
         if !state.is_changed() {
             return Ok(());
         }
@@ -278,6 +337,9 @@ impl Opens {
         let _slot = if blocks { self.slot(patience)? } else { None };
         if !self.known.forget(open) {
             return Err(Code::BadOpen.into());
+        }
+        if opened.way == Way::Outside {
+            self.come_back(&opened.file, &state, opened.flags);
         }
         Ok(self.leave(&opened.file, state, opened.flags.write)?)
     }
@@ -356,10 +418,14 @@ impl Opens {
         Ok(attr)
     }
 
-    fn empty(&self, file: &OpenFile, flags: OpenFlags) -> Result<Attr, Error> {
-        let mut state = file.wait();
-        self.load(file, &mut state)?;
-        self.truncate(file, &mut state, 0)?;
+    /// Empties a file that was loaded.
+    fn empty(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        flags: OpenFlags,
+    ) -> Result<Attr, Error> {
+        self.truncate(file, state, 0)?;
         if flags.kill_privileges {
             self.kill_privileges(file)?;
         }

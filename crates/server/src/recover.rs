@@ -153,7 +153,8 @@ pub(crate) fn root(owner: Owner, now: Time) -> Rnode {
 }
 
 /// Measures every file that was being written, and corrects the rows that are behind. The marks
-/// stay: the bytes are not known to be safe.
+/// stay: the bytes are not known to be safe. Answers too which of the files somebody still writes,
+/// as far as the medium can tell (`tells`).
 ///
 /// # Errors
 /// Where the table or the medium fails; a file that is damaged is counted and passed over.
@@ -161,12 +162,14 @@ pub(crate) fn measure_written(
     shard: &Shard,
     table: &dyn Table,
     content: &Content,
-) -> Result<Recovered, pelago_wire::Error> {
+    tells: bool,
+) -> Result<(Recovered, Vec<Handle>), pelago_wire::Error> {
     let mut recovered = Recovered::default();
+    let mut written = Vec::new();
     let mut from = key::all(Kind::Writing).from;
     loop {
         let marks = next_marks(table, &from)?;
-        let Some((last, _, _)) = marks.last() else { return Ok(recovered) };
+        let Some((last, _, _)) = marks.last() else { return Ok((recovered, written)) };
         from.clone_from(last);
         from.push(0);
         for (_, ino, mark) in marks {
@@ -174,24 +177,30 @@ pub(crate) fn measure_written(
                 recovered.damaged += 1;
                 continue;
             };
-            measure(shard, content, ino, &mark, &mut recovered)?;
+            let found = measure(shard, content, (ino, &mark), tells, &mut recovered)?;
+            written.extend(found);
         }
     }
 }
 
-/// Removes all marks: before a clean end, when nobody writes and all bytes are safe.
+/// Removes all marks but those of files that somebody still writes: before a clean end, when all
+/// bytes of all others are safe.
 ///
 /// # Errors
 /// Where the table fails.
-pub(crate) fn forget_all_marks(shard: &Shard, table: &dyn Table) -> Result<(), pelago_wire::Error> {
-    let from = key::all(Kind::Writing).from;
+pub(crate) fn forget_marks(
+    shard: &Shard,
+    table: &dyn Table,
+    written: &[InodeId],
+) -> Result<(), pelago_wire::Error> {
+    let mut from = key::all(Kind::Writing).from;
     loop {
         let marks = next_marks(table, &from)?;
-        let inos: Vec<_> = marks.iter().map(|(_, ino, _)| *ino).collect();
-        if inos.is_empty() {
-            return Ok(());
-        }
-        shard.forget_marks(&inos)?;
+        let Some((last, _, _)) = marks.last() else { return Ok(()) };
+        from.clone_from(last);
+        from.push(0);
+        let inos = marks.iter().map(|(_, ino, _)| *ino).filter(|ino| !written.contains(ino));
+        shard.forget_marks(&inos.collect::<Vec<_>>())?;
     }
 }
 
@@ -216,49 +225,54 @@ fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire
 fn measure(
     shard: &Shard,
     content: &Content,
-    ino: InodeId,
-    mark: &Writing,
+    (ino, mark): (InodeId, &Writing),
+    tells: bool,
     recovered: &mut Recovered,
-) -> Result<(), pelago_wire::Error> {
+) -> Result<Option<Handle>, pelago_wire::Error> {
+    let forget = || shard.forget_marks(&[ino]).map(|()| None);
     recovered.files += 1;
     let node = match shard.stored(Handle { ino, dir: mark.dir, hash: mark.hash }) {
         Ok(node) => node,
         // Its orphan row, or nothing, leads to the content: a leftover of a file that is gone.
-        Err(error) if error.code == Code::Stale => return shard.forget_marks(&[ino]),
+        Err(error) if error.code == Code::Stale => return forget(),
         Err(error) if error.code == Code::Corrupt => {
             recovered.damaged += 1;
-            return Ok(());
+            return Ok(None);
         }
         Err(error) => return Err(error),
     };
     let rnode = &node.rnode;
     if !rnode.flags.has_content || rnode.generation != Some(mark.generation) {
-        return shard.forget_marks(&[ino]);
+        return forget();
     }
-    let measured = measure_content(content, ino, mark.generation);
-    let measured = measured.map_err(|error| crate::worker::content_failed(&error))?;
+    let measured = measure_content(content, ino, mark.generation, tells);
+    let (measured, is_written) = measured.map_err(|error| crate::worker::content_failed(&error))?;
+    let written = is_written.then(|| node.handle());
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, measured.mtime);
     if !bytes_moved && rnode.blocks == measured.blocks {
-        return Ok(());
+        return Ok(written);
     }
     let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
     let live = Live { size: measured.size, blocks: measured.blocks, mtime: measured.mtime, ctime };
     let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
     shard.commit_bytes(node.handle(), &change)?;
     recovered.corrected += u64::from(bytes_moved);
-    Ok(())
+    Ok(written)
 }
 
 fn measure_content(
     content: &Content,
     ino: InodeId,
     generation: Generation,
-) -> Result<Measured, content::Error> {
+    tells: bool,
+) -> Result<(Measured, bool), content::Error> {
     if let Some(file) = content.open_file(ino, generation, false)? {
-        return file.measure();
+        // First: what is written behind a `no` is written by nobody.
+        let is_written = tells && file.has_writers()?;
+        return Ok((file.measure()?, is_written));
     }
     // The machine died before the name of the content was safe, and of its bytes nothing was
     // promised: the file is empty, as one of any file system would be.
     tracing::warn!(%ino, "a file has lost what was written to it, and is empty");
-    content.create(ino, generation)?.measure()
+    Ok((content.create(ino, generation)?.measure()?, false))
 }

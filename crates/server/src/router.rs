@@ -15,7 +15,7 @@ use pelago_wire::{
 
 use crate::answers::{Asked, Receipt};
 use crate::clock;
-use crate::open::{Allocate, Copy, Halt, Opens, Patience, Poke, Write, Written};
+use crate::open::{Allocate, Copy, Halt, Opening, Opens, Patience, Poke, Write, Written};
 use crate::pool::{Pool, Turn};
 use crate::progress::Progress;
 use crate::shard::{Move, NewNode, Page, Removed, SetXattr, Shard};
@@ -237,21 +237,15 @@ impl Inner {
     ) -> Answered {
         let opens = &self.parts.opens;
         let reply = match request {
+            Request::Create { .. } | Request::Open { .. } => {
+                return self.open(context, request, patience);
+            }
             Request::Read { open, offset, size } => {
                 Reply::Data(opens.read(*open, *offset, *size, patience)?)
             }
             Request::Write { open, offset, kill_privileges } => {
                 let (offset, kill_privileges) = (*offset, *kill_privileges);
                 return self.write(*open, Write { offset, bytes, kill_privileges }, patience);
-            }
-            Request::Create { dir, name, mode, flags } => {
-                let created = opens.create(context, (*dir, name), *mode, *flags);
-                let (entry, open) = created.inspect_err(|error| self.met(error))?;
-                Reply::Created { entry, open, path: DataPath::Cached }
-            }
-            Request::Open { node, flags } => {
-                let (open, attr) = opens.open(*node, *flags, patience)?;
-                Reply::Opened { open, attr, path: DataPath::Cached }
             }
             Request::Flush { open } => {
                 opens.flush(*open, patience)?;
@@ -279,6 +273,32 @@ impl Inner {
             _ => return self.ranges(context, request, patience),
         };
         Ok(reply.into())
+    }
+
+    /// What opens files. Whoever writes synchronously without us relies on the mark to be safe.
+    fn open(&self, context: &Context, request: &Request, patience: Patience) -> Answered {
+        let opens = &self.parts.opens;
+        let (reply, flags) = match request {
+            Request::Create { dir, name, mode, flags } => {
+                let created = opens.create(context, (*dir, name), *mode, *flags, patience);
+                let (entry, open, path) = created.inspect_err(|halt| self.met_by(halt))?;
+                (Reply::Created { entry, open, path }, flags)
+            }
+            Request::Open { node, flags } => {
+                let Opening { open, attr, path } = opens.open(*node, *flags, patience)?;
+                (Reply::Opened { open, attr, path }, flags)
+            }
+            _ => return Err(Code::NotSupported.into()),
+        };
+        let passes = matches!(
+            reply,
+            Reply::Created { path: DataPath::Passthrough(_), .. }
+                | Reply::Opened { path: DataPath::Passthrough(_), .. }
+        );
+        match passes && flags.write && flags.sync {
+            true => Ok(Answer::WhenSafe(reply)),
+            false => Ok(reply.into()),
+        }
     }
 
     /// What touches ranges of open files. Changes by anybody but root take setuid and setgid bits
@@ -402,6 +422,12 @@ impl Inner {
             (self.parts.reap)();
         }
         Ok(renamed.reply().into())
+    }
+
+    fn met_by(&self, halt: &Halt) {
+        if let Halt::Failed(error) = halt {
+            self.met(error);
+        }
     }
 
     /// Somebody met this error.

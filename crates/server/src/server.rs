@@ -18,19 +18,20 @@ use pelago_wire::{Service, Time, limits};
 use crate::clock;
 use crate::commit::{Committer, GroupCommit, SYNC_INTERVAL};
 use crate::memory::{MEMORY_BYTES, Memory, MemoryUse};
-use crate::open::{self, Descriptors, Opens, Poke};
+use crate::open::{self, Descriptors, Opens, Passthrough, Poke};
 use crate::pool::{self, Pool};
 use crate::progress::Progress;
 use crate::recover::{self, Owner, RecoverError, Recovered};
 use crate::router::{self, Router};
 use crate::shard::{self, Shard};
 use crate::space::Space;
-use crate::status::{ProgressStatus, SpaceStatus, Status};
-use crate::worker::{Bell, Count, KeepSpace, PATIENCE, Reap, Settle, Workers};
+use crate::status::{PassthroughStatus, ProgressStatus, SpaceStatus, Status};
+use crate::worker::{Bell, Count, KeepSpace, Linger, PATIENCE, Reap, Settle, Workers};
 
 pub use error::{StartError, StopError};
 
 mod error;
+mod handing;
 
 /// What can be chosen about a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct Options {
     pub read_only: bool,
     /// Who owns the root directory of a volume that is made.
     pub owner: Owner,
+    /// When files are handed out as descriptors to who can use them.
+    pub passthrough: Passthrough,
     /// Whether work that can wait is done. A test that drives everything itself says no.
     pub workers: bool,
 }
@@ -59,6 +62,7 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES,
             read_only: false,
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
+            passthrough: Passthrough::Auto,
             workers: true,
         }
     }
@@ -168,15 +172,18 @@ impl Server {
             cache_bytes: memory.rows as usize,
             started: since,
         }));
-        let recovered = recover::measure_written(&shard, &*parts.table, &parts.content);
-        let recovered = recovered.map_err(failed)?;
+        let tells = handing::can_tell(&parts.content)?;
+        let passthrough = handing::find_out(options.passthrough, tells);
+        let recovered = recover::measure_written(&shard, &*parts.table, &parts.content, tells);
+        let (recovered, written) = recovered.map_err(failed)?;
         let bells = Bells::new();
         let content = Arc::clone(&parts.content);
         let space = Arc::new(Space::new(content, reserve, Arc::clone(&bells.space)));
         space.look().map_err(failed)?;
-        let core = Core { parts, options, memory, progress, shard, space };
+        let core = Core { parts, options, passthrough, memory, progress, shard, space };
         let opens = core.opens(&bells);
         opens.load_marks().map_err(failed)?;
+        written.into_iter().try_for_each(|handle| opens.take_over(handle)).map_err(failed)?;
         let router = core.router(&bells, &opens)?;
         let committer = core.committer(&opens)?;
         // Without a volume nobody knows how the life before ended.
@@ -224,6 +231,8 @@ impl Server {
                 unsafe_for: self.unsafe_for(),
             },
             open_files: self.opens.count() as u64,
+            passthrough: self.core.passthrough,
+            lingering_files: self.opens.lingering() as u64,
             space: medium.map(|medium| SpaceStatus {
                 medium,
                 holds_reserve: space.holds_reserve(),
@@ -261,9 +270,11 @@ impl Server {
     /// Makes everything safe, so that the next start has nothing to recover.
     fn settle(&self) -> Result<(), StopError> {
         let Core { parts, progress, shard, .. } = &self.core;
+        // Programs may write on by descriptors and mappings: the next start measures those files.
+        let written = self.opens.still_changing();
         self.opens.commit_all().map_err(StopError::Commit)?;
         self.opens.sync_marked()?;
-        recover::forget_all_marks(shard, &*parts.table).map_err(StopError::Commit)?;
+        recover::forget_marks(shard, &*parts.table, &written).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = progress.done();
         parts.table.persist().map_err(StopError::Table)?;
@@ -323,6 +334,7 @@ impl Drop for Server {
 struct Core {
     parts: Parts,
     options: Options,
+    passthrough: PassthroughStatus,
     memory: Memory,
     progress: Arc<Progress>,
     shard: Arc<Shard>,
@@ -332,6 +344,7 @@ struct Core {
 /// The bells of the workers.
 struct Bells {
     count: Arc<Bell>,
+    linger: Arc<Bell>,
     reap: Arc<Bell>,
     settle: Arc<Bell>,
     space: Arc<Bell>,
@@ -339,15 +352,20 @@ struct Bells {
 
 impl Bells {
     fn new() -> Self {
-        let [count, reap, settle, space] = ["count", "reap", "settle", "space"].map(Bell::new);
-        Self { count, reap, settle, space }
+        let [count, linger, reap, settle, space] =
+            ["count", "linger", "reap", "settle", "space"].map(Bell::new);
+        Self { count, linger, reap, settle, space }
     }
 
     /// What tells the reaper that there is work.
     fn reap(&self) -> Poke {
-        let bell = Arc::clone(&self.reap);
-        Arc::new(move || bell.ring())
+        poke(&self.reap)
     }
+}
+
+fn poke(bell: &Arc<Bell>) -> Poke {
+    let bell = Arc::clone(bell);
+    Arc::new(move || bell.ring())
 }
 
 impl Core {
@@ -355,6 +373,8 @@ impl Core {
         let options = open::Options {
             inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
             open_bytes: self.memory.opens as usize,
+            passthrough: self.options.passthrough,
+            can_pass: self.passthrough == PassthroughStatus::Available,
             ..open::Options::default()
         };
         Arc::new(Opens::new(open::Parts {
@@ -366,6 +386,7 @@ impl Core {
             descriptors: Descriptors::of_process(),
             read_only: self.options.read_only,
             reap: bells.reap(),
+            linger: poke(&bells.linger),
             options,
         }))
     }
@@ -405,6 +426,8 @@ impl Core {
         let (table, content) = (Arc::clone(&self.parts.table), Arc::clone(&self.parts.content));
         let reap = Reap::new(shard(), Arc::clone(&self.progress), table, content);
         workers.start(&bells.reap, reap)?;
+        let linger = Linger::new(Arc::clone(opens), self.options.sync_interval);
+        workers.start(&bells.linger, linger)?;
         workers.start(&bells.settle, Settle::new(Arc::clone(opens)))?;
         workers.start(&bells.space, KeepSpace::new(Arc::clone(&self.space)))?;
         Ok(workers)

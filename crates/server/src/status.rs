@@ -30,6 +30,10 @@ pub struct Status {
     pub progress: ProgressStatus,
     /// Files that are open.
     pub open_files: u64,
+    /// Whether files are handed out as descriptors.
+    pub passthrough: PassthroughStatus,
+    /// Files that were closed, but that somebody may still write.
+    pub lingering_files: u64,
     /// Space of the medium; `None` where it could not be measured.
     pub space: Option<SpaceStatus>,
     /// Each limit of memory, and how much of it is used.
@@ -40,6 +44,20 @@ pub struct Status {
     pub table: Usage,
     /// Whether the table keeps up.
     pub pressure: Pressure,
+}
+
+/// Whether files are handed out as descriptors to who can use them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassthroughStatus {
+    /// They are.
+    Available,
+    /// Somebody chose that they are not.
+    Refused,
+    /// The server has not the right to give a descriptor to the kernel (`CAP_SYS_ADMIN`).
+    NoRight,
+    /// Below the volume's folder nobody can tell who still writes a file: its file system has no
+    /// leases, or they do not see mappings.
+    NoLeases,
 }
 
 /// What is done and what is safe. Batches are counted from 1 in each life of the server.

@@ -124,7 +124,9 @@ impl Rig {
             started,
         }));
         let content = Arc::new(Content::open(dir.path()).unwrap());
-        let recovered = recover::measure_written(&shard, &table, &content).unwrap();
+        let tells = content.tells_writers().unwrap_or(false);
+        let (recovered, written) =
+            recover::measure_written(&shard, &table, &content, tells).unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Bell::new("space")));
         let reaped = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&reaped);
@@ -140,9 +142,11 @@ impl Rig {
             descriptors: Descriptors::new(options.descriptors),
             read_only: options.read_only,
             reap: Arc::clone(&reap),
+            linger: Arc::new(|| {}),
             options: options.open,
         }));
         opens.load_marks().unwrap();
+        written.into_iter().for_each(|handle| opens.take_over(handle).unwrap());
         let router = Router::new(router::Parts {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),

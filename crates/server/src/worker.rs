@@ -16,11 +16,13 @@ use pelago_store::content;
 use pelago_wire::{Code, Error};
 
 pub(crate) use count::Count;
+pub(crate) use linger::Linger;
 pub(crate) use reap::Reap;
 pub(crate) use settle::Settle;
 pub(crate) use space::KeepSpace;
 
 mod count;
+mod linger;
 mod reap;
 mod settle;
 mod space;

@@ -20,7 +20,16 @@ use crate::worker::content_failed;
 /// Bytes put into the table after which a group commit comes before its time.
 const HURRY_BYTES: usize = 4 << 20;
 /// How long a group commit waits for a file that somebody is at.
-const STALL: Duration = Duration::from_millis(10);
+pub(super) const STALL: Duration = Duration::from_millis(10);
+
+/// What became of somebody who left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// They have the file open no more.
+    Gone,
+    /// The file stays open: somebody may still write it without a request.
+    Lingers,
+}
 
 impl Opens {
     /// Commits all small files whose bytes are not in the table yet. What fails stays, and is tried
@@ -155,6 +164,7 @@ impl Opens {
     pub(crate) fn commit_open(&self, ino: InodeId, patience: Patience) -> Result<(), Halt> {
         let Some(file) = self.known.file(ino) else { return Ok(()) };
         let mut state = file.lock(patience)?;
+        self.look(&file, &mut state);
         if state.has_content() && state.is_changed() && patience == Patience::Brief {
             return Err(Halt::Later);
         }
@@ -201,12 +211,13 @@ impl Opens {
         state: &mut OpenState,
         mark: Mark,
     ) -> Result<(), Error> {
+        self.look(file, state);
         if !state.is_changed() && mark == Mark::Keep {
             return Ok(());
         }
         let mut change = BytesChange { mark, ..BytesChange::NOTHING };
         if state.is_changed() {
-            self.describe(state, &mut change)?;
+            self.describe(file, state, &mut change)?;
             change.live = Some(state.live());
         }
         if let Bytes::Memory(bytes) = &state.bytes
@@ -236,15 +247,27 @@ impl Opens {
     }
 
     /// What a commit says of a file whose bytes are in a content file.
-    fn describe(&self, state: &mut OpenState, change: &mut BytesChange<'_>) -> Result<(), Error> {
+    fn describe(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        change: &mut BytesChange<'_>,
+    ) -> Result<(), Error> {
         let Bytes::Content(content) = &state.bytes else { return Ok(()) };
-        // After a crash the times of a marked file are those of its content.
-        content.set_times(None, Some(state.mtime)).map_err(|error| self.refused(&error))?;
-        let measured = content.measure().map_err(|error| self.refused(&error))?;
         if state.changed.all {
             change.generation = Some(content.generation());
             change.inline = Inline::Delete;
             change.mark = Mark::Put;
+        }
+        if file.is_changing() {
+            // It was measured just now, and its times are nobody's to set.
+            return Ok(());
+        }
+        let mut measured = content.measure().map_err(|error| self.refused(&error))?;
+        if measured.mtime != state.mtime {
+            // After a crash the times of a marked file are those of its content.
+            content.set_times(None, Some(state.mtime)).map_err(|error| self.refused(&error))?;
+            measured = content.measure().map_err(|error| self.refused(&error))?;
         }
         (state.size, state.blocks) = (measured.size, measured.blocks);
         Ok(())
@@ -292,12 +315,29 @@ impl Opens {
     pub(super) fn leave(
         &self,
         file: &OpenFile,
-        mut state: MutexGuard<'_, OpenState>,
+        state: MutexGuard<'_, OpenState>,
         writes: bool,
     ) -> Result<(), Error> {
+        if self.try_leave(file, state, writes)? == Left::Lingers {
+            (self.linger)();
+        }
+        Ok(())
+    }
+
+    /// The same; where somebody may still write the file without a request, it stays open here.
+    pub(super) fn try_leave(
+        &self,
+        file: &OpenFile,
+        mut state: MutexGuard<'_, OpenState>,
+        writes: bool,
+    ) -> Result<Left, Error> {
         let ino = file.handle.ino;
         let last = self.known.writers(ino) == u32::from(writes);
-        let safe = last && state.marked && state.written == state.synced;
+        if writes && last && file.is_changing() {
+            self.end_changing(file, &mut state);
+        }
+        let lingers = writes && last && file.is_changing();
+        let safe = !lingers && last && state.marked && state.written == state.synced;
         let mark = if safe { Mark::Delete } else { Mark::Keep };
         let committed = self.commit(file, &mut state, mark);
         if let Err(error) = committed
@@ -308,17 +348,25 @@ impl Opens {
             self.dirty.lock().insert(ino);
             return Err(error);
         }
+        self.commit_read(file);
+        if lingers {
+            self.lingering.insert(ino);
+            return Ok(Left::Lingers);
+        }
         if last && state.marked {
             state.marked = false;
             if safe { self.marks.remove(ino) } else { self.marks.end(ino) }
         }
-        self.commit_read(file);
+        if writes && last {
+            self.note_size(file, &state);
+        }
+        self.see_no_more(file, &mut state);
         self.known.leave(ino, writes);
         drop(state);
         if self.shard.let_go(ino) {
             (self.reap)();
         }
-        committed
+        committed.map(|()| Left::Gone)
     }
 
     /// Commits a file, and lets go for those who could not when they left.

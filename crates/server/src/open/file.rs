@@ -10,6 +10,7 @@ use pelago_store::content::ContentFile;
 use pelago_wire::{Attr, Generation, Handle, Time};
 
 use super::descriptors::Descriptor;
+use super::outside::Outside;
 use super::{Halt, Patience};
 use crate::shard::Live;
 
@@ -21,6 +22,9 @@ pub(super) struct OpenFile {
     pub(super) unread: AtomicI64,
     /// A read has changed that time, and the row does not say so yet.
     pub(super) read: AtomicBool,
+    /// Somebody may write the content file without a request: size and times are those that it
+    /// has, whenever it is asked. Set under the lock of the state.
+    changing: AtomicBool,
     state: Mutex<OpenState>,
 }
 
@@ -48,6 +52,8 @@ pub(super) struct OpenState {
     pub(super) owed: (u32, u32),
     /// What it takes of the memory of all open files.
     pub(super) held: Held,
+    /// Who sees what is done to its content file without a request, while that may be.
+    pub(super) outside: Option<Arc<Outside>>,
 }
 
 /// Where the bytes are.
@@ -76,8 +82,11 @@ pub(super) struct Changed {
 }
 
 /// A content file with the right to have it open.
+#[derive(Debug)]
 pub(super) struct OpenContent {
     file: ContentFile,
+    /// It is open to write too.
+    writable: bool,
     _descriptor: Descriptor,
 }
 
@@ -101,7 +110,17 @@ impl OpenFile {
 
     fn new(handle: Handle, state: OpenState) -> Self {
         let (unread, read) = (AtomicI64::new(i64::MIN), AtomicBool::new(false));
-        Self { handle, unread, read, state: Mutex::new(state) }
+        let changing = AtomicBool::new(false);
+        Self { handle, unread, read, changing, state: Mutex::new(state) }
+    }
+
+    /// Whether somebody may write the content file without a request.
+    pub(super) fn is_changing(&self) -> bool {
+        self.changing.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_changing(&self, changing: bool) {
+        self.changing.store(changing, Ordering::Release);
     }
 
     /// Its state; [`Halt::Later`] where the caller cannot wait and somebody has it.
@@ -144,6 +163,7 @@ impl OpenState {
             synced: 0,
             owed: (0, 0),
             held: Held { all: Arc::clone(held), bytes: 0 },
+            outside: None,
         }
     }
 
@@ -212,7 +232,17 @@ impl Drop for Held {
 impl OpenContent {
     /// A content file that was opened with this right.
     pub(super) fn new(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
-        Arc::new(Self { file, _descriptor: descriptor })
+        Arc::new(Self { file, writable: true, _descriptor: descriptor })
+    }
+
+    /// A content file that was opened to read only.
+    pub(super) fn to_read(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
+        Arc::new(Self { file, writable: false, _descriptor: descriptor })
+    }
+
+    /// Whether it is open to write too.
+    pub(super) const fn is_writable(&self) -> bool {
+        self.writable
     }
 }
 

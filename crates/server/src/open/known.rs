@@ -29,6 +29,26 @@ struct State {
 pub(super) struct Opened {
     pub(super) file: Arc<OpenFile>,
     pub(super) flags: OpenFlags,
+    pub(super) way: Way,
+}
+
+/// How an open reaches the bytes. A mount's kernel takes the last two for one file only one at a
+/// time: it answers `EIO` to whoever opens the file the other way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By requests, of somebody who has no kernel in between.
+    Requests,
+    /// By requests, of a kernel that may keep pages.
+    Pages,
+    /// By a descriptor that a kernel was given.
+    Outside,
+}
+
+impl Way {
+    /// The way by requests, for these flags.
+    pub(super) const fn by_requests(flags: OpenFlags) -> Self {
+        if flags.passthrough { Self::Pages } else { Self::Requests }
+    }
 }
 
 /// A file and how many have it open; those who only pass by included.
@@ -36,6 +56,30 @@ struct Shared {
     file: Arc<OpenFile>,
     openers: u32,
     writers: u32,
+    /// Opens that go the way of pages.
+    pages: u32,
+    /// Opens that go outside. The kernel has ended an open before its release comes: neither is
+    /// ever lower than what the kernel counts.
+    outside: u32,
+}
+
+impl Shared {
+    /// Whether one more open may go this way now.
+    const fn admits(&self, way: Way) -> bool {
+        match way {
+            Way::Requests => true,
+            Way::Pages => self.outside == 0,
+            Way::Outside => self.pages == 0,
+        }
+    }
+
+    const fn count(&mut self, way: Way) -> Option<&mut u32> {
+        match way {
+            Way::Requests => None,
+            Way::Pages => Some(&mut self.pages),
+            Way::Outside => Some(&mut self.outside),
+        }
+    }
 }
 
 impl Known {
@@ -55,16 +99,22 @@ impl Known {
         self.state.lock().enter(ino, writes, make)
     }
 
-    /// Gives a number to an open that has entered.
-    pub(super) fn number(&self, file: Arc<OpenFile>, flags: OpenFlags) -> OpenId {
-        self.state.lock().number(file, flags)
+    /// Gives a number to an open that has entered. `None`: it cannot go this way, because others go
+    /// another.
+    pub(super) fn number(
+        &self,
+        file: &Arc<OpenFile>,
+        flags: OpenFlags,
+        way: Way,
+    ) -> Option<OpenId> {
+        self.state.lock().number(file, flags, way)
     }
 
-    /// [`Known::enter`] and [`Known::number`] for a file that was just made.
-    pub(super) fn made(&self, file: OpenFile, flags: OpenFlags) -> OpenId {
+    /// [`Known::enter`] and [`Known::number`] for a file that was just made and goes by requests.
+    pub(super) fn made(&self, file: OpenFile, flags: OpenFlags) -> Option<OpenId> {
         let mut state = self.state.lock();
         let file = state.enter(file.handle.ino, flags.write, || file);
-        state.number(file, flags)
+        state.number(&file, flags, Way::by_requests(flags))
     }
 
     /// The open with this number.
@@ -79,7 +129,14 @@ impl Known {
 
     /// The number means nothing any more. Answers whether it did.
     pub(super) fn forget(&self, open: OpenId) -> bool {
-        self.state.lock().opens.remove(&open).is_some()
+        let mut state = self.state.lock();
+        let Some(opened) = state.opens.remove(&open) else { return false };
+        if let Some(shared) = state.files.get_mut(&opened.file.handle.ino)
+            && let Some(count) = shared.count(opened.way)
+        {
+            *count -= 1;
+        }
+        true
     }
 
     /// One less has the file open. Answers whether it was the last; the file is then gone from
@@ -99,6 +156,11 @@ impl Known {
     /// How many have the file open for writing.
     pub(super) fn writers(&self, ino: InodeId) -> u32 {
         self.state.lock().files.get(&ino).map_or(0, |shared| shared.writers)
+    }
+
+    /// How many have the file open outside.
+    pub(super) fn outside(&self, ino: InodeId) -> u32 {
+        self.state.lock().files.get(&ino).map_or(0, |shared| shared.outside)
     }
 
     /// The file, where somebody has it open.
@@ -123,16 +185,25 @@ impl State {
             file: Arc::new(make()),
             openers: 0,
             writers: 0,
+            pages: 0,
+            outside: 0,
         });
         shared.openers += 1;
         shared.writers += u32::from(writes);
         Arc::clone(&shared.file)
     }
 
-    fn number(&mut self, file: Arc<OpenFile>, flags: OpenFlags) -> OpenId {
+    fn number(&mut self, file: &Arc<OpenFile>, flags: OpenFlags, way: Way) -> Option<OpenId> {
+        let shared = self.files.get_mut(&file.handle.ino)?;
+        if !shared.admits(way) {
+            return None;
+        }
+        if let Some(count) = shared.count(way) {
+            *count += 1;
+        }
         self.last += 1;
         let open = OpenId(self.last);
-        self.opens.insert(open, Opened { file, flags });
-        open
+        self.opens.insert(open, Opened { file: Arc::clone(file), flags, way });
+        Some(open)
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pelago_store::content::ContentFile;
 use pelago_store::key;
 use pelago_store::rows::{Inline, Row};
 use pelago_wire::{Buffer, Code, Error, FileKind, Generation, InodeId, OpenId, limits};
@@ -77,8 +78,10 @@ impl Opens {
         })
     }
 
-    /// Reads the row of a file, where that was not done yet.
+    /// Reads the row of a file, where that was not done yet; looks at the content file, where that
+    /// may have changed without a request.
     pub(super) fn load(&self, file: &OpenFile, state: &mut OpenState) -> Result<(), Error> {
+        self.look(file, state);
         if !matches!(state.bytes, Bytes::Unknown) {
             return Ok(());
         }
@@ -159,22 +162,67 @@ impl Opens {
         file: &OpenFile,
         state: &mut OpenState,
     ) -> Result<Arc<OpenContent>, Error> {
+        match &state.bytes {
+            Bytes::Content(content) => Ok(Arc::clone(content)),
+            _ if self.read_only => self.open_to_read(file, state),
+            _ => self.open_to_write(file, state),
+        }
+    }
+
+    /// The same, open to write too.
+    pub(super) fn open_to_write(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+    ) -> Result<Arc<OpenContent>, Error> {
+        if let Bytes::Content(content) = &state.bytes
+            && content.is_writable()
+        {
+            return Ok(Arc::clone(content));
+        }
+        let descriptor = self.descriptors.take()?;
+        let content = OpenContent::new(self.open_file(file, state, true)?, descriptor);
+        state.bytes = Bytes::Content(Arc::clone(&content));
+        Ok(content)
+    }
+
+    /// The same, open to read only.
+    pub(super) fn open_to_read(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+    ) -> Result<Arc<OpenContent>, Error> {
+        if let Bytes::Content(content) = &state.bytes
+            && !content.is_writable()
+        {
+            return Ok(Arc::clone(content));
+        }
+        let descriptor = self.descriptors.take()?;
+        let content = OpenContent::to_read(self.open_file(file, state, false)?, descriptor);
+        if let Bytes::File(_) = state.bytes {
+            state.bytes = Bytes::Content(Arc::clone(&content));
+        }
+        Ok(content)
+    }
+
+    fn open_file(
+        &self,
+        file: &OpenFile,
+        state: &OpenState,
+        write: bool,
+    ) -> Result<ContentFile, Error> {
         let generation = match &state.bytes {
-            Bytes::Content(content) => return Ok(Arc::clone(content)),
+            Bytes::Content(content) => content.generation(),
             Bytes::File(generation) => *generation,
             // Nobody asks for a content file that there is not.
             Bytes::Unknown | Bytes::Inline | Bytes::Memory(_) => return Err(Code::Bug.into()),
         };
-        let descriptor = self.descriptors.take()?;
         let ino = file.handle.ino;
-        let opened = self.content.open_file(ino, generation, !self.read_only);
-        let Some(opened) = opened.map_err(|error| self.refused(&error))? else {
+        let opened = self.content.open_file(ino, generation, write);
+        opened.map_err(|error| self.refused(&error))?.ok_or_else(|| {
             tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
-            return Err(Code::Corrupt.into());
-        };
-        let content = OpenContent::new(opened, descriptor);
-        state.bytes = Bytes::Content(Arc::clone(&content));
-        Ok(content)
+            Code::Corrupt.into()
+        })
     }
 
     /// Whether the memory of all open files lets this one take so many bytes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Code, Error, OpenId, SetAttr, limits};
+use pelago_wire::{Code, Error, Generation, OpenId, SetAttr, limits};
 
 use super::file::{Bytes, Changed, OpenContent, OpenFile, OpenState};
 use super::{Halt, Opens, Patience, Written};
@@ -180,6 +180,13 @@ impl Opens {
     ) -> Result<(), Error> {
         file.changed();
         state.written += 1;
+        if file.is_changing()
+            && let Some(outside) = &state.outside
+        {
+            outside.touch();
+            self.look(file, state);
+            return Ok(());
+        }
         state.touch(clock::now());
         let measured = content.measure().map_err(|error| self.refused(&error))?;
         (state.size, state.blocks) = (measured.size, measured.blocks);
@@ -196,14 +203,29 @@ impl Opens {
         if !state.has_content() {
             return self.spill(file, state);
         }
-        let content = self.open_content(file, state)?;
+        let content = self.open_to_write(file, state)?;
+        self.mark(file, state, &content)?;
+        Ok(content)
+    }
+
+    /// The content file is about to change: the mark stands when this returns.
+    pub(super) fn mark(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        content: &OpenContent,
+    ) -> Result<(), Error> {
         if state.marked {
-            return Ok(content);
+            return Ok(());
         }
         let ino = file.handle.ino;
         if !self.marks.begin(ino, content.generation()) {
-            // After a crash the times of a marked file are those of its content.
-            let timed = content.set_times(None, Some(state.mtime));
+            // After a crash the times of a marked file are those of its content. Where somebody
+            // changes it without a request they are that already.
+            let timed = match file.is_changing() {
+                true => Ok(()),
+                false => content.set_times(None, Some(state.mtime)),
+            };
             let change = BytesChange { mark: Mark::Put, ..BytesChange::NOTHING };
             let marked = timed
                 .map_err(|error| self.refused(&error))
@@ -215,7 +237,50 @@ impl Opens {
         }
         state.marked = true;
         state.written += 1;
-        Ok(content)
+        Ok(())
+    }
+
+    /// A file that was just made gets its content file, open to write too where `write` is set.
+    pub(super) fn begin_content(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        write: bool,
+    ) -> Result<(), Error> {
+        let (ino, generation) = (file.handle.ino, Generation::FIRST);
+        let descriptor = self.descriptors.take()?;
+        let made = match write {
+            true => self.content.create(ino, generation),
+            false => self.content.create_to_read(ino, generation),
+        };
+        let timed = made.and_then(|content| {
+            // As whenever a mark is put.
+            content.set_times(None, Some(state.mtime))?;
+            Ok(content)
+        });
+        let content = timed.map_err(|error| self.refused(&error))?;
+        let change =
+            BytesChange { generation: Some(generation), mark: Mark::Put, ..BytesChange::NOTHING };
+        self.tell(file, &change)?;
+        let content = match write {
+            true => OpenContent::new(content, descriptor),
+            false => OpenContent::to_read(content, descriptor),
+        };
+        self.has_begun(file, state, content);
+        Ok(())
+    }
+
+    /// The bytes are in a content file from now on, and the row says so.
+    fn has_begun(&self, file: &OpenFile, state: &mut OpenState, content: Arc<OpenContent>) {
+        self.marks.begin(file.handle.ino, content.generation());
+        state.generation = Some(content.generation());
+        state.bytes = Bytes::Content(content);
+        state.inline_stored = false;
+        state.changed = Changed::default();
+        state.marked = true;
+        state.written += 1;
+        state.count_memory();
+        self.dirty.lock().remove(&file.handle.ino);
     }
 
     /// Moves the bytes of a small file to its first content file.
@@ -259,15 +324,7 @@ impl Opens {
                 return Err(error);
             }
         };
-        self.marks.begin(ino, generation);
-        state.bytes = Bytes::Content(Arc::clone(&content));
-        state.generation = Some(generation);
-        state.inline_stored = false;
-        state.changed = Changed::default();
-        state.marked = true;
-        state.written += 1;
-        state.count_memory();
-        self.dirty.lock().remove(&ino);
+        self.has_begun(file, state, Arc::clone(&content));
         Ok(content)
     }
 

@@ -1,0 +1,36 @@
+//! Whether files can be handed out as descriptors here.
+
+use std::io;
+
+use pelago_store::content::Content;
+use pelago_store::os;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::open::Passthrough;
+use crate::status::PassthroughStatus;
+
+/// Whether the medium tells who still writes a file. From then on the signals that come with
+/// asking do no harm.
+///
+/// # Errors
+/// Where signals cannot be handled.
+pub(super) fn can_tell(content: &Content) -> io::Result<bool> {
+    os::expect_lease_signals()?;
+    let told = content.tells_writers();
+    Ok(told.unwrap_or_else(|error| {
+        tracing::debug!(%error, source = %error.source, "nobody can tell who writes a file");
+        false
+    }))
+}
+
+/// Whether files are handed out.
+pub(super) fn find_out(chosen: Passthrough, tells: bool) -> PassthroughStatus {
+    let has_right =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    match chosen {
+        Passthrough::Never => PassthroughStatus::Refused,
+        _ if !has_right => PassthroughStatus::NoRight,
+        _ if !tells => PassthroughStatus::NoLeases,
+        _ => PassthroughStatus::Available,
+    }
+}
