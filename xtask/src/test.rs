@@ -2,8 +2,9 @@
 //!
 //! Builds all test binaries once and runs each itself, with a time limit, stdin closed and its
 //! output in a file. A test that fails is run again alone: one that then passes is a flaky test,
-//! which is a bug; it is listed and does not hide the others. What a failure needs to be understood
-//! from its log alone is printed beside it. The last line is `N passed, N failed, N skipped`.
+//! which is a bug; it is listed and does not hide the others. Tests of what a crash may lose are
+//! not run again. What a failure needs to be understood from its log alone is printed beside it.
+//! The last line is `N passed, N failed, N skipped`.
 
 mod libtest;
 mod suite;
@@ -244,6 +245,10 @@ fn run_doc_tests(logs: &Path, tally: &mut Tally) {
 fn rerun(again: Vec<(&Suite, Failure)>, logs: &Path, tally: &mut Tally) {
     let start = Instant::now();
     for (suite, failure) in again {
+        if suite.counts_at_once() {
+            tally.fail(&failure.full_name, failure.how());
+            continue;
+        }
         let mut passed = None;
         for attempt in 1..=RERUNS {
             if start.elapsed() > RERUN_TOTAL {

@@ -36,6 +36,10 @@ const fn slow(name: &'static str, budget: u64, why: &'static str) -> Slow {
     Slow { name, budget, limit: Duration::from_secs(900), why }
 }
 
+/// Targets whose failures count at once: what they look for may be lost once in many rounds, and
+/// a second run that finds nothing would only hide it.
+const COUNTS_AT_ONCE: &[&str] = &["crash", "kill", "loss", "power"];
+
 /// One executable with tests in it.
 pub(crate) struct Suite {
     /// `package::target`; `lib` and `bin` stand for a package's unit tests.
@@ -69,10 +73,20 @@ impl Suite {
     pub(crate) fn why_slow(&self) -> Option<&'static str> {
         slow_entry(&self.name).map(|slow| slow.why)
     }
+
+    /// Whether a test of it that fails has failed, whatever it does when it is run again.
+    pub(crate) fn counts_at_once(&self) -> bool {
+        COUNTS_AT_ONCE.contains(&target(&self.name))
+    }
+}
+
+/// `crash` of `pelago-cli::crash`.
+fn target(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
 }
 
 fn slow_entry(name: &str) -> Option<&'static Slow> {
-    let target = name.rsplit("::").next().unwrap_or(name);
+    let target = target(name);
     SLOW.iter().find(|slow| slow.name == target)
 }
 
@@ -173,6 +187,7 @@ mod tests {
         let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
         assert_eq!(names, ["pelago-cli::crash", "xtask::bin"]);
         assert!(suites[0].why_slow().is_some() && suites[0].limit > DEFAULT_LIMIT);
+        assert!(suites[0].counts_at_once() && !suites[1].counts_at_once());
         assert!(suites[1].why_slow().is_none() && suites[1].budget == DEFAULT_BUDGET);
     }
 }
