@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pelago_client::ServiceFiles;
 use pelago_client::mount::{self, Mount, MountOptions, UnmountError};
-use pelago_server::{Options, Server};
+use pelago_server::{Options, PassthroughStatus, Server};
 use pelago_store::volume;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -150,7 +150,8 @@ impl Daemon {
 }
 
 fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
-    let mut options = Options { read_only: plan.read_only, ..Options::default() };
+    let (read_only, passthrough) = (plan.read_only, plan.passthrough.for_server());
+    let mut options = Options { read_only, passthrough, ..Options::default() };
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }
@@ -180,7 +181,7 @@ fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Moun
         fs_name: plan.dir.to_string_lossy().into_owned(),
         read_only: plan.read_only,
         no_atime: plan.no_atime,
-        passthrough: plan.passthrough != Passthrough::Never,
+        passthrough: server.status().passthrough == PassthroughStatus::Available,
     };
     let files = Arc::new(ServiceFiles::new(server.service()));
     match mount::mount(files, &options) {

@@ -1,7 +1,7 @@
 //! What a volume that is up says of itself: one object, for `status` and for programs.
 
 use pelago_client::mount::Mount;
-use pelago_server::{SpaceStatus, Status};
+use pelago_server::{PassthroughStatus, SpaceStatus, Status};
 use pelago_store::table::Pressure;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::output::JSON_VERSION;
 
 /// The object.
 pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> Value {
-    let why_not = why_not(mount, wanted);
+    let why_not = why_not(status.passthrough, mount);
     let memory: Vec<Value> = status
         .memory
         .iter()
@@ -55,6 +55,7 @@ pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> V
             "unsafe_for_ms": status.progress.unsafe_for.as_millis() as u64,
         },
         "open_files": status.open_files,
+        "lingering_files": status.lingering_files,
         "space": status.space.as_ref().map(space),
         "memory": memory,
         "workers": workers,
@@ -68,11 +69,18 @@ pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> V
 }
 
 /// Why bytes go through this process, if they do.
-fn why_not(mount: &Mount, wanted: Passthrough) -> Option<String> {
-    if wanted == Passthrough::Never {
-        return Some("asked for by --passthrough never".to_owned());
-    }
-    mount.passthrough().err().map(|why_not| why_not.to_string())
+fn why_not(handed_out: PassthroughStatus, mount: &Mount) -> Option<String> {
+    let why_not = match handed_out {
+        PassthroughStatus::Available => {
+            return mount.passthrough().err().map(|why_not| why_not.to_string());
+        }
+        PassthroughStatus::Refused => "asked for by --passthrough never",
+        PassthroughStatus::NoRight => "passthrough needs root",
+        PassthroughStatus::NoLeases => {
+            "passthrough needs a plain file system below, which can tell who writes a file"
+        }
+    };
+    Some(why_not.to_owned())
 }
 
 fn space(space: &SpaceStatus) -> Value {

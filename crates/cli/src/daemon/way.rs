@@ -15,6 +15,14 @@ pub(crate) enum Passthrough {
 }
 
 impl Passthrough {
+    pub(super) const fn for_server(self) -> pelago_server::Passthrough {
+        match self {
+            Self::Auto => pelago_server::Passthrough::Auto,
+            Self::Always => pelago_server::Passthrough::Always,
+            Self::Never => pelago_server::Passthrough::Never,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
