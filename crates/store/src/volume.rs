@@ -244,17 +244,21 @@ fn read_format(dir: &Path) -> Result<Format, VolumeError> {
     Format::decode(&bytes).map_err(|fault| VolumeError::from_fault(&path, fault))
 }
 
+/// Makes a folder and those above it that are missing; the name of each is safe then.
 fn make_dir(dir: &Path) -> Result<(), VolumeError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|error| VolumeError::from_io("making", dir, error))?;
-    match dir.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => sync_dir(Path::new(".")),
-        Some(parent) => sync_dir(parent),
-        None => Ok(()),
+    let parent = match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    if !is_there(parent)? {
+        make_dir(parent)?;
     }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made.map_err(|error| VolumeError::from_io("making", dir, error))?,
+    }
+    sync_dir(parent)
 }
 
 fn write_clean(dir: &Path) -> Result<(), VolumeError> {

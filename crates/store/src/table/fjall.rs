@@ -475,7 +475,10 @@ fn open(home: &Path, options: &Options) -> Result<(Engine, Tail, Record), Error>
     let tail = Tail::open(&folder, end).map_err(opening)?;
     let record = match Record::open(home)? {
         Some(record) => record,
-        None => Record::create(home, end).map_err(opening)?,
+        None => {
+            start::sync_new(&folder).map_err(opening)?;
+            Record::create(home, end).map_err(opening)?
+        }
     };
     Ok((engine, tail, record))
 }

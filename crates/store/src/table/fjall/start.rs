@@ -1,14 +1,15 @@
 //! What is done before the engine may touch its files: is everything there that was safe?
 //!
-//! 1. No `flushed` record: no open ever returned; half a database is removed, a whole one must be
-//!    empty.
+//! 1. No `flushed` record: no open ever returned; the database, whole or half, must be empty, and is
+//!    removed.
 //! 2. Journals follow each other without a gap, and every one but the last holds whole batches and
 //!    zeros only: the engine syncs a journal before it starts the next.
 //! 3. The journal that the record names is whole up to the length it says, or the engine removed it
 //!    because its rows are in sorted runs.
-//! 4. Only then is the torn end of the last journal cut off, which a crash may leave.
+//! 4. The engine's keyspaces are there: it would make new ones, and pass over the rows of the old.
+//! 5. Only then is the torn end of the last journal cut off, which a crash may leave.
 //!
-//! Nothing is written before the first three hold.
+//! Nothing is written before the first four hold.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,14 +29,30 @@ pub(super) fn check(home: &Path, engine: &Path) -> Result<Option<Position>, Erro
     let record = Record::open(home)?;
     let whole = engine.join("version").try_exists().map_err(looking)?;
     match (record, whole) {
-        (None, false) => match fs::remove_dir_all(engine) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(looking(error)),
-            _ => Ok(None),
-        },
-        (None, true) => check_unused(home, engine).map(Some),
+        (None, _) => remove_unused(home, engine, whole).map(|()| None),
         (Some(_), false) => Err(damage(engine.join("version"), "it is missing")),
-        (Some(record), true) => check_journals(engine, record.position()).map(Some),
+        (Some(record), true) => {
+            for keyspace in KEYSPACES {
+                let place = engine.join(keyspace);
+                if !place.try_exists().map_err(looking)? {
+                    return Err(damage(place, "it is missing"));
+                }
+            }
+            check_journals(engine, record.position()).map(Some)
+        }
     }
+}
+
+/// What says what is in the engine's list of keyspaces, and in ours. Each is only ever replaced.
+const KEYSPACES: [&str; 2] = ["keyspaces/0/current", "keyspaces/1/current"];
+
+/// Makes the names in a new database safe. The engine syncs what is in the folders that it makes,
+/// and not all of the folders they are in.
+pub(super) fn sync_new(engine: &Path) -> io::Result<()> {
+    for folder in ["keyspaces/0", "keyspaces/1", "keyspaces", ""] {
+        File::open(engine.join(folder))?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// Waits until no descriptor of this process is below `engine`: the engine's threads hold files a
@@ -54,13 +71,27 @@ pub(super) fn wait_for_release(engine: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_unused(home: &Path, engine: &Path) -> Result<Position, Error> {
-    let none = Position { journal: 0, bytes: 0 };
-    let end = check_journals(engine, none)?;
-    if end != none {
-        return Err(damage(Record::path(home), "it is missing"));
+fn remove_unused(home: &Path, engine: &Path, whole: bool) -> Result<(), Error> {
+    let ids = match journal::list(engine) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        listed => listed.map_err(looking)?,
+    };
+    if whole && ids.is_empty() {
+        return Err(damage(engine.to_owned(), "it has no journal"));
     }
-    Ok(end)
+    for id in ids {
+        let file = File::open(journal::path(engine, id)).map_err(looking)?;
+        let extent = journal::read(&file, 0, 0).map_err(looking)?;
+        if whole && (id > 0 || extent.valid > 0 || extent.torn) {
+            return Err(damage(Record::path(home), "it is missing"));
+        }
+    }
+    // Whoever dies in here leaves half a database.
+    let removed = match fs::remove_file(engine.join("version")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::open(engine).and_then(|folder| folder.sync_all()),
+    };
+    removed.and_then(|()| fs::remove_dir_all(engine)).map_err(looking)
 }
 
 fn check_journals(engine: &Path, safe: Position) -> Result<Position, Error> {
@@ -135,6 +166,9 @@ mod tests {
             let engine = folder.path().join("engine");
             fs::create_dir(&engine).unwrap();
             fs::write(engine.join("version"), "").unwrap();
+            for keyspace in KEYSPACES {
+                fs::create_dir_all(engine.join(keyspace)).unwrap();
+            }
             for id in 3..6 {
                 let mut bytes = Vec::new();
                 for seqno in 0..10 {
@@ -222,5 +256,35 @@ mod tests {
         let made = Made::new(Position { journal: 5, bytes: batches(7) });
         made.change(5, |bytes| bytes[damage] ^= 1);
         made.assert_corrupt(5);
+    }
+
+    /// The engine makes its marker before it syncs it, and its folders before they are full.
+    #[test]
+    fn a_database_that_was_never_opened_is_made_again() {
+        for marker in ["", "\0\0\0\0", "FJL\x03"] {
+            let made = Made::new(Position { journal: 5, bytes: 0 });
+            fs::remove_file(Record::path(made.folder.path())).unwrap();
+            for id in 3..6 {
+                fs::remove_file(journal::path(&made.engine, id)).unwrap();
+            }
+            fs::write(journal::path(&made.engine, 0), [0; 5_000]).unwrap();
+            fs::write(made.engine.join("version"), marker).unwrap();
+            fs::remove_dir_all(made.engine.join("keyspaces/1")).unwrap();
+            assert_eq!(made.check().unwrap(), None);
+            assert!(!made.engine.exists());
+        }
+    }
+
+    /// The engine would make a new keyspace, and the rows of the old one would be lost in silence.
+    #[test]
+    fn a_missing_keyspace_is_told() {
+        for keyspace in KEYSPACES {
+            let made = Made::new(Position { journal: 5, bytes: 0 });
+            fs::remove_dir(made.engine.join(keyspace)).unwrap();
+            match made.check() {
+                Err(Error::Corrupt { place, .. }) => assert_eq!(place, made.engine.join(keyspace)),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }
