@@ -1,5 +1,7 @@
 //! The same through the kernel, as programs meet it.
 
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};

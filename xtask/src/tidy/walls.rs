@@ -23,7 +23,7 @@ const LOSSFS: &str = "pelago-lossfs";
 const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
-    Wall { package: SERVER, imports: &[WIRE, STORE], tests_import: &[] },
+    Wall { package: SERVER, imports: &[WIRE, STORE], tests_import: &[LOSSFS] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[SERVER, STORE] },
     Wall {

@@ -1,0 +1,181 @@
+//! Power that fails below a server: its volume lies on `lossfs`, which keeps what was synced and
+//! drops or tears the rest. The power fails before every sync, and at seeded moments between; what
+//! is left is served, is whole, keeps what was fsynced, and deals no inode number twice.
+//!
+//! `PELAGO_LOSS_MOMENTS` says how many seeded moments; `cargo xtask loss` sets it.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_lossfs::{Control, Model, Names, Random, Survival};
+use pelago_server::Options;
+use pelago_wire::{Handle, Request};
+
+use harness::disk;
+use harness::rig::by_hand;
+use history::{History, Instant};
+use world::{Pace, Program, World, mounted, see};
+
+#[path = "../harness/all.rs"]
+mod harness;
+mod history;
+mod world;
+
+/// Seeded moments, unless told otherwise.
+const MOMENTS: usize = 60;
+/// Operations of a program.
+const STEPS: usize = 120;
+
+/// What the file system was at one moment, and how far the program was.
+struct Cut {
+    model: Model,
+    instant: Instant,
+    survival: Survival,
+    when: String,
+}
+
+/// Which moments are wanted.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Before every sync: nothing of the rest survives.
+    Syncs,
+    /// One in so many, with what survives drawn from this seed.
+    OneIn(u64, u64),
+}
+
+/// Collects cuts from a file system from now on.
+fn collect(control: &Control, pace: &Pace, wanted: Wanted, label: &str) -> Arc<Mutex<Vec<Cut>>> {
+    let cuts = Arc::new(Mutex::new(Vec::new()));
+    let (kept, pace, label) = (Arc::clone(&cuts), pace.clone(), label.to_owned());
+    let mut random = Random(if let Wanted::OneIn(_, seed) = wanted { seed } else { 0 });
+    let mut met = 0;
+    control.watch(move |moment| {
+        met += 1;
+        let survival = match wanted {
+            Wanted::Syncs if moment.is_sync() => Survival::Nothing,
+            Wanted::OneIn(odds, _) if random.below(odds) == 0 => {
+                let names = if random.coin() { Names::PerFolder } else { Names::Ordered };
+                Survival::Some { seed: random.draw(), names }
+            }
+            _ => return,
+        };
+        let (operation, path) = (moment.operation, moment.path);
+        let when = format!("{label}, request {met}: {operation:?} {path}, {survival:?}");
+        let model = moment.model.clone();
+        kept.lock().push(Cut { model, instant: pace.now(), survival, when });
+    });
+    cuts
+}
+
+/// The power comes back: what is left is whole, and what was promised. Where there is `again`, it
+/// fails again while this is recovered.
+fn prove(cut: &Cut, history: &History, again: Option<u64>) {
+    let Some(medium) = mounted(cut.model.after_crash(cut.survival)) else { return };
+    let when = &cut.when;
+    let wanted = again.map(|seed| Wanted::OneIn(4, seed));
+    let pace = Pace::default();
+    let cuts = wanted.map(|wanted| collect(medium.0.control(), &pace, wanted, when));
+    let world = World::on(medium, by_hand(), when);
+    let found = see(&world.server, when);
+    history.expect(&found, cut.instant, when);
+    let mut given = history.inos(cut.instant);
+    given.extend(found.values().map(|(ino, _)| *ino));
+    expect_new(&world, "new", &given, when);
+    world.finish(when);
+    for next in cuts.iter().flat_map(|cuts| cuts.lock().drain(..).collect::<Vec<_>>()) {
+        prove_opens(&next, &given);
+    }
+}
+
+/// After a second failure the volume is whole, and no number is dealt twice.
+fn prove_opens(cut: &Cut, given: &BTreeSet<u64>) {
+    let Some(medium) = mounted(cut.model.after_crash(cut.survival)) else { return };
+    let world = World::on(medium, by_hand(), &cut.when);
+    see(&world.server, &cut.when);
+    expect_new(&world, "newer", given, &cut.when);
+    world.finish(&cut.when);
+}
+
+/// A new file has a new number.
+fn expect_new(world: &World, name: &str, given: &BTreeSet<u64>, when: &str) {
+    let (entry, open) = disk::create(&world.server, Handle::ROOT, name)
+        .unwrap_or_else(|code| panic!("{when}: nothing can be made: {code:?}"));
+    assert!(!given.contains(&entry.attr.ino.raw()), "{when}: a number is dealt twice");
+    disk::write(&world.server, open, 0, &[7; 9_000]).unwrap();
+    disk::close(&world.server, open).unwrap();
+    disk::unlink(&world.server, Handle::ROOT, name).unwrap();
+}
+
+/// Runs a program and collects cuts. `None`: nothing can be mounted here.
+fn run(seed: u64, wanted: Wanted, options: Options) -> Option<(Program, Vec<Cut>)> {
+    let medium = mounted(Model::new())?;
+    let mut program = Program::new(seed);
+    let label = format!("program {seed}");
+    let cuts = collect(medium.0.control(), &program.pace, wanted, &label);
+    let world = World::on(medium, options, &label);
+    for _ in 0..STEPS {
+        program.step(&world.server);
+    }
+    world.server.stop().unwrap();
+    world.lossfs.control().unwatch();
+    drop(world);
+    let cuts = std::mem::take(&mut *cuts.lock());
+    Some((program, cuts))
+}
+
+/// Syncs in the background too.
+fn busy() -> Options {
+    Options { sync_interval: Duration::from_millis(2), workers: true, ..by_hand() }
+}
+
+#[test]
+fn nothing_is_lost_at_any_sync() {
+    let Some((program, cuts)) = run(1, Wanted::Syncs, by_hand()) else { return };
+    println!("{} syncs", cuts.len());
+    assert!(cuts.len() > 40);
+    for cut in &cuts {
+        prove(cut, &program.history, None);
+    }
+}
+
+#[test]
+fn nothing_is_lost_between_syncs() {
+    let moments = match std::env::var("PELAGO_LOSS_MOMENTS") {
+        Ok(text) => text.parse().unwrap(),
+        Err(_) => MOMENTS,
+    };
+    let (mut seed, mut proven) = (100, 0);
+    while proven < moments {
+        seed += 1;
+        let options = if seed % 2 == 0 { busy() } else { by_hand() };
+        let Some((program, cuts)) = run(seed, Wanted::OneIn(20, seed), options) else { return };
+        for cut in cuts.iter().take(moments - proven) {
+            let again = (proven % 8 == 0).then_some(seed);
+            prove(cut, &program.history, again);
+            proven += 1;
+        }
+    }
+    println!("{proven} moments of {} programs", seed - 100);
+}
+
+/// Found by a cut before the first sync that somebody asked for: the folders above a new volume,
+/// and those of the engine, had names that nobody had made safe.
+#[test]
+fn the_first_fsync_of_a_new_volume_counts() {
+    let Some(medium) = mounted(Model::new()) else { return };
+    let world = World::on(medium, by_hand(), "new");
+    let (_, open) = disk::create(&world.server, Handle::ROOT, "a").unwrap();
+    disk::write(&world.server, open, 0, b"kept").unwrap();
+    disk::call(&world.server, Request::Fsync { open, data_only: false }, &[]).unwrap();
+    let left = world.lossfs.control().cut(Survival::Nothing);
+    let Some(medium) = mounted(left) else { return };
+    let world = World::on(medium, by_hand(), "cut");
+    let found: Vec<_> =
+        see(&world.server, "cut").into_iter().map(|(path, (_, bytes))| (path, bytes)).collect();
+    assert_eq!(found, [("a".to_owned(), Some(b"kept".to_vec()))]);
+    world.finish("cut");
+}

@@ -1,0 +1,338 @@
+//! A server whose volume lies on a file system that loses what was not synced, and a random
+//! program on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pelago_lossfs::{Lossfs, Model, Random};
+use pelago_server::{Options, Server, check};
+use pelago_wire::{
+    Code, Cookie, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
+    SetAttr,
+};
+
+use super::harness::disk;
+use super::history::{History, Instant, Names, Tree};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const READ: OpenFlags = OpenFlags {
+    read: true,
+    write: false,
+    append: false,
+    truncate: false,
+    sync: false,
+    kill_privileges: false,
+    no_atime: true,
+    passthrough: false,
+};
+const BOTH: OpenFlags = OpenFlags { write: true, ..READ };
+
+/// A file system with a volume on it that is served.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) lossfs: Lossfs,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// The volume that is there, or a new one.
+    pub(crate) fn on(
+        (lossfs, folder): (Lossfs, tempfile::TempDir),
+        options: Options,
+        when: &str,
+    ) -> Self {
+        let server = Server::start(&place(lossfs.point()), options)
+            .unwrap_or_else(|error| panic!("{when}: {error:?}"));
+        Self { server, lossfs, _folder: folder }
+    }
+
+    /// Ends it cleanly, and looks it over.
+    pub(crate) fn finish(self, when: &str) {
+        self.lossfs.control().unwatch();
+        self.server.stop().unwrap_or_else(|error| panic!("{when}: {error:?}"));
+        let place = place(self.lossfs.point());
+        let plan = check::plan(&place).unwrap_or_else(|error| panic!("{when}: {error:?}"));
+        assert!(plan.is_whole(), "{when}: {:#?}", plan.findings);
+    }
+}
+
+/// Where the volume lies in the file system: below folders that it has to make.
+pub(crate) fn place(root: &Path) -> PathBuf {
+    root.join("some/where")
+}
+
+/// Mounts what is there, in a folder of its own. `None`: that cannot be done here.
+pub(crate) fn mounted(model: Model) -> Option<(Lossfs, tempfile::TempDir)> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    match Lossfs::mount(folder.path(), model) {
+        Ok(lossfs) => Some((lossfs, folder)),
+        Err(error) => {
+            println!("skipped: not here: no FUSE file system can be mounted: {error}");
+            None
+        }
+    }
+}
+
+/// How far a program has come; the file system looks at it when it is copied.
+#[derive(Clone, Default)]
+pub(crate) struct Pace(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Pace {
+    pub(crate) fn now(&self) -> Instant {
+        let (begun, answered) = &*self.0;
+        let answered = answered.load(Ordering::SeqCst);
+        Instant { answered, begun: begun.load(Ordering::SeqCst) }
+    }
+}
+
+/// A random program, and what it has done.
+pub(crate) struct Program {
+    random: Random,
+    pub(crate) history: History,
+    pub(crate) pace: Pace,
+    names: Names,
+    folders: BTreeSet<String>,
+    open: BTreeMap<u64, OpenId>,
+    bytes: BTreeMap<u64, Vec<u8>>,
+    /// Counts the writes; each has bytes of its own.
+    fill: u8,
+}
+
+impl Program {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            random: Random(seed),
+            history: History::new(),
+            pace: Pace::default(),
+            names: Names::new(),
+            folders: BTreeSet::new(),
+            open: BTreeMap::new(),
+            bytes: BTreeMap::new(),
+            fill: 0,
+        }
+    }
+
+    /// One operation.
+    pub(crate) fn step(&mut self, server: &Server) {
+        self.pace.0.0.store(self.history.number(), Ordering::SeqCst);
+        let path = self.path();
+        match self.random.below(24) {
+            0..=3 => self.open(server, &path),
+            4..=9 => self.write(server, &path),
+            10 => self.truncate(server, &path),
+            11..=13 => self.fsync(server, &path),
+            14 => self.sync_names(server),
+            15..=16 => self.close(server, &path),
+            17 => self.unlink(server, &path),
+            18..=20 => {
+                let to = self.path();
+                self.rename(server, &path, &to);
+            }
+            21..=22 => self.make_folder(server),
+            _ => self.remove_folder(server),
+        }
+        self.history.done(&self.names);
+        self.pace.0.1.store(self.history.number() - 1, Ordering::SeqCst);
+    }
+
+    /// A path of a file, in a folder that is there.
+    fn path(&mut self) -> String {
+        let name = NAMES[self.random.below(4) as usize];
+        let count = self.folders.len() as u64;
+        match self.folders.iter().nth(self.random.below(count + 2) as usize) {
+            Some(folder) => format!("{folder}/{name}"),
+            None => name.to_owned(),
+        }
+    }
+
+    fn open(&mut self, server: &Server, path: &str) {
+        let (dir, name) = find(server, path);
+        let Some(ino) = self.names.get(path).copied() else {
+            let (entry, open) = disk::create(server, dir, name).unwrap();
+            let ino = entry.attr.ino.raw();
+            self.names.insert(path.to_owned(), ino);
+            self.bytes.insert(ino, Vec::new());
+            self.history.made(ino);
+            self.history.changed(ino, &[]);
+            self.open.insert(ino, open);
+            return;
+        };
+        if !self.open.contains_key(&ino) {
+            let node = disk::lookup(server, dir, name).unwrap().handle;
+            self.open.insert(ino, open(server, node, BOTH).unwrap());
+        }
+    }
+
+    /// The file of a path, where it is open.
+    fn opened(&self, path: &str) -> Option<(u64, OpenId)> {
+        let ino = *self.names.get(path)?;
+        Some((ino, *self.open.get(&ino)?))
+    }
+
+    fn write(&mut self, server: &Server, path: &str) {
+        let Some((ino, open)) = self.opened(path) else { return };
+        let at = self.random.below(3) * self.random.below(6_000);
+        let most = [1_000, 20_000, 60_000][self.random.below(3) as usize];
+        let size = 1 + self.random.below(most);
+        self.fill = self.fill % 250 + 1;
+        let bytes = vec![self.fill; size as usize];
+        // A write that is cut in two is torn there.
+        let all = self.bytes.get_mut(&ino).unwrap();
+        let (from, to) = (at as usize, (at + size) as usize);
+        all.resize(all.len().max(to), 0);
+        all[from..to].copy_from_slice(&bytes);
+        self.history.changed(ino, all);
+        disk::write(server, open, at, &bytes).unwrap();
+    }
+
+    fn truncate(&mut self, server: &Server, path: &str) {
+        let Some((ino, open)) = self.opened(path) else { return };
+        let size = self.random.below(2) * self.random.below(10_000);
+        let (dir, name) = find(server, path);
+        let node = disk::lookup(server, dir, name).unwrap().handle;
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let all = self.bytes.get_mut(&ino).unwrap();
+        all.resize(size as usize, 0);
+        self.history.changed(ino, all);
+        let request = Request::SetAttr { node, open: Some(open), set };
+        disk::call(server, request, &[]).unwrap();
+    }
+
+    fn fsync(&mut self, server: &Server, path: &str) {
+        let Some((ino, open)) = self.opened(path) else { return };
+        let data_only = self.random.coin();
+        disk::call(server, Request::Fsync { open, data_only }, &[]).unwrap();
+        self.history.fsynced(ino);
+        self.history.names_synced();
+    }
+
+    fn sync_names(&mut self, server: &Server) {
+        disk::call(server, Request::FsyncDir { dir: Handle::ROOT }, &[]).unwrap();
+        self.history.names_synced();
+    }
+
+    fn close(&mut self, server: &Server, path: &str) {
+        let Some((ino, open)) = self.opened(path) else { return };
+        disk::close(server, open).unwrap();
+        self.open.remove(&ino);
+    }
+
+    fn unlink(&mut self, server: &Server, path: &str) {
+        let Some(ino) = self.names.remove(path) else { return };
+        let (dir, name) = find(server, path);
+        disk::unlink(server, dir, name).unwrap();
+        self.gone(server, ino);
+    }
+
+    fn rename(&mut self, server: &Server, path: &str, to: &str) {
+        let Some(ino) = self.names.get(path).copied() else { return };
+        if path == to {
+            return;
+        }
+        let ((from_dir, from), (to_dir, to_name)) = (find(server, path), find(server, to));
+        let request = Request::Rename {
+            from_dir,
+            from: named(from),
+            to_dir,
+            to: named(to_name),
+            flags: RenameFlags::Replace,
+        };
+        disk::call(server, request, &[]).unwrap();
+        self.names.remove(path);
+        if let Some(old) = self.names.insert(to.to_owned(), ino) {
+            self.history.moved_over(ino);
+            self.gone(server, old);
+        }
+    }
+
+    fn make_folder(&mut self, server: &Server) {
+        let name = ["x", "y", "z"][self.random.below(3) as usize];
+        if self.folders.contains(name) {
+            return;
+        }
+        let mode = NewMode::exactly(0o755);
+        let request = Request::MakeDir { dir: Handle::ROOT, name: named(name), mode };
+        let Reply::Entry(entry) = disk::call(server, request, &[]).unwrap() else {
+            panic!("a new directory answers `Entry`");
+        };
+        self.folders.insert(name.to_owned());
+        self.names.insert(name.to_owned(), entry.attr.ino.raw());
+        self.history.made(entry.attr.ino.raw());
+    }
+
+    fn remove_folder(&mut self, server: &Server) {
+        let is_empty = |folder: &&String| {
+            !self.names.keys().any(|path| path.starts_with(&format!("{folder}/")))
+        };
+        let Some(name) = self.folders.iter().find(is_empty).cloned() else { return };
+        let request = Request::RemoveDir { dir: Handle::ROOT, name: named(&name) };
+        disk::call(server, request, &[]).unwrap();
+        self.folders.remove(&name);
+        self.names.remove(&name);
+    }
+
+    /// A file without a name is closed.
+    fn gone(&mut self, server: &Server, ino: u64) {
+        self.bytes.remove(&ino);
+        if let Some(open) = self.open.remove(&ino) {
+            disk::close(server, open).unwrap();
+        }
+    }
+}
+
+/// All there is. Each file can be read, and is as long as it says.
+pub(crate) fn see(server: &Server, when: &str) -> Tree {
+    let mut tree = Tree::new();
+    walk(server, Handle::ROOT, "", &mut tree, when);
+    tree
+}
+
+fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) {
+    let list = Request::List { dir, after: Cookie::START, entries: 100, attributes: true };
+    let Reply::Listed { entries, .. } = disk::call(server, list, &[]).unwrap() else {
+        panic!("a listing answers `Listed`");
+    };
+    for listed in entries {
+        let Some(entry) = listed.entry else { continue };
+        let path = format!("{below}{}", listed.name);
+        let ino = entry.attr.ino.raw();
+        if entry.attr.kind == FileKind::Directory {
+            walk(server, entry.handle, &format!("{path}/"), tree, when);
+            tree.insert(path, (ino, None));
+            continue;
+        }
+        let open = open(server, entry.handle, READ)
+            .unwrap_or_else(|code| panic!("{when}: {path} cannot be opened: {code:?}"));
+        let read = Request::Read { open, offset: 0, size: 1 << 20 };
+        let Reply::Data(data) = disk::call(server, read, &[])
+            .unwrap_or_else(|code| panic!("{when}: {path} cannot be read: {code:?}"))
+        else {
+            panic!("a read answers `Data`");
+        };
+        let bytes = data.as_bytes().to_vec();
+        disk::close(server, open).unwrap();
+        assert_eq!(bytes.len() as u64, entry.attr.size, "{when}: {path} is as long as it says");
+        tree.insert(path, (ino, Some(bytes)));
+    }
+}
+
+fn open(server: &Server, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
+    match disk::call(server, Request::Open { node, flags }, &[])? {
+        Reply::Opened { open, .. } => Ok(open),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn named(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// The directory of a path, and the name in it.
+fn find<'a>(server: &Server, path: &'a str) -> (Handle, &'a str) {
+    match path.split_once('/') {
+        Some((folder, name)) => (disk::lookup(server, Handle::ROOT, folder).unwrap().handle, name),
+        None => (Handle::ROOT, path),
+    }
+}
