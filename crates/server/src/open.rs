@@ -33,11 +33,11 @@ use crate::space::Space;
 use crate::worker::content_failed;
 
 use buffers::Buffers;
+use changing::Lingering;
 pub(crate) use descriptors::Descriptors;
 use file::{OpenFile, OpenState};
 use known::{Known, Way};
 use marks::Marks;
-use outside::Lingering;
 pub use policy::Passthrough;
 use policy::Sizes;
 pub(crate) use ranges::{Allocate, Copy};
@@ -46,6 +46,7 @@ pub(crate) use write::Write;
 
 mod atime;
 mod buffers;
+mod changing;
 mod commit;
 mod descriptors;
 mod file;
@@ -58,6 +59,7 @@ mod read;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod way;
 mod write;
 
 /// What the open files of a server are made of.
@@ -379,7 +381,13 @@ impl Opens {
         }
         let ino = handle.ino;
         let is_known = || self.marks.is_unsafe(ino) || self.known.file(ino).is_some();
-        if set.size.is_none() && (set.mtime.is_none() || !is_known()) {
+        let is_ours = match set {
+            SetAttr { size: Some(_), .. } => true,
+            SetAttr { mtime: Some(_), .. } => is_known(),
+            SetAttr { atime: Some(_), .. } => self.known.outside(ino) > 0,
+            _ => false,
+        };
+        if !is_ours {
             let attr = self.shard.set_attr(handle, set, clock::now())?;
             self.forget_read(ino);
             return Ok(attr);
@@ -407,8 +415,17 @@ impl Opens {
         if rest.is_empty() {
             return self.shard.attr(file.handle);
         }
-        let attr = self.shard.set_attr(file.handle, &rest, clock::now())?;
+        let now = clock::now();
+        if let Some(outside) = &state.outside {
+            // Before the row: what is seen there is never behind it.
+            let timed = outside.set_times(&rest, now, file.is_changing());
+            timed.map_err(|error| self.refused(&error))?;
+        }
+        let attr = self.shard.set_attr(file.handle, &rest, now)?;
         file.changed();
+        if file.is_changing() {
+            return Ok(attr);
+        }
         (state.mtime, state.ctime) = (attr.mtime, attr.ctime);
         if rest.mtime.is_some() && state.has_content() && self.marks.is_unsafe(attr.ino) {
             let content = self.open_content(file, &mut state)?;

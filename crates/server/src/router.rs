@@ -9,8 +9,8 @@ use parking_lot::RwLock;
 use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, Name, OpenId, RenameFlags, Reply,
-    Request, Service,
+    Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, Name, OpenFlags, OpenId,
+    RenameFlags, Reply, Request, Service,
 };
 
 use crate::answers::{Asked, Receipt};
@@ -285,7 +285,10 @@ impl Inner {
                 (Reply::Created { entry, open, path }, flags)
             }
             Request::Open { node, flags } => {
-                let Opening { open, attr, path } = opens.open(*node, *flags, patience)?;
+                // As with ranges: nobody says who may keep setuid and setgid bits.
+                let kills = flags.kill_privileges || (flags.passthrough && context.uid != 0);
+                let asked = OpenFlags { kill_privileges: kills, ..*flags };
+                let Opening { open, attr, path } = opens.open(*node, asked, patience)?;
                 (Reply::Opened { open, attr, path }, flags)
             }
             _ => return Err(Code::NotSupported.into()),
@@ -349,7 +352,7 @@ impl Inner {
                 Reply::Listed { entries, end }
             }
             Request::GetXattr { node, name } => Reply::Bytes(shard.get_xattr(*node, name)?),
-            Request::ListXattr { node } => Reply::Bytes(shard.list_xattr(*node)?),
+            Request::ListXattr { node } => Reply::Bytes(shard.list_xattr(context, *node)?),
             Request::SetXattr { node, name, value, flags, kill_setgid } => {
                 let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
                 shard.set_xattr(*node, &xattr, asked)?;

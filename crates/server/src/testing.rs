@@ -56,6 +56,7 @@ pub(crate) struct Rig {
     pub(crate) progress: Arc<Progress>,
     pub(crate) space: Arc<Space>,
     pub(crate) opens: Arc<Opens>,
+    pub(crate) content: Arc<Content>,
     pub(crate) router: Router,
     pub(crate) commit: GroupCommit,
     /// How often a file was handed to be reaped.
@@ -170,6 +171,7 @@ impl Rig {
             progress,
             space,
             opens,
+            content,
             router,
             commit,
             reaped,

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use pelago_wire::{Generation, InodeId, VolumeStats};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat, openat, syncfs,
+    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat, openat, syncfs,
     unlinkat,
 };
 use rustix::io::Errno;
@@ -67,7 +67,10 @@ impl Content {
         let folders = (0..FOLDERS).map(|_| Folder::default()).collect();
         let medium = fstatfs(&fd).map_err(|error| Error::new("measuring", dir.into(), error))?;
         let syncs_whole = medium.f_type != FUSE_SUPER_MAGIC;
-        Ok(Self { root: Arc::new(Root { path: dir.into(), fd, folders, syncs_whole }) })
+        let mount = fstatvfs(&fd).map_err(|error| Error::new("measuring", dir.into(), error))?;
+        let keeps_read_times = !mount.f_flag.contains(StatVfsMountFlags::NOATIME);
+        let path = dir.into();
+        Ok(Self { root: Arc::new(Root { path, fd, folders, syncs_whole, keeps_read_times }) })
     }
 
     /// Makes the content file and opens it to read and write. One that is there is a leftover, and
@@ -248,6 +251,12 @@ impl Content {
         })
     }
 
+    /// Whether the medium remembers when a file was read.
+    #[must_use]
+    pub fn keeps_read_times(&self) -> bool {
+        self.root.keeps_read_times
+    }
+
     /// Makes the bytes, times and names of these files safe; of those that are removed, that they
     /// are. One sync of the whole file system, where that reaches it; below FUSE it does nothing,
     /// and each file and its folder is synced by itself.
@@ -286,6 +295,8 @@ struct Root {
     folders: Vec<Folder>,
     /// Whether `syncfs` reaches the medium.
     syncs_whole: bool,
+    /// Whether it is mounted without `noatime`.
+    keeps_read_times: bool,
 }
 
 /// What is known of one of the 256 folders since the volume was opened.

@@ -3,13 +3,22 @@
 //! A read that counts is known to the shard at once and reaches the row with the file's next
 //! commit, or when an open that was there ends. Reads that cannot count are told by one comparison:
 //! until when that is so is known from the row, or from the last read that was asked about.
+//!
+//! Who reads by a descriptor of the content file changes the time that *it* has, if the medium
+//! keeps such times, by the medium's own `relatime`. That is a sign, not an authority: when it has
+//! moved while an open is there whose reads count, the file was read then, and whether that counts
+//! the row's times decide, as ever. Where they would and the medium's would not, the content file
+//! gets an old time when it is handed out. A time that somebody sets is set there too, so that it
+//! wins, and the next read counts again.
 
 use std::sync::atomic::Ordering;
 
+use pelago_store::content::Measured;
 use pelago_wire::{Attr, InodeId};
 
 use super::Opens;
 use super::file::OpenFile;
+use super::outside::Outside;
 use crate::clock;
 use crate::shard::{READ_AGAIN, read_counts};
 
@@ -39,6 +48,24 @@ impl Opens {
         file.unread.store(until, Ordering::Relaxed);
         if self.shard.read(file.handle, now) == Ok(true) {
             file.read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A content file is about to be read by a descriptor: where the next read counts, the medium
+    /// shall tell of it. That it cannot is no reason not to hand it out.
+    pub(super) fn expect_reads(&self, file: &OpenFile, outside: &Outside) {
+        let now = clock::now();
+        let known = now.seconds < file.unread.load(Ordering::Relaxed);
+        if self.read_only || known || !self.content.keeps_read_times() {
+            return;
+        }
+        let Ok(attr) = self.shard.attr(file.handle) else { return };
+        let Measured { atime, mtime, ctime, .. } = outside.measured();
+        if !read_counts(&attr, now) || read_counts(&Attr { atime, mtime, ctime, ..attr }, now) {
+            return;
+        }
+        if let Err(error) = outside.set_atime(attr.atime) {
+            tracing::debug!(ino = %attr.ino, %error, "the time of the next read is not seen");
         }
     }
 

@@ -59,6 +59,7 @@ impl Opens {
             write.bytes.len()
         } else {
             let _slot = self.slot(patience)?;
+            let at = Some(at).filter(|_| !(opened.flags.append && file.is_changing()));
             self.write_content(file, &mut state, at, write.bytes)?
         };
         if write.kill_privileges {
@@ -154,12 +155,17 @@ impl Opens {
         &self,
         file: &OpenFile,
         state: &mut OpenState,
-        at: u64,
+        at: Option<u64>,
         bytes: &[u8],
     ) -> Result<usize, Error> {
         let content = self.content_to_write(file, state)?;
-        let written = match content.write_at(bytes, at) {
-            Ok(()) => bytes.len(),
+        let done = match at {
+            Some(at) => content.write_at(bytes, at).map(|()| bytes.len()),
+            // Where the end is then: others write behind it meanwhile.
+            None => content.append(bytes),
+        };
+        let written = match done {
+            Ok(written) => written,
             Err(error) => {
                 let refused = self.refused(&error);
                 if error.written == 0 {

@@ -1,0 +1,184 @@
+//! Files that somebody may write without a request: from the first descriptor that is handed out to
+//! write until the system says that nobody writes any more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use pelago_wire::{Error, Handle, InodeId, OpenFlags};
+
+use super::Opens;
+use super::commit::{Left, STALL};
+use super::file::{Bytes, OpenFile, OpenState};
+use super::outside::Outside;
+use crate::numbers::NumberSet;
+use crate::shard::Mark;
+
+impl Opens {
+    /// From now on the content file says what its size and times are.
+    pub(super) fn begin_changing(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        outside: &Outside,
+    ) -> Result<(), Error> {
+        if file.is_changing() {
+            return Ok(());
+        }
+        // The row has everything then, and the content file the same time of its bytes.
+        self.commit(file, state, Mark::Keep)?;
+        self.mark(file, state, outside.content())?;
+        let measured = outside.content().measure().map_err(|error| self.refused(&error))?;
+        outside.begin(measured, state.live());
+        file.set_changing(true);
+        Ok(())
+    }
+
+    /// Measures a file that is changing; nothing where it is not.
+    pub(super) fn look(&self, file: &OpenFile, state: &mut OpenState) {
+        if !file.is_changing() {
+            return;
+        }
+        let Some((live, moved)) = state.outside.as_ref().and_then(|outside| outside.look()) else {
+            return;
+        };
+        (state.size, state.blocks) = (live.size, live.blocks);
+        (state.mtime, state.ctime) = (live.mtime, live.ctime);
+        if moved {
+            file.changed();
+            state.changed.row = true;
+            state.written += 1;
+        }
+    }
+
+    /// The last writer leaves: the file stops changing, if the system says so.
+    pub(super) fn end_changing(&self, file: &OpenFile, state: &mut OpenState) {
+        let Some(outside) = state.outside.clone() else { return };
+        if let Bytes::Content(content) = &state.bytes
+            && content.is_writable()
+        {
+            state.bytes = Bytes::Content(Arc::clone(outside.content()));
+        }
+        match outside.content().has_writers() {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, "nobody knows whether a file is still written");
+                return;
+            }
+        }
+        // Behind the answer: whatever was written is there.
+        self.look(file, state);
+        self.shard.set_live(file.handle.ino, Some(state.live()));
+        outside.end();
+        file.set_changing(false);
+        // What was synced meanwhile is not what was written last.
+        state.written += 1;
+    }
+
+    /// An open that went outside ends; it has its number no more.
+    pub(super) fn come_back(&self, file: &OpenFile, state: &OpenState, flags: OpenFlags) {
+        let Some(outside) = &state.outside else { return };
+        if flags.read && !flags.no_atime {
+            // Whoever asks makes the shard see what was read.
+            if self.shard.attr(file.handle).is_ok() {
+                file.read.store(true, Ordering::Relaxed);
+            }
+            outside.remove_reader();
+        }
+    }
+
+    /// Nobody is outside any more: what is there to see, nobody does without a request.
+    pub(super) fn see_no_more(&self, file: &OpenFile, state: &mut OpenState) {
+        let ino = file.handle.ino;
+        if state.outside.is_some() && !file.is_changing() && self.known.outside(ino) == 0 {
+            self.shard.set_outside(ino, None);
+            state.outside = None;
+        }
+    }
+}
+
+/// Files that are closed here, but that somebody may still write.
+#[derive(Debug, Default)]
+pub(super) struct Lingering {
+    files: Mutex<NumberSet<InodeId>>,
+}
+
+impl Lingering {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.files.lock().len()
+    }
+
+    pub(super) fn insert(&self, ino: InodeId) {
+        self.files.lock().insert(ino);
+    }
+}
+
+impl Opens {
+    /// Files that were closed and that somebody may still write.
+    #[must_use]
+    pub(crate) fn lingering(&self) -> usize {
+        self.lingering.count()
+    }
+
+    /// Lets go of closed files that nobody writes any more. Answers how many.
+    ///
+    /// # Errors
+    /// The last failure to commit one: it is tried again.
+    pub(crate) fn let_go_of_closed(&self) -> Result<usize, Error> {
+        let files: Vec<_> = self.lingering.files.lock().iter().copied().collect();
+        let (mut gone, mut result) = (0, Ok(()));
+        for ino in files {
+            let Some(file) = self.known.file(ino) else {
+                self.lingering.files.lock().remove(&ino);
+                continue;
+            };
+            // Whoever has it open for writing again tries it when they leave.
+            let Some(state) = file.wait_for(STALL) else { continue };
+            if self.known.writers(ino) > 1 {
+                continue;
+            }
+            self.lingering.files.lock().remove(&ino);
+            match self.try_leave(&file, state, true) {
+                Ok(Left::Lingers) => {}
+                Ok(Left::Gone) => gone += 1,
+                Err(error) => result = Err(error),
+            }
+        }
+        result.map(|()| gone)
+    }
+
+    /// A marked file is still written by somebody from a life before this one.
+    ///
+    /// # Errors
+    /// As [`Opens::open`].
+    pub(crate) fn take_over(&self, handle: Handle) -> Result<(), Error> {
+        let (file, _) = self.enter(handle, true)?;
+        let mut state = file.wait();
+        let taken = self.load(&file, &mut state).and_then(|()| {
+            let outside = self.see_outside(&file, &mut state)?;
+            self.begin_changing(&file, &mut state, &outside)
+        });
+        if let Err(error) = taken {
+            self.leave(&file, state, true)?;
+            return Err(error);
+        }
+        self.leave(&file, state, true)
+    }
+
+    /// The files that are changing though everybody has left or was sent away: what they hold is
+    /// committed, their marks stay.
+    pub(crate) fn still_changing(&self) -> Vec<InodeId> {
+        let is_changing = |file: &Arc<OpenFile>| {
+            let mut state = file.wait();
+            self.end_changing(file, &mut state);
+            file.is_changing()
+        };
+        let files = self.known.files();
+        files.iter().filter(|file| is_changing(file)).map(|file| file.handle.ino).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! Which way an open reaches the bytes, and handing out descriptors of content files.
+
+use std::sync::Arc;
+
+use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, InodeId, OpenFlags, OpenId};
+
+use super::file::{OpenFile, OpenState};
+use super::known::Way;
+use super::outside::Outside;
+use super::policy::Passthrough;
+use super::slots::Slot;
+use super::{Halt, Opening, Opens, Patience};
+use crate::shard;
+
+impl Opens {
+    /// Opens a file that has a content file, for somebody who can use a descriptor of it. Where
+    /// that cannot be now, the way is by requests.
+    ///
+    /// # Errors
+    /// As [`Opens::open`].
+    pub(super) fn open_outside(
+        &self,
+        handle: Handle,
+        flags: OpenFlags,
+        patience: Patience,
+    ) -> Result<Opening, Halt> {
+        if flags.sync && flags.write && patience == Patience::Brief {
+            return Err(Halt::Later);
+        }
+        let _slot = self.expect_quick(handle.ino, patience)?;
+        let (file, _) = self.enter(handle, flags.write)?;
+        let mut state = file.wait();
+        match self.find_way(&file, &mut state, flags) {
+            Ok((open, path)) => {
+                drop(state);
+                let attr = self.shard.attr(handle)?;
+                Ok(Opening { open, attr, path })
+            }
+            Err(error) => {
+                self.leave(&file, state, flags.write)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn find_way(
+        &self,
+        file: &Arc<OpenFile>,
+        state: &mut OpenState,
+        flags: OpenFlags,
+    ) -> Result<(OpenId, DataPath), Error> {
+        self.load(file, state)?;
+        if flags.truncate {
+            self.empty(file, state, flags)?;
+        } else if flags.write && flags.kill_privileges {
+            // Nobody tells of its writes: it loses now what the first would take.
+            self.kill_privileges(file)?;
+        }
+        if state.has_content()
+            && let Some(open) = self.known.number(file, flags, Way::Outside)
+        {
+            return match self.give(file, state, flags) {
+                Ok(backing) => Ok((open, DataPath::Passthrough(backing))),
+                Err(error) => {
+                    self.known.forget(open);
+                    Err(error)
+                }
+            };
+        }
+        // Whoever goes outside holds the lock of the state: of the two ways one is free.
+        let open = self.known.number(file, flags, Way::Pages).ok_or(Code::Bug)?;
+        Ok((open, DataPath::Cached))
+    }
+
+    /// Whether descriptors are handed out at all.
+    pub(super) fn passes(&self) -> bool {
+        self.options.can_pass && self.options.passthrough != Passthrough::Never
+    }
+
+    /// Whether a file that is made in this directory begins with a content file.
+    pub(super) fn begins_with_content(&self, dir: InodeId, flags: OpenFlags) -> bool {
+        match self.options.passthrough {
+            Passthrough::Never => false,
+            Passthrough::Auto => {
+                flags.passthrough && self.passes() && self.sizes.lock().are_large(dir)
+            }
+            Passthrough::Always => true,
+        }
+    }
+
+    /// A file was written and closed.
+    pub(super) fn note_size(&self, file: &OpenFile, state: &OpenState) {
+        if self.passes() {
+            self.sizes.lock().closed(file.handle.dir, state.size);
+        }
+    }
+
+    /// The right to make a content file.
+    pub(super) fn expect_content(
+        &self,
+        flags: OpenFlags,
+        patience: Patience,
+    ) -> Result<Option<Slot<'_>>, Halt> {
+        match flags.sync && patience == Patience::Brief {
+            true => Err(Halt::Later),
+            false => self.slot(patience),
+        }
+    }
+
+    /// Opens a file that was just made, with a content file; where there can be none, it begins in
+    /// memory all the same.
+    ///
+    /// # Errors
+    /// Where the table or the medium fails.
+    pub(super) fn made_with_content(
+        &self,
+        mut entry: Entry,
+        file: OpenFile,
+        flags: OpenFlags,
+    ) -> Result<(Entry, OpenId, DataPath), Error> {
+        let handle = entry.handle;
+        let file = self.known.enter(handle.ino, flags.write, || file);
+        let mut state = file.wait();
+        let outside = flags.passthrough && self.passes();
+        let found = match self.begin_content(&file, &mut state, !outside) {
+            Ok(()) if outside => self.find_way(&file, &mut state, flags),
+            begun => {
+                if let Err(error) = begun {
+                    tracing::debug!(ino = %handle.ino, %error, "a file begins in memory");
+                }
+                let open = self.known.number(&file, flags, Way::by_requests(flags));
+                open.map(|open| (open, DataPath::Cached)).ok_or_else(|| Code::Bug.into())
+            }
+        };
+        match found {
+            Ok((open, path)) => {
+                drop(state);
+                entry.attr = self.shard.attr(handle)?;
+                Ok((entry, open, path))
+            }
+            Err(error) => {
+                self.leave(&file, state, flags.write)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The descriptor of a content file, for one more who is counted already; before somebody gets
+    /// it to write, the mark stands, and the file is changing.
+    pub(super) fn give(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        flags: OpenFlags,
+    ) -> Result<Backing, Error> {
+        let outside = self.see_outside(file, state)?;
+        if flags.write {
+            self.begin_changing(file, state, &outside)?;
+            if flags.sync {
+                // Whoever writes makes bytes safe, not the name of their file.
+                let synced = outside.content().sync_folder_once();
+                synced.map_err(|error| self.refused(&error))?;
+            }
+        }
+        if flags.read && !flags.no_atime {
+            self.expect_reads(file, &outside);
+            outside.add_reader();
+        }
+        Ok(outside.backing())
+    }
+
+    /// Who sees what is done to the content file from now on.
+    pub(super) fn see_outside(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+    ) -> Result<Arc<Outside>, Error> {
+        if let Some(outside) = &state.outside {
+            return Ok(Arc::clone(outside));
+        }
+        let content = self.open_to_read(file, state)?;
+        let measured = content.measure().map_err(|error| self.refused(&error))?;
+        let outside = Outside::new(content, measured);
+        state.outside = Some(Arc::clone(&outside));
+        let seen = Arc::clone(&outside) as Arc<dyn shard::Outside>;
+        self.shard.set_outside(file.handle.ino, Some(seen));
+        Ok(outside)
+    }
+}
