@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::harness::volume::{Volume, cannot_mount};
 
+mod acl;
 mod attributes;
 mod bytes;
 #[path = "../harness/all.rs"]
