@@ -331,13 +331,17 @@ fn extended_attributes_follow_their_flags() {
     assert_eq!(set(b"user.ab", &[0; 65_537], XattrFlags::Any), Err(Code::TooBig));
     assert_eq!(set(b"other.a", b"", XattrFlags::Any), Err(Code::NotSupported));
     assert_eq!(set(b"user.b", b"", XattrFlags::Any), Ok(()));
-    assert_eq!(rig.shard.list_xattr(file).unwrap(), b"user.a\0user.b\0");
+    set(b"trusted.a", b"", XattrFlags::Any).unwrap();
+    let names = |caller: &Context| rig.shard.list_xattr(caller, file).unwrap();
+    assert_eq!(names(&CALLER), b"user.a\0user.b\0");
+    assert_eq!(names(&Context::direct(0, 20)), b"trusted.a\0user.a\0user.b\0");
+    rig.shard.remove_xattr(file, b"trusted.a", at(125)).unwrap();
     assert_eq!(rig.shard.get_xattr(file, b"user.a").unwrap(), b"1");
     for gone in [&b"user.a"[..], b"user.b"] {
         rig.shard.remove_xattr(file, gone, at(130)).unwrap();
         assert_eq!(rig.shard.get_xattr(file, gone).unwrap_err().code, Code::NoXattr);
     }
-    assert_eq!(rig.shard.list_xattr(file).unwrap(), b"");
+    assert_eq!(names(&Context::direct(0, 20)), b"");
 }
 
 #[test]

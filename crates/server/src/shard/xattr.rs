@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key};
 use pelago_store::rows::{Rnode, Row, Xattr};
 use pelago_store::table::Batch;
-use pelago_wire::{Code, Error, Handle, InodeId, Reply, XattrFlags, limits};
+use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
 use super::acl::List;
 use super::find::later_than;
@@ -50,14 +50,16 @@ impl Shard {
         self.stored_xattr(handle.ino, name)?.ok_or_else(|| Code::NoXattr.into())
     }
 
-    /// The names of all extended attributes, each with a NUL behind it.
+    /// The names of all extended attributes that this caller may see, each with a NUL behind it:
+    /// those of `trusted.` are for root.
     ///
     /// # Errors
     /// `Stale`.
-    pub(crate) fn list_xattr(&self, handle: Handle) -> Result<Vec<u8>, Error> {
+    pub(crate) fn list_xattr(&self, caller: &Context, handle: Handle) -> Result<Vec<u8>, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
-        self.xattr_names(&node.rnode)
+        let names = self.xattr_names(&node.rnode)?;
+        Ok(if caller.uid == 0 { names } else { without_trusted(&names) })
     }
 
     /// Sets an extended attribute. An access control list changes the mode; one that says no more
@@ -194,6 +196,12 @@ fn put_changed(tx: &mut Tx, mut node: Node) {
 /// Whether a name is among these, each with a NUL behind it.
 fn has(names: &[u8], name: &[u8]) -> bool {
     names.split(|byte| *byte == 0).any(|known| known == name)
+}
+
+/// `names` without those that only root sees.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    let names = names.split_inclusive(|byte| *byte == 0);
+    names.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
 /// The access control list that has this name; `None` for any other name that may be.
