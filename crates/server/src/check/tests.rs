@@ -19,6 +19,7 @@ use pelago_wire::{
 };
 
 use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
+use crate::acl::{ACCESS, DEFAULT};
 use crate::progress::Progress;
 use crate::recover::{self, Owner};
 use crate::shard::{self, BytesChange, Inline, Live, Mark, Move, NewNode, SetXattr, Shard};
@@ -256,6 +257,12 @@ fn counts_flags_and_marks_are_set_right() {
     rig.expect(&[Damage::XattrStray]);
     rig.delete(key::xattr(small, b"user.a"));
     rig.expect(&[Damage::XattrFlag]);
+    for (ino, name) in [(small, ACCESS), (dir, DEFAULT)] {
+        rig.put(key::xattr(ino, name), Xattr { value: b"" }.encode(STAMP));
+        rig.expect(&[Damage::XattrFlag]);
+        rig.delete(key::xattr(ino, name));
+        rig.expect(&[Damage::XattrFlag]);
+    }
     rig.put(key::moved(large), Moved { dir, hash: NameHash(1) }.encode(STAMP));
     rig.expect(&[Damage::Moved]);
     rig.delete(key::moved(large));

@@ -15,6 +15,8 @@ use pelago_wire::{
 use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, SetXattr, Shard};
 use crate::progress::Progress;
 
+mod acl;
+
 const CALLER: Context = Context::direct(10, 20);
 
 struct Rig {
