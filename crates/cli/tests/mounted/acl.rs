@@ -241,8 +241,9 @@ fn seen(root: &Path) -> (BTreeSet<String>, String) {
 /// Steps in one program.
 const STEPS: usize = 120;
 
+/// The same programs in both places: lists, modes, what is made, under any umask.
 #[test]
-fn lists_modes_and_the_umask_are_those_of_a_local_disk() {
+fn access_control_lists() {
     if !geteuid().is_root() {
         println!("skipped: needs root to go where the modes forbid it");
         return;
@@ -458,7 +459,7 @@ fn a_list_has_at_most_511_entries() {
 
 /// The kernel's door knows no file without a name.
 #[test]
-fn a_file_without_a_name_cannot_be_made() {
+fn o_tmpfile() {
     on_mount(|root| {
         let how = OFlags::TMPFILE | OFlags::RDWR;
         let made = open(root, how, Mode::RUSR | Mode::WUSR);
@@ -467,7 +468,7 @@ fn a_file_without_a_name_cannot_be_made() {
 }
 
 #[test]
-fn a_directory_that_is_gone_takes_no_attributes() {
+fn extended_attributes_of_a_removed_directory() {
     on_mount(|root| {
         let path = root.join("dir");
         fs::create_dir(&path).unwrap();
