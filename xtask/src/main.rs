@@ -10,6 +10,7 @@ mod crash;
 mod fsx;
 mod fuzz;
 mod golden;
+mod loss;
 mod machine;
 mod manner;
 mod mounted;
@@ -71,6 +72,12 @@ const VERBS: &[Verb] = &[
         arguments: "[ROUNDS]",
         does: "the kill -9 witness for 200 rounds instead of the 20 of `test`",
         run: crash::run,
+    },
+    Verb {
+        name: "loss",
+        arguments: "[MOMENTS]",
+        does: "power that fails below a server at 500 seeded moments instead of the 60 of `test`",
+        run: loss::run,
     },
     Verb {
         name: "golden",

@@ -76,7 +76,7 @@ fn collect(control: &Control, pace: &Pace, wanted: Wanted, label: &str) -> Arc<M
 fn prove(cut: &Cut, history: &History, again: Option<u64>) {
     let Some(medium) = mounted(cut.model.after_crash(cut.survival)) else { return };
     let when = &cut.when;
-    let wanted = again.map(|seed| Wanted::OneIn(4, seed));
+    let wanted = again.map(|seed| Wanted::OneIn(40, seed));
     let pace = Pace::default();
     let cuts = wanted.map(|wanted| collect(medium.0.control(), &pace, wanted, when));
     let world = World::on(medium, by_hand(), when);
@@ -178,4 +178,23 @@ fn the_first_fsync_of_a_new_volume_counts() {
         see(&world.server, "cut").into_iter().map(|(path, (_, bytes))| (path, bytes)).collect();
     assert_eq!(found, [("a".to_owned(), Some(b"kept".to_vec()))]);
     world.finish("cut");
+}
+
+/// Whoever stops a server cleanly may pull the plug.
+#[test]
+fn a_clean_stop_makes_everything_safe() {
+    for seed in [11, 12] {
+        let Some(medium) = mounted(Model::new()) else { return };
+        let when = format!("program {seed}, stopped");
+        let world = World::on(medium, by_hand(), &when);
+        let mut program = Program::new(seed);
+        (0..STEPS).for_each(|_| program.step(&world.server));
+        world.server.stop().unwrap();
+        let left = world.lossfs.control().cut(Survival::Nothing);
+        let Some(medium) = mounted(left) else { return };
+        let world = World::on(medium, by_hand(), &when);
+        assert!(world.server.status().started_clean, "{when}");
+        assert!(see(&world.server, &when) == program.tree(), "{when}");
+        world.finish(&when);
+    }
 }

@@ -137,6 +137,12 @@ impl Program {
         self.pace.0.1.store(self.history.number() - 1, Ordering::SeqCst);
     }
 
+    /// What it has made.
+    pub(crate) fn tree(&self) -> Tree {
+        let seen = |ino: &u64| (*ino, self.bytes.get(ino).cloned());
+        self.names.iter().map(|(path, ino)| (path.clone(), seen(ino))).collect()
+    }
+
     /// A path of a file, in a folder that is there.
     fn path(&mut self) -> String {
         let name = NAMES[self.random.below(4) as usize];
