@@ -5,30 +5,40 @@
 
 use std::path::Path;
 
-use crate::harness::volume::{Volume, cannot_mount};
+use crate::harness::volume::{Volume, cannot_mount, ways};
 
 mod acl;
 mod attributes;
+mod bad_input;
+mod beside;
 mod bytes;
+mod document;
+mod errors;
 #[path = "../harness/all.rs"]
 mod harness;
 mod listing;
 mod names;
+mod programs;
+mod promises;
 mod together;
 
-/// Runs `work` in the mount of a new volume; afterwards the volume must be whole.
-fn on_mount(work: impl FnOnce(&Path)) {
+/// Runs `work` in the mount of a new volume, for each way its bytes can go; afterwards the volume
+/// must be whole.
+fn on_mount(work: impl Fn(&Path)) {
     on_volume(|volume| work(&volume.files()));
 }
 
-fn on_volume(work: impl FnOnce(&Volume)) {
+fn on_volume(work: impl Fn(&Volume)) {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    let volume = Volume::mounted();
-    work(&volume);
-    volume.finish();
+    for way in ways(&["auto", "always"]) {
+        println!("bytes go this way: {way}");
+        let volume = Volume::on_way(&way);
+        work(&volume);
+        volume.finish();
+    }
 }
 
 /// What went wrong, as the kernel's number for it.

@@ -1,0 +1,72 @@
+//! Programs beside the test: perl, which every Debian has, told line by line what to do. What needs
+//! a process of its own or memory of its own is done there.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use crate::harness::program::DEADLINE;
+
+/// A program that answers each line with a line. It is killed when it goes.
+pub(crate) struct Program {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: Receiver<String>,
+}
+
+impl Program {
+    pub(crate) fn perl(script: &str, argument: impl AsRef<std::ffi::OsStr>) -> Self {
+        Self::start(Command::new("perl").args(["-e", script]).arg(argument))
+    }
+
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (said, from) = channel();
+        // Ends with the pipe, or when nobody listens.
+        let listen = move || {
+            for line in lines.map_while(Result::ok) {
+                if said.send(line).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().spawn(listen).unwrap();
+        Self { to: child.stdin.take(), child, from }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it to do something, without waiting for the answer.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Its next line.
+    pub(crate) fn hear(&self) -> String {
+        self.from.recv_timeout(DEADLINE).unwrap()
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.to.take());
+        // It may have ended already.
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}

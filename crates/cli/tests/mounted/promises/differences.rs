@@ -1,0 +1,129 @@
+//! Where a mount differs from ext4: the lines of "Unlike ext4".
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec,
+    Timestamps, XattrFlags, open, renameat_with, seek, setxattr, statvfs, statx, utimensat,
+};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::beside::Door;
+use crate::programs::Program;
+use crate::{errno, on_mount};
+
+#[test]
+fn birth_time() {
+    on_mount(|root| {
+        fs::write(root.join("f"), "x").unwrap();
+        let found = statx(CWD, root.join("f"), AtFlags::empty(), StatxFlags::ALL).unwrap();
+        assert_eq!(found.stx_mask & StatxFlags::BTIME.bits(), 0);
+        assert_eq!(StatxFlags::BASIC_STATS.bits() & !found.stx_mask, 0);
+    });
+}
+
+#[test]
+fn times_far_away() {
+    on_mount(|root| {
+        let path = root.join("f");
+        fs::write(&path, "x").unwrap();
+        for tv_sec in [i64::MIN / 4, -1 << 40, 1 << 34, 1 << 40, i64::MAX / 4] {
+            let time = Timespec { tv_sec, tv_nsec: 5 };
+            let times = Timestamps { last_access: time, last_modification: time };
+            utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+            let found = statx(CWD, &path, AtFlags::empty(), StatxFlags::ALL).unwrap();
+            assert_eq!((found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec), (tv_sec, 5));
+            assert_eq!((found.stx_atime.tv_sec, found.stx_atime.tv_nsec), (tv_sec, 5));
+        }
+    });
+}
+
+#[test]
+fn rename_whiteout() {
+    on_mount(|root| {
+        let (from, to) = (root.join("f"), root.join("g"));
+        fs::write(&from, "x").unwrap();
+        let renamed = renameat_with(CWD, &from, CWD, &to, RenameFlags::WHITEOUT);
+        assert_eq!(renamed, Err(Errno::INVAL));
+        assert!(from.exists() && !to.exists());
+    });
+}
+
+#[test]
+fn o_path_of_a_file_without_a_name() {
+    on_mount(|root| {
+        let path = root.join("f");
+        fs::write(&path, "x").unwrap();
+        let place = open(&path, OFlags::PATH, Mode::empty()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let door = Door::of(File::from(place));
+        assert_eq!(errno(File::open(door.path())), Errno::STALE);
+        assert_eq!(door.file.metadata().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn setuid_programs_and_devices() {
+    on_mount(|root| {
+        let flags = statvfs(root).unwrap().f_flag;
+        assert!(flags.contains(StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV));
+    });
+}
+
+#[test]
+fn lseek_far_away() {
+    on_mount(|root| {
+        let file = File::create_new(root.join("f")).unwrap();
+        let last = i64::MAX as u64;
+        assert_eq!(seek(&file, SeekFrom::Start(last)), Ok(last));
+        assert_eq!(errno(file.write_at(b"x", last)), Errno::INVAL);
+    });
+}
+
+#[test]
+fn xattr_create_with_xattr_replace() {
+    on_mount(|root| {
+        let path = root.join("f");
+        fs::write(&path, "x").unwrap();
+        let both = XattrFlags::CREATE | XattrFlags::REPLACE;
+        assert_eq!(setxattr(&path, "user.x", b"", both), Err(Errno::INVAL));
+    });
+}
+
+/// Flags of a file (`lsattr`), its extents, and a block's number.
+#[test]
+fn ioctl() {
+    const ASK: &str = r#"
+        $| = 1;
+        open(my $file, "<", $ARGV[0]) or die;
+        while (my $line = <STDIN>) {
+            my $room = "\0" x 4096;
+            print ioctl($file, hex($line), $room) ? "yes\n" : "no, " . ($! + 0) . "\n";
+        }
+    "#;
+    on_mount(|root| {
+        fs::write(root.join("f"), vec![1; 100_000]).unwrap();
+        let mut program = Program::perl(ASK, root.join("f"));
+        for (request, answer) in [("80086601", Errno::NOTTY), ("c020660b", Errno::OPNOTSUPP)] {
+            assert_eq!(program.ask(request), format!("no, {}", answer.raw_os_error()));
+        }
+    });
+}
+
+/// Where it is refused, programs ask again without it.
+#[test]
+fn rwf_nowait() {
+    on_mount(|root| {
+        fs::write(root.join("f"), vec![1; 100_000]).unwrap();
+        let file = File::open(root.join("f")).unwrap();
+        let mut room = [0; 3];
+        let mut parts = [std::io::IoSliceMut::new(&mut room)];
+        match preadv2(&file, &mut parts, 0, ReadWriteFlags::NOWAIT) {
+            Ok(read) => assert_eq!(read, 3),
+            Err(error) => assert!(matches!(error, Errno::OPNOTSUPP | Errno::AGAIN)),
+        }
+        file.read_exact_at(&mut room, 0).unwrap();
+        assert_eq!(room, [1; 3]);
+    });
+}

@@ -1,0 +1,168 @@
+//! Opening, and what a descriptor lets one do.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{AtFlags, Mode, OFlags, open, openat, readlinkat, statat};
+use rustix::io::{Errno, read};
+
+use crate::beside::{Door, on_both};
+use crate::errno;
+use crate::harness::program::run;
+use crate::programs::Program;
+
+fn flags(flags: OFlags) -> i32 {
+    i32::try_from(flags.bits()).unwrap()
+}
+
+fn try_open(path: &Path, flags: OFlags) -> Result<File, Errno> {
+    open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+#[test]
+fn open_with_o_creat() {
+    on_both(|root| {
+        let at = |name: &str| root.join(name);
+        let create = OFlags::CREATE | OFlags::RDWR;
+        try_open(&at("f"), create).unwrap().write_all_at(b"kept", 0).unwrap();
+        assert_eq!(try_open(&at("f"), create).unwrap().metadata().unwrap().len(), 4);
+        let only_new = |name: &str| try_open(&at(name), create | OFlags::EXCL).err();
+        assert_eq!(only_new("f"), Some(Errno::EXIST));
+        symlink("target", at("l")).unwrap();
+        assert_eq!(only_new("l"), Some(Errno::EXIST));
+        try_open(&at("l"), create).unwrap();
+        assert!(at("target").is_file());
+        fs::create_dir(at("d")).unwrap();
+        assert_eq!(try_open(&at("d"), OFlags::CREATE).err(), Some(Errno::ISDIR));
+        assert_eq!(try_open(&at("new/"), create).err(), Some(Errno::ISDIR));
+        assert_eq!(try_open(&at("f/x"), create).err(), Some(Errno::NOTDIR));
+        assert_eq!(try_open(&at("none/x"), create).err(), Some(Errno::NOENT));
+        // Of many who want to make a name, one does.
+        let made = std::thread::scope(|scope| {
+            let race = || (0..50).filter(|n| only_new(&format!("race{n}")).is_none()).count();
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(race)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(made, 50);
+    });
+}
+
+#[test]
+fn o_trunc() {
+    on_both(|root| {
+        for size in [10, 100_000] {
+            let path = root.join("f");
+            fs::write(&path, vec![1; size]).unwrap();
+            let other = File::open(&path).unwrap();
+            let file = try_open(&path, OFlags::TRUNC | OFlags::WRONLY).unwrap();
+            assert_eq!(
+                (other.metadata().unwrap().len(), other.metadata().unwrap().blocks()),
+                (0, 0)
+            );
+            assert_eq!(other.read_at(&mut [0], 0).unwrap(), 0);
+            file.write_all_at(b"new", 2).unwrap();
+            drop(file);
+            assert_eq!(fs::read(&path).unwrap(), b"\0\0new");
+            fs::write(&path, vec![1; size]).unwrap();
+            try_open(&path, OFlags::TRUNC | OFlags::CREATE | OFlags::RDONLY).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        }
+    });
+}
+
+/// A descriptor of a place, not of a file.
+#[test]
+fn o_path() {
+    on_both(|root| {
+        let at = |name: &str| root.join(name);
+        fs::write(at("f"), "abc").unwrap();
+        symlink("f", at("l")).unwrap();
+        let place = try_open(&at("f"), OFlags::PATH | OFlags::TRUNC).unwrap();
+        assert_eq!(place.metadata().unwrap().len(), 3);
+        assert_eq!(read(&place, &mut [0; 3]), Err(Errno::BADF));
+        let mode = fs::Permissions::from_mode(0o600);
+        assert_eq!(errno(place.set_permissions(mode)), Errno::BADF);
+        let link = try_open(&at("l"), OFlags::PATH | OFlags::NOFOLLOW).unwrap();
+        assert!(link.metadata().unwrap().is_symlink());
+        assert_eq!(readlinkat(&link, "", Vec::new()).unwrap().to_bytes(), b"f");
+        assert_eq!(fs::read(Door::of(place).path()).unwrap(), b"abc");
+    });
+}
+
+#[test]
+fn o_directory_o_nofollow() {
+    on_both(|root| {
+        let at = |name: &str| root.join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::write(at("f"), "abc").unwrap();
+        symlink("f", at("l")).unwrap();
+        let refused = |name: &str, flags| try_open(&at(name), flags).err();
+        assert_eq!(refused("f", OFlags::DIRECTORY), Some(Errno::NOTDIR));
+        assert_eq!(refused("d", OFlags::DIRECTORY | OFlags::RDWR), Some(Errno::ISDIR));
+        assert_eq!(refused("l", OFlags::NOFOLLOW), Some(Errno::LOOP));
+        assert_eq!(refused("f/", OFlags::RDONLY), Some(Errno::NOTDIR));
+        let dir = try_open(&at("d"), OFlags::DIRECTORY).unwrap();
+        assert_eq!(read(&dir, &mut [0; 3]), Err(Errno::ISDIR));
+        openat(&dir, "in", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+        assert_eq!(statat(&dir, "in", AtFlags::empty()).unwrap().st_size, 0);
+    });
+}
+
+/// What was opened can be opened again, with other rights, by its number.
+#[test]
+fn proc_self_fd() {
+    on_both(|root| {
+        for size in [10, 100_000] {
+            let path = root.join("f");
+            fs::write(&path, vec![b'x'; size]).unwrap();
+            let door = Door::of(File::open(&path).unwrap());
+            fs::rename(&path, root.join("moved")).unwrap();
+            fs::write(&path, "another").unwrap();
+            let writer = File::options().write(true).open(door.path()).unwrap();
+            fs::remove_file(root.join("moved")).unwrap();
+            writer.write_all_at(b"y", 0).unwrap();
+            assert_eq!(fs::read(door.path()).unwrap()[..2], *b"yx");
+            assert_eq!(fs::metadata(door.path()).unwrap().nlink(), 0);
+            let mut options = File::options();
+            let emptied = options.write(true).custom_flags(flags(OFlags::TRUNC));
+            emptied.open(door.path()).unwrap();
+            assert_eq!(door.file.metadata().unwrap().len(), 0);
+            assert_eq!(fs::read(&path).unwrap(), b"another");
+        }
+    });
+}
+
+/// While a program runs it is not written to, and while it is written to it does not run. Programs
+/// are copied by others: what this process has open for writing, a child of another test may have
+/// for a moment too, and then it does not run.
+#[test]
+fn running_programs() {
+    on_both(|root| {
+        let put = |name: &str, from: &Path| {
+            run(Command::new("cp").arg(from).arg(root.join(name))).expect_success();
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        put("pelago", Path::new(env!("CARGO_BIN_EXE_pelago")));
+        run(Command::new(root.join("pelago")).arg("version")).expect_success();
+        let script = "printf '#!/bin/sh\\nexit 7\\n' > script; chmod 755 script; exec ./script";
+        run(Command::new("sh").args(["-c", script]).current_dir(root)).expect_code(7);
+        put("cat", Path::new("/bin/cat"));
+        let mut running = Program::start(&mut Command::new(root.join("cat")));
+        assert_eq!(running.ask("it runs"), "it runs");
+        let cat = root.join("cat");
+        let size = fs::metadata(&cat).unwrap().len();
+        for how in [OFlags::WRONLY, OFlags::RDWR, OFlags::WRONLY | OFlags::TRUNC] {
+            assert_eq!(try_open(&cat, how).err(), Some(Errno::TXTBSY));
+        }
+        assert_eq!(running.ask("it still runs"), "it still runs");
+        assert_eq!(fs::metadata(&cat).unwrap().len(), size);
+        drop(running);
+        let writer = File::options().write(true).open(&cat).unwrap();
+        let mut perl = Command::new("perl");
+        perl.args(["-e", "exec { $ARGV[0] } 'cat'; exit $! + 0"]).arg(&cat);
+        run(&mut perl).expect_code(Errno::TXTBSY.raw_os_error());
+        drop(writer);
+    });
+}
