@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use crate::{Answer, process, workspace};
 
 /// What `pelago bench` knows to measure.
-const KINDS: &[&str] = &["meta", "io", "lib", "million"];
+const KINDS: &[&str] = &["meta", "io", "lib", "million", "tree"];
 
 /// Builds the binary and the null file system, then hands everything to `pelago bench`.
 pub(crate) fn run(arguments: &[String]) -> Answer {

@@ -65,3 +65,23 @@ fn a_small_million() {
     }
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "the scratch volume stays behind");
 }
+
+#[test]
+fn a_small_tree() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let (_folder, root) = folder();
+    fs::create_dir(root.join("other")).unwrap();
+    let counts = ["--names", "300", "--small", "20", "--rounds", "1", "--json"];
+    let mut command = pelago(&root, ["bench", "tree", ".", "other"]);
+    let report = run(command.args(counts)).expect_success().json();
+    let contenders = report["contenders"].as_array().unwrap();
+    assert_eq!(contenders, &["pelago", "disk", "other"]);
+    for row in report["rows"].as_array().unwrap() {
+        assert!(row["ratios"][1]["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "the scratch folder stays behind");
+    assert_eq!(fs::read_dir(root.join("other")).unwrap().count(), 0);
+}

@@ -76,7 +76,7 @@ fn help() {
     for verb in ["up", "unmount", "status", "check", "bench", "version"] {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
-    for kind in ["meta", "io", "lib", "million"] {
+    for kind in ["meta", "io", "lib", "million", "tree"] {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
     }
 }

@@ -19,6 +19,7 @@ pub use fill::{Filled, fill};
 pub use io::{IoOptions, io};
 pub use meta::{MetaOptions, meta};
 pub use report::{Figures, Ratio, Report, Row};
+pub use tree::{Restart, Side, TreeOptions, tree};
 
 mod contender;
 mod direct;
@@ -28,6 +29,7 @@ mod meta;
 mod process;
 mod report;
 mod timing;
+mod tree;
 
 /// The version of what [`Report::to_json`] and [`LibReport::to_json`] give.
 pub const JSON_VERSION: u32 = 1;
@@ -48,6 +50,15 @@ pub enum BenchError {
         /// Why.
         #[source]
         source: Errno,
+    },
+    /// What serves a directory did not end or start.
+    #[error("what serves {path} cannot be started again")]
+    Restart {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
     },
     /// A request failed.
     #[error("a request failed")]

@@ -17,6 +17,8 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::{output, size};
 
 mod million;
+mod tree;
+mod volume;
 
 /// Measure any directory, or the file system without a mount.
 ///
@@ -39,6 +41,8 @@ enum Kind {
     Lib(LibArgs),
     /// A directory of a million files: how soon it can be listed after a start and after a crash
     Million(million::Args),
+    /// Large folders: `find` and `ls` over many names, and many small files read cold
+    Tree(tree::Args),
 }
 
 /// The directories.
@@ -112,6 +116,7 @@ impl Args {
             Kind::Io(args) => args.on.json,
             Kind::Lib(args) => args.json,
             Kind::Million(args) => args.json,
+            Kind::Tree(args) => args.json,
         }
     }
 }
@@ -136,6 +141,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         }
         Kind::Lib(args) => without_mount(&args)?,
         Kind::Million(args) => million::run(&args)?,
+        Kind::Tree(args) => tree::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

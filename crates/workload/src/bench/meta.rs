@@ -80,8 +80,8 @@ pub fn meta(contenders: &[Contender], options: &MetaOptions) -> Result<Report, B
 enum Step {
     Create,
     StatWarm,
-    StatCold,
     Open,
+    StatCold,
     WriteSmall,
     ReadSmall,
     List,
@@ -91,11 +91,13 @@ enum Step {
     RemoveDir,
 }
 
+/// Opening comes before the caches are dropped: a directory would lose what it has just learned to
+/// the drop that the next one needs.
 const STEPS: [Step; 11] = [
     Step::Create,
     Step::StatWarm,
-    Step::StatCold,
     Step::Open,
+    Step::StatCold,
     Step::WriteSmall,
     Step::ReadSmall,
     Step::List,

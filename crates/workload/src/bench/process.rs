@@ -6,9 +6,20 @@ use std::time::Duration;
 
 /// CPU time that a process has taken, all threads together, in clock ticks' resolution.
 pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command in parentheses may hold anything; user and system time are fields 14 and 15.
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);
+    times_of(&pid.to_string(), 14)
+}
+
+/// CPU time of the programs that this process has run and waited for, in the same resolution.
+pub(super) fn children_cpu() -> Duration {
+    times_of("self", 16).unwrap_or_default()
+}
+
+/// User and system time together, which begin at this field of `stat` (counted from 1).
+fn times_of(process: &str, field: usize) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The command in parentheses, the second field, may hold anything.
+    let fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let mut fields = fields.skip(field - 3);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }

@@ -11,7 +11,7 @@ use crate::bench::timing::Sample;
 /// Rates of several directories, step by step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Which measurement: `meta`, `io`.
+    /// Which measurement: `meta`, `io`, `tree`.
     pub bench: &'static str,
     /// What was asked for, for whoever wants to repeat it.
     pub setup: String,

@@ -6,17 +6,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use pelago_workload::bench::fill;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use super::volume::{Volume, VolumeError, failed};
 use super::{Scratch, bench_failed};
-use crate::dead;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::{output, place};
+use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -32,19 +30,6 @@ pub(super) struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// Why it stopped.
-#[derive(Debug, thiserror::Error)]
-enum MillionError {
-    #[error("`pelago {verb}` failed: {said}")]
-    Verb { verb: &'static str, said: String },
-    #[error("{doing} failed")]
-    Io {
-        doing: &'static str,
-        #[source]
-        source: std::io::Error,
-    },
 }
 
 /// One start.
@@ -63,17 +48,18 @@ struct Start {
 pub(super) fn run(args: &Args) -> Outcome<()> {
     let scratch = Scratch::new(&args.dir, "million")?;
     // Goes before the folder does.
-    let volume = Volume { dir: scratch.path.clone(), many: scratch.path.join("files/many") };
+    let volume = Volume::new(scratch.path.clone());
+    let many = volume.files().join("many");
     volume.up()?;
-    let filled = fs::create_dir(&volume.many).map_err(|source| failed("making a folder", source));
-    let filled = filled.and_then(|()| fill(&volume.many, args.count).map_err(bench_failed))?;
+    let filled = fs::create_dir(&many).map_err(|source| failed("making a folder", source));
+    let filled = filled.and_then(|()| fill(&many, args.count).map_err(bench_failed))?;
     let resident = volume.resident()?;
     volume.unmount()?;
     let (mut clean, mut crashed) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
-        clean.push(volume.start(args.count)?);
+        clean.push(start(&volume, &many, args.count)?);
         volume.kill()?;
-        crashed.push(volume.start(args.count)?);
+        crashed.push(start(&volume, &many, args.count)?);
         volume.unmount()?;
     }
     if args.json {
@@ -119,93 +105,19 @@ impl Start {
     }
 }
 
-/// The volume that is measured. When it goes, its process and its mount go.
-struct Volume {
-    dir: PathBuf,
-    many: PathBuf,
-}
-
-impl Volume {
-    fn start(&self, count: u64) -> Outcome<Start> {
-        let begun = Instant::now();
-        self.up()?;
-        let up = begun.elapsed();
-        let mut names = fs::read_dir(&self.many).map_err(|source| failed("listing", source))?;
-        let mut found = u64::from(names.next().is_some());
-        let first = begun.elapsed();
-        found += names.count() as u64;
-        let all = begun.elapsed();
-        if found != count {
-            let said = format!("{found} names are there instead of {count}");
-            return Err(Failure::new(Exit::Damaged, MillionError::Verb { verb: "up", said }));
-        }
-        Ok(Start { up, first, all, resident: self.resident()? })
+/// Brings the volume up and lists the directory `many` in it.
+fn start(volume: &Volume, many: &Path, count: u64) -> Outcome<Start> {
+    let begun = Instant::now();
+    volume.up()?;
+    let up = begun.elapsed();
+    let mut names = fs::read_dir(many).map_err(|source| failed("listing", source))?;
+    let mut found = u64::from(names.next().is_some());
+    let first = begun.elapsed();
+    found += names.count() as u64;
+    let all = begun.elapsed();
+    if found != count {
+        let said = format!("{found} names are there instead of {count}");
+        return Err(Failure::new(Exit::Damaged, VolumeError::Verb { verb: "up", said }));
     }
-
-    fn up(&self) -> Outcome<()> {
-        self.pelago("up", &["--detach"]).map(drop)
-    }
-
-    fn unmount(&self) -> Outcome<()> {
-        self.pelago("unmount", &[]).map(drop)
-    }
-
-    fn pid(&self) -> Option<u32> {
-        pelago_store::volume::holder(&self.dir)
-    }
-
-    fn kill(&self) -> Outcome<()> {
-        let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let killed = pid.map(|pid| kill_process(pid, Signal::KILL));
-        if let Some(Err(error)) = killed {
-            return Err(failed("kill -9", error.into()));
-        }
-        // The lock goes with the process.
-        while self.pid().is_some() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-
-    fn resident(&self) -> Outcome<u64> {
-        let path = format!("/proc/{}/status", self.pid().unwrap_or_default());
-        let status = fs::read_to_string(path).map_err(|source| failed("reading /proc", source))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
-        Ok(kib.unwrap_or_default() * 1024)
-    }
-
-    fn pelago(&self, verb: &'static str, more: &[&str]) -> Outcome<Output> {
-        let run = |program: &Path| {
-            let mut command = Command::new(program);
-            command.arg(verb).args(more);
-            if verb == "unmount" {
-                command.arg("-V");
-            }
-            command.arg(&self.dir).stdin(Stdio::null()).output()
-        };
-        let output = std::env::current_exe().and_then(|program| run(&program));
-        let output = output.map_err(|source| failed("starting pelago", source))?;
-        if output.status.success() {
-            return Ok(output);
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(Failure::new(Exit::Failed, MillionError::Verb { verb, said }))
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        if self.pid().is_some() {
-            // A measurement that stopped half way; after a good one nothing is up.
-            let _ended = self.pelago("unmount", &["--force"]);
-        }
-        for point in place::dead_mounts_of(&self.dir) {
-            let _detached = dead::detach(&point);
-        }
-    }
-}
-
-fn failed(doing: &'static str, source: std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, MillionError::Io { doing, source })
+    Ok(Start { up, first, all, resident: volume.resident()? })
 }
