@@ -32,7 +32,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "sqlite", packages: &["sqlite3"], run: sqlite::run },
     Program { name: "postgres", packages: &["postgresql-15"], run: postgres::run },
     Program { name: "cargo", packages: &[], run: cargo::run },
-    Program { name: "tar", packages: &["tar", "attr", "rsync"], run: archive::tar },
+    Program { name: "tar", packages: &["tar", "attr", "acl", "rsync"], run: archive::tar },
     Program { name: "rsync", packages: &["rsync", "attr", "acl"], run: archive::rsync },
     Program { name: "stress", packages: &["stress-ng"], run: stress::run },
     Program { name: "bonnie", packages: &["bonnie++"], run: bonnie::run },
