@@ -1,11 +1,12 @@
 //! `fsx`: random reads, writes, mappings, truncates and holes, compared with memory.
 //!
-//! A mode is a file of `conformance/fsx` and a way of the bytes. Several processes, each with a
-//! seed and a file of its own, share the operations of a mode, so that they also disturb each
-//! other. The seeds are fixed: a run can be repeated.
+//! A mode is a file of `conformance/fsx` and a way of the bytes. Many processes, several at a time,
+//! each with a seed and a file of its own, share the operations of a mode, so that they also disturb
+//! each other. The seeds are fixed: a run can be repeated.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::manner::Manner;
@@ -16,8 +17,13 @@ const VERSION: &str = "0.3.2";
 const DEFAULT_OPERATIONS: u64 = 1_000_000;
 /// Processes at a time.
 const PROCESSES: u64 = 4;
+/// Of one process, at most. fsx 0.3.2 never unmaps what it maps to read, and each truncate goes
+/// through all mappings: 100,000 operations take far longer than ten times 10,000.
+const OPERATIONS_EACH: u64 = 10_000;
 /// The seed of the first process of the first mode; each next one has one more.
 const FIRST_SEED: u64 = 20_071;
+/// Between the first seeds of two modes.
+const SEEDS_OF_A_MODE: usize = 1_000_000;
 
 /// One way to exercise files.
 struct Mode {
@@ -50,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     let pelago = mounted::build()?;
 
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (mode, seed) in MODES.iter().zip((FIRST_SEED..).step_by(PROCESSES as usize)) {
+    for (mode, seed) in MODES.iter().zip((FIRST_SEED..).step_by(SEEDS_OF_A_MODE)) {
         let name = mode.name;
         if manner.way.is_some_and(|way| way != mode.way) {
             continue;
@@ -87,21 +93,32 @@ fn exercise(
 ) -> Result<u64, String> {
     let fsx = volume.bring(fsx)?;
     let config = volume.bring(&config(mode))?;
-    let each = operations.div_ceil(PROCESSES);
-    println!("{}: {PROCESSES} times {each} operations, seeds from {seed}", mode.name);
-    let one = |seed: u64| {
-        let step = format!("{}-{seed}", mode.name);
+    let runs = operations.div_ceil(OPERATIONS_EACH).max(1);
+    let each = operations.div_ceil(runs);
+    println!("{}: {runs} times {each} operations, seeds from {seed}", mode.name);
+    let one = |worker: u64, seed: u64| {
+        let step = format!("{}-{worker}", mode.name);
         let mut command = Command::new(&fsx);
         command.arg("-f").arg(&config).arg("-P").arg(volume.scratch());
         command.args(["-N", &each.to_string(), "-S", &seed.to_string()]);
-        command.arg(volume.point().join(&step)).env("NO_COLOR", "1");
-        volume.step(&step, &mut command).map(|_| ())
+        command.arg(volume.point().join(format!("seed-{seed}"))).env("NO_COLOR", "1");
+        volume.step(&step, &mut command).map(|_| ()).map_err(|why| format!("seed {seed}: {why}"))
+    };
+    let next = AtomicU64::new(0);
+    let some = |worker: u64| {
+        loop {
+            let run = next.fetch_add(1, Ordering::Relaxed);
+            if run >= runs {
+                return Ok(());
+            }
+            one(worker, seed + run)?;
+        }
     };
     let ended: Vec<Result<(), String>> = std::thread::scope(|scope| {
-        let one = &one;
-        let runs: Vec<_> =
-            (seed..seed + PROCESSES).map(|seed| scope.spawn(move || one(seed))).collect();
-        let joined = runs.into_iter().map(std::thread::ScopedJoinHandle::join);
+        let some = &some;
+        let workers: Vec<_> =
+            (0..PROCESSES).map(|worker| scope.spawn(move || some(worker))).collect();
+        let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined.map(|run| run.unwrap_or_else(|_| Err("a thread of ours ended".into()))).collect()
     });
     if let Some(why) = ended.into_iter().find_map(Result::err) {
@@ -109,7 +126,7 @@ fn exercise(
         return Err(why);
     }
     volume.finish()?;
-    Ok(each * PROCESSES)
+    Ok(each * runs)
 }
 
 /// Copies what fsx wrote about a failure beside the logs.
