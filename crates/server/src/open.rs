@@ -22,7 +22,7 @@ use pelago_store::content::{self, Content};
 use pelago_store::table::SharedTable;
 use pelago_wire::{
     Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, Name, NewMode,
-    OpenFlags, OpenId, SetAttr, limits,
+    OpenFlags, OpenId, limits,
 };
 
 use crate::clock;
@@ -45,6 +45,7 @@ use slots::{Slot, Slots};
 pub(crate) use write::Write;
 
 mod atime;
+mod attr;
 mod buffers;
 mod changing;
 mod commit;
@@ -285,32 +286,25 @@ impl Opens {
             return self.open_outside(handle, flags, patience);
         }
         let _slot = if flags.truncate { self.expect_quick(handle.ino, patience)? } else { None };
-        let (file, attr) = self.enter(handle, flags.write)?;
-        let attr = match flags.truncate {
-            true => {
-                let mut state = file.wait();
-                let emptied = self.load(&file, &mut state);
-                emptied.and_then(|()| self.empty(&file, &mut state, flags))
-            }
-            false => Ok(attr),
-        };
-        let opened = attr.and_then(|attr| {
-            let way = Way::by_requests(flags);
-            // It got its content file just now, and others have it by a descriptor.
-            let open = self.known.number(&file, flags, way).ok_or(Code::Busy)?;
-            let path = if file.is_changing() { DataPath::Direct } else { DataPath::Cached };
-            Ok(Opening { open, attr, path })
-        });
-        match opened {
-            Ok(opening) => Ok(opening),
-            Err(error) => {
-                self.leave(&file, file.wait(), flags.write)?;
-                match error.code {
-                    Code::Busy => self.open_outside(handle, flags, patience),
-                    _ => Err(error.into()),
+        let (file, mut attr) = self.enter(handle, flags.write)?;
+        if flags.truncate {
+            let mut state = file.wait();
+            let emptied = self.load(&file, &mut state);
+            match emptied.and_then(|()| self.empty(&file, &mut state, flags)) {
+                Ok(emptied) => attr = emptied,
+                Err(error) => {
+                    self.leave(&file, state, flags.write)?;
+                    return Err(error.into());
                 }
             }
         }
+        if let Some(open) = self.known.number(&file, flags, Way::by_requests(flags)) {
+            let path = if file.is_changing() { DataPath::Direct } else { DataPath::Cached };
+            return Ok(Opening { open, attr, path });
+        }
+        // It got its content file just now, and others have it by a descriptor.
+        self.leave(&file, file.wait(), flags.write)?;
+        self.open_outside(handle, flags, patience)
     }
 
     /// What was written through this open is committed.
@@ -359,80 +353,6 @@ impl Opens {
     ) -> Result<(), Halt> {
         let opened = self.known.get(open)?;
         self.sync_file(&opened.file, data_only, patience)
-    }
-
-    /// Changes attributes; size and times also where the bytes are. Whoever truncates without
-    /// having the file open finds that committed when this returns.
-    ///
-    /// # Errors
-    /// As [`Shard::set_attr`]; `BadOpen`, `IsDirectory`, `Invalid`, `FileTooLarge`, `NoSpace`;
-    /// [`Halt::Later`].
-    pub(crate) fn set_attr(
-        &self,
-        handle: Handle,
-        open: Option<OpenId>,
-        set: &SetAttr,
-        patience: Patience,
-    ) -> Result<Attr, Halt> {
-        if let (Some(open), Some(_)) = (open, set.size)
-            && !self.known.get(open)?.flags.write
-        {
-            return Err(Code::BadOpen.into());
-        }
-        let ino = handle.ino;
-        let is_known = || self.marks.is_unsafe(ino) || self.known.file(ino).is_some();
-        let is_ours = match set {
-            SetAttr { size: Some(_), .. } => true,
-            SetAttr { mtime: Some(_), .. } => is_known(),
-            SetAttr { atime: Some(_), .. } => self.known.outside(ino) > 0,
-            _ => false,
-        };
-        if !is_ours {
-            let attr = self.shard.set_attr(handle, set, clock::now())?;
-            self.forget_read(ino);
-            return Ok(attr);
-        }
-        let _slot = self.expect_quick(ino, patience)?;
-        let (file, _) = self.enter(handle, true)?;
-        let changed = self.change(&file, open.is_some(), set);
-        let left = self.leave(&file, file.wait(), true);
-        let attr = changed?;
-        left?;
-        Ok(attr)
-    }
-
-    fn change(&self, file: &OpenFile, through_open: bool, set: &SetAttr) -> Result<Attr, Error> {
-        let mut state = file.wait();
-        self.load(file, &mut state)?;
-        if let Some(size) = set.size {
-            self.truncate(file, &mut state, size)?;
-        }
-        let rest = SetAttr { size: None, ..*set };
-        if through_open && rest.is_empty() {
-            return self.shard.attr(file.handle);
-        }
-        self.commit(file, &mut state, Mark::Keep)?;
-        if rest.is_empty() {
-            return self.shard.attr(file.handle);
-        }
-        let now = clock::now();
-        if let Some(outside) = &state.outside {
-            // Before the row: what is seen there is never behind it.
-            let timed = outside.set_times(&rest, now, file.is_changing());
-            timed.map_err(|error| self.refused(&error))?;
-        }
-        let attr = self.shard.set_attr(file.handle, &rest, now)?;
-        file.changed();
-        if file.is_changing() {
-            return Ok(attr);
-        }
-        (state.mtime, state.ctime) = (attr.mtime, attr.ctime);
-        if rest.mtime.is_some() && state.has_content() && self.marks.is_unsafe(attr.ino) {
-            let content = self.open_content(file, &mut state)?;
-            let timed = content.set_times(None, Some(attr.mtime));
-            timed.map_err(|error| self.refused(&error))?;
-        }
-        Ok(attr)
     }
 
     /// Empties a file that was loaded.

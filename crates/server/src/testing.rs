@@ -1,5 +1,7 @@
 //! A server's parts over the table's twin and content files in a folder of their own, for tests.
 
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,8 +15,8 @@ use pelago_store::table::mem::MemTable;
 use pelago_store::table::{SharedTable, Table};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Entry, Error, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
-    Request, Service, SetAttr, Time,
+    Attr, Backing, Bulk, Code, Context, DataPath, Entry, Error, Handle, Name, NewMode, OpenFlags,
+    OpenId, Reply, Request, Service, SetAttr, Time,
 };
 use tempfile::TempDir;
 
@@ -228,6 +230,14 @@ impl Rig {
         }
     }
 
+    /// Opens a file; answers too how to reach its bytes.
+    pub(crate) fn find_way(&self, node: Handle, flags: OpenFlags) -> (OpenId, Attr, DataPath) {
+        match self.call(Request::Open { node, flags }).unwrap() {
+            Reply::Opened { open, attr, path } => (open, attr, path),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Writes; answers how many bytes were taken and the size then.
     pub(crate) fn write(
         &self,
@@ -305,6 +315,12 @@ impl Rig {
 /// The answer of a request that was begun.
 pub(crate) fn answer(told: &Receiver<Result<Reply, Error>>) -> Result<Reply, Code> {
     told.recv_timeout(DEADLINE).expect("every request is answered").map_err(|error| error.code)
+}
+
+/// The content file, as the kernel opens it for who has opened the file so.
+pub(crate) fn reopened(backing: &Backing, flags: OpenFlags) -> File {
+    let path = format!("/proc/self/fd/{}", backing.as_fd().as_raw_fd());
+    File::options().read(true).write(flags.write).append(flags.append).open(path).unwrap()
 }
 
 /// A name.

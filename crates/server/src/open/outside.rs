@@ -40,6 +40,9 @@ struct Seen {
     live: Option<Live>,
     /// They have moved since [`Outside::look`] answered last.
     moved: bool,
+    /// They have moved since somebody was shown them. The row's change time may be ahead of the
+    /// medium's clock by then.
+    unshown: bool,
     /// Opens whose reads count.
     readers: u32,
 }
@@ -48,7 +51,7 @@ impl Outside {
     /// Nobody reads or writes it yet.
     pub(super) fn new(content: Arc<OpenContent>, measured: Measured) -> Arc<Self> {
         let atime = measured.atime;
-        let seen = Seen { measured, atime, live: None, moved: false, readers: 0 };
+        let seen = Seen { measured, atime, live: None, moved: false, unshown: false, readers: 0 };
         Arc::new(Self { content, seen: Mutex::new(seen) })
     }
 
@@ -164,6 +167,11 @@ impl shard::Outside for Outside {
     fn merge(&self, attr: Attr) -> Attr {
         let mut seen = self.seen.lock();
         seen.measure(&self.content, false);
+        let unshown = std::mem::take(&mut seen.unshown);
+        if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime <= attr.ctime) {
+            live.ctime = attr.ctime.next();
+            seen.moved = true;
+        }
         let attr = match seen.live {
             Some(live) => Attr { changing: true, ..live.merge(attr) },
             None => attr,
@@ -190,7 +198,7 @@ impl Seen {
         if touched || moved(&before) != moved(&now) {
             (live.size, live.mtime) = (now.size, now.mtime);
             live.ctime = live.ctime.next().max(now.ctime);
-            self.moved = true;
+            (self.moved, self.unshown) = (true, true);
         }
         if live.blocks != now.blocks {
             // The medium gives blocks later than bytes.

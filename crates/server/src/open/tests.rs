@@ -2,14 +2,17 @@
 //! a crash or a failed write.
 
 use std::collections::VecDeque;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use pelago_store::table;
 use pelago_wire::{
-    Code, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits,
+    Code, DataPath, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits,
 };
 
-use crate::testing::{BOTH, DEADLINE, Options, READ, ROOT, Rig, answer, at, name};
+use crate::open::Passthrough;
+use crate::testing::{BOTH, DEADLINE, Options, READ, ROOT, Rig, answer, at, name, reopened};
 
 const LIMIT: usize = limits::INLINE_DEFAULT_BYTES;
 const WRITE: OpenFlags = OpenFlags { read: false, ..BOTH };
@@ -573,13 +576,15 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
     assert!(!rig.is_marked(entry.handle));
 }
 
-/// Random changes through several opens, small and large, against a vector; what was flushed
-/// survives the process.
+/// Random changes through several opens, small and large, by requests and by descriptors, against a
+/// vector; what was flushed survives the process.
 #[test]
 fn a_file_is_as_a_vector_whatever_is_done() {
     for seed in 1..=20 {
         let mut random = Random(seed);
-        let mut rig = Rig::new();
+        let passthrough = [Passthrough::Auto, Passthrough::Always][seed as usize % 3 / 2];
+        let open = crate::open::Options { passthrough, ..Default::default() };
+        let mut rig = Rig::with(Options { open, ..Options::default() });
         let entry = rig.file("f", b"");
         let mut opens = Vec::new();
         let mut model: Vec<u8> = Vec::new();
@@ -589,27 +594,36 @@ fn a_file_is_as_a_vector_whatever_is_done() {
             let bytes = vec![step as u8 | 1; random.below(1500) as usize];
             let flags = OpenFlags { append: random.below(4) == 0, ..BOTH };
             let flags = OpenFlags { truncate: random.below(20) == 0, ..flags };
+            let flags = OpenFlags { passthrough: random.below(2) == 0, ..flags };
             match random.below(12) {
                 0 | 1 if opens.len() < 4 => {
-                    opens.push((rig.open(entry.handle, flags).unwrap(), flags.append));
+                    let (open, _, path) = rig.find_way(entry.handle, flags);
+                    let program = match path {
+                        DataPath::Passthrough(backing) => Some(reopened(&backing, flags)),
+                        _ => None,
+                    };
+                    opens.push((open, flags.append, program));
                     if flags.truncate {
                         model.clear();
                     }
                 }
                 2 if !opens.is_empty() => {
-                    let (open, _) = opens.swap_remove(random.below(opens.len() as u64) as usize);
+                    let (open, ..) = opens.swap_remove(random.below(opens.len() as u64) as usize);
                     rig.close(open);
                 }
                 3 => {
                     let set = SetAttr { size: Some(offset), ..SetAttr::default() };
-                    let through = opens.first().map(|(open, _)| *open);
+                    let through = opens.first().map(|(open, ..)| *open);
                     rig.set(entry.handle, through, set).unwrap();
                     model.resize(offset as usize, 0);
                 }
                 4 => rig.commit.run().unwrap(),
-                5 => drop(rig.opens.settle().unwrap()),
+                5 => {
+                    rig.opens.let_go_of_closed().unwrap();
+                    rig.opens.settle().unwrap();
+                }
                 6 => {
-                    opens.iter().for_each(|(open, _)| {
+                    opens.iter().for_each(|(open, ..)| {
                         rig.call(Request::Flush { open: *open }).unwrap();
                     });
                     opens.clear();
@@ -617,14 +631,18 @@ fn a_file_is_as_a_vector_whatever_is_done() {
                     assert_eq!(rig.recovered.damaged, 0);
                 }
                 _ => {
-                    let Some((open, append)) = opens.last() else { continue };
+                    let Some((open, append, program)) = opens.last_mut() else { continue };
                     let from = if *append { model.len() } else { offset as usize };
                     let to = from + bytes.len();
                     if !bytes.is_empty() {
                         model.resize(model.len().max(to), 0);
                         model[from..to].copy_from_slice(&bytes);
                     }
-                    rig.write(*open, offset, &bytes).unwrap();
+                    match program {
+                        Some(program) if *append => program.write_all(&bytes).unwrap(),
+                        Some(program) => program.write_all_at(&bytes, offset).unwrap(),
+                        None => drop(rig.write(*open, offset, &bytes).unwrap()),
+                    }
                 }
             }
             let attr = rig.attr(entry.handle).unwrap();

@@ -3,17 +3,17 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use pelago_store::os::Mapped;
 use pelago_wire::{
-    AllocateMode, Attr, Backing, Code, Cookie, DataPath, Entry, Handle, OpenFlags, OpenId, Reply,
-    Request, SetAttr, SetTime, Time,
+    AllocateMode, Attr, Code, Cookie, DataPath, Entry, Handle, OpenFlags, OpenId, Reply, Request,
+    SetAttr, SetTime, Time,
 };
 
 use super::super::Passthrough;
-use crate::testing::{BOTH, DEADLINE, Options, READ, ROOT, Rig, answer, at, name};
+use crate::testing::{BOTH, Options, READ, ROOT, Rig, at, name, reopened};
 
 /// As a mount asks that can use descriptors.
 const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
@@ -37,13 +37,6 @@ fn rig_that_tells() -> Option<Rig> {
 }
 
 impl Rig {
-    fn find_way(&self, node: Handle, flags: OpenFlags) -> (OpenId, Attr, DataPath) {
-        match self.call(Request::Open { node, flags }).unwrap() {
-            Reply::Opened { open, attr, path } => (open, attr, path),
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// Opens a file by a descriptor.
     fn pass(&self, node: Handle, flags: OpenFlags) -> (OpenId, File) {
         match self.find_way(node, flags) {
@@ -70,12 +63,6 @@ impl Rig {
 
 const MODE: pelago_wire::NewMode = pelago_wire::NewMode::exactly(0o644);
 
-/// The content file, as the kernel opens it for who has opened the file so.
-fn reopened(backing: &Backing, flags: OpenFlags) -> File {
-    let path = format!("/proc/self/fd/{}", backing.as_fd().as_raw_fd());
-    File::options().read(true).write(flags.write).append(flags.append).open(path).unwrap()
-}
-
 fn truncated(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..SetAttr::default() }
 }
@@ -88,9 +75,6 @@ fn large_files_go_by_descriptor_and_small_ones_by_requests() {
     let (first, attr, path) = rig.find_way(large.handle, PASS_READ);
     assert!(!attr.changing && attr == large.attr);
     let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
-    let writes =
-        File::options().write(true).open(format!("/proc/self/fd/{}", backing.as_fd().as_raw_fd()));
-    drop(writes);
     assert!(
         (&File::from(backing.as_fd().try_clone_to_owned().unwrap())).write(b"x").is_err(),
         "the descriptor itself is open to read only"
@@ -448,7 +432,4 @@ fn what_cannot_be_handed_out_changes_nothing() {
         Some(Code::TooManyOpen)
     );
     assert_eq!((few.opens.count(), few.shard.is_held(file.handle.ino)), (0, false));
-    let told = few.begin(Request::GetAttr { node: file.handle }, &[]);
-    assert!(answer(&told).is_ok());
-    let _ = DEADLINE;
 }
