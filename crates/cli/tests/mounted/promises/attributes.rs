@@ -63,7 +63,7 @@ fn stat() {
     });
 }
 
-/// From long ago to long from now, on both sides of the inline limit; what was set survives a crash.
+/// From long ago to long from now, on both sides of the inline limit, and after a crash.
 #[test]
 fn nanoseconds() {
     const SECONDS: [i64; 5] = [0, -1, -2_000_000_000, 2_147_483_648, 15_000_000_000];

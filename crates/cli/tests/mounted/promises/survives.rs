@@ -1,5 +1,5 @@
-//! What survives `kill -9` of pelago: the table's middle column. `survives.rs` of the server's tests
-//! proves the last one.
+//! What survives `kill -9` of pelago: the table's middle column. `survives.rs` of the server's
+//! tests proves the last one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
