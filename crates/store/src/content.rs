@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use pelago_wire::{Generation, InodeId, VolumeStats};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat, openat, syncfs,
-    unlinkat,
+    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat,
+    openat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 
