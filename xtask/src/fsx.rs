@@ -1,8 +1,8 @@
 //! `fsx`: random reads, writes, mappings, truncates and holes, compared with memory.
 //!
 //! A mode is a file of `conformance/fsx` and a way of the bytes. Many processes, several at a time,
-//! each with a seed and a file of its own, share the operations of a mode, so that they also disturb
-//! each other. The seeds are fixed: a run can be repeated.
+//! each with a seed and a file of its own, share the operations of a mode, and disturb each other.
+//! The seeds are fixed: a run can be repeated.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

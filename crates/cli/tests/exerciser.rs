@@ -1,5 +1,5 @@
-//! The short form of `cargo xtask fsx`: random operations on one file of a mount, each compared with
-//! the same in memory. A mapping lives through many of them, and sees what goes past it.
+//! The short form of `cargo xtask fsx`: random operations on one file of a mount, each compared
+//! with the same in memory. A mapping lives through many of them, and sees what goes past it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
