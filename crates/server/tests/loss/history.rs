@@ -8,13 +8,16 @@ pub(crate) type Names = BTreeMap<String, u64>;
 /// What each path's file holds; nothing where it is a directory.
 pub(crate) type Tree = BTreeMap<String, (u64, Option<Vec<u8>>)>;
 
+/// Bytes of a file, and the number they hold from.
+type Version = (usize, Arc<Vec<u8>>);
+
 /// Operations are counted from 1; what holds "at" a number holds behind that operation.
 #[derive(Default)]
 pub(crate) struct History {
     /// The names at 0, 1, and so on.
     names: Vec<Names>,
     /// The bytes of each file, each with the number it holds from.
-    bytes: BTreeMap<u64, Vec<(usize, Arc<Vec<u8>>)>>,
+    bytes: BTreeMap<u64, Vec<Version>>,
     /// At which numbers everything was safe that had a name.
     synced: Vec<usize>,
     /// At which numbers whose bytes were safe.

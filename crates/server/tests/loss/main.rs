@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_lossfs::{Control, Model, Names, Random, Survival};
-use pelago_server::Options;
+use pelago_server::{Options, Passthrough, PassthroughStatus};
 use pelago_wire::{Handle, Request};
 
 use harness::disk;
@@ -112,14 +112,23 @@ fn expect_new(world: &World, name: &str, given: &BTreeSet<u64>, when: &str) {
 
 /// Runs a program and collects cuts. `None`: nothing can be mounted here.
 fn run(seed: u64, wanted: Wanted, options: Options) -> Option<(Program, Vec<Cut>)> {
+    let passes = options.passthrough == Passthrough::Always;
     let medium = mounted(Model::new())?;
-    let mut program = Program::new(seed);
+    let mut program = Program::new(seed, passes);
     let label = format!("program {seed}");
     let cuts = collect(medium.0.control(), &program.pace, wanted, &label);
     let world = World::on(medium, options, &label);
+    let mut outside = 0;
     for _ in 0..STEPS {
         program.step(&world.server);
+        outside += program.outside();
     }
+    let can_pass = world.server.status().passthrough;
+    if passes && can_pass != PassthroughStatus::Available {
+        println!("{label}: no descriptors are handed out here: {can_pass:?}");
+    }
+    let given = passes && can_pass == PassthroughStatus::Available;
+    assert_eq!(outside > 0, given, "{label}: writes past the server");
     world.server.stop().unwrap();
     world.lossfs.control().unwatch();
     drop(world);
@@ -132,13 +141,20 @@ fn busy() -> Options {
     Options { sync_interval: Duration::from_millis(2), workers: true, ..by_hand() }
 }
 
+/// Whoever asks is given descriptors of content files.
+fn passing(options: Options) -> Options {
+    Options { passthrough: Passthrough::Always, ..options }
+}
+
 #[test]
 fn nothing_is_lost_at_any_sync() {
-    let Some((program, cuts)) = run(1, Wanted::Syncs, by_hand()) else { return };
-    println!("{} syncs", cuts.len());
-    assert!(cuts.len() > 40);
-    for cut in &cuts {
-        prove(cut, &program.history, None);
+    for options in [by_hand(), passing(by_hand())] {
+        let Some((program, cuts)) = run(1, Wanted::Syncs, options) else { return };
+        println!("{} syncs", cuts.len());
+        assert!(cuts.len() > 40);
+        for cut in &cuts {
+            prove(cut, &program.history, None);
+        }
     }
 }
 
@@ -152,6 +168,7 @@ fn nothing_is_lost_between_syncs() {
     while proven < moments {
         seed += 1;
         let options = if seed % 2 == 0 { busy() } else { by_hand() };
+        let options = if seed % 3 == 0 { passing(options) } else { options };
         let Some((program, cuts)) = run(seed, Wanted::OneIn(20, seed), options) else { return };
         for cut in cuts.iter().take(moments - proven) {
             let again = (proven % 8 == 0).then_some(seed);
@@ -187,7 +204,7 @@ fn a_clean_stop_makes_everything_safe() {
         let Some(medium) = mounted(Model::new()) else { return };
         let when = format!("program {seed}, stopped");
         let world = World::on(medium, by_hand(), &when);
-        let mut program = Program::new(seed);
+        let mut program = Program::new(seed, false);
         (0..STEPS).for_each(|_| program.step(&world.server));
         world.server.stop().unwrap();
         let left = world.lossfs.control().cut(Survival::Nothing);

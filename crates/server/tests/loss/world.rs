@@ -2,6 +2,9 @@
 //! program on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pelago_lossfs::{Lossfs, Model, Random};
 use pelago_server::{Options, Server, check};
 use pelago_wire::{
-    Code, Cookie, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
-    SetAttr,
+    Code, Cookie, DataPath, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
+    Request, SetAttr,
 };
 
 use super::harness::disk;
@@ -87,6 +90,27 @@ impl Pace {
     }
 }
 
+/// An open file.
+struct Opened {
+    id: OpenId,
+    /// Where writes go that the server does not see.
+    outside: Option<File>,
+}
+
+impl Opened {
+    fn new(id: OpenId, path: DataPath) -> Self {
+        let outside = match path {
+            // The kernel opens it again to write; so do we.
+            DataPath::Passthrough(backing) => {
+                let path = format!("/proc/self/fd/{}", backing.as_fd().as_raw_fd());
+                Some(OpenOptions::new().write(true).open(path).unwrap())
+            }
+            _ => None,
+        };
+        Self { id, outside }
+    }
+}
+
 /// A random program, and what it has done.
 pub(crate) struct Program {
     random: Random,
@@ -94,15 +118,19 @@ pub(crate) struct Program {
     pub(crate) pace: Pace,
     names: Names,
     folders: BTreeSet<String>,
-    open: BTreeMap<u64, OpenId>,
+    open: BTreeMap<u64, Opened>,
+    /// Opens ask for descriptors of the content files.
+    passes: bool,
     bytes: BTreeMap<u64, Vec<u8>>,
     /// Counts the writes; each has bytes of its own.
     fill: u8,
 }
 
 impl Program {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// `passes`: it writes through descriptors of the content files, where it is given some.
+    pub(crate) fn new(seed: u64, passes: bool) -> Self {
         Self {
+            passes,
             random: Random(seed),
             history: History::new(),
             pace: Pace::default(),
@@ -156,25 +184,32 @@ impl Program {
     fn open(&mut self, server: &Server, path: &str) {
         let (dir, name) = find(server, path);
         let Some(ino) = self.names.get(path).copied() else {
-            let (entry, open) = disk::create(server, dir, name).unwrap();
+            let flags = OpenFlags { passthrough: self.passes, ..BOTH };
+            let (name, mode) = (named(name), NewMode::exactly(0o644));
+            let made = disk::call(server, Request::Create { dir, name, mode, flags }, &[]);
+            let Ok(Reply::Created { entry, open, path: way }) = made else {
+                panic!("a new file answers `Created`, not {made:?}");
+            };
             let ino = entry.attr.ino.raw();
             self.names.insert(path.to_owned(), ino);
             self.bytes.insert(ino, Vec::new());
             self.history.made(ino);
             self.history.changed(ino, &[]);
-            self.open.insert(ino, open);
+            self.open.insert(ino, Opened::new(open, way));
             return;
         };
-        if !self.open.contains_key(&ino) {
+        self.open.entry(ino).or_insert_with(|| {
             let node = disk::lookup(server, dir, name).unwrap().handle;
-            self.open.insert(ino, open(server, node, BOTH).unwrap());
-        }
+            let flags = OpenFlags { passthrough: self.passes, ..BOTH };
+            let (open, way) = open(server, node, flags).unwrap();
+            Opened::new(open, way)
+        });
     }
 
     /// The file of a path, where it is open.
     fn opened(&self, path: &str) -> Option<(u64, OpenId)> {
         let ino = *self.names.get(path)?;
-        Some((ino, *self.open.get(&ino)?))
+        Some((ino, self.open.get(&ino)?.id))
     }
 
     fn write(&mut self, server: &Server, path: &str) {
@@ -190,7 +225,15 @@ impl Program {
         all.resize(all.len().max(to), 0);
         all[from..to].copy_from_slice(&bytes);
         self.history.changed(ino, all);
-        disk::write(server, open, at, &bytes).unwrap();
+        match &self.open[&ino].outside {
+            Some(file) => file.write_all_at(&bytes, at).unwrap(),
+            None => disk::write(server, open, at, &bytes).unwrap(),
+        }
+    }
+
+    /// How many files are open that are written past the server.
+    pub(crate) fn outside(&self) -> usize {
+        self.open.values().filter(|open| open.outside.is_some()).count()
     }
 
     fn truncate(&mut self, server: &Server, path: &str) {
@@ -221,8 +264,8 @@ impl Program {
 
     fn close(&mut self, server: &Server, path: &str) {
         let Some((ino, open)) = self.opened(path) else { return };
-        disk::close(server, open).unwrap();
         self.open.remove(&ino);
+        disk::close(server, open).unwrap();
     }
 
     fn unlink(&mut self, server: &Server, path: &str) {
@@ -283,7 +326,9 @@ impl Program {
     fn gone(&mut self, server: &Server, ino: u64) {
         self.bytes.remove(&ino);
         if let Some(open) = self.open.remove(&ino) {
-            disk::close(server, open).unwrap();
+            let id = open.id;
+            drop(open);
+            disk::close(server, id).unwrap();
         }
     }
 }
@@ -309,7 +354,7 @@ fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) 
             tree.insert(path, (ino, None));
             continue;
         }
-        let open = open(server, entry.handle, READ)
+        let (open, _) = open(server, entry.handle, READ)
             .unwrap_or_else(|code| panic!("{when}: {path} cannot be opened: {code:?}"));
         let read = Request::Read { open, offset: 0, size: 1 << 20 };
         let Reply::Data(data) = disk::call(server, read, &[])
@@ -324,9 +369,9 @@ fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) 
     }
 }
 
-fn open(server: &Server, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
+fn open(server: &Server, node: Handle, flags: OpenFlags) -> Result<(OpenId, DataPath), Code> {
     match disk::call(server, Request::Open { node, flags }, &[])? {
-        Reply::Opened { open, .. } => Ok(open),
+        Reply::Opened { open, path, .. } => Ok((open, path)),
         other => panic!("{other:?}"),
     }
 }
