@@ -13,8 +13,9 @@
 //! completes it. Permissions were checked by the kernel (`default_permissions`).
 //!
 //! Two things `fuser` 0.18 does not pass on are made up for: it drops the flags by which the kernel
-//! asks to clear setuid and setgid bits on truncation, so that everybody but root counts as without
-//! privilege there (writes carry their own flag, which it does pass on); and it mistakes times
+//! asks to clear setuid and setgid bits on truncation, and with an access control list, so that
+//! everybody but root counts as without privilege there, and whether he is in the file's group is
+//! looked up (`caller`; writes carry their own flag, which it does pass on); and it mistakes times
 //! before 1970.
 
 pub use adapter::Adapter;
