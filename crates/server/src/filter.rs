@@ -4,38 +4,119 @@
 //! run; this one answers from one place, for a directory whose names are all known. It is exact
 //! over 32-bit fingerprints: a fingerprint that several names share is counted, so that names can
 //! go again (`docs/decisions/0003-name-filter.md`).
+//!
+//! A large directory's fingerprints stand in 65,536 buckets by their high halves, so that a name
+//! costs little more than the two bytes of the low half, and nothing is ever built again as it
+//! grows.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use pelago_wire::NameHash;
 
+/// Names from which on a directory is large: four to a bucket.
+const MANY: usize = 1 << 18;
+/// As many as there are high halves.
+const BUCKETS: usize = 1 << 16;
+/// A bucket grows by so many fingerprints.
+const STEP: usize = 8;
+/// Bytes of a bucket without its fingerprints: itself, and the allocator's head.
+const BUCKET_BYTES: usize = size_of::<Vec<u16>>() + 8;
+/// Fingerprints that are compared at once.
+const LANES: usize = 16;
+
 /// The fingerprints of all names of one directory.
+#[derive(Debug)]
+pub(crate) enum Filter {
+    /// Up to [`MANY`] names.
+    Few(Few),
+    /// More; also when some have gone again.
+    Many(Many),
+}
+
+/// The fingerprints of a small directory.
 #[derive(Debug, Default)]
-pub(crate) struct Filter {
+pub(crate) struct Few {
     present: HashSet<u32, BuildHasherDefault<AsIs>>,
     /// Fingerprints that several names share, with the count of names behind the first.
     shared: HashMap<u32, u32, BuildHasherDefault<AsIs>>,
+}
+
+/// The fingerprints of a large directory.
+#[derive(Debug)]
+pub(crate) struct Many {
+    /// Low halves by their high halves, in no order; one that is shared stands there as often.
+    buckets: Box<[Vec<u16>]>,
+    /// Fingerprints for which the buckets have space.
+    space: usize,
 }
 
 impl Filter {
     /// The filter of an empty directory.
     #[must_use]
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self::Few(Few::default())
     }
 
     /// A name with this hash came.
     pub(crate) fn insert(&mut self, hash: NameHash) {
-        let print = fingerprint(hash);
-        if !self.present.insert(print) {
-            *self.shared.entry(print).or_insert(0) += 1;
+        match self {
+            Self::Few(few) => {
+                few.insert(fingerprint(hash));
+                if few.present.len() > MANY {
+                    *self = Self::Many(few.spread());
+                }
+            }
+            Self::Many(many) => many.insert(fingerprint(hash)),
         }
     }
 
     /// A name with this hash, inserted before, went.
     pub(crate) fn remove(&mut self, hash: NameHash) {
-        let print = fingerprint(hash);
+        match self {
+            Self::Few(few) => few.remove(fingerprint(hash)),
+            Self::Many(many) => many.remove(fingerprint(hash)),
+        }
+    }
+
+    /// Whether a name with this hash may be there.
+    #[must_use]
+    pub(crate) fn may_contain(&self, hash: NameHash) -> bool {
+        match self {
+            Self::Few(few) => few.present.contains(&fingerprint(hash)),
+            Self::Many(many) => many.contains(fingerprint(hash)),
+        }
+    }
+
+    /// Bytes that the filter of so many names takes at the most.
+    #[must_use]
+    pub(crate) fn bytes_for(names: u64) -> u64 {
+        if names <= MANY as u64 {
+            // Just after the table grew.
+            return names.saturating_mul(10);
+        }
+        (BUCKETS * (BUCKET_BYTES + 2 * STEP)) as u64 + names.saturating_mul(2)
+    }
+
+    /// Bytes of memory it takes.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            // A slot and its control byte; the table doubles as it grows.
+            Self::Few(few) => few.present.capacity() * 5 + few.shared.capacity() * 9,
+            Self::Many(many) => BUCKETS * BUCKET_BYTES + many.space * 2,
+        }
+    }
+}
+
+impl Few {
+    fn insert(&mut self, print: u32) {
+        if !self.present.insert(print) {
+            *self.shared.entry(print).or_insert(0) += 1;
+        }
+    }
+
+    fn remove(&mut self, print: u32) {
         match self.shared.get_mut(&print) {
             None => {
                 self.present.remove(&print);
@@ -47,17 +128,41 @@ impl Filter {
         }
     }
 
-    /// Whether a name with this hash may be there.
-    #[must_use]
-    pub(crate) fn may_contain(&self, hash: NameHash) -> bool {
-        self.present.contains(&fingerprint(hash))
+    fn spread(&self) -> Many {
+        let mut many = Many { buckets: vec![Vec::new(); BUCKETS].into(), space: 0 };
+        let again = self.shared.iter().flat_map(|(print, more)| (0..*more).map(move |_| print));
+        self.present.iter().chain(again).for_each(|print| many.insert(*print));
+        many
+    }
+}
+
+impl Many {
+    fn insert(&mut self, print: u32) {
+        let (bucket, low) = place(print);
+        let bucket = &mut self.buckets[bucket];
+        if bucket.len() == bucket.capacity() {
+            self.space -= bucket.capacity();
+            bucket.reserve_exact(STEP);
+            self.space += bucket.capacity();
+        }
+        bucket.push(low);
     }
 
-    /// Bytes of memory it takes.
-    #[must_use]
-    pub(crate) fn bytes(&self) -> usize {
-        // A slot and its control byte; the table doubles as it grows.
-        self.present.capacity() * 5 + self.shared.capacity() * 9
+    fn remove(&mut self, print: u32) {
+        let (bucket, low) = place(print);
+        let bucket = &mut self.buckets[bucket];
+        if let Some(at) = bucket.iter().position(|other| *other == low) {
+            bucket.swap_remove(at);
+        }
+    }
+
+    fn contains(&self, print: u32) -> bool {
+        let (bucket, low) = place(print);
+        let (lanes, rest) = self.buckets[bucket].as_chunks::<LANES>();
+        // Without a way out of the inner loop the lanes are compared at once.
+        let in_lanes =
+            |lanes: &[u16; LANES]| lanes.iter().fold(false, |found, other| found | (*other == low));
+        lanes.iter().any(in_lanes) || rest.contains(&low)
     }
 }
 
@@ -87,30 +192,69 @@ fn fingerprint(hash: NameHash) -> u32 {
     (hash.0 & u64::from(u32::MAX)) as u32
 }
 
+/// The bucket of a fingerprint, and what stands there of it.
+fn place(print: u32) -> (usize, u16) {
+    ((print >> 16) as usize, (print & 0xffff) as u16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_that_share_a_fingerprint_go_one_by_one() {
+    /// A filter of as many names as asked for, all different from those of the tests.
+    fn of(names: u32) -> Filter {
         let mut filter = Filter::new();
-        let (one, other) = (NameHash(7), NameHash(7 | (1 << 40)));
-        for hash in [one, other, one] {
-            filter.insert(hash);
-        }
-        filter.remove(one);
-        filter.remove(other);
-        assert!(filter.may_contain(one));
-        filter.remove(one);
-        assert!(!filter.may_contain(one) && !filter.may_contain(other));
+        (0..names).for_each(|n| filter.insert(spread_out(n | (1 << 31))));
+        filter
+    }
+
+    fn spread_out(number: u32) -> NameHash {
+        // Odd: no two numbers have one fingerprint.
+        NameHash(u64::from(number.wrapping_mul(0x9e37_79b1)))
     }
 
     #[test]
-    fn a_filter_never_denies_a_name_that_is_there() {
+    fn names_that_share_a_fingerprint_go_one_by_one() {
+        for names in [0, MANY as u32 + 1] {
+            let mut filter = of(names);
+            let one = spread_out(7);
+            let other = NameHash(one.0 | (1 << 40));
+            for hash in [one, other, one] {
+                filter.insert(hash);
+            }
+            filter.remove(one);
+            filter.remove(other);
+            assert!(filter.may_contain(one));
+            filter.remove(one);
+            assert!(!filter.may_contain(one) && !filter.may_contain(other));
+        }
+    }
+
+    /// Also fingerprints that several names share are taken along when a directory becomes large.
+    #[test]
+    fn a_filter_answers_the_same_when_its_directory_becomes_large() {
         let mut filter = Filter::new();
-        let hashes = (0..10_000_u64).map(|n| NameHash(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        hashes.clone().for_each(|hash| filter.insert(hash));
-        hashes.clone().step_by(2).for_each(|hash| filter.remove(hash));
-        assert!(hashes.skip(1).step_by(2).all(|hash| filter.may_contain(hash)));
+        let all = MANY as u32 * 3;
+        (0..10).for_each(|_| filter.insert(spread_out(5)));
+        (0..all).for_each(|n| filter.insert(spread_out(n)));
+        assert!(matches!(filter, Filter::Many(_)));
+        (0..all).step_by(2).for_each(|n| filter.remove(spread_out(n)));
+        assert!((0..all).all(|n| filter.may_contain(spread_out(n)) == (n % 2 == 1)));
+        (0..11).for_each(|_| filter.remove(spread_out(5)));
+        assert!(!filter.may_contain(spread_out(5)));
+    }
+
+    /// Counted: the filters of five million names fit into the memory they all may take.
+    #[test]
+    fn a_large_filter_takes_little_more_than_two_bytes_a_name() {
+        let mut filter = of(1_000_000);
+        assert!(filter.bytes() as u64 <= 1_000_000 * 6, "{}", filter.bytes());
+        let (before, more) = (filter.bytes(), 500_000_u32);
+        (0..more).for_each(|n| filter.insert(spread_out(n)));
+        let each = (filter.bytes() - before) as f64 / f64::from(more);
+        assert!((1.9..2.2).contains(&each), "{each} bytes a name");
+        for names in [1_u32, 1_000, 200_000, 300_000, 2_000_000] {
+            assert!(of(names).bytes() as u64 <= Filter::bytes_for(names.into()).max(64));
+        }
     }
 }

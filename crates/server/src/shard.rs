@@ -101,6 +101,9 @@ struct State {
     ids: Ids,
     rows: Rows,
     directories: Directories,
+    /// How often somebody had the lock.
+    #[cfg(test)]
+    turns: u64,
 }
 
 impl Shard {
@@ -112,6 +115,8 @@ impl Shard {
             ids: Ids::new(SITE, SHARD, parts.next_id),
             rows: Rows::new(parts.cache_bytes),
             directories: Directories::default(),
+            #[cfg(test)]
+            turns: 0,
         };
         Self {
             table: parts.table,
@@ -188,6 +193,8 @@ impl Shard {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.wait_for_turn();
+        #[cfg(test)]
+        (state.turns += 1);
         // Here and not where one more comes in: an operation relies on those it has looked at.
         state.directories.make_room();
         state

@@ -40,10 +40,9 @@ pub(crate) struct Scanned {
 
 impl Shard {
     /// A directory in use whose names are to be scanned: one that was not counted again since an
-    /// unclean stop, or else one whose filter, of about `filter_bytes` a name, fits into `room`
-    /// bytes.
+    /// unclean stop, or else one whose filter fits into `room` bytes.
     #[must_use]
-    pub(crate) fn next_to_scan(&self, filter_bytes: u64, room: u64) -> Option<InodeId> {
+    pub(crate) fn next_to_scan(&self, room: u64) -> Option<InodeId> {
         let state = self.lock();
         let mut found = None;
         for (ino, directory) in state.directories.iter() {
@@ -53,7 +52,7 @@ impl Shard {
             if directory.uncounted {
                 return Some(ino);
             }
-            if found.is_none() && directory.names.saturating_mul(filter_bytes) < room {
+            if found.is_none() && Filter::bytes_for(directory.names) < room {
                 found = Some(ino);
             }
         }

@@ -1,6 +1,8 @@
 //! The shard over the twin: what operations answer, and what stays after a crash or a failed write.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
@@ -270,6 +272,47 @@ fn a_held_file_outlives_its_name() {
     let relinked = rig.shard.link(file, ROOT, &name("g"), at(130)).unwrap_err();
     assert_eq!(relinked.code, Code::NotFound);
     assert!(rig.shard.let_go(file.ino));
+}
+
+/// Counted: what a new file costs its directory's other callers. Only making it takes the shard's
+/// lock and writes a batch; writing into it and letting go of it do neither.
+#[test]
+fn a_new_file_takes_the_lock_once_and_writes_one_batch() {
+    let rig = Rig::new();
+    let live = Live { size: 42, blocks: 8, mtime: at(120), ctime: at(120) };
+    let costs = |number: u32| {
+        let before = (rig.shard.state.lock().turns, rig.table.unsafe_batches());
+        let (new, text) = (NewNode::file(NewMode::exactly(0o644)), format!("f{number}"));
+        let made = rig.shard.create(&CALLER, ROOT, &name(&text), new, true, at(110)).unwrap();
+        rig.shard.set_live(made.handle.ino, Some(live));
+        assert!(!rig.shard.let_go(made.handle.ino));
+        let after = (rig.shard.state.lock().turns, rig.table.unsafe_batches());
+        (after.0 - before.0, after.1 - before.1)
+    };
+    // The first one reserves numbers.
+    costs(0);
+    assert!((1..100).all(|number| costs(number) == (1, 1)));
+}
+
+/// Whoever lets go of a file while its last name goes is told when the orphan row is there, and not
+/// before.
+#[test]
+fn the_last_holder_waits_for_who_takes_the_last_name() {
+    let rig = Rig::new();
+    let ino = rig.file(ROOT, "f", 110).handle.ino;
+    rig.shard.hold(Handle::own(ino)).unwrap();
+    let written = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let unlinking = rig.shard.state.lock();
+        assert!(rig.shard.holds.loses_its_names(ino));
+        let holder = threads.spawn(|| (rig.shard.let_go(ino), written.load(Ordering::Acquire)));
+        while rig.shard.holds.has(ino) {
+            thread::yield_now();
+        }
+        written.store(true, Ordering::Release);
+        drop(unlinking);
+        assert_eq!(holder.join().unwrap(), (true, true));
+    });
 }
 
 /// What an open file knows is shown wherever attributes are shown, until it is committed.

@@ -13,8 +13,6 @@ use super::{Next, Piece, Worker};
 use crate::filter::Filter;
 use crate::shard::{Scan, Scanned, Shard, damaged, failed};
 
-/// Bytes that a filter takes for each name just after it grew, when it is largest.
-const FILTER_BYTES_A_NAME: u64 = 10;
 /// How often it looks whether there are directories to scan.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -40,7 +38,7 @@ impl Count {
 
     /// Which directory is next: one in use; else one whose count was lost, used or not.
     fn next(&mut self, room: u64) -> Option<InodeId> {
-        self.shard.next_to_scan(FILTER_BYTES_A_NAME, room).or_else(|| self.lost.pop())
+        self.shard.next_to_scan(room).or_else(|| self.lost.pop())
     }
 }
 

@@ -16,6 +16,8 @@ use crate::clock;
 
 /// Files of a window.
 const WINDOW: u64 = 100_000;
+/// Windows of a million files.
+const MILLION: usize = 10;
 
 /// How much is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +102,24 @@ pub fn lib(files: &dyn Files, options: &LibOptions) -> Result<LibReport, BenchEr
 }
 
 impl LibReport {
+    /// Each million of files, and what is left, in their order.
+    #[must_use]
+    pub fn millions(&self) -> Vec<Window> {
+        self.windows.chunks(MILLION).map(Window::whole).collect()
+    }
+
+    /// What became of the rate: that of the last whole million over that of the second; nothing
+    /// where there are not three.
+    #[must_use]
+    pub fn last_over_second(&self) -> Option<f64> {
+        let whole = |million: &Window| million.count == MILLION as u64 * WINDOW;
+        let millions: Vec<Window> = self.millions().into_iter().filter(whole).collect();
+        match millions.as_slice() {
+            [_, second, .., last] => Some(last.rate / second.rate),
+            _ => None,
+        }
+    }
+
     /// A table for people.
     #[must_use]
     pub fn render_text(&self) -> String {
@@ -109,6 +129,19 @@ impl LibReport {
         write_line(&mut text, line);
         let mib = self.peak_resident as f64 / f64::from(1 << 20);
         write_line(&mut text, format_args!("cpu {cpu_us:.1} µs each, at most {mib:.0} MiB"));
+        let millions = self.millions();
+        if millions.len() > 1 {
+            for (number, Window { count, rate, cpu_us }) in millions.iter().enumerate() {
+                let line = format_args!(
+                    "million {}: {count} files, {rate:.0}/s, cpu {cpu_us:.1} µs",
+                    number + 1
+                );
+                write_line(&mut text, line);
+            }
+        }
+        if let Some(ratio) = self.last_over_second() {
+            write_line(&mut text, format_args!("the last million over the second: {ratio:.2}"));
+        }
         for (number, window) in self.windows.iter().enumerate() {
             let Window { count, rate, cpu_us } = window;
             let from = number as u64 * WINDOW;
@@ -122,6 +155,7 @@ impl LibReport {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let windows: Vec<Value> = self.windows.iter().copied().map(Window::to_json).collect();
+        let millions: Vec<Value> = self.millions().into_iter().map(Window::to_json).collect();
         json!({
             "version": JSON_VERSION,
             "bench": "lib",
@@ -130,12 +164,23 @@ impl LibReport {
             "rate": self.rate,
             "cpu_us": self.cpu_us,
             "windows": windows,
+            "millions": millions,
+            "last_over_second": self.last_over_second(),
             "peak_resident": self.peak_resident,
         })
     }
 }
 
 impl Window {
+    /// Windows that follow each other as one.
+    fn whole(parts: &[Self]) -> Self {
+        let count = parts.iter().map(|part| part.count).sum();
+        let sum = |each: fn(&Self) -> f64| parts.iter().map(each).sum::<f64>();
+        let seconds = sum(|part| part.count as f64 / part.rate);
+        let cpu_us = sum(|part| part.count as f64 * part.cpu_us) / count as f64;
+        Self { count, rate: count as f64 / seconds, cpu_us }
+    }
+
     fn to_json(self) -> Value {
         json!({ "count": self.count, "rate": self.rate, "cpu_us": self.cpu_us })
     }
@@ -218,5 +263,27 @@ mod tests {
         let json = report.to_json();
         assert_eq!(json["version"], 1);
         assert_eq!(json["windows"][0]["count"], 50);
+        assert_eq!(report.last_over_second(), None);
+    }
+
+    /// A million's rate follows from its time, not from the mean of its windows' rates.
+    #[test]
+    fn the_last_million_is_compared_with_the_second() {
+        let fast = Window { count: WINDOW, rate: 100_000.0, cpu_us: 6.0 };
+        let slow = Window { rate: 50_000.0, cpu_us: 12.0, ..fast };
+        let rest = Window { count: 7, ..slow };
+        let windows: Vec<Window> = std::iter::repeat_n(fast, 2 * MILLION)
+            .chain([fast, slow].repeat(MILLION / 2))
+            .chain([rest])
+            .collect();
+        let count = windows.iter().map(|window| window.count).sum();
+        let report =
+            LibReport { callers: 2, count, rate: 1.0, cpu_us: 1.0, windows, peak_resident: 0 };
+        let third = report.millions()[2];
+        assert_eq!((third.count, third.cpu_us), (10 * WINDOW, 9.0));
+        let ratio = report.last_over_second().unwrap();
+        assert!((0.66..0.67).contains(&ratio), "{ratio}");
+        assert!(report.render_text().contains("the last million over the second: 0.67"));
+        assert_eq!(report.to_json()["millions"][3]["count"], 7);
     }
 }

