@@ -56,16 +56,19 @@ impl Inodes {
         }
     }
 
-    /// The kernel gave back `count` references.
-    pub fn forget(&self, ino: InodeId, count: u64) {
+    /// The kernel gave back `count` references. Answers whether those were the last of a file that
+    /// was kept.
+    pub fn forget(&self, ino: InodeId, count: u64) -> bool {
         let (page, index) = split(ino);
         let mut shard = self.shard(page).lock();
-        let Some(slots) = shard.0.get_mut(&page) else { return };
-        let left = u64::from(slots.references[index]).saturating_sub(count);
+        let Some(slots) = shard.0.get_mut(&page) else { return false };
+        let had = u64::from(slots.references[index]);
+        let left = had.saturating_sub(count);
         slots.references[index] = u32::try_from(left).unwrap_or(u32::MAX);
         if slots.references.iter().all(|references| *references == 0) {
             shard.0.remove(&page);
         }
+        had > 0 && left == 0
     }
 
     /// How to name a file to the server.
@@ -179,9 +182,10 @@ mod tests {
         inodes.learn(file);
         inodes.learn(file);
         assert_eq!(inodes.handle(file.ino), file);
-        inodes.forget(file.ino, 1);
+        assert!(!inodes.forget(file.ino, 1));
         assert_eq!(inodes.handle(file.ino), file);
-        inodes.forget(file.ino, 1);
+        assert!(inodes.forget(file.ino, 1));
+        assert!(!inodes.forget(file.ino, 1));
         assert_eq!(inodes.handle(file.ino), Handle::own(file.ino));
         assert_eq!(inodes.count(), 0);
         assert!(inodes.shards.iter().all(|shard| shard.lock().0.is_empty()));

@@ -155,8 +155,9 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
-        self.0.inodes.forget(attr::ino(node), count);
-        self.0.streams.listed.forgot();
+        if self.0.inodes.forget(attr::ino(node), count) {
+            self.0.streams.listed.forgot();
+        }
         self.0.backings.forget(attr::ino(node));
         self.0.let_go(self.0.gone.forget(attr::ino(node)));
     }
