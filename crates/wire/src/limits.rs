@@ -11,8 +11,8 @@ pub const XATTR_NAME_BYTES: usize = 255;
 pub const XATTR_VALUE_BYTES: usize = 65_536;
 /// Bytes of all names of one file's extended attributes (`XATTR_LIST_MAX`).
 pub const XATTR_LIST_BYTES: usize = 65_536;
-/// Bytes of an access control list as an extended attribute, 511 entries: the kernel's FUSE asks for a
-/// page.
+/// Bytes of an access control list as an extended attribute, 511 entries: the kernel's FUSE asks
+/// for a page.
 pub const ACL_BYTES: usize = 4096;
 /// Names that one file may have.
 pub const LINKS: u32 = 65_000;
