@@ -25,6 +25,7 @@ struct Slow {
 const SLOW: &[Slow] = &[
     slow("crash", 180, "20 rounds of kill -9 under load"),
     slow("kill", 180, "kills and restarts the binary"),
+    slow("loss", 180, "power that fails at hundreds of moments"),
     slow("first_minutes", 120, "a newcomer's first minutes, through real mounts"),
     slow("mounted", 180, "the whole file system through the kernel"),
     slow("model", 180, "long random programs against the reference model"),
