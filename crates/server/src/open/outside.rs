@@ -168,7 +168,7 @@ impl shard::Outside for Outside {
         let mut seen = self.seen.lock();
         seen.measure(&self.content, false);
         let unshown = std::mem::take(&mut seen.unshown);
-        if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime <= attr.ctime) {
+        if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime < attr.ctime) {
             live.ctime = attr.ctime.next();
             seen.moved = true;
         }

@@ -433,3 +433,21 @@ fn what_cannot_be_handed_out_changes_nothing() {
     );
     assert_eq!((few.opens.count(), few.shard.is_held(file.handle.ino)), (0, false));
 }
+
+/// Three batches: the file, its content file with the mark, and its size and times when it is
+/// closed.
+#[test]
+fn a_file_that_is_handed_out_writes_few_batches() {
+    let Some(rig) = rig_that_tells() else { return };
+    let rig = rig.served(served(Passthrough::Always));
+    rig.file("warm", b"");
+    let before = rig.progress.done();
+    let (_, open, path) = rig.make("f", PASS);
+    let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
+    assert_eq!(rig.progress.done(), before + 2);
+    reopened(&backing, PASS).write_all_at(&[1; 4096], 0).unwrap();
+    rig.call(Request::Flush { open }).unwrap();
+    assert_eq!(rig.progress.done(), before + 3);
+    rig.call(Request::Release { open }).unwrap();
+    assert_eq!((rig.opens.lingering(), rig.progress.done()), (0, before + 3));
+}
