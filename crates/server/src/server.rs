@@ -115,8 +115,8 @@ struct Held {
 
 impl Server {
     /// Serves the volume in `dir`, which is made where there is none. When this returns, the volume
-    /// is marked as in use, and what a crash has left was recovered. From then on SIGIO does not end
-    /// the process.
+    /// is marked as in use, and what a crash has left was recovered. From then on SIGIO does not
+    /// end the process.
     ///
     /// # Errors
     /// [`StartError`]: nothing was changed but what recovering changes.

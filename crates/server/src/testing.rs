@@ -128,14 +128,11 @@ impl Rig {
         }));
         let content = Arc::new(Content::open(dir.path()).unwrap());
         let tells = content.tells_writers().unwrap_or(false);
-        let (recovered, written) =
-            recover::measure_written(&shard, &table, &content, tells).unwrap();
+        let found = recover::measure_written(&shard, &table, &content, tells);
+        let (recovered, written) = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Bell::new("space")));
         let reaped = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&reaped);
-        let reap: open::Poke = Arc::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
+        let reap = counted(&reaped);
         let opens = Arc::new(Opens::new(open::Parts {
             shard: Arc::clone(&shard),
             table: Arc::clone(&shared),
@@ -310,6 +307,14 @@ impl Rig {
     pub(crate) fn is_marked(&self, node: Handle) -> bool {
         self.table.get(&key::writing(node.ino)).unwrap().is_some()
     }
+}
+
+/// Counts how often it is called.
+fn counted(count: &Arc<AtomicUsize>) -> open::Poke {
+    let count = Arc::clone(count);
+    Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    })
 }
 
 /// The answer of a request that was begun.

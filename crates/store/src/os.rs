@@ -33,8 +33,8 @@ pub fn expect_lease_signals() -> io::Result<()> {
     EXPECTED.get_or_init(expect).map_err(io::Error::from_raw_os_error)
 }
 
-/// Whether somebody may still write the file of this descriptor, which is open to read only: through
-/// another that is open to write, or a shared mapping.
+/// Whether somebody may still write the file of this descriptor, which is open to read only:
+/// through another that is open to write, or a shared mapping.
 ///
 /// # Errors
 /// Where the file system has no leases, or the file is not the caller's.

@@ -2,6 +2,7 @@
 //! a crash or a failed write.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -582,9 +583,7 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
 fn a_file_is_as_a_vector_whatever_is_done() {
     for seed in 1..=20 {
         let mut random = Random(seed);
-        let passthrough = [Passthrough::Auto, Passthrough::Always][seed as usize % 3 / 2];
-        let open = crate::open::Options { passthrough, ..Default::default() };
-        let mut rig = Rig::with(Options { open, ..Options::default() });
+        let mut rig = Rig::with(Options { open: so(seed % 3 == 0), ..Options::default() });
         let entry = rig.file("f", b"");
         let mut opens = Vec::new();
         let mut model: Vec<u8> = Vec::new();
@@ -598,11 +597,7 @@ fn a_file_is_as_a_vector_whatever_is_done() {
             match random.below(12) {
                 0 | 1 if opens.len() < 4 => {
                     let (open, _, path) = rig.find_way(entry.handle, flags);
-                    let program = match path {
-                        DataPath::Passthrough(backing) => Some(reopened(&backing, flags)),
-                        _ => None,
-                    };
-                    opens.push((open, flags.append, program));
+                    opens.push((open, flags.append, program(&path, flags)));
                     if flags.truncate {
                         model.clear();
                     }
@@ -649,6 +644,19 @@ fn a_file_is_as_a_vector_whatever_is_done() {
             assert_eq!(attr.size, model.len() as u64, "seed {seed} step {step}");
             assert!(rig.bytes("f") == model, "seed {seed} step {step}");
         }
+    }
+}
+
+fn so(always: bool) -> crate::open::Options {
+    let passthrough = if always { Passthrough::Always } else { Passthrough::Auto };
+    crate::open::Options { passthrough, ..Default::default() }
+}
+
+/// The content file, where it was handed out.
+fn program(path: &DataPath, flags: OpenFlags) -> Option<File> {
+    match path {
+        DataPath::Passthrough(backing) => Some(reopened(backing, flags)),
+        _ => None,
     }
 }
 

@@ -13,6 +13,7 @@ use pelago_wire::{
 };
 
 use super::super::Passthrough;
+use crate::recover;
 use crate::testing::{BOTH, Options, READ, ROOT, Rig, at, name, reopened};
 
 /// As a mount asks that can use descriptors.
@@ -450,4 +451,30 @@ fn a_file_that_is_handed_out_writes_few_batches() {
     assert_eq!(rig.progress.done(), before + 3);
     rig.call(Request::Release { open }).unwrap();
     assert_eq!((rig.opens.lingering(), rig.progress.done()), (0, before + 3));
+}
+
+/// What a clean end leaves of a file that somebody still writes: its row is right as of now, and
+/// its mark stays for the next start.
+#[test]
+fn an_end_keeps_the_marks_of_those_that_are_still_written() {
+    let Some(rig) = rig_that_tells() else { return };
+    let (held, left) = (rig.large("held"), rig.large("left"));
+    let mut mapped = Mapped::new(&rig.pass(held.handle, PASS).1).unwrap();
+    let (_, program) = rig.pass(left.handle, PASS);
+    program.write_all_at(b"never closed by a request", 0).unwrap();
+    drop(program);
+    mapped.write(5);
+    let end = || {
+        let written = rig.opens.still_changing();
+        rig.opens.commit_all().unwrap();
+        rig.opens.sync_marked().unwrap();
+        recover::forget_marks(&rig.shard, &rig.table, &written).unwrap();
+        (rig.is_marked(held.handle), rig.is_marked(left.handle))
+    };
+    assert_eq!(end(), (true, false));
+    let row = rig.shard.stored(held.handle).unwrap().rnode;
+    assert_eq!(row.mtime, rig.attr(held.handle).unwrap().mtime);
+    assert!(rig.shard.stored(left.handle).unwrap().rnode.mtime > left.attr.mtime);
+    drop(mapped);
+    assert_eq!(end(), (false, false));
 }
