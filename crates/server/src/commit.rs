@@ -36,8 +36,9 @@ impl GroupCommit {
         // Nor do counts: where they cannot be written, their directories stay marked.
         let counted = self.shard.write_counts();
         let made = self.make_safe();
-        if made.is_err() {
-            self.progress.failed();
+        match made {
+            Ok(()) => self.progress.losses.all_safe(),
+            Err(_) => self.progress.failed(),
         }
         let done = made.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
@@ -61,10 +62,13 @@ impl GroupCommit {
         if !matches!(self.table.get(&[0]), Err(table::Error::Stopped)) {
             return true;
         }
+        // Before they are forgotten.
+        let changed = self.shard.changed_directories();
         if let Err(error) = self.table.reopen() {
             tracing::error!(%error, "the table could not be opened again");
             return false;
         }
+        self.progress.losses.lose(&changed);
         self.shard.forget_rows();
         if let Err(error) = self.opens.doubt() {
             tracing::error!(%error, "the table failed again");

@@ -21,6 +21,7 @@ pub mod check;
 mod clock;
 mod commit;
 mod filter;
+mod losses;
 mod memory;
 mod numbers;
 mod open;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::losses::Losses;
+
 /// Called once: with whether the batch that was waited for is safe (`false`: it may never be).
 pub(crate) type WhenSafe = Box<dyn FnOnce(bool) + Send>;
 
@@ -15,6 +17,8 @@ pub(crate) struct Progress {
     safe: AtomicU64,
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// What was done and then lost.
+    pub(crate) losses: Losses,
 }
 
 #[derive(Default)]

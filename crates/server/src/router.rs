@@ -265,6 +265,9 @@ impl Inner {
             }
             Request::FsyncDir { dir } => {
                 self.parts.shard.attr(*dir)?;
+                if self.parts.progress.losses.tell(dir.ino) {
+                    return Err(Code::Io.into());
+                }
                 return Ok(Answer::WhenSafe(Reply::Done));
             }
             Request::SetAttr { node, set, .. } if Receipt::of(context).is_some() => {

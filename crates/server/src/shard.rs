@@ -142,6 +142,7 @@ impl Shard {
         let stamp = self.stamp(&state);
         let mut batch = Batch::new();
         let changed = state.directories.take_changed();
+        self.progress.losses.begin(&changed);
         for ino in &changed {
             let Some(directory) = state.directories.get(*ino) else { continue };
             if !directory.uncounted {

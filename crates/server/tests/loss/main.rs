@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pelago_lossfs::{Control, Model, Names, Random, Survival};
+use pelago_lossfs::{Control, Fault, Model, Names, Operation, Random, Survival};
 use pelago_server::{Options, Passthrough, PassthroughStatus};
-use pelago_wire::{Handle, Request};
+use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request};
+use rustix::io::Errno;
 
 use harness::disk;
 use harness::rig::by_hand;
@@ -214,4 +215,43 @@ fn a_clean_stop_makes_everything_safe() {
         assert!(see(&world.server, &when) == program.tree(), "{when}");
         world.finish(&when);
     }
+}
+
+/// A group commit that nobody waited for has failed: its changes are gone, and `fsync` of the
+/// directory says so, once. Of others nothing was lost.
+#[test]
+fn fsync_of_a_directory_tells_once_of_changes_that_were_lost() {
+    let Some(medium) = mounted(Model::new()) else { return };
+    let options = Options { sync_interval: Duration::from_millis(2), ..by_hand() };
+    let world = World::on(medium, options, "new");
+    let server = &world.server;
+    let make = |name: &str| {
+        let (name, mode) = (Name::new(name.as_bytes()).unwrap(), NewMode::exactly(0o755));
+        match disk::call(server, Request::MakeDir { dir: Handle::ROOT, name, mode }, &[]) {
+            Ok(Reply::Entry(entry)) => entry.handle,
+            other => panic!("{other:?}"),
+        }
+    };
+    let [hit, other] = ["hit", "other"].map(make);
+    let sync = |dir| disk::call(server, Request::FsyncDir { dir }, &[]).map(drop);
+    sync(Handle::ROOT).unwrap();
+    let fault = Fault {
+        on: Operation::Sync,
+        within: ".jnl".to_owned(),
+        after: 0,
+        times: 1,
+        error: Errno::IO,
+    };
+    world.lossfs.control().fail(fault);
+    // It may be lost before it is closed, and then that says so.
+    let _closed = disk::put(server, hit, "lost", b"bytes");
+    harness::until("the name is lost", || {
+        disk::lookup(server, hit, "lost").is_err_and(|code| code == Code::NotFound)
+    });
+    assert_eq!(sync(other), Ok(()));
+    assert_eq!(sync(hit), Err(Code::Io));
+    assert_eq!(sync(hit), Ok(()));
+    disk::put(server, hit, "kept", b"bytes").unwrap();
+    assert_eq!(sync(hit), Ok(()));
+    world.finish("after the loss");
 }
