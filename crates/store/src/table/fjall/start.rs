@@ -1,7 +1,7 @@
 //! What is done before the engine may touch its files: is everything there that was safe?
 //!
-//! 1. No `flushed` record: no open ever returned; the database, whole or half, must be empty, and is
-//!    removed.
+//! 1. No `flushed` record: no open ever returned; the database, whole or half, must be empty, and
+//!    is removed.
 //! 2. Journals follow each other without a gap, and every one but the last holds whole batches and
 //!    zeros only: the engine syncs a journal before it starts the next.
 //! 3. The journal that the record names is whole up to the length it says, or the engine removed it
