@@ -92,7 +92,7 @@ impl Passthrough {
         let mut why_not = self.why_not.lock();
         if self.is_on.swap(false, Ordering::AcqRel) {
             *why_not = why(error);
-            tracing::warn!(%error, "the kernel takes no descriptors: bytes go through this process");
+            tracing::warn!(%error, "the kernel takes no descriptors: bytes go through here");
         }
     }
 }
