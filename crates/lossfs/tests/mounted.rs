@@ -11,11 +11,11 @@ use pelago_lossfs::{Fault, Lossfs, Model, Operation, Survival};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-/// A mount in a folder of its own; none where nothing can be mounted.
-fn mounted(model: Model) -> Option<(Lossfs, tempfile::TempDir)> {
+/// A folder and the mount on it, which goes first; none where nothing can be mounted.
+fn mounted(model: Model) -> Option<(tempfile::TempDir, Lossfs)> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     match Lossfs::mount(folder.path(), model) {
-        Ok(lossfs) => Some((lossfs, folder)),
+        Ok(lossfs) => Some((folder, lossfs)),
         Err(error) => {
             println!("skipped: not here: no FUSE file system can be mounted: {error}");
             None
@@ -29,7 +29,7 @@ fn sync_names(folder: &Path) {
 
 #[test]
 fn what_was_synced_is_there_when_power_comes_back() {
-    let Some((lossfs, folder)) = mounted(Model::new()) else { return };
+    let Some((folder, lossfs)) = mounted(Model::new()) else { return };
     let root = folder.path();
     fs::create_dir(root.join("below")).unwrap();
     sync_names(root);
@@ -46,7 +46,7 @@ fn what_was_synced_is_there_when_power_comes_back() {
     let left = lossfs.control().cut(Survival::Nothing);
     assert_eq!(kept.write_at(&[3], 0).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
     drop((kept, lossfs));
-    let Some((_lossfs, folder)) = mounted(left) else { return };
+    let Some((folder, _lossfs)) = mounted(left) else { return };
     let root = folder.path();
     assert!(!root.join("gone").exists());
     assert_eq!(fs::read(root.join("below/kept")).unwrap(), [1; 10_000]);
@@ -57,7 +57,7 @@ fn what_was_synced_is_there_when_power_comes_back() {
 
 #[test]
 fn errors_come_where_they_are_wanted() {
-    let Some((lossfs, folder)) = mounted(Model::new()) else { return };
+    let Some((folder, lossfs)) = mounted(Model::new()) else { return };
     let fault = |on, error| Fault { on, within: "a".to_owned(), after: 1, times: 1, error };
     let control = lossfs.control();
     control.fail(fault(Operation::Write, Errno::IO));
@@ -75,7 +75,7 @@ fn errors_come_where_they_are_wanted() {
 
 #[test]
 fn it_is_a_file_system_as_others_are() {
-    let Some((lossfs, folder)) = mounted(Model::new()) else { return };
+    let Some((folder, lossfs)) = mounted(Model::new()) else { return };
     let path = folder.path().join("a");
     let file = OpenOptions::new().read(true).append(true).create(true).open(&path).unwrap();
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 20_000).unwrap();
