@@ -88,6 +88,12 @@ impl Filter {
         }
     }
 
+    /// Whether there is no name at all. A large directory that was emptied is not sure of it.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Few(few) if few.present.is_empty())
+    }
+
     /// Bytes that the filter of so many names takes at the most.
     #[must_use]
     pub(crate) fn bytes_for(names: u64) -> u64 {
@@ -227,6 +233,7 @@ mod tests {
             assert!(filter.may_contain(one));
             filter.remove(one);
             assert!(!filter.may_contain(one) && !filter.may_contain(other));
+            assert_eq!(filter.is_empty(), names == 0);
         }
     }
 

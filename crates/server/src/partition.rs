@@ -118,6 +118,13 @@ impl Directory {
         matches!(&self.filter, Known::All(filter) if !filter.may_contain(hash))
     }
 
+    /// Whether it is known to have no names. Its count would not do: that may be wrong after a
+    /// crash.
+    #[must_use]
+    pub(crate) fn is_surely_empty(&self) -> bool {
+        matches!(&self.filter, Known::All(filter) if filter.is_empty())
+    }
+
     /// A name came.
     pub(crate) fn came(&mut self, hash: NameHash, is_directory: bool, now: Time) {
         self.names += 1;

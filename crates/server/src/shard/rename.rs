@@ -131,7 +131,7 @@ impl Shard {
             (false, true) => Err(Code::IsDirectory.into()),
             (false, false) => self.drop_file(state, tx, to, target, true),
             (true, true) => {
-                self.expect_empty(target.rnode.ino)?;
+                self.expect_empty(state, target.rnode.ino)?;
                 self.drop_directory(state, tx, to, target, true)
             }
         }
