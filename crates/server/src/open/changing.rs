@@ -51,6 +51,16 @@ impl Opens {
         }
     }
 
+    /// Measures it before its row is written: what the row will say is what anybody would be shown
+    /// now. Its change time is past the one shown last, though the clock of the medium is not.
+    pub(super) fn look_as_shown(&self, file: &OpenFile, state: &mut OpenState) {
+        if file.is_changing() {
+            // Showing it does that; a file that is gone is told by whoever writes its row.
+            let _shown = self.shard.attr(file.handle);
+        }
+        self.look(file, state);
+    }
+
     /// The last writer leaves: the file stops changing, if the system says so.
     pub(super) fn end_changing(&self, file: &OpenFile, state: &mut OpenState) {
         let Some(outside) = state.outside.clone() else { return };
@@ -68,7 +78,7 @@ impl Opens {
             }
         }
         // Behind the answer: whatever was written is there.
-        self.look(file, state);
+        self.look_as_shown(file, state);
         self.shard.set_live(file.handle.ino, Some(state.live()));
         outside.end();
         file.set_changing(false);

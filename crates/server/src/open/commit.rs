@@ -211,7 +211,7 @@ impl Opens {
         state: &mut OpenState,
         mark: Mark,
     ) -> Result<(), Error> {
-        self.look(file, state);
+        self.look_as_shown(file, state);
         if !state.is_changed() && mark == Mark::Keep {
             return Ok(());
         }

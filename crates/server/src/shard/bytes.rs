@@ -95,11 +95,8 @@ impl BytesChange<'_> {
         let rnode = &mut node.rnode;
         let before = rnode.clone();
         if let Some(live) = self.live {
-            let moved = (rnode.size, rnode.mtime) != (live.size, live.mtime);
             (rnode.size, rnode.blocks, rnode.mtime) = (live.size, live.blocks, live.mtime);
-            // The clock of the medium may be behind ours.
-            let least = if moved { rnode.ctime.next() } else { rnode.ctime };
-            rnode.ctime = live.ctime.max(least);
+            rnode.ctime = rnode.ctime.max(live.ctime);
         }
         if let Some(atime) = self.atime {
             rnode.atime = atime;
