@@ -20,6 +20,9 @@ use pelago_wire::{Attr, Backing, SetAttr, SetTime, Time};
 use super::file::OpenContent;
 use crate::shard::{self, Live};
 
+/// The longest tick of a kernel's clock that stamps files.
+const TICK_NANOS: i128 = 10_000_000;
+
 /// What is seen of a content file that somebody reaches without a request.
 #[derive(Debug)]
 pub(super) struct Outside {
@@ -196,7 +199,8 @@ impl Seen {
         let Some(live) = &mut self.live else { return };
         let moved = |one: &Measured| (one.size, one.mtime, one.ctime);
         if touched || moved(&before) != moved(&now) {
-            (live.size, live.mtime) = (now.size, now.mtime);
+            let is_late = !touched && is_just_before(now.mtime, live.mtime);
+            (live.size, live.mtime) = (now.size, if is_late { live.mtime } else { now.mtime });
             live.ctime = live.ctime.next().max(now.ctime);
             (self.moved, self.unshown) = (true, true);
         }
@@ -205,5 +209,26 @@ impl Seen {
             live.blocks = now.blocks;
             self.moved = true;
         }
+    }
+}
+
+/// Whether a time of the medium's coarse clock is behind one of ours only because its tick was late.
+/// What is shown then goes to the content file with the commit that ends the changing.
+fn is_just_before(medium: Time, ours: Time) -> bool {
+    let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+    (1..TICK_NANOS).contains(&(nanos(ours) - nanos(medium)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_tick_is_told_from_a_time_that_was_set() {
+        let at = |seconds, nanos| Time { seconds, nanos };
+        assert!(is_just_before(at(7, 999_500_000), at(8, 100)));
+        assert!(!is_just_before(at(8, 100), at(8, 100)));
+        assert!(!is_just_before(at(8, 200), at(8, 100)));
+        assert!(!is_just_before(at(7, 0), at(8, 0)));
     }
 }
