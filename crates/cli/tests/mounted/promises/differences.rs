@@ -1,17 +1,19 @@
 //! Where a mount differs from ext4: the lines of "Unlike ext4".
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec,
-    Timestamps, XattrFlags, open, renameat_with, seek, setxattr, statvfs, statx, utimensat,
+    Timestamps, XattrFlags, fcntl_setfl, open, renameat_with, seek, setxattr, statvfs, statx,
+    utimensat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::beside::Door;
 use crate::programs::Program;
-use crate::{errno, on_mount};
+use crate::{errno, on_mount, on_volume};
 
 #[test]
 fn birth_time() {
@@ -68,6 +70,20 @@ fn setuid_programs_and_devices() {
     on_mount(|root| {
         let flags = statvfs(root).unwrap().f_flag;
         assert!(flags.contains(StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV));
+    });
+}
+
+#[test]
+fn o_append_taken_away() {
+    on_volume(|volume| {
+        let path = volume.files().join("f");
+        let file = File::options().create_new(true).append(true).open(&path).unwrap();
+        (&file).write_all(b"one").unwrap();
+        fcntl_setfl(&file, OFlags::empty()).unwrap();
+        file.write_all_at(b"two", 0).unwrap();
+        let status = volume.run("status", &["--json"]).expect_success().json();
+        let keeps = volume.way.as_deref() == Some("always") && status["data_path"] == "passthrough";
+        assert_eq!(fs::read(&path).unwrap(), if keeps { &b"onetwo"[..] } else { b"two" });
     });
 }
 
