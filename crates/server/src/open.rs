@@ -51,6 +51,7 @@ mod changing;
 mod commit;
 mod descriptors;
 mod file;
+mod idle;
 mod known;
 mod marks;
 mod outside;

@@ -81,10 +81,10 @@ impl Opens {
         self.marks.doubt();
         for file in self.known.files() {
             let mut state = file.wait();
-            if !state.is_changed() && matches!(state.bytes, Bytes::Inline | Bytes::File(_)) {
+            if !state.is_changed() && matches!(state.bytes, Bytes::Inline) {
                 state.bytes = Bytes::Unknown;
             }
-            state.changed.all = matches!(state.bytes, Bytes::Memory(_) | Bytes::Content(_));
+            state.changed.all = state.has_content() || matches!(state.bytes, Bytes::Memory(_));
             state.marked = false;
             if state.changed.all {
                 self.dirty.lock().insert(file.handle.ino);
@@ -185,6 +185,9 @@ impl Opens {
     ) -> Result<(), Halt> {
         let mut state = file.lock(patience)?;
         self.load(file, &mut state)?;
+        if let Some(error) = state.unreported.take() {
+            return Err(error.into());
+        }
         if !state.has_content() || !(state.marked || self.marks.is_unsafe(file.handle.ino)) {
             self.commit(file, &mut state, Mark::Keep)?;
             return Ok(());
@@ -253,12 +256,14 @@ impl Opens {
         state: &mut OpenState,
         change: &mut BytesChange<'_>,
     ) -> Result<(), Error> {
-        let Bytes::Content(content) = &state.bytes else { return Ok(()) };
-        if state.changed.all {
-            change.generation = Some(content.generation());
+        if let Some(generation) = state.bytes.generation()
+            && state.changed.all
+        {
+            change.generation = Some(generation);
             change.inline = Inline::Delete;
             change.mark = Mark::Put;
         }
+        let Bytes::Content(content) = &state.bytes else { return Ok(()) };
         if file.is_changing() {
             // It was measured just now, and its times are nobody's to set.
             return Ok(());
@@ -275,9 +280,9 @@ impl Opens {
 
     fn committed(&self, file: &OpenFile, state: &mut OpenState, put: Option<usize>) {
         if state.changed.all
-            && let Bytes::Content(content) = &state.bytes
+            && let Some(generation) = state.bytes.generation()
         {
-            self.marks.begin(file.handle.ino, content.generation());
+            self.marks.begin(file.handle.ino, generation);
             state.marked = true;
         }
         // Where somebody has left meanwhile, the group commit lets go for them.

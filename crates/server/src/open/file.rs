@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pelago_store::content::ContentFile;
-use pelago_wire::{Attr, Generation, Handle, Time};
+use pelago_wire::{Attr, Error, Generation, Handle, Time};
 
 use super::descriptors::Descriptor;
 use super::outside::Outside;
@@ -48,6 +48,8 @@ pub(super) struct OpenState {
     pub(super) written: u64,
     /// Changes of the content file that are safe.
     pub(super) synced: u64,
+    /// What the medium said of its bytes when nobody had asked: whoever syncs it next is told.
+    pub(super) unreported: Option<Error>,
     /// Those who left while it could not be committed: readers, writers.
     pub(super) owed: (u32, u32),
     /// What it takes of the memory of all open files.
@@ -64,7 +66,7 @@ pub(super) enum Bytes {
     Inline,
     /// All of them here.
     Memory(Vec<u8>),
-    /// In the content file of this generation, not open yet.
+    /// In the content file of this generation, which is not open.
     File(Generation),
     /// In this content file.
     Content(Arc<OpenContent>),
@@ -87,7 +89,7 @@ pub(super) struct OpenContent {
     file: ContentFile,
     /// It is open to write too.
     writable: bool,
-    _descriptor: Descriptor,
+    descriptor: Descriptor,
 }
 
 /// Memory of one open file, counted in that of all.
@@ -147,6 +149,17 @@ impl OpenFile {
     }
 }
 
+impl Bytes {
+    /// Of the content file that has them.
+    pub(super) fn generation(&self) -> Option<Generation> {
+        match self {
+            Self::File(generation) => Some(*generation),
+            Self::Content(content) => Some(content.generation()),
+            Self::Unknown | Self::Inline | Self::Memory(_) => None,
+        }
+    }
+}
+
 impl OpenState {
     fn new(bytes: Bytes, held: &Arc<AtomicUsize>) -> Self {
         Self {
@@ -161,6 +174,7 @@ impl OpenState {
             marked: false,
             written: 0,
             synced: 0,
+            unreported: None,
             owed: (0, 0),
             held: Held { all: Arc::clone(held), bytes: 0 },
             outside: None,
@@ -232,12 +246,17 @@ impl Drop for Held {
 impl OpenContent {
     /// A content file that was opened with this right.
     pub(super) fn new(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
-        Arc::new(Self { file, writable: true, _descriptor: descriptor })
+        Arc::new(Self { file, writable: true, descriptor })
     }
 
     /// A content file that was opened to read only.
     pub(super) fn to_read(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
-        Arc::new(Self { file, writable: false, _descriptor: descriptor })
+        Arc::new(Self { file, writable: false, descriptor })
+    }
+
+    /// Somebody is about to read or write it.
+    pub(super) fn note_use(&self) {
+        self.descriptor.note_use();
     }
 
     /// Whether it is open to write too.

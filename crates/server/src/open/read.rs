@@ -163,7 +163,10 @@ impl Opens {
         state: &mut OpenState,
     ) -> Result<Arc<OpenContent>, Error> {
         match &state.bytes {
-            Bytes::Content(content) => Ok(Arc::clone(content)),
+            Bytes::Content(content) => {
+                content.note_use();
+                Ok(Arc::clone(content))
+            }
             _ if self.read_only => self.open_to_read(file, state),
             _ => self.open_to_write(file, state),
         }
@@ -178,9 +181,10 @@ impl Opens {
         if let Bytes::Content(content) = &state.bytes
             && content.is_writable()
         {
+            content.note_use();
             return Ok(Arc::clone(content));
         }
-        let descriptor = self.descriptors.take()?;
+        let descriptor = self.take_descriptor(file.handle.ino)?;
         let content = OpenContent::new(self.open_file(file, state, true)?, descriptor);
         state.bytes = Bytes::Content(Arc::clone(&content));
         Ok(content)
@@ -197,7 +201,7 @@ impl Opens {
         {
             return Ok(Arc::clone(content));
         }
-        let descriptor = self.descriptors.take()?;
+        let descriptor = self.take_descriptor(file.handle.ino)?;
         let content = OpenContent::to_read(self.open_file(file, state, false)?, descriptor);
         if let Bytes::File(_) = state.bytes {
             state.bytes = Bytes::Content(Arc::clone(&content));
@@ -211,12 +215,8 @@ impl Opens {
         state: &OpenState,
         write: bool,
     ) -> Result<ContentFile, Error> {
-        let generation = match &state.bytes {
-            Bytes::Content(content) => content.generation(),
-            Bytes::File(generation) => *generation,
-            // Nobody asks for a content file that there is not.
-            Bytes::Unknown | Bytes::Inline | Bytes::Memory(_) => return Err(Code::Bug.into()),
-        };
+        // Nobody asks for a content file that there is not.
+        let generation = state.bytes.generation().ok_or(Code::Bug)?;
         let ino = file.handle.ino;
         let opened = self.content.open_file(ino, generation, write);
         opened.map_err(|error| self.refused(&error))?.ok_or_else(|| {

@@ -254,7 +254,7 @@ impl Opens {
         write: bool,
     ) -> Result<(), Error> {
         let (ino, generation) = (file.handle.ino, Generation::FIRST);
-        let descriptor = self.descriptors.take()?;
+        let descriptor = self.take_descriptor(ino)?;
         let made = match write {
             true => self.content.create(ino, generation),
             false => self.content.create_to_read(ino, generation),
@@ -293,7 +293,7 @@ impl Opens {
     fn spill(&self, file: &OpenFile, state: &mut OpenState) -> Result<Arc<OpenContent>, Error> {
         let (stored, ino) = (state.inline_stored, file.handle.ino);
         let generation = Shard::next_generation(state.generation);
-        let descriptor = self.descriptors.take()?;
+        let descriptor = self.take_descriptor(ino)?;
         let bytes = std::mem::take(self.in_memory(file, state)?);
         let spilled = self.content.create(ino, generation).and_then(|content| {
             content.write_at(&bytes, 0)?;

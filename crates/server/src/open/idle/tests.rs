@@ -1,0 +1,134 @@
+//! More open files than descriptors, through the router.
+
+use std::os::unix::fs::FileExt;
+
+use pelago_wire::{Attr, Code, DataPath, OpenFlags, OpenId, Request};
+
+use crate::testing::{BOTH, Options, READ, Rig, reopened};
+
+const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
+const LARGE: usize = 10_000;
+
+fn with_descriptors(descriptors: usize) -> Rig {
+    Rig::with(Options { descriptors, ..Options::default() })
+}
+
+/// Fills each of these with its own byte; answers their names and opens.
+fn filled(rig: &Rig, count: u8) -> Vec<(String, OpenId)> {
+    let fill = |number: u8| {
+        let text = format!("f{number}");
+        let (_, open) = rig.create(&text, BOTH);
+        rig.write(open, 0, &vec![number; LARGE]).unwrap();
+        (text, open)
+    };
+    (0..count).map(fill).collect()
+}
+
+fn sync(rig: &Rig, open: OpenId) -> Result<(), Code> {
+    let told = rig.begin(Request::Fsync { open, data_only: true }, &[]);
+    loop {
+        rig.commit.run().unwrap();
+        if let Ok(answer) = told.try_recv() {
+            return answer.map(drop).map_err(|error| error.code);
+        }
+    }
+}
+
+#[test]
+fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
+    let rig = with_descriptors(2);
+    let files = filled(&rig, 10);
+    for round in 0..3_u8 {
+        for (number, (_, open)) in (0_u8..).zip(&files) {
+            assert_eq!(rig.read(*open, LARGE as u64 - 1, 10).unwrap()[0], number);
+            let at = LARGE as u64 + u64::from(round);
+            assert_eq!(rig.write(*open, at, &[round]).unwrap(), (1, at + 1));
+            assert!(rig.opens.descriptors.taken() <= 2);
+        }
+        assert_eq!(sync(&rig, files[usize::from(round)].1), Ok(()));
+    }
+    let before: Vec<_> = files.iter().map(|(text, _)| rig.look(text).unwrap()).collect();
+    assert!(before.iter().all(|entry| rig.is_marked(entry.handle)), "they are still written");
+    let killed = rig.killed();
+    for ((text, _), entry) in files.iter().zip(&before).take(8) {
+        let attr = killed.look(text).unwrap().attr;
+        assert_eq!(Attr { changing: false, ..attr }, entry.attr, "{text}");
+    }
+    drop(killed);
+    files.iter().for_each(|(_, open)| rig.close(*open));
+    assert_eq!((rig.opens.count(), rig.opens.descriptors.taken()), (0, 0));
+    rig.opens.settle().unwrap();
+    assert!(!rig.opens.any_unsafe());
+    for (number, (text, _)) in (0_u8..).zip(&files) {
+        assert_eq!(rig.bytes(text), [&vec![number; LARGE][..], &[0, 1, 2]].concat());
+    }
+}
+
+#[test]
+fn files_that_are_safe_are_closed_before_others_that_were_used_longer_ago() {
+    let rig = with_descriptors(2);
+    let files = filled(&rig, 2);
+    let (dirty, safe) = (files[0].1, files[1].1);
+    let (text, other) = ("g", rig.file("g", &[7; 100]));
+    rig.close(safe);
+    rig.opens.settle().unwrap();
+    let safe = rig.open(rig.look("f1").unwrap().handle, READ).unwrap();
+    rig.read(safe, 0, 10).unwrap();
+    let open = rig.open(other.handle, BOTH).unwrap();
+    rig.write(open, 0, &[7; LARGE]).unwrap();
+    let is_open = |text: &str| {
+        let file = rig.opens.known.file(rig.look(text).unwrap().handle.ino).unwrap();
+        matches!(file.wait().bytes, super::Bytes::Content(_))
+    };
+    assert_eq!(["f0", "f1", text].map(is_open), [true, false, true]);
+    assert_eq!(rig.read(safe, 0, 1).unwrap(), [1], "it is opened again");
+    assert_eq!(["f0", "f1", text].map(is_open), [false, true, true], "used longest ago");
+    assert_eq!(rig.read(dirty, 0, 1).unwrap(), [0]);
+}
+
+#[test]
+fn files_that_were_handed_out_stay_open() {
+    let rig = with_descriptors(2);
+    let (one, idle) = (rig.file("one", &[1; LARGE]), filled(&rig, 1)[0].1);
+    let DataPath::Passthrough(backing) = rig.find_way(one.handle, PASS).2 else {
+        println!("skipped: not here: the medium does not tell who writes a file");
+        return;
+    };
+    let program = reopened(&backing, PASS);
+    let two = rig.file("two", &[2; LARGE]);
+    let (open, _, path) = rig.find_way(two.handle, PASS);
+    assert!(matches!(path, DataPath::Passthrough(_)), "the idle one makes room");
+    assert_eq!(rig.read(idle, 0, 10), Err(Code::TooManyOpen));
+    program.write_all_at(b"goes on", 0).unwrap();
+    rig.call(Request::Release { open }).unwrap();
+    assert_eq!(rig.opens.let_go_of_closed().unwrap(), usize::from(rig.opens.lingering() > 0));
+    assert_eq!(rig.read(idle, 0, 1).unwrap(), [0], "there is room again");
+}
+
+#[test]
+fn what_the_medium_said_of_a_file_that_nobody_had_synced_is_told_once() {
+    let rig = Rig::new();
+    let open = filled(&rig, 1)[0].1;
+    let file = rig.opens.known.get(open).unwrap().file;
+    file.wait().unreported = Some(Code::Io.into());
+    assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Ok(())]);
+}
+
+/// The table may have lost what it was told while the content file was closed.
+#[test]
+fn a_file_whose_content_is_closed_is_told_again() {
+    let rig = with_descriptors(1);
+    let files = filled(&rig, 2);
+    let entry = rig.look("f0").unwrap();
+    let written = rig.progress.done();
+    rig.opens.doubt().unwrap();
+    rig.commit.run().unwrap();
+    assert!(rig.progress.done() >= written + 2, "both are told");
+    assert!(rig.is_marked(entry.handle));
+    assert_eq!(rig.crashed(0).look("f0").unwrap().attr, entry.attr);
+    for (number, (text, open)) in (0_u8..).zip(files) {
+        assert_eq!(rig.read(open, 0, 1).unwrap(), [number]);
+        rig.close(open);
+        assert_eq!(rig.killed().bytes(&text), vec![number; LARGE]);
+    }
+}
