@@ -189,6 +189,10 @@ impl Content {
             let number = folder.to_str().filter(|name| name.len() == 2).and_then(from_hex);
             let path = root.join(&folder);
             let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+            // A crash left it: the next probe takes it away.
+            if folder == PROBE && !is_folder {
+                continue;
+            }
             let (Some(number), true) = (number, is_folder) else {
                 if visit(Listed::Foreign(path)).is_break() {
                     return Ok(());

@@ -211,6 +211,19 @@ fn a_listing_finds_all_files_and_strangers() {
     assert_eq!(visits, 1);
 }
 
+/// A crash while the medium was asked: what it left is no stranger, and goes with the next try.
+#[test]
+fn a_probe_that_was_left_is_no_stranger_and_goes() {
+    let temp = temp();
+    let content = Content::open(temp.path()).unwrap();
+    let probe = temp.path().join("probe");
+    fs::write(&probe, b"?").unwrap();
+    assert_eq!(listed(&content), []);
+    // Whatever the medium can tell.
+    let _told = content.tells_writers();
+    assert!(!probe.exists());
+}
+
 /// Many threads make files in the same few folders, and each makes its own safe.
 #[test]
 fn files_are_made_and_synced_from_many_threads() {
