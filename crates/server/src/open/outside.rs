@@ -50,6 +50,15 @@ struct Seen {
     readers: u32,
 }
 
+/// What a request of ours has just done to a content file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Touched {
+    Nothing,
+    Bytes,
+    /// Its times are as somebody wants them.
+    Times,
+}
+
 impl Outside {
     /// Nobody reads or writes it yet.
     pub(super) fn new(content: Arc<OpenContent>, measured: Measured) -> Arc<Self> {
@@ -91,10 +100,10 @@ impl Outside {
         self.seen.lock().live = None;
     }
 
-    /// A request has changed it: its change time moves even where the clock of the medium has not.
+    /// A request has changed its bytes: its times move even where the clock of the medium has not.
     pub(super) fn touch(&self) {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, true);
+        seen.measure(&self.content, Touched::Bytes);
     }
 
     /// What the content file said last.
@@ -105,7 +114,7 @@ impl Outside {
     /// Sets the time of its last read, which is no change of anything that is shown.
     pub(super) fn set_atime(&self, atime: Time) -> Result<(), content::Error> {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, false);
+        seen.measure(&self.content, Touched::Nothing);
         let before = seen.measured;
         self.content.set_times(Some(atime), None)?;
         let now = self.content.measure()?;
@@ -134,7 +143,7 @@ impl Outside {
             (atime, mtime) => {
                 self.content.set_times(atime, mtime)?;
                 let mut seen = self.seen.lock();
-                seen.measure(&self.content, true);
+                seen.measure(&self.content, Touched::Times);
                 seen.atime = seen.measured.atime;
                 Ok(())
             }
@@ -145,7 +154,7 @@ impl Outside {
     pub(super) fn add_reader(&self) {
         let mut seen = self.seen.lock();
         if seen.readers == 0 {
-            seen.measure(&self.content, false);
+            seen.measure(&self.content, Touched::Nothing);
             seen.atime = seen.measured.atime;
         }
         seen.readers += 1;
@@ -160,7 +169,7 @@ impl Outside {
     /// may write it.
     pub(super) fn look(&self) -> Option<(Live, bool)> {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, false);
+        seen.measure(&self.content, Touched::Nothing);
         let moved = std::mem::take(&mut seen.moved);
         seen.live.map(|live| (live, moved))
     }
@@ -169,7 +178,7 @@ impl Outside {
 impl shard::Outside for Outside {
     fn merge(&self, attr: Attr) -> Attr {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, false);
+        seen.measure(&self.content, Touched::Nothing);
         let unshown = std::mem::take(&mut seen.unshown);
         if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime < attr.ctime) {
             live.ctime = attr.ctime.next();
@@ -187,7 +196,7 @@ impl shard::Outside for Outside {
 }
 
 impl Seen {
-    fn measure(&mut self, content: &OpenContent, touched: bool) {
+    fn measure(&mut self, content: &OpenContent, touched: Touched) {
         let now = match content.measure() {
             Ok(now) => now,
             Err(error) => {
@@ -198,9 +207,13 @@ impl Seen {
         let before = std::mem::replace(&mut self.measured, now);
         let Some(live) = &mut self.live else { return };
         let moved = |one: &Measured| (one.size, one.mtime, one.ctime);
-        if touched || moved(&before) != moved(&now) {
-            let is_late = !touched && is_just_before(now.mtime, live.mtime);
-            (live.size, live.mtime) = (now.size, if is_late { live.mtime } else { now.mtime });
+        if touched != Touched::Nothing || moved(&before) != moved(&now) {
+            live.size = now.size;
+            if touched == Touched::Times || !is_just_before(now.mtime, live.mtime) {
+                live.mtime = now.mtime;
+            } else if touched == Touched::Bytes || before.mtime != now.mtime {
+                live.mtime = live.mtime.next();
+            }
             live.ctime = live.ctime.next().max(now.ctime);
             (self.moved, self.unshown) = (true, true);
         }
