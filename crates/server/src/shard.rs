@@ -16,6 +16,7 @@
 //! tables of opens).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -94,6 +95,8 @@ pub(crate) struct Shard {
     started: Time,
     state: Mutex<State>,
     holds: Holds,
+    /// Whether any file may have extended attributes; once it is set it stays.
+    has_xattrs: AtomicBool,
 }
 
 struct State {
@@ -119,6 +122,7 @@ impl Shard {
             turns: 0,
         };
         Self {
+            has_xattrs: AtomicBool::new(xattr::are_in(&*parts.table)),
             table: parts.table,
             hasher: parts.hasher,
             progress: parts.progress,

@@ -24,7 +24,10 @@ const WANTED: [InitFlags; 10] = [
     // Pages go when size or time of a file turn out to be others than the kernel thought.
     InitFlags::FUSE_AUTO_INVAL_DATA,
     // Listings bring attributes. Never `READDIRPLUS_AUTO`: the kernel then wants none but for the
-    // first names, until somebody has asked for those of others one by one.
+    // first names, until somebody has asked for those of others one by one. So whoever wants only
+    // names makes the kernel know every file of a directory; it would take single entries without
+    // attributes (a node of zero), but `fuser` writes one number as the node and as `d_ino`, and
+    // programs skip entries whose `d_ino` is zero.
     InitFlags::FUSE_DO_READDIRPLUS,
     // Lookups and listings of one directory at the same time.
     InitFlags::FUSE_PARALLEL_DIROPS,

@@ -389,6 +389,20 @@ fn extended_attributes_follow_their_flags() {
     assert_eq!(names(&Context::direct(0, 20)), b"");
 }
 
+/// A volume that has none is not looked into; the first one changes that, and it is seen at start.
+#[test]
+fn the_first_extended_attribute_is_found() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 110).handle;
+    assert!(!super::xattr::are_in(&*rig.shard.table));
+    assert_eq!(rig.shard.get_xattr(file, b"user.a").unwrap_err().code, Code::NoXattr);
+    rig.shard.set_xattr(file, &xattr(b"user.a", b"1", XattrFlags::Any), at(120)).unwrap();
+    let again = Rig::over(rig.table.clone(), 2, at(500));
+    for rig in [rig, again] {
+        assert_eq!(rig.shard.get_xattr(file, b"user.a").unwrap(), b"1");
+    }
+}
+
 #[test]
 fn times_of_a_directory_can_be_set_back_and_are_stored() {
     let rig = Rig::new();

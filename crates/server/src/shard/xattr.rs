@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key};
 use pelago_store::rows::{Rnode, Row, Xattr};
-use pelago_store::table::Batch;
+use pelago_store::table::{Batch, Table};
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
 use super::acl::List;
@@ -38,6 +39,10 @@ impl Shard {
     /// `NoXattr`, for a file that is gone too; `NotSupported` for a name of no known kind.
     pub(crate) fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
         let list = check_name(name)?;
+        // `ls -l` asks for two of each file, and most volumes have none at all.
+        if !self.has_xattrs.load(Ordering::Acquire) {
+            return Err(Code::NoXattr.into());
+        }
         let state = self.lock();
         // A row that is not at hand is not sought: it would take longer than finding nothing.
         let kept = state.rows.node(handle.ino).is_none_or(|node| match list {
@@ -97,6 +102,8 @@ impl Shard {
             // Not `NoSpace`, as others say: that is the word for a medium that is full.
             return Err(Code::TooBig.into());
         }
+        // Before the first is there. Files inherit only what another one was given.
+        self.has_xattrs.store(true, Ordering::Release);
         let mut tx = self.begin_tx(&state, asked);
         match value {
             Some(value) => put(&mut tx, &mut node.rnode, name, &value),
@@ -167,6 +174,18 @@ impl Shard {
         visited.map_err(|error| failed("listing extended attributes", &error))?;
         Ok(names)
     }
+}
+
+/// Whether any file has extended attributes; said to be so where the table does not tell.
+pub(super) fn are_in(table: &dyn Table) -> bool {
+    let from = key::xattrs_of(InodeId::from_raw(0)).from;
+    let to = key::xattrs_of(InodeId::from_raw(u64::MAX)).to;
+    let mut found = false;
+    let visited = table.scan(&from, &to, &mut |_, _| {
+        found = true;
+        ControlFlow::Break(())
+    });
+    found || visited.is_err()
 }
 
 fn put(tx: &mut Tx, rnode: &mut Rnode, name: &[u8], value: &[u8]) {
