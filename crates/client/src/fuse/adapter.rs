@@ -14,7 +14,7 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use pelago_wire::{Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
+use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 
 use super::caller::Caller;
 use super::gone::Gone;
@@ -566,9 +566,7 @@ impl Filesystem for Adapter {
         reply: ReplyXattr,
     ) {
         let name = name.as_bytes().to_vec();
-        // Without a hint where the file's row is: attributes stand under its number.
-        let handle = Handle::own(attr::ino(node));
-        let answer = self.0.files.get_xattr(&context(request), handle, name);
+        let answer = self.0.files.get_xattr(&context(request), self.0.handle(node), name);
         let state = Arc::clone(&self.0);
         answer.then(move |result| {
             let result = result.map_err(|error| state.lost(node, error, Code::NoXattr));
