@@ -12,6 +12,7 @@ use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, FileKind, Generation, Handle, InodeId, Time};
 
+use crate::clock;
 use crate::shard::{self, BytesChange, Live, SHARD, Shard};
 
 /// Where a shard goes on.
@@ -248,12 +249,15 @@ fn measure(
     let measured = measure_content(content, ino, mark.generation, tells);
     let (measured, is_written) = measured.map_err(|error| crate::worker::content_failed(&error))?;
     let written = is_written.then(|| node.handle());
-    let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, measured.mtime);
+    // A time that was shown is not taken back for the sake of a coarse clock.
+    let is_late = clock::is_late(measured.mtime, rnode.mtime);
+    let mtime = if is_late { rnode.mtime } else { measured.mtime };
+    let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
     if !bytes_moved && rnode.blocks == measured.blocks {
         return Ok(written);
     }
     let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
-    let live = Live { size: measured.size, blocks: measured.blocks, mtime: measured.mtime, ctime };
+    let live = Live { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
     shard.commit_bytes(node.handle(), &change)?;
     recovered.corrected += u64::from(bytes_moved);

@@ -15,12 +15,14 @@ use crate::numbers::NumberSet;
 use crate::shard::Mark;
 
 impl Opens {
-    /// From now on the content file says what its size and times are.
+    /// From now on the content file says what its size and times are; also what they were, where
+    /// somebody `has_written` it before.
     pub(super) fn begin_changing(
         &self,
         file: &OpenFile,
         state: &mut OpenState,
         outside: &Outside,
+        has_written: bool,
     ) -> Result<(), Error> {
         if file.is_changing() {
             return Ok(());
@@ -29,7 +31,7 @@ impl Opens {
         self.commit(file, state, Mark::Keep)?;
         self.mark(file, state, outside.content())?;
         let measured = outside.content().measure().map_err(|error| self.refused(&error))?;
-        outside.begin(measured, state.live());
+        outside.begin(measured, state.live(), has_written);
         file.set_changing(true);
         Ok(())
     }
@@ -168,7 +170,7 @@ impl Opens {
         let mut state = file.wait();
         let taken = self.load(&file, &mut state).and_then(|()| {
             let outside = self.see_outside(&file, &mut state)?;
-            self.begin_changing(&file, &mut state, &outside)
+            self.begin_changing(&file, &mut state, &outside, true)
         });
         if let Err(error) = taken {
             self.leave(&file, state, true)?;

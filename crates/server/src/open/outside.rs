@@ -18,10 +18,8 @@ use pelago_store::content::{self, Measured};
 use pelago_wire::{Attr, Backing, SetAttr, SetTime, Time};
 
 use super::file::OpenContent;
+use crate::clock;
 use crate::shard::{self, Live};
-
-/// The longest tick of a kernel's clock that stamps files.
-const TICK_NANOS: i128 = 10_000_000;
 
 /// What is seen of a content file that somebody reaches without a request.
 #[derive(Debug)]
@@ -55,8 +53,9 @@ struct Seen {
 enum Touched {
     Nothing,
     Bytes,
-    /// Its times are as somebody wants them.
-    Times,
+    /// The time of its bytes, which is now what somebody wants, though the medium may not be able
+    /// to keep it.
+    Time(Time),
 }
 
 impl Outside {
@@ -77,19 +76,22 @@ impl Outside {
         self.content.backing()
     }
 
-    /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`.
-    pub(super) fn begin(&self, measured: Measured, live: Live) {
+    /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`. Where
+    /// somebody `has_written` it before anybody here knew, that counts.
+    pub(super) fn begin(&self, measured: Measured, live: Live, has_written: bool) {
         let mut seen = self.seen.lock();
-        let same = (measured.size, measured.mtime) == (live.size, live.mtime);
+        let same_time = !has_written
+            || measured.mtime == live.mtime
+            || clock::is_late(measured.mtime, live.mtime);
+        let same = same_time && measured.size == live.size;
         seen.measured = measured;
         seen.moved = !same;
         seen.live = Some(match same {
             true => live,
-            // Somebody from a life before this one writes it already.
             false => Live {
                 size: measured.size,
                 blocks: measured.blocks,
-                mtime: measured.mtime,
+                mtime: if same_time { live.mtime } else { measured.mtime },
                 ctime: live.ctime.next().max(measured.ctime),
             },
         });
@@ -140,10 +142,10 @@ impl Outside {
         match (set.atime.map(at), set.mtime.map(at).filter(|_| changing)) {
             (None, None) => Ok(()),
             (Some(atime), None) => self.set_atime(atime),
-            (atime, mtime) => {
-                self.content.set_times(atime, mtime)?;
+            (atime, Some(mtime)) => {
+                self.content.set_times(atime, Some(mtime))?;
                 let mut seen = self.seen.lock();
-                seen.measure(&self.content, Touched::Times);
+                seen.measure(&self.content, Touched::Time(mtime));
                 seen.atime = seen.measured.atime;
                 Ok(())
             }
@@ -209,11 +211,14 @@ impl Seen {
         let moved = |one: &Measured| (one.size, one.mtime, one.ctime);
         if touched != Touched::Nothing || moved(&before) != moved(&now) {
             live.size = now.size;
-            if touched == Touched::Times || !is_just_before(now.mtime, live.mtime) {
-                live.mtime = now.mtime;
-            } else if touched == Touched::Bytes || before.mtime != now.mtime {
-                live.mtime = live.mtime.next();
-            }
+            live.mtime = match touched {
+                Touched::Time(time) => time,
+                _ if before.mtime != now.mtime && !clock::is_late(now.mtime, live.mtime) => {
+                    now.mtime
+                }
+                _ if before.mtime != now.mtime || touched == Touched::Bytes => live.mtime.next(),
+                _ => live.mtime,
+            };
             live.ctime = live.ctime.next().max(now.ctime);
             (self.moved, self.unshown) = (true, true);
         }
@@ -222,26 +227,5 @@ impl Seen {
             live.blocks = now.blocks;
             self.moved = true;
         }
-    }
-}
-
-/// Whether a time of the medium's coarse clock is behind one of ours only because its tick was late.
-/// What is shown then goes to the content file with the commit that ends the changing.
-fn is_just_before(medium: Time, ours: Time) -> bool {
-    let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
-    (1..TICK_NANOS).contains(&(nanos(ours) - nanos(medium)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_late_tick_is_told_from_a_time_that_was_set() {
-        let at = |seconds, nanos| Time { seconds, nanos };
-        assert!(is_just_before(at(7, 999_500_000), at(8, 100)));
-        assert!(!is_just_before(at(8, 100), at(8, 100)));
-        assert!(!is_just_before(at(8, 200), at(8, 100)));
-        assert!(!is_just_before(at(7, 0), at(8, 0)));
     }
 }

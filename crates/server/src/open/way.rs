@@ -155,7 +155,7 @@ impl Opens {
     ) -> Result<Backing, Error> {
         let outside = self.see_outside(file, state)?;
         if flags.write {
-            self.begin_changing(file, state, &outside)?;
+            self.begin_changing(file, state, &outside, false)?;
             if flags.sync {
                 // Whoever writes makes bytes safe, not the name of their file.
                 let synced = outside.content().sync_folder_once();
