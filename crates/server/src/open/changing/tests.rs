@@ -478,3 +478,32 @@ fn an_end_keeps_the_marks_of_those_that_are_still_written() {
     drop(mapped);
     assert_eq!(end(), (false, false));
 }
+
+/// The medium stamps by a coarse clock, which may show a time before one that was given to the
+/// file already; and keeps no times far away.
+#[test]
+fn times_of_a_changing_file_go_back_only_where_somebody_wants_it() {
+    let Some(rig) = rig_that_tells() else { return };
+    let large = rig.large("f");
+    let (open, file) = rig.pass(large.handle, PASS);
+    let set = |time| SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
+    let change = |set| match rig.call(Request::SetAttr { node: large.handle, open: None, set }) {
+        Ok(Reply::Attr(attr)) => attr,
+        other => panic!("{other:?}"),
+    };
+    let far = Time { seconds: 1 << 40, nanos: 5 };
+    assert_eq!(change(set(far)).mtime, far, "as given, whatever the medium can keep");
+    assert_eq!(rig.look("f").unwrap().attr.mtime, far);
+    file.write_all_at(b"x", 0).unwrap();
+    assert!(rig.look("f").unwrap().attr.mtime < far, "written now");
+    for by_request in [true, false] {
+        // Ahead of the medium's clock by less than a tick.
+        let ahead = change(set(crate::clock::now().next())).mtime;
+        match by_request {
+            true => drop(rig.write(open, 0, b"y").unwrap()),
+            false => file.write_all_at(b"z", 0).unwrap(),
+        }
+        assert!(rig.look("f").unwrap().attr.mtime > ahead);
+    }
+    rig.close(open);
+}
