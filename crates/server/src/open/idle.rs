@@ -27,7 +27,8 @@ impl Opens {
             Ok(descriptor) => return Ok(descriptor),
             Err(error) => error,
         };
-        let scan = self.descriptors.taken().min(SCAN);
+        // Twice: others look too, and may take what becomes free here.
+        let scan = (2 * self.descriptors.taken()).min(SCAN);
         for syncs in [false, true] {
             for _ in 0..scan {
                 let Some(idle) = self.descriptors.next() else { break };

@@ -64,6 +64,43 @@ fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
     }
 }
 
+/// Nobody is refused while others close what they do not need, and no byte goes astray.
+#[test]
+fn several_share_few_descriptors() {
+    const THREADS: u8 = 4;
+    let rig = with_descriptors(16);
+    let files = filled(&rig, 40);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (rig, files) = (&rig, &files);
+            scope.spawn(move || {
+                for round in 0..100_u8 {
+                    for (number, (_, open)) in (0_u8..).zip(files).skip(usize::from(round % 7)) {
+                        let at = LARGE as u64 + u64::from(thread);
+                        match (round + thread) % 3 {
+                            0 => assert_eq!(rig.write(*open, at, &[round]).unwrap().0, 1),
+                            _ => assert_eq!(rig.read(*open, 0, 1).unwrap(), [number]),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(rig.opens.descriptors.taken() <= 16);
+    for (number, (text, open)) in (0_u8..).zip(files) {
+        rig.close(open);
+        let bytes = rig.bytes(&text);
+        assert!(bytes[..LARGE] == vec![number; LARGE] && bytes.len() == LARGE + 4);
+        // What each wrote there last.
+        let last: Vec<_> = (0..THREADS).map(|thread| last_round(thread, number)).collect();
+        assert_eq!(bytes[LARGE..], last);
+    }
+}
+
+fn last_round(thread: u8, number: u8) -> u8 {
+    (0..100).rfind(|round| (round + thread) % 3 == 0 && number >= round % 7).unwrap()
+}
+
 #[test]
 fn files_that_are_safe_are_closed_before_others_that_were_used_longer_ago() {
     let rig = with_descriptors(2);
