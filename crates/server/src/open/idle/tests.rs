@@ -98,7 +98,8 @@ fn several_share_few_descriptors() {
 }
 
 fn last_round(thread: u8, number: u8) -> u8 {
-    (0..100).rfind(|round| (round + thread) % 3 == 0 && number >= round % 7).unwrap()
+    let writes = |round: &u8| (round + thread).is_multiple_of(3) && number >= round % 7;
+    (0..100).rfind(writes).unwrap()
 }
 
 #[test]
