@@ -1,8 +1,11 @@
 //! A file on its way to being open: the server's answer becomes the kernel's.
 //!
 //! The server says how the bytes are reached. Where that is a descriptor, the kernel is given it
-//! first; where it does not take it, the file is closed and opened once more without.
+//! first. Where it takes none at all, the file is closed and opened once more without, as all are
+//! from then on. Where it may take the next one, the open fails: the server does not count an open
+//! without as one of this kernel, and would let the next go by a descriptor beside it (`EIO`).
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +46,7 @@ struct WithEntry {
 /// Where the answer goes: the kernel takes one of two forms.
 pub(crate) trait Door: Send + 'static {
     /// Makes a descriptor known to the kernel.
-    fn register(&self, backing: &Backing) -> std::io::Result<BackingId>;
+    fn register(&self, backing: &Backing) -> io::Result<BackingId>;
 
     /// The file is open.
     fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>);
@@ -127,8 +130,11 @@ impl<D: Door> Opening<D> {
                         self.door.open(open, no_flush(self.wanted), Some(&id));
                     }
                     Err(error) => {
-                        self.state.passthrough.failed(&error);
-                        self.open_without(handle, open);
+                        if self.state.passthrough.ends_with(&error) {
+                            self.open_without(handle, open);
+                        } else {
+                            self.give_up(open, errno(&error));
+                        }
                     }
                 }
             }
@@ -167,18 +173,21 @@ impl<D: Door> Opening<D> {
             let files = Arc::clone(&self.state.files);
             let flags = OpenFlags { passthrough: false, truncate: false, ..self.wanted };
             files.open(&self.context, handle, flags).then(move |opened| match opened {
-                Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => self.give_up(open),
+                // Others have it open by a descriptor that the kernel took, and now it takes none.
+                Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => {
+                    self.give_up(open, Errno::EIO);
+                }
                 Ok(opened) => self.answer(handle, opened),
                 Err(error) => self.door.error(attr::error(error)),
             });
         });
     }
 
-    /// Others have it open by a descriptor that the kernel took, and now it takes none.
-    fn give_up(self, open: OpenId) {
+    /// Closes the file, and says why it cannot be open.
+    fn give_up(self, open: OpenId, why: Errno) {
         let files = Arc::clone(&self.state.files);
         files.release(&self.context, open).then(move |released| {
-            let error = released.err().map_or(Errno::EIO, attr::error);
+            let error = released.err().map_or(why, attr::error);
             self.door.error(error);
         });
     }
@@ -195,7 +204,7 @@ impl State {
 }
 
 impl Door for AtOpen {
-    fn register(&self, backing: &Backing) -> std::io::Result<BackingId> {
+    fn register(&self, backing: &Backing) -> io::Result<BackingId> {
         self.0.open_backing(backing)
     }
 
@@ -213,7 +222,7 @@ impl Door for AtOpen {
 }
 
 impl Door for WithEntry {
-    fn register(&self, backing: &Backing) -> std::io::Result<BackingId> {
+    fn register(&self, backing: &Backing) -> io::Result<BackingId> {
         self.reply.open_backing(backing)
     }
 
@@ -231,7 +240,136 @@ impl Door for WithEntry {
     }
 }
 
+/// The kernel's number for why it did not take a descriptor.
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_i32)
+}
+
 /// Only a descriptor that can write has anything to say when it is closed.
 fn no_flush(wanted: OpenFlags) -> FopenFlags {
     if wanted.write { FopenFlags::empty() } else { FopenFlags::FOPEN_NOFLUSH }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::mpsc::{Sender, channel};
+
+    use parking_lot::Mutex;
+    use pelago_wire::{Bulk, Done, Reply, Request, Service, Time};
+
+    use super::*;
+    use crate::fuse::state::Wishes;
+    use crate::service_files::ServiceFiles;
+
+    const ASKED: OpenFlags = OpenFlags {
+        read: true,
+        write: true,
+        append: false,
+        truncate: true,
+        sync: false,
+        kill_privileges: false,
+        no_atime: false,
+        passthrough: true,
+    };
+
+    /// Opens by a descriptor where that is asked for, and notes what it is asked.
+    #[derive(Default)]
+    struct Server(Mutex<Vec<Asked>>);
+
+    #[derive(Debug, PartialEq)]
+    enum Asked {
+        Open { passthrough: bool, truncate: bool },
+        Release(OpenId),
+    }
+
+    impl Service for Server {
+        fn call(&self, _context: &Context, request: Request, _bulk: Bulk<'_>, done: Done) {
+            let mut asked = self.0.lock();
+            done(match request {
+                Request::Open { flags: OpenFlags { passthrough, truncate, .. }, .. } => {
+                    asked.push(Asked::Open { passthrough, truncate });
+                    Ok(Reply::Opened { open: OpenId(8), attr: attr(), path: DataPath::Cached })
+                }
+                Request::Release { open } => {
+                    asked.push(Asked::Release(open));
+                    Ok(Reply::Done)
+                }
+                _ => Err(Code::Bug.into()),
+            });
+        }
+    }
+
+    /// A kernel that does not take descriptors.
+    struct Refusing {
+        why: i32,
+        answer: Sender<Result<OpenId, i32>>,
+    }
+
+    impl Door for Refusing {
+        fn register(&self, _backing: &Backing) -> io::Result<BackingId> {
+            Err(io::Error::from_raw_os_error(self.why))
+        }
+
+        fn open(self, open: OpenId, _flags: FopenFlags, backing: Option<&BackingId>) {
+            assert!(backing.is_none());
+            self.answer.send(Ok(open)).unwrap();
+        }
+
+        fn error(self, error: Errno) {
+            self.answer.send(Err(error.code())).unwrap();
+        }
+    }
+
+    fn attr() -> Attr {
+        let now = Time { seconds: 1, nanos: 0 };
+        Attr {
+            ino: InodeId::from_raw(9),
+            kind: FileKind::Regular,
+            mode: 0o600,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            changing: false,
+        }
+    }
+
+    /// What a program is told whose file has a descriptor that the kernel does not take, and what
+    /// the server is asked meanwhile.
+    fn refused(why: rustix::io::Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
+        let server = Arc::new(Server::default());
+        let files = ServiceFiles::new(Arc::clone(&server) as Arc<dyn Service>);
+        let state = Arc::new(State::new(Arc::new(files), Wishes::default()));
+        let (answer, answered) = channel();
+        let door = Refusing { why: why.raw_os_error(), answer };
+        let context = Context::direct(0, 0);
+        let opening = Opening { state: Arc::clone(&state), context, wanted: ASKED, door };
+        let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
+        opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
+        let asked = std::mem::take(&mut *server.0.lock());
+        assert_eq!(state.opens.take().len(), usize::from(asked.len() == 2));
+        (answered.recv().unwrap(), asked)
+    }
+
+    #[test]
+    fn where_the_kernel_takes_no_descriptors_the_file_is_opened_without() {
+        let (answer, asked) = refused(rustix::io::Errno::LOOP);
+        let again = Asked::Open { passthrough: false, truncate: false };
+        assert_eq!((answer, asked), (Ok(OpenId(8)), vec![Asked::Release(OpenId(7)), again]));
+    }
+
+    #[test]
+    fn where_the_kernel_may_take_the_next_one_the_file_is_not_open() {
+        let nomem = rustix::io::Errno::NOMEM;
+        let (answer, asked) = refused(nomem);
+        let told = Err(nomem.raw_os_error());
+        assert_eq!((answer, asked), (told, vec![Asked::Release(OpenId(7))]));
+    }
 }

@@ -82,18 +82,20 @@ impl Passthrough {
     }
 
     /// The kernel did not take a descriptor. Where it will take no other either, this ends it.
-    pub(crate) fn failed(&self, error: &io::Error) {
+    /// Answers whether it is one of those errors.
+    pub(crate) fn ends_with(&self, error: &io::Error) -> bool {
         let lasting = [Errno::PERM, Errno::NOTTY, Errno::LOOP, Errno::OPNOTSUPP, Errno::INVAL];
         let lasts = Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno));
         if !lasts {
             tracing::debug!(%error, "the kernel did not take a descriptor of a file");
-            return;
+            return false;
         }
         let mut why_not = self.why_not.lock();
         if self.is_on.swap(false, Ordering::AcqRel) {
             *why_not = why(error);
             tracing::warn!(%error, "the kernel takes no descriptors: bytes go through here");
         }
+        true
     }
 }
 
@@ -121,11 +123,11 @@ mod tests {
         let passthrough = Passthrough::new();
         assert_eq!(passthrough.state(), Err(NoPassthrough::NotWanted));
         passthrough.is_on.store(true, Ordering::Release);
-        passthrough.failed(&Errno::NOMEM.into());
+        assert!(!passthrough.ends_with(&Errno::NOMEM.into()));
         assert_eq!(passthrough.state(), Ok(()));
-        passthrough.failed(&Errno::LOOP.into());
+        assert!(passthrough.ends_with(&Errno::LOOP.into()));
         assert_eq!(passthrough.state(), Err(NoPassthrough::Refused(Errno::LOOP)));
-        passthrough.failed(&Errno::PERM.into());
+        assert!(passthrough.ends_with(&Errno::PERM.into()));
         assert_eq!(passthrough.state(), Err(NoPassthrough::Refused(Errno::LOOP)));
     }
 
