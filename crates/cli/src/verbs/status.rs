@@ -124,12 +124,12 @@ fn up_lines(object: &Value) -> String {
     };
     let mode = if object["read_only"] == true { ", read-only" } else { "" };
     let mut lines = format!(
-        "volume    {} ({})\nstate     up, process {}{mode}, {} files open\nmounted   {}\n\
+        "volume    {} ({})\nstate     up, process {}{mode}, {}\nmounted   {}\n\
          safe      {waits} ({safe} of {done} batches)\n",
         text(&object["volume"]["dir"]),
         text(&object["volume"]["id"]),
         object["pid"],
-        object["open_files"],
+        files(object),
         text(&object["mounted"]),
     );
     lines.push_str(&way::line(object));
@@ -149,6 +149,14 @@ fn up_lines(object: &Value) -> String {
         lines.push_str(&worker_line(worker));
     }
     lines
+}
+
+fn files(object: &Value) -> String {
+    let open = &object["open_files"];
+    match number(&object["lingering_files"]) {
+        0 => format!("{open} files open"),
+        closed => format!("{open} files open, {closed} closed but still in use"),
+    }
 }
 
 fn space_line(space: &Value) -> String {
@@ -172,4 +180,17 @@ fn text(value: &Value) -> &str {
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_files_that_somebody_still_has_are_named() {
+        let none = json!({ "open_files": 2, "lingering_files": 0 });
+        assert_eq!(files(&none), "2 files open");
+        let some = json!({ "open_files": 0, "lingering_files": 3 });
+        assert_eq!(files(&some), "0 files open, 3 closed but still in use");
+    }
 }
