@@ -129,6 +129,15 @@ impl Volume {
         run(&mut self.command(verb, args))
     }
 
+    /// Waits until nobody has a file open. The kernel tells of a close after the program has gone
+    /// on, and a file with a descriptor in the kernel is looked at once more before it is let go.
+    pub(crate) fn wait_until_closed(&self) {
+        until("all files closed", || {
+            let status = self.run("status", &["--json"]).expect_success().json();
+            status["open_files"] == 0 && status["lingering_files"] == 0
+        });
+    }
+
     /// The process that serves it. Its lock is not tried: a test that starts another process in
     /// that instant would hand the lock on to it.
     pub(crate) fn pid(&self) -> Option<Pid> {

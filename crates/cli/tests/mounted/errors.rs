@@ -200,9 +200,10 @@ fn read_only() {
 /// A place of `O_PATH` keeps no file: what is found there later is gone.
 #[test]
 fn stale() {
-    on_mount(|root| {
-        let path = root.join("f");
+    on_volume(|volume| {
+        let path = volume.files().join("f");
         fs::write(&path, vec![1; 100_000]).unwrap();
+        volume.wait_until_closed();
         let place = open(&path, OFlags::PATH, Mode::empty()).unwrap();
         fs::remove_file(&path).unwrap();
         let door = Door::of(File::from(place));

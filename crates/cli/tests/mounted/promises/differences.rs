@@ -54,9 +54,10 @@ fn rename_whiteout() {
 
 #[test]
 fn o_path_of_a_file_without_a_name() {
-    on_mount(|root| {
-        let path = root.join("f");
+    on_volume(|volume| {
+        let path = volume.files().join("f");
         fs::write(&path, "x").unwrap();
+        volume.wait_until_closed();
         let place = open(&path, OFlags::PATH, Mode::empty()).unwrap();
         fs::remove_file(&path).unwrap();
         let door = Door::of(File::from(place));
