@@ -12,6 +12,7 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::beside::Door;
+use crate::harness::program::until;
 use crate::programs::Program;
 use crate::{errno, on_mount, on_volume};
 
@@ -61,6 +62,11 @@ fn o_path_of_a_file_without_a_name() {
         let place = open(&path, OFlags::PATH, Mode::empty()).unwrap();
         fs::remove_file(&path).unwrap();
         let door = Door::of(File::from(place));
+        // Where whoever closed it was still on the way out, it opens once more.
+        until("the file is gone", || {
+            volume.wait_until_closed();
+            File::open(door.path()).is_err()
+        });
         assert_eq!(errno(File::open(door.path())), Errno::STALE);
         assert_eq!(door.file.metadata().unwrap().len(), 1);
     });
