@@ -113,8 +113,7 @@ impl Content {
         }
         // A leftover, or its folder is missing.
         drop(self.create(ino, generation)?);
-        let made = self.open_file(ino, generation, false)?;
-        made.ok_or_else(|| Error::new("opening", self.root.path.join(&name), Errno::NOENT))
+        self.open_there(ino, generation)
     }
 
     /// Opens a content file, to write too where `write` is set. `None`: there is none.
@@ -163,6 +162,24 @@ impl Content {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(Error::new("measuring", self.root.path.join(&name), error)),
         }
+    }
+
+    /// Opens a content file to read only that must be there.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium, also where there is none.
+    pub fn open_there(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
+        let opened = self.open_file(ino, generation, false)?;
+        opened.ok_or_else(|| self.missing("opening", ino, generation))
+    }
+
+    /// Measures a content file that must be there, as [`Content::measure`] does.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium, also where there is none.
+    pub fn measure_there(&self, ino: InodeId, generation: Generation) -> Result<Measured, Error> {
+        let measured = self.measure(ino, generation)?;
+        measured.ok_or_else(|| self.missing("measuring", ino, generation))
     }
 
     /// Removes a content file; who has it open keeps it. Answers whether there was one.
@@ -288,6 +305,10 @@ impl Content {
     /// [`Error`] from the medium.
     pub fn sync_all(&self) -> Result<(), Error> {
         syncfs(&self.root.fd).map_err(|error| Error::new("syncing", self.root.path.clone(), error))
+    }
+
+    fn missing(&self, doing: &'static str, ino: InodeId, generation: Generation) -> Error {
+        Error::new(doing, self.root.path.join(name_of(ino, generation)), Errno::NOENT)
     }
 }
 

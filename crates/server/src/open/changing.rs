@@ -29,8 +29,9 @@ impl Opens {
         }
         // The row has everything then, and the content file the same time of its bytes.
         self.commit(file, state, Mark::Keep)?;
-        self.mark(file, state, outside.content())?;
-        let measured = outside.content().measure().map_err(|error| self.refused(&error))?;
+        let content = outside.lend().map_err(|error| self.refused(&error))?;
+        self.mark(file, state, &content)?;
+        let measured = content.measure().map_err(|error| self.refused(&error))?;
         outside.begin(measured, state.live(), has_written);
         file.set_changing(true);
         Ok(())
@@ -69,15 +70,11 @@ impl Opens {
         if let Bytes::Content(content) = &state.bytes
             && content.is_writable()
         {
-            state.bytes = Bytes::Content(Arc::clone(outside.content()));
+            let generation = content.generation();
+            state.bytes = outside.content().map_or(Bytes::File(generation), Bytes::Content);
         }
-        match outside.content().has_writers() {
-            Ok(true) => return,
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(%error, "nobody knows whether a file is still written");
-                return;
-            }
+        if outside.has_writers() {
+            return;
         }
         // Behind the answer: whatever was written is there.
         self.look_as_shown(file, state);
@@ -97,6 +94,20 @@ impl Opens {
                 file.read.store(true, Ordering::Relaxed);
             }
             outside.remove_reader();
+        }
+    }
+
+    /// Everybody has left a file that somebody may still write: no descriptor is kept for it,
+    /// however many there are.
+    pub(super) fn rest(&self, file: &OpenFile, state: &mut OpenState) {
+        if self.known.outside(file.handle.ino) > 0 {
+            return;
+        }
+        if let Some(outside) = &state.outside {
+            outside.close();
+        }
+        if let Bytes::Content(content) = &state.bytes {
+            state.bytes = Bytes::File(content.generation());
         }
     }
 

@@ -355,6 +355,7 @@ impl Opens {
         }
         self.commit_read(file);
         if lingers {
+            self.rest(file, &mut state);
             self.lingering.insert(ino);
             return Ok(Left::Lingers);
         }

@@ -9,13 +9,15 @@
 //!
 //! A file stops changing when its last writer has left *and* the system says that nobody writes
 //! its content file any more. Until then it *lingers*: it stays open for writing here, with its
-//! mark, and is asked for again and again.
+//! mark, and is asked for again and again. Nobody else's descriptors are spent on that: its content
+//! file is closed, and opened for each question.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pelago_store::content::{self, Measured};
-use pelago_wire::{Attr, Backing, SetAttr, SetTime, Time};
+use pelago_store::content::{self, Content, ContentFile, Measured};
+use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
 use super::file::OpenContent;
 use crate::clock;
@@ -24,11 +26,29 @@ use crate::shard::{self, Live};
 /// What is seen of a content file that somebody reaches without a request.
 #[derive(Debug)]
 pub(super) struct Outside {
-    /// Open to read only: where it were open to write, nobody could tell when the others have
-    /// ended.
-    content: Arc<OpenContent>,
+    source: Source,
     /// A leaf.
     seen: Mutex<Seen>,
+}
+
+/// Where what is seen comes from.
+#[derive(Debug)]
+struct Source {
+    all: Arc<Content>,
+    ino: InodeId,
+    generation: Generation,
+    /// Open to read only: where it were open to write, nobody could tell when the others have
+    /// ended. `None`: nobody was given its descriptor, and it is opened whenever that is needed.
+    /// A leaf, behind what was seen.
+    open: Mutex<Option<Arc<OpenContent>>>,
+}
+
+/// A content file for the moment, open to read only.
+pub(super) enum Lent {
+    /// That of others too.
+    Shared(Arc<OpenContent>),
+    /// Opened for this.
+    Own(ContentFile),
 }
 
 #[derive(Debug)]
@@ -46,6 +66,8 @@ struct Seen {
     unshown: bool,
     /// Opens whose reads count.
     readers: u32,
+    /// It was said already that the medium does not answer.
+    warned: bool,
 }
 
 /// What a request of ours has just done to a content file.
@@ -59,21 +81,61 @@ enum Touched {
 }
 
 impl Outside {
-    /// Nobody reads or writes it yet.
-    pub(super) fn new(content: Arc<OpenContent>, measured: Measured) -> Arc<Self> {
-        let atime = measured.atime;
-        let seen = Seen { measured, atime, live: None, moved: false, unshown: false, readers: 0 };
-        Arc::new(Self { content, seen: Mutex::new(seen) })
+    /// Nobody reads or writes this content file yet, and it is not open.
+    ///
+    /// # Errors
+    /// Where it is not there, or the medium fails.
+    pub(super) fn new(
+        all: &Arc<Content>,
+        ino: InodeId,
+        generation: Generation,
+    ) -> Result<Arc<Self>, content::Error> {
+        let source = Source { all: Arc::clone(all), ino, generation, open: Mutex::default() };
+        let measured = source.measure()?;
+        let seen = Seen {
+            measured,
+            atime: measured.atime,
+            live: None,
+            moved: false,
+            unshown: false,
+            readers: 0,
+            warned: false,
+        };
+        Ok(Arc::new(Self { source, seen: Mutex::new(seen) }))
     }
 
-    /// The content file, open to read only.
-    pub(super) const fn content(&self) -> &Arc<OpenContent> {
-        &self.content
+    /// The content file, where it is open.
+    pub(super) fn content(&self) -> Option<Arc<OpenContent>> {
+        self.source.open.lock().clone()
     }
 
-    /// Its descriptor, to be handed out.
-    pub(super) fn backing(&self) -> Backing {
-        self.content.backing()
+    /// It is open from now on, to read only.
+    pub(super) fn open(&self, content: &Arc<OpenContent>) {
+        *self.source.open.lock() = Some(Arc::clone(content));
+    }
+
+    /// Nobody is given its descriptor any more.
+    pub(super) fn close(&self) {
+        let closed = self.source.open.lock().take();
+        // Behind the lock.
+        drop(closed);
+    }
+
+    /// The content file for a moment, open or not.
+    ///
+    /// # Errors
+    /// Where it cannot be opened.
+    pub(super) fn lend(&self) -> Result<Lent, content::Error> {
+        self.source.lend()
+    }
+
+    /// Whether anybody may still write the content file; yes where nobody can tell.
+    pub(super) fn has_writers(&self) -> bool {
+        let asked = self.source.lend().and_then(|content| content.has_writers());
+        asked.unwrap_or_else(|error| {
+            self.seen.lock().warn(&error);
+            true
+        })
     }
 
     /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`. Where
@@ -105,7 +167,7 @@ impl Outside {
     /// A request has changed its bytes: its times move even where the clock of the medium has not.
     pub(super) fn touch(&self) {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, Touched::Bytes);
+        seen.measure(&self.source, Touched::Bytes);
     }
 
     /// What the content file said last.
@@ -116,10 +178,10 @@ impl Outside {
     /// Sets the time of its last read, which is no change of anything that is shown.
     pub(super) fn set_atime(&self, atime: Time) -> Result<(), content::Error> {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, Touched::Nothing);
+        seen.measure(&self.source, Touched::Nothing);
         let before = seen.measured;
-        self.content.set_times(Some(atime), None)?;
-        let now = self.content.measure()?;
+        self.source.lend()?.set_times(Some(atime), None)?;
+        let now = self.source.measure()?;
         if (now.size, now.mtime) == (before.size, before.mtime) {
             seen.measured = now;
             seen.atime = now.atime;
@@ -143,9 +205,9 @@ impl Outside {
             (None, None) => Ok(()),
             (Some(atime), None) => self.set_atime(atime),
             (atime, Some(mtime)) => {
-                self.content.set_times(atime, Some(mtime))?;
+                self.source.lend()?.set_times(atime, Some(mtime))?;
                 let mut seen = self.seen.lock();
-                seen.measure(&self.content, Touched::Time(mtime));
+                seen.measure(&self.source, Touched::Time(mtime));
                 seen.atime = seen.measured.atime;
                 Ok(())
             }
@@ -156,7 +218,7 @@ impl Outside {
     pub(super) fn add_reader(&self) {
         let mut seen = self.seen.lock();
         if seen.readers == 0 {
-            seen.measure(&self.content, Touched::Nothing);
+            seen.measure(&self.source, Touched::Nothing);
             seen.atime = seen.measured.atime;
         }
         seen.readers += 1;
@@ -171,7 +233,7 @@ impl Outside {
     /// may write it.
     pub(super) fn look(&self) -> Option<(Live, bool)> {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, Touched::Nothing);
+        seen.measure(&self.source, Touched::Nothing);
         let moved = std::mem::take(&mut seen.moved);
         seen.live.map(|live| (live, moved))
     }
@@ -180,7 +242,7 @@ impl Outside {
 impl shard::Outside for Outside {
     fn merge(&self, attr: Attr) -> Attr {
         let mut seen = self.seen.lock();
-        seen.measure(&self.content, Touched::Nothing);
+        seen.measure(&self.source, Touched::Nothing);
         let unshown = std::mem::take(&mut seen.unshown);
         if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime < attr.ctime) {
             live.ctime = attr.ctime.next();
@@ -197,14 +259,45 @@ impl shard::Outside for Outside {
     }
 }
 
+impl Source {
+    fn lend(&self) -> Result<Lent, content::Error> {
+        if let Some(open) = &*self.open.lock() {
+            return Ok(Lent::Shared(Arc::clone(open)));
+        }
+        self.all.open_there(self.ino, self.generation).map(Lent::Own)
+    }
+
+    fn measure(&self) -> Result<Measured, content::Error> {
+        if let Some(open) = &*self.open.lock() {
+            return open.measure();
+        }
+        self.all.measure_there(self.ino, self.generation)
+    }
+}
+
+impl Deref for Lent {
+    type Target = ContentFile;
+
+    fn deref(&self) -> &ContentFile {
+        match self {
+            Self::Shared(open) => open,
+            Self::Own(file) => file,
+        }
+    }
+}
+
 impl Seen {
-    fn measure(&mut self, content: &OpenContent, touched: Touched) {
-        let now = match content.measure() {
+    /// Once: it is asked often, and for every attribute.
+    fn warn(&mut self, error: &content::Error) {
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(%error, source = %error.source, "a file is taken as written, unseen");
+        }
+    }
+
+    fn measure(&mut self, source: &Source, touched: Touched) {
+        let now = match source.measure() {
             Ok(now) => now,
-            Err(error) => {
-                tracing::warn!(%error, "an open file cannot be measured");
-                return;
-            }
+            Err(error) => return self.warn(&error),
         };
         let before = std::mem::replace(&mut self.measured, now);
         let Some(live) = &mut self.live else { return };

@@ -154,11 +154,16 @@ impl Opens {
         flags: OpenFlags,
     ) -> Result<Backing, Error> {
         let outside = self.see_outside(file, state)?;
+        let content = match outside.content() {
+            Some(content) => content,
+            None => self.open_to_read(file, state)?,
+        };
+        outside.open(&content);
         if flags.write {
             self.begin_changing(file, state, &outside, false)?;
             if flags.sync {
                 // Whoever writes makes bytes safe, not the name of their file.
-                let synced = outside.content().sync_folder_once();
+                let synced = content.sync_folder_once();
                 synced.map_err(|error| self.refused(&error))?;
             }
         }
@@ -166,7 +171,7 @@ impl Opens {
             self.expect_reads(file, &outside);
             outside.add_reader();
         }
-        Ok(outside.backing())
+        Ok(content.backing())
     }
 
     /// Who sees what is done to the content file from now on.
@@ -178,12 +183,14 @@ impl Opens {
         if let Some(outside) = &state.outside {
             return Ok(Arc::clone(outside));
         }
-        let content = self.open_to_read(file, state)?;
-        let measured = content.measure().map_err(|error| self.refused(&error))?;
-        let outside = Outside::new(content, measured);
+        // Nobody asks for a content file that there is not.
+        let generation = state.bytes.generation().ok_or(Code::Bug)?;
+        let ino = file.handle.ino;
+        let outside = Outside::new(&self.content, ino, generation);
+        let outside = outside.map_err(|error| self.refused(&error))?;
         state.outside = Some(Arc::clone(&outside));
         let seen = Arc::clone(&outside) as Arc<dyn shard::Outside>;
-        self.shard.set_outside(file.handle.ino, Some(seen));
+        self.shard.set_outside(ino, Some(seen));
         Ok(outside)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pelago_store::content::ContentFile;
 use pelago_wire::{Code, Error, Generation, OpenId, SetAttr, limits};
 
 use super::file::{Bytes, Changed, OpenContent, OpenFile, OpenState};
@@ -219,7 +220,7 @@ impl Opens {
         &self,
         file: &OpenFile,
         state: &mut OpenState,
-        content: &OpenContent,
+        content: &ContentFile,
     ) -> Result<(), Error> {
         if state.marked {
             return Ok(());

@@ -293,6 +293,73 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     assert_eq!(rig.opens.lingering(), 0);
 }
 
+/// Whoever maps many files and closes them takes nobody else's descriptors.
+#[test]
+fn files_that_linger_need_no_descriptor() {
+    let Some(rig) = rig_that_tells() else { return };
+    let few = Options { descriptors: 2, ..Options::default() };
+    let rig = rig.served(few);
+    let linger = |number: u8| {
+        let file = rig.large(&format!("f{number}"));
+        let (open, program) = rig.pass(file.handle, PASS);
+        let mapped = Mapped::new(&program).unwrap();
+        drop(program);
+        rig.close(open);
+        (file, mapped)
+    };
+    let mut files: Vec<_> = (0..5).map(linger).collect();
+    assert_eq!((rig.opens.lingering(), rig.opens.descriptors.taken()), (5, 0));
+    for (number, (file, mapped)) in (1_u8..).zip(&mut files) {
+        let before = rig.attr(file.handle).unwrap();
+        assert!(before.changing);
+        mapped.write(number);
+        let after = rig.attr(file.handle).unwrap();
+        assert!(after.mtime > before.mtime && after.ctime > before.ctime);
+        let set = SetAttr { mtime: Some(SetTime::To(at(77))), ..SetAttr::default() };
+        assert_eq!(rig.set(file.handle, None, set).unwrap().mtime, at(77));
+        assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));
+        assert_eq!(rig.opens.let_go_of_closed().unwrap(), 0);
+    }
+    assert_eq!(rig.bytes("f3")[0], 4, "by a request");
+    let (open, program) = rig.pass(files[1].0.handle, PASS);
+    program.write_all_at(&[9; 10], LARGE as u64).unwrap();
+    assert_eq!(rig.attr(files[1].0.handle).unwrap().size, LARGE as u64 + 10);
+    drop(program);
+    rig.close(open);
+    assert_eq!(rig.opens.let_go_of_closed().unwrap(), 0);
+    assert_eq!((rig.opens.lingering(), rig.opens.descriptors.taken()), (5, 0));
+
+    // The next life has as few.
+    let again = rig.served(few);
+    assert_eq!((again.opens.lingering(), again.opens.descriptors.taken()), (5, 0));
+    let shown: Vec<_> = files.iter().map(|(file, _)| again.attr(file.handle).unwrap()).collect();
+    let inos: Vec<_> = files.iter().map(|(file, _)| file.handle).collect();
+    drop(files);
+    assert_eq!((again.opens.let_go_of_closed().unwrap(), again.opens.lingering()), (5, 0));
+    for (handle, attr) in inos.into_iter().zip(shown) {
+        assert_eq!(again.attr(handle).unwrap(), Attr { changing: false, ..attr });
+    }
+    assert_eq!(again.opens.settle().unwrap(), 5);
+}
+
+/// Files of an earlier life that are still written are more than this one has descriptors: it comes
+/// up, and its clean end leaves their marks.
+#[test]
+fn files_that_are_still_written_are_taken_over_without_a_descriptor() {
+    let Some(rig) = rig_that_tells() else { return };
+    let files = ["one", "two"].map(|text| rig.large(text));
+    let programs = files.map(|file| rig.pass(file.handle, PASS).1);
+    let again = rig.served(Options { descriptors: 1, ..Options::default() });
+    assert_eq!((again.opens.lingering(), again.opens.descriptors.taken()), (2, 0));
+    let written = again.opens.still_changing();
+    again.opens.commit_all().unwrap();
+    again.opens.sync_marked().unwrap();
+    recover::forget_marks(&again.shard, &again.table, &written).unwrap();
+    assert!(files.iter().all(|file| again.is_marked(file.handle)));
+    drop(programs);
+    assert_eq!(again.opens.let_go_of_closed().unwrap(), 2);
+}
+
 /// A daemon was killed; programs of its mount have descriptors and mappings still.
 #[test]
 fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
