@@ -31,11 +31,7 @@ impl Opens {
         let (file, _) = self.enter(handle, flags.write)?;
         let mut state = file.wait();
         match self.find_way(&file, &mut state, flags) {
-            Ok((open, path)) => {
-                drop(state);
-                let attr = self.shard.attr(handle)?;
-                Ok(Opening { open, attr, path })
-            }
+            Ok(opening) => Ok(opening),
             Err(error) => {
                 self.leave(&file, state, flags.write)?;
                 Err(error.into())
@@ -48,7 +44,7 @@ impl Opens {
         file: &Arc<OpenFile>,
         state: &mut OpenState,
         flags: OpenFlags,
-    ) -> Result<(OpenId, DataPath), Error> {
+    ) -> Result<Opening, Error> {
         self.load(file, state)?;
         if flags.truncate {
             self.empty(file, state, flags)?;
@@ -59,17 +55,26 @@ impl Opens {
         if state.has_content()
             && let Some(open) = self.known.number(file, flags, Way::Outside)
         {
-            return match self.give(file, state, flags) {
-                Ok(backing) => Ok((open, DataPath::Passthrough(backing))),
-                Err(error) => {
-                    self.known.forget(open);
-                    Err(error)
+            let given = self.give(file, state, flags).and_then(|backing| {
+                let path = DataPath::Passthrough(backing);
+                match self.shard.attr(file.handle) {
+                    Ok(attr) => Ok(Opening { open, attr, path }),
+                    Err(error) => {
+                        self.come_back(file, state, flags);
+                        Err(error)
+                    }
                 }
-            };
+            });
+            if given.is_err() {
+                self.known.forget(open);
+            }
+            return given;
         }
+        // Before it has its number: who is answered that it failed ends nothing.
+        let attr = self.shard.attr(file.handle)?;
         // Whoever goes outside holds the lock of the state: of the two ways one is free.
         let open = self.known.number(file, flags, Way::Pages).ok_or(Code::Bug)?;
-        Ok((open, DataPath::Cached))
+        Ok(Opening { open, attr, path: DataPath::Cached })
     }
 
     /// Whether descriptors are handed out at all.
@@ -128,14 +133,16 @@ impl Opens {
                 if let Err(error) = begun {
                     tracing::debug!(ino = %handle.ino, %error, "a file begins in memory");
                 }
-                let open = self.known.number(&file, flags, Way::by_requests(flags));
-                open.map(|open| (open, DataPath::Cached)).ok_or_else(|| Code::Bug.into())
+                self.shard.attr(handle).and_then(|attr| {
+                    let open = self.known.number(&file, flags, Way::by_requests(flags));
+                    let open = open.ok_or(Code::Bug)?;
+                    Ok(Opening { open, attr, path: DataPath::Cached })
+                })
             }
         };
         match found {
-            Ok((open, path)) => {
-                drop(state);
-                entry.attr = self.shard.attr(handle)?;
+            Ok(Opening { open, attr, path }) => {
+                entry.attr = attr;
                 Ok((entry, open, path))
             }
             Err(error) => {
