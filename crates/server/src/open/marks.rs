@@ -34,6 +34,13 @@ struct Mark {
     ended: Option<u64>,
 }
 
+/// A mark that is about to be written, and what was there before.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    ino: InodeId,
+    before: Option<Mark>,
+}
+
 /// A mark whose writers have ended, as it was at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
@@ -53,12 +60,23 @@ impl Ended {
 const AT_ONCE: usize = 256;
 
 impl Marks {
-    /// Somebody begins to write. Answers whether the mark stands already; where it does not, the
-    /// caller writes it, and calls [`Marks::remove`] where that fails.
-    pub(crate) fn begin(&self, ino: InodeId, generation: Generation) -> bool {
+    /// Somebody begins to write. `None`: the mark stands already. Else the caller writes it, and
+    /// calls [`Marks::undo`] where that fails.
+    pub(crate) fn begin(&self, ino: InodeId, generation: Generation) -> Option<Begun> {
         let mark = Mark { generation, doubted: false, ended: None };
         let before = self.state.lock().marks.insert(ino, mark);
-        before.is_some_and(|mark| mark.generation == generation && !mark.doubted)
+        let stands = before.is_some_and(|mark| mark.generation == generation && !mark.doubted);
+        (!stands).then_some(Begun { ino, before })
+    }
+
+    /// The mark could not be written: of a file that may have had one all is unsafe as before.
+    pub(crate) fn undo(&self, begun: Begun) {
+        let mut state = self.state.lock();
+        let now = state.marks.remove(&begun.ino);
+        if let Some(before) = begun.before {
+            let doubted = before.doubted || now.is_some_and(|mark| mark.doubted);
+            state.marks.insert(begun.ino, Mark { doubted, ..before });
+        }
     }
 
     /// The last writer has ended, but the bytes are not known to be safe.
@@ -71,7 +89,7 @@ impl Marks {
         }
     }
 
-    /// The mark was deleted, or could not be written.
+    /// The mark was deleted.
     pub(crate) fn remove(&self, ino: InodeId) {
         self.state.lock().marks.remove(&ino);
     }
@@ -136,5 +154,26 @@ impl Marks {
             settled += inos.len();
         }
         Ok(settled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever syncs a file asks here whether there is something to sync.
+    #[test]
+    fn a_mark_that_cannot_be_written_again_is_doubted_still() {
+        let (marks, ino) = (Marks::default(), InodeId::from_raw(7));
+        let begin = || marks.begin(ino, Generation::FIRST);
+        marks.undo(begin().unwrap());
+        assert!(!marks.is_unsafe(ino), "there was none");
+        assert!(begin().is_some());
+        assert!(begin().is_none());
+        marks.doubt();
+        marks.undo(begin().unwrap());
+        assert!(marks.is_unsafe(ino));
+        assert!(begin().is_some(), "who writes next writes it");
+        assert!(begin().is_none());
     }
 }

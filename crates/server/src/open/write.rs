@@ -226,7 +226,7 @@ impl Opens {
             return Ok(());
         }
         let ino = file.handle.ino;
-        if !self.marks.begin(ino, content.generation()) {
+        if let Some(begun) = self.marks.begin(ino, content.generation()) {
             // After a crash the times of a marked file are those of its content. Where somebody
             // changes it without a request they are that already.
             let timed = match file.is_changing() {
@@ -238,7 +238,7 @@ impl Opens {
                 .map_err(|error| self.refused(&error))
                 .and_then(|()| self.tell(file, &change).map(drop));
             if let Err(error) = marked {
-                self.marks.remove(ino);
+                self.marks.undo(begun);
                 return Err(error);
             }
         }
