@@ -210,7 +210,7 @@ impl Opens {
         if asked.mode != AllocateMode::PunchHole {
             self.expect_space(asked.length, state.blocks * 512)?;
         }
-        let Err(error) = allocate(&content, asked, state.size) else {
+        let Err(error) = allocate(&content, asked) else {
             return self.changed_content(file, state, &content);
         };
         if asked.mode != AllocateMode::PunchHole {
@@ -235,8 +235,11 @@ impl Opens {
     }
 
     /// A reservation failed half-way: what lies behind the end goes again, so that a failure
-    /// changes nothing.
+    /// changes nothing. Where others write the file meanwhile what lies there may be theirs.
     fn give_back(&self, file: &OpenFile, state: &mut OpenState, content: &OpenContent) {
+        if file.is_changing() {
+            return;
+        }
         let (size, blocks) = (state.size, state.blocks);
         let is_same = |now: &content::Measured| (now.size, now.blocks) == (size, blocks);
         if content.measure().is_ok_and(|now| is_same(&now)) {
@@ -296,15 +299,18 @@ impl Opens {
     }
 }
 
-fn allocate(content: &OpenContent, asked: &Allocate, size: u64) -> Result<(), content::Error> {
+fn allocate(content: &OpenContent, asked: &Allocate) -> Result<(), content::Error> {
     let Allocate { offset, length, mode, .. } = *asked;
     match content.allocate(mode, offset, length) {
         // Not every file system can; a hole reads the same.
         Err(error) if error.is_unsupported() && matches!(mode, AllocateMode::Zero { .. }) => {
             content.allocate(AllocateMode::PunchHole, offset, length)?;
-            match asked.keeps_size() || offset + length <= size {
+            match asked.keeps_size() {
                 true => Ok(()),
-                false => content.truncate(offset + length),
+                // Never cuts off what somebody else appends just now.
+                false => {
+                    content.allocate(AllocateMode::Reserve { keep_size: false }, offset, length)
+                }
             }
         }
         done => done,

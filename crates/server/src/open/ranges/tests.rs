@@ -1,11 +1,14 @@
 //! Ranges of open files, through the router.
 
+use std::os::unix::fs::FileExt;
+
 use pelago_wire::{
-    AllocateMode, Code, OpenFlags, OpenId, Reply, Request, SeekFrom, SetAttr, Whence, limits,
+    AllocateMode, Code, DataPath, OpenFlags, OpenId, Reply, Request, SeekFrom, SetAttr, Whence,
+    limits,
 };
 
 use crate::open;
-use crate::testing::{BOTH, Options, READ, Rig};
+use crate::testing::{BOTH, Options, READ, Rig, reopened};
 
 const LIMIT: u64 = limits::INLINE_DEFAULT_BYTES as u64;
 const GROW: AllocateMode = AllocateMode::Reserve { keep_size: false };
@@ -328,4 +331,21 @@ fn without_memory_a_small_file_is_reserved_too() {
     rig.close(open);
     assert_eq!(rig.attr(entry.handle).unwrap().size, 100);
     assert_eq!(&rig.bytes("f")[..4], b"a\0c\0");
+}
+
+/// A reservation that failed takes nothing from those who write without a request meanwhile.
+#[test]
+fn nothing_is_given_back_of_a_file_that_others_write() {
+    let rig = Rig::new();
+    let entry = rig.file("f", &pattern(100_000));
+    let flags = OpenFlags { passthrough: true, ..BOTH };
+    let (open, _, path) = rig.find_way(entry.handle, flags);
+    let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
+    let program = reopened(&backing, flags);
+    let file = rig.opens.known.get(open).unwrap().file;
+    let mut state = file.wait();
+    let content = rig.opens.open_to_write(&file, &mut state).unwrap();
+    program.write_all_at(b"more", 100_000).unwrap();
+    rig.opens.give_back(&file, &mut state, &content);
+    assert_eq!(program.metadata().unwrap().len(), 100_004);
 }
