@@ -275,8 +275,9 @@ fn measure_content(
         let is_written = tells && {
             let answer = file.has_writers();
             answer.unwrap_or_else(|error| {
-                tracing::warn!(%error, source = %error.source, "taken as written by nobody");
-                false
+                // It keeps its mark then, and is asked again.
+                tracing::warn!(%error, source = %error.source, "taken as written by somebody");
+                true
             })
         };
         return Ok((file.measure()?, is_written));

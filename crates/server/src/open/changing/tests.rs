@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
 use pelago_store::os::Mapped;
@@ -385,6 +385,24 @@ fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
     assert_eq!((closed.size, closed.changing), (LARGE as u64 + 20, false));
     assert_eq!(again.opens.settle().unwrap(), 2);
     assert_eq!(again.killed().attr(file.handle).unwrap(), closed);
+}
+
+/// Of a file in whose place the medium has something else it tells nothing.
+#[test]
+fn a_file_of_which_nobody_can_tell_counts_as_written() {
+    let Some(rig) = rig_that_tells() else { return };
+    let file = rig.large("f");
+    let (open, program) = rig.pass(file.handle, PASS);
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", program.as_raw_fd())).unwrap();
+    rig.close(open);
+    assert_eq!(rig.opens.lingering(), 1);
+    drop(program);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((rig.opens.let_go_of_closed().unwrap(), rig.opens.lingering()), (0, 1));
+    std::fs::create_dir(&path).unwrap();
+    let again = rig.killed();
+    assert_eq!((again.opens.let_go_of_closed().unwrap(), again.opens.lingering()), (0, 1));
+    assert!(again.opens.settle().unwrap() == 0 && again.is_marked(file.handle));
 }
 
 #[test]
