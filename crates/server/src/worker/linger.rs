@@ -11,6 +11,8 @@ use crate::open::Opens;
 
 /// When a file that was closed just now is asked for again: its last descriptor is on its way.
 const SOON: Duration = Duration::from_millis(1);
+/// Of so many parts of the time one at the most goes into looking, however many files there are.
+const SHARE: u32 = 10;
 
 /// The worker `linger`.
 pub(crate) struct Linger {
@@ -19,19 +21,22 @@ pub(crate) struct Linger {
     interval: Duration,
     /// When the next look is due; `None`: not before the bell rings.
     due: Option<Instant>,
+    /// Not before this, whoever rings.
+    rests: Instant,
 }
 
 impl Linger {
     /// A worker over the closed files of these.
     #[must_use]
     pub(crate) fn new(opens: Arc<Opens>, interval: Duration) -> Self {
-        Self { opens, interval, due: Some(Instant::now()) }
+        let now = Instant::now();
+        Self { opens, interval, due: Some(now), rests: now }
     }
 }
 
 impl Worker for Linger {
     fn rung(&mut self) {
-        let soon = Instant::now() + SOON;
+        let soon = (Instant::now() + SOON).max(self.rests);
         // Those who ring one after the other put nothing off.
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
@@ -43,8 +48,11 @@ impl Worker for Linger {
             return Ok(Piece::nothing(due - now));
         }
         let items = self.opens.let_go_of_closed();
-        self.due = (self.opens.lingering() > 0).then(|| Instant::now() + self.interval);
-        let next = self.due.map_or(Next::Rung, |_| Next::After(self.interval));
+        let (end, took) = (Instant::now(), now.elapsed());
+        self.rests = end + took * (SHARE - 1);
+        let wait = self.interval.max(self.rests - end);
+        self.due = (self.opens.lingering() > 0).then(|| end + wait);
+        let next = self.due.map_or(Next::Rung, |_| Next::After(wait));
         Ok(Piece { items: items? as u64, next })
     }
 }
