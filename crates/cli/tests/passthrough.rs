@@ -268,8 +268,9 @@ fn the_way_is_that_of_the_flag() {
 }
 
 /// Somebody without privilege brings up a volume of his own, in a namespace where `/dev/fuse` is
-/// open to all as on every desktop.
+/// open to all as on every desktop, in a place that he may reach wherever the tests are.
 const AS_A_USER: &str = r#"
+ROOT=/mnt
 mount -t tmpfs -o mode=755 none "$ROOT"
 cd "$ROOT"
 mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse
