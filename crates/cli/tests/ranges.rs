@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use pelago_workload::random::bytes_of;
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, seek};
+use rustix::fs::{FallocateFlags, OFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 
 use crate::harness::volume::{Volume, cannot_mount, ways};
@@ -110,26 +110,6 @@ fn times_and_space_follow_what_is_reserved_and_freed() {
         assert!(freed.modified().unwrap() > full.modified().unwrap());
         let ctime = |meta: &fs::Metadata| (meta.ctime(), meta.ctime_nsec());
         assert!(ctime(&freed) > ctime(&full));
-    });
-}
-
-#[test]
-fn holes_and_data_are_found() {
-    on_mount(|root| {
-        let file = new_file(&root.join("f"));
-        assert_eq!(seek(&file, SeekFrom::Data(0)), Err(Errno::NXIO));
-        file.write_all_at(b"0123456789", 0).unwrap();
-        assert_eq!(seek(&file, SeekFrom::Data(3)), Ok(3));
-        assert_eq!(seek(&file, SeekFrom::Hole(3)), Ok(10));
-        assert_eq!(seek(&file, SeekFrom::Hole(10)), Err(Errno::NXIO));
-        let far = 64 << 20;
-        file.set_len(far + 10).unwrap();
-        file.write_all_at(&bytes_of(3, 10), far).unwrap();
-        let hole = seek(&file, SeekFrom::Hole(0)).unwrap();
-        assert!(hole > 0 && hole <= 1 << 20, "{hole}");
-        assert_eq!(seek(&file, SeekFrom::Data(1 << 20)), Ok(far));
-        assert_eq!(seek(&file, SeekFrom::Hole(far)), Ok(far + 10));
-        assert_eq!(seek(&file, SeekFrom::Data(far + 10)), Err(Errno::NXIO));
     });
 }
 

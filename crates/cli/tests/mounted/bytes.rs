@@ -102,31 +102,6 @@ fn a_small_hole_reads_as_zeros() {
 }
 
 #[test]
-fn append_goes_to_the_end_whoever_else_appends() {
-    on_mount(|root| {
-        let path = root.join("log");
-        let mut files: Vec<File> = (0..4)
-            .map(|_| File::options().append(true).create(true).open(&path).unwrap())
-            .collect();
-        std::thread::scope(|scope| {
-            for (number, file) in files.iter_mut().enumerate() {
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        file.write_all(format!("{number:09}\n").as_bytes()).unwrap();
-                    }
-                });
-            }
-        });
-        let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.len(), 4 * 200 * 10);
-        for number in 0..4 {
-            let line = format!("{number:09}");
-            assert_eq!(text.lines().filter(|other| **other == line).count(), 200);
-        }
-    });
-}
-
-#[test]
 fn opening_may_empty_a_file() {
     on_mount(|root| {
         for size in [10, 100_000] {
