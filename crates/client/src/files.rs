@@ -155,6 +155,15 @@ pub trait Files: Send + Sync {
         flags: OpenFlags,
     ) -> Answer<Created>;
 
+    /// Makes an ordinary file that has no name, by the rules of `dir`, and opens it.
+    fn create_nameless(
+        &self,
+        context: &Context,
+        dir: Handle,
+        mode: NewMode,
+        flags: OpenFlags,
+    ) -> Answer<Created>;
+
     /// Makes a directory.
     fn make_dir(&self, context: &Context, place: Place, mode: NewMode) -> Answer<Entry>;
 
@@ -167,7 +176,7 @@ pub trait Files: Send + Sync {
     /// What a symbolic link says.
     fn read_link(&self, context: &Context, node: Handle) -> Answer<Vec<u8>>;
 
-    /// Gives a file one more name.
+    /// Gives a file one more name, or its first.
     fn link(&self, context: &Context, node: Handle, place: Place) -> Answer<Entry>;
 
     /// Removes a name that is no directory's.

@@ -93,10 +93,17 @@ impl Files for ServiceFiles {
         flags: OpenFlags,
     ) -> Answer<Created> {
         let Place { dir, name } = place;
-        self.ask(context, Request::Create { dir, name, mode, flags }, |reply| match reply {
-            Reply::Created { entry, open, path } => Some(Created { entry, open, path }),
-            _ => None,
-        })
+        self.ask(context, Request::Create { dir, name, mode, flags }, created)
+    }
+
+    fn create_nameless(
+        &self,
+        context: &Context,
+        dir: Handle,
+        mode: NewMode,
+        flags: OpenFlags,
+    ) -> Answer<Created> {
+        self.ask(context, Request::CreateNameless { dir, mode, flags }, created)
     }
 
     fn make_dir(&self, context: &Context, place: Place, mode: NewMode) -> Answer<Entry> {
@@ -273,6 +280,13 @@ impl Files for ServiceFiles {
 fn entry(reply: Reply) -> Option<Entry> {
     match reply {
         Reply::Entry(entry) => Some(entry),
+        _ => None,
+    }
+}
+
+fn created(reply: Reply) -> Option<Created> {
+    match reply {
+        Reply::Created { entry, open, path } => Some(Created { entry, open, path }),
         _ => None,
     }
 }

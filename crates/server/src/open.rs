@@ -258,12 +258,41 @@ impl Opens {
         flags: OpenFlags,
         patience: Patience,
     ) -> Result<(Entry, OpenId, DataPath), Halt> {
+        let new = NewNode::file(mode);
+        let make = || self.shard.create(context, dir, name, new, true, clock::now());
+        self.make(dir, flags, patience, make)
+    }
+
+    /// Makes an ordinary file without a name and opens it.
+    ///
+    /// # Errors
+    /// As [`Shard::create_nameless`]; `TooManyOpen`; [`Halt::Later`].
+    pub(crate) fn create_nameless(
+        &self,
+        context: &Context,
+        dir: Handle,
+        mode: NewMode,
+        flags: OpenFlags,
+        patience: Patience,
+    ) -> Result<(Entry, OpenId, DataPath), Halt> {
+        let new = NewNode::file(mode);
+        let make = || self.shard.create_nameless(context, dir, new, clock::now());
+        self.make(dir, flags, patience, make)
+    }
+
+    /// Opens a file that `make` makes, and holds, for a directory.
+    fn make(
+        &self,
+        dir: Handle,
+        flags: OpenFlags,
+        patience: Patience,
+        make: impl FnOnce() -> Result<Entry, Error>,
+    ) -> Result<(Entry, OpenId, DataPath), Halt> {
         self.expect_room()?;
         let begins = self.begins_with_content(dir.ino, flags);
         let _slot = if begins { self.expect_content(flags, patience)? } else { None };
-        let new = NewNode::file(mode);
-        let entry = self.shard.create(context, dir, name, new, true, clock::now())?;
-        let file = OpenFile::made(entry.handle, &entry.attr, &self.held);
+        let entry = make()?;
+        let file = OpenFile::made(&entry, dir.ino, &self.held);
         if begins {
             return Ok(self.made_with_content(entry, file, flags)?);
         }

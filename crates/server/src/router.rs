@@ -210,6 +210,7 @@ impl Inner {
             | Request::Write { .. }
             | Request::Open { .. }
             | Request::Create { .. }
+            | Request::CreateNameless { .. }
             | Request::Flush { .. }
             | Request::Release { .. }
             | Request::Fsync { .. }
@@ -222,6 +223,7 @@ impl Inner {
                 let wanted = Move { from_dir: *from_dir, from, to_dir: *to_dir, to };
                 self.rename(context, wanted, *flags, patience)
             }
+            Request::Link { node, dir, name } => self.link(context, *node, (*dir, name), patience),
             Request::StatFs if patience == Patience::Brief => Err(Halt::Later),
             Request::StatFs => {
                 let stats = self.parts.content.statfs();
@@ -241,7 +243,7 @@ impl Inner {
     ) -> Answered {
         let opens = &self.parts.opens;
         let reply = match request {
-            Request::Create { .. } | Request::Open { .. } => {
+            Request::Create { .. } | Request::CreateNameless { .. } | Request::Open { .. } => {
                 return self.open(context, request, patience);
             }
             Request::Read { open, offset, size } => {
@@ -288,6 +290,11 @@ impl Inner {
         let (reply, flags) = match request {
             Request::Create { dir, name, mode, flags } => {
                 let created = opens.create(context, (*dir, name), *mode, *flags, patience);
+                let (entry, open, path) = created.inspect_err(|halt| self.met_by(halt))?;
+                (Reply::Created { entry, open, path }, flags)
+            }
+            Request::CreateNameless { dir, mode, flags } => {
+                let created = opens.create_nameless(context, *dir, *mode, *flags, patience);
                 let (entry, open, path) = created.inspect_err(|halt| self.met_by(halt))?;
                 (Reply::Created { entry, open, path }, flags)
             }
@@ -349,9 +356,6 @@ impl Inner {
             Request::Parent { dir } => Reply::Entry(shard.parent(*dir)?),
             Request::GetAttr { node } => Reply::Attr(shard.attr(*node)?),
             Request::ReadLink { node } => Reply::Bytes(shard.read_link(*node)?),
-            Request::Link { node, dir, name } => {
-                Reply::Entry(shard.link(*node, *dir, name, asked)?)
-            }
             Request::List { dir, after, entries, attributes } => {
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
                 let page = Page { dir: *dir, after: *after, entries, attributes: *attributes };
@@ -403,6 +407,21 @@ impl Inner {
             (self.parts.reap)();
         }
         Reply::Removed(removed.attr)
+    }
+
+    /// One more name, or the first of a file: whoever finds it by that name finds the bytes too,
+    /// after a crash as well.
+    fn link(
+        &self,
+        context: &Context,
+        node: Handle,
+        (dir, name): (Handle, &Name),
+        patience: Patience,
+    ) -> Answered {
+        let Parts { shard, opens, .. } = &self.parts;
+        opens.commit_nameless(node, patience).inspect_err(|halt| self.met_by(halt))?;
+        let linked = shard.link(node, dir, name, Asked::by(context, clock::now()));
+        Ok(Reply::Entry(linked.inspect_err(|error| self.met(error))?).into())
     }
 
     /// A rename over an existing file: the new bytes must be safe before the old ones can go.

@@ -133,6 +133,17 @@ pub enum Request {
         /// What to open it for.
         flags: OpenFlags,
     },
+    /// Makes an ordinary file that has no name, and opens it (`O_TMPFILE`). It is gone with its
+    /// last open, or with the server, unless [`Request::Link`] gives it a name first. Reply:
+    /// `Created`, whose attributes show no links.
+    CreateNameless {
+        /// The directory whose rules for new files it follows. Nothing of it changes.
+        dir: Handle,
+        /// Its mode.
+        mode: NewMode,
+        /// What to open it for.
+        flags: OpenFlags,
+    },
     /// Makes a directory. Reply: `Entry`; `Exists`.
     MakeDir {
         /// The directory.
@@ -170,8 +181,9 @@ pub enum Request {
         /// The link.
         node: Handle,
     },
-    /// Gives a file one more name. Reply: `Entry`; `Exists`, `NotPermitted` for a directory,
-    /// `TooManyLinks`.
+    /// Gives a file one more name, or its first ([`Request::CreateNameless`]). Reply: `Entry`;
+    /// `Exists`, `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for a file that has
+    /// lost its last name.
     Link {
         /// The file.
         node: Handle,

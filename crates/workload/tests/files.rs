@@ -329,6 +329,20 @@ impl Files for Naive {
         })
     }
 
+    fn create_nameless(
+        &self,
+        _: &Context,
+        _: Handle,
+        mode: NewMode,
+        flags: OpenFlags,
+    ) -> Answer<Created> {
+        self.with(|disk| {
+            let ino = disk.new_node(FileKind::Regular, mode.masked());
+            let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
+            Ok(Created { entry, open, path: DataPath::Cached })
+        })
+    }
+
     fn make_dir(&self, _: &Context, place: Place, mode: NewMode) -> Answer<Entry> {
         self.with(|disk| {
             let ino = disk.make(&place, FileKind::Directory, mode.masked())?;

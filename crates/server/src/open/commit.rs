@@ -171,6 +171,17 @@ impl Opens {
         Ok(self.commit(&file, &mut state, Mark::Keep)?)
     }
 
+    /// Commits a file that has no name, where somebody has it open: before it gets its first one.
+    ///
+    /// # Errors
+    /// `Stale`; as [`Opens::flush`].
+    pub(crate) fn commit_nameless(&self, handle: Handle, patience: Patience) -> Result<(), Halt> {
+        match self.known.file(handle.ino).is_some() && self.shard.attr(handle)?.links == 0 {
+            true => self.commit_open(handle.ino, patience),
+            false => Ok(()),
+        }
+    }
+
     /// Whether the bytes of a file may be lost with the machine, whatever its row says.
     pub(crate) fn is_unsafe(&self, ino: InodeId) -> bool {
         self.marks.is_unsafe(ino)

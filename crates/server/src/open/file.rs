@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use pelago_store::content::ContentFile;
-use pelago_wire::{Attr, Error, Generation, Handle, Time};
+use pelago_wire::{Entry, Error, Generation, Handle, InodeId, Time};
 
 use super::descriptors::Descriptor;
 use super::outside::Outside;
@@ -18,6 +18,8 @@ use crate::shard::Live;
 pub(super) struct OpenFile {
     /// Its handle when it was opened first.
     pub(super) handle: Handle,
+    /// The directory that it was made in, or whose name led to it, where that is known.
+    pub(super) folder: Option<InodeId>,
     /// Seconds of the clock until which no read changes the time of the last one.
     pub(super) unread: AtomicI64,
     /// A read has changed that time, and the row does not say so yet.
@@ -101,19 +103,21 @@ pub(super) struct Held {
 impl OpenFile {
     /// A file that was there: its row is read when it is needed.
     pub(super) fn stored(handle: Handle, held: &Arc<AtomicUsize>) -> Self {
-        Self::new(handle, OpenState::new(Bytes::Unknown, held))
+        let folder = handle.is_under_a_name().then_some(handle.dir);
+        Self::new(handle, folder, OpenState::new(Bytes::Unknown, held))
     }
 
-    /// A file that was just made.
-    pub(super) fn made(handle: Handle, attr: &Attr, held: &Arc<AtomicUsize>) -> Self {
+    /// A file that was just made in this directory.
+    pub(super) fn made(entry: &Entry, dir: InodeId, held: &Arc<AtomicUsize>) -> Self {
+        let (mtime, ctime) = (entry.attr.mtime, entry.attr.ctime);
         let state = OpenState::new(Bytes::Memory(Vec::new()), held);
-        Self::new(handle, OpenState { mtime: attr.mtime, ctime: attr.ctime, ..state })
+        Self::new(entry.handle, Some(dir), OpenState { mtime, ctime, ..state })
     }
 
-    fn new(handle: Handle, state: OpenState) -> Self {
+    fn new(handle: Handle, folder: Option<InodeId>, state: OpenState) -> Self {
         let (unread, read) = (AtomicI64::new(i64::MIN), AtomicBool::new(false));
         let changing = AtomicBool::new(false);
-        Self { handle, unread, read, changing, state: Mutex::new(state) }
+        Self { handle, folder, unread, read, changing, state: Mutex::new(state) }
     }
 
     /// Whether somebody may write the content file without a request.

@@ -95,8 +95,10 @@ impl Opens {
 
     /// A file was written and closed.
     pub(super) fn note_size(&self, file: &OpenFile, state: &OpenState) {
-        if self.passes() {
-            self.sizes.lock().closed(file.handle.dir, state.size);
+        if let Some(dir) = file.folder
+            && self.passes()
+        {
+            self.sizes.lock().closed(dir, state.size);
         }
     }
 

@@ -34,6 +34,7 @@ pub(super) fn writes_rows(request: &Request) -> bool {
     match request {
         Request::SetAttr { .. }
         | Request::Create { .. }
+        | Request::CreateNameless { .. }
         | Request::MakeDir { .. }
         | Request::MakeNode { .. }
         | Request::Symlink { .. }
@@ -69,6 +70,7 @@ pub(super) fn brings_data(request: &Request) -> bool {
     matches!(
         request,
         Request::Create { .. }
+            | Request::CreateNameless { .. }
             | Request::MakeDir { .. }
             | Request::MakeNode { .. }
             | Request::Symlink { .. }

@@ -1,6 +1,7 @@
 //! New files, directories and links of every kind.
 
-use pelago_store::rows::{Rnode, RnodeFlags};
+use pelago_store::key;
+use pelago_store::rows::{Orphan, Rnode, RnodeFlags, Row};
 use pelago_wire::{
     Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, Reply, Time, limits,
 };
@@ -73,18 +74,59 @@ impl Shard {
         if self.named(&mut state, spot.dir, spot.hash, name)?.is_some() {
             return Err(Code::Exists.into());
         }
-        let parent = self.node(&mut state, Handle::own(dir.ino))?.rnode;
-        let rights = self.rights_below(&parent, &new)?;
-        let ino = self.take_id(&mut state)?;
-        let node = Node {
-            place: if new.kind == FileKind::Directory { Place::Own } else { spot.place() },
-            rnode: new_rnode(ino, new, context, &parent, (&rights, now)),
-        };
+        let place = if new.kind == FileKind::Directory { Place::Own } else { spot.place() };
+        let (rnode, rights) = self.rnode_below(&mut state, context, dir, new, now)?;
+        let (ino, node) = (rnode.ino, Node { rnode, place });
         let entry = self.put_new(&mut state, &spot, (node, &rights), Asked::by(context, now))?;
         if hold {
             self.holds.hold(ino, false);
         }
         Ok(entry)
+    }
+
+    /// Makes a file without a name, by the rules of a directory of which nothing changes. It is
+    /// held from birth: [`Shard::link`] gives it a name, or it goes with its last holder.
+    ///
+    /// # Errors
+    /// `Stale`, `NotDirectory` for the directory.
+    pub(crate) fn create_nameless(
+        &self,
+        context: &Context,
+        dir: Handle,
+        new: NewNode,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        let mut state = self.lock();
+        self.directory(&mut state, dir)?;
+        let (mut rnode, rights) = self.rnode_below(&mut state, context, dir, new, now)?;
+        rnode.links = 0;
+        let (ino, node) = (rnode.ino, Node { rnode, place: Place::Own });
+        let entry = Entry { handle: node.handle(), attr: node.rnode.attr() };
+        let mut tx = self.begin_tx(&state, now);
+        rights.put(&mut tx, ino);
+        // Whoever starts after a crash removes it.
+        let orphan = Orphan { generation: None };
+        tx.batch.put(key::orphan(ino), orphan.encode(tx.stamp));
+        tx.put_node(node);
+        self.finish_tx(&mut state, tx)?;
+        self.holds.hold(ino, true);
+        Ok(entry)
+    }
+
+    /// A new node as it is in a directory, and the rights that it inherits there.
+    fn rnode_below(
+        &self,
+        state: &mut State,
+        context: &Context,
+        dir: Handle,
+        new: NewNode,
+        now: Time,
+    ) -> Result<(Rnode, Rights), Error> {
+        let parent = self.node(state, Handle::own(dir.ino))?.rnode;
+        let rights = self.rights_below(&parent, &new)?;
+        let ino = self.take_id(state)?;
+        let rnode = new_rnode(ino, new, context, &parent, (&rights, now));
+        Ok((rnode, rights))
     }
 
     fn put_new(

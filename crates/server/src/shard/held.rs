@@ -26,7 +26,7 @@ pub(super) struct Holds {
 struct Held {
     /// How often.
     opens: u32,
-    /// It lost its last name, or is about to.
+    /// It has no name yet, or lost its last, or is about to.
     nameless: bool,
     /// What is not committed yet.
     live: Option<Live>,
@@ -63,6 +63,11 @@ impl Holds {
         let Some(held) = all.get_mut(&ino) else { return false };
         held.nameless = true;
         true
+    }
+
+    /// It has got its first name.
+    pub(super) fn has_a_name(&self, ino: InodeId) {
+        self.change(ino, |held| held.nameless = false);
     }
 
     /// When it was read last, where its row does not say so yet.
@@ -148,7 +153,7 @@ impl Shard {
     pub(crate) fn hold(&self, handle: Handle) -> Result<Node, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
-        self.holds.hold(node.rnode.ino, node.rnode.deleted_at != Time::default());
+        self.holds.hold(node.rnode.ino, node.rnode.links == 0);
         Ok(node)
     }
 

@@ -2,7 +2,7 @@
 
 use pelago_store::key;
 use pelago_store::rows::{NameOf, NameRow, Row};
-use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, Reply, limits};
+use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, Reply, Time, limits};
 
 use super::Shard;
 use super::find::later_than;
@@ -11,11 +11,12 @@ use crate::answers::Asked;
 use crate::cache::{Named, Node, Place};
 
 impl Shard {
-    /// Gives a file one more name. With its second name its row moves to `inodes`, and stays there.
+    /// Gives a file one more name, or its first. With its second name its row moves to `inodes`,
+    /// and stays there; that of a file that was made without a name is there from the beginning.
     ///
     /// # Errors
     /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has
-    /// no name any more; `Stale`, `NotDirectory` for the directory.
+    /// lost its last name; `Stale`, `NotDirectory` for the directory.
     pub(crate) fn link(
         &self,
         file: Handle,
@@ -34,7 +35,8 @@ impl Shard {
         if self.named(&mut state, spot.dir, spot.hash, name)?.is_some() {
             return Err(Code::Exists.into());
         }
-        if node.rnode.links == 0 {
+        let nameless = node.rnode.links == 0;
+        if nameless && !self.awaits_a_name(&node) {
             return Err(Code::NotFound.into());
         }
         if node.rnode.links >= limits::LINKS {
@@ -43,6 +45,9 @@ impl Shard {
         let mut tx = self.begin_tx(&state, asked);
         self.mark(&state, &mut tx, spot.dir);
         let first = move_to_inodes(&mut tx, &mut node);
+        if nameless {
+            tx.batch.delete(key::orphan(file.ino));
+        }
         node.rnode.links += 1;
         node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
         node.rnode.version += 1;
@@ -51,10 +56,19 @@ impl Shard {
         tx.answer(&Reply::Entry(entry));
         tx.put_node(node);
         self.finish_tx(&mut state, tx)?;
+        if nameless {
+            self.holds.has_a_name(file.ino);
+        }
         if let Some((spot, named)) = first {
             state.rows.put_named(spot.dir, spot.hash, named);
         }
         Ok(entry)
+    }
+
+    /// Whether a file without a name was made so, and is open. One that has lost its names gets no
+    /// other; one that nobody has open may be buried already.
+    fn awaits_a_name(&self, node: &Node) -> bool {
+        node.rnode.deleted_at == Time::default() && self.holds.has(node.rnode.ino)
     }
 }
 
