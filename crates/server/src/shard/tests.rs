@@ -56,6 +56,11 @@ impl Rig {
         Self::over(self.table.fork_crashed(keep), 2, at(500))
     }
 
+    fn nameless(&self, seconds: i64) -> Entry {
+        let new = NewNode::file(NewMode::exactly(0o644));
+        self.shard.create_nameless(&CALLER, ROOT, new, at(seconds)).unwrap()
+    }
+
     fn file(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
         self.make(dir, text, NewNode::file(NewMode::exactly(0o644)), seconds)
     }
@@ -315,6 +320,22 @@ fn the_last_holder_waits_for_who_takes_the_last_name() {
     });
 }
 
+/// A link may come while the last holder goes: whoever removes files finds that it has a name.
+#[test]
+fn a_file_that_got_a_name_in_the_last_moment_is_not_buried() {
+    let rig = Rig::new();
+    let named = rig.nameless(110).handle;
+    rig.shard.link(named, ROOT, &name("f"), at(120)).unwrap();
+    assert!(!rig.shard.let_go(named.ino));
+    assert!(rig.shard.bury(named.ino).unwrap().is_none());
+    let left = rig.nameless(130).handle;
+    assert!(rig.shard.let_go(left.ino));
+    assert_eq!(rig.shard.link(left, ROOT, &name("g"), at(140)).unwrap_err().code, Code::NotFound);
+    assert!(rig.shard.bury(left.ino).unwrap().is_some());
+    assert_eq!(rig.shard.attr(left).unwrap_err().code, Code::Stale);
+    assert_eq!(rig.names(ROOT), s(&["f"]));
+}
+
 /// What an open file knows is shown wherever attributes are shown, until it is committed.
 #[test]
 fn open_files_show_what_they_have() {
@@ -457,7 +478,8 @@ fn a_failed_write_changes_nothing() {
     let before = (rig.names(ROOT), rig.shard.attr(ROOT).unwrap(), rig.shard.attr(file).unwrap());
     let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let time = SetAttr { mtime: Some(SetTime::To(at(9))), ..SetAttr::default() };
-    let failing: [&dyn Fn() -> bool; 7] = [
+    let nameless = rig.nameless(112).handle;
+    let failing: [&dyn Fn() -> bool; 9] = [
         &|| {
             let new = NewNode::file(NewMode::exactly(0));
             rig.shard.create(&CALLER, ROOT, &name("x"), new, true, at(200)).is_err()
@@ -466,6 +488,11 @@ fn a_failed_write_changes_nothing() {
         &|| rig.shard.remove_dir(ROOT, &name("d"), at(200)).is_err(),
         &|| rig.rename((ROOT, "f"), (dir, "g"), RenameFlags::Replace).is_err(),
         &|| rig.shard.link(file, ROOT, &name("l"), at(200)).is_err(),
+        &|| rig.shard.link(nameless, ROOT, &name("l"), at(200)).is_err(),
+        &|| {
+            let new = NewNode::file(NewMode::exactly(0));
+            rig.shard.create_nameless(&CALLER, ROOT, new, at(200)).is_err()
+        },
         &|| rig.shard.set_attr(file, &mode, at(200)).is_err(),
         &|| rig.shard.set_attr(ROOT, &time, at(200)).is_err(),
     ];
@@ -476,6 +503,10 @@ fn a_failed_write_changes_nothing() {
         assert_eq!(now, before, "operation {number}");
     }
     rig.file(ROOT, "x", 210);
+    assert!(rig.table.get(&key::orphan(nameless.ino)).unwrap().is_some());
+    rig.shard.link(nameless, ROOT, &name("l"), at(220)).unwrap();
+    assert!(rig.table.get(&key::orphan(nameless.ino)).unwrap().is_none());
+    assert!(!rig.shard.let_go(nameless.ino), "it has a name");
 }
 
 fn s(names: &[&str]) -> Vec<String> {

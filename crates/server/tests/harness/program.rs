@@ -32,7 +32,7 @@ impl Random {
 pub(crate) fn step(rig: &Rig, random: &mut Random) -> Result<(), Code> {
     let dir = some_dir(rig, random);
     let text = random.name();
-    match random.below(16) {
+    match random.below(17) {
         0 | 1 => rig.make_dir(dir, text).map(drop),
         2..=4 => {
             let size = random.below(100) as usize;
@@ -56,7 +56,8 @@ pub(crate) fn step(rig: &Rig, random: &mut Random) -> Result<(), Code> {
             rig.call(Request::Symlink { dir, name: name(text), target }).map(drop)
         }
         14 => change(rig, random, dir, text),
-        _ => removed_while_open(rig, dir, text),
+        15 => removed_while_open(rig, dir, text),
+        _ => named_when_written(rig, dir, text),
     }
 }
 
@@ -114,6 +115,15 @@ fn removed_while_open(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
     let removed = rig.unlink(dir, text);
     rig.close(open)?;
     removed
+}
+
+/// A file that gets its name once it is whole.
+fn named_when_written(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
+    let (entry, open) = rig.create_nameless(dir)?;
+    rig.write(open, 0, &[b'n'; 6_000])?;
+    let linked = rig.call(Request::Link { node: entry.handle, dir, name: name(text) });
+    rig.close(open)?;
+    linked.map(drop)
 }
 
 /// Whether a program may be told this.

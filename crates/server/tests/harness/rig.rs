@@ -170,6 +170,15 @@ impl Rig {
         }
     }
 
+    pub(crate) fn create_nameless(&self, dir: Handle) -> Result<(Entry, OpenId), Code> {
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        let mode = NewMode { mode: 0o666, umask: 0o022 };
+        match self.call(Request::CreateNameless { dir, mode, flags })? {
+            Reply::Created { entry, open, .. } => Ok((entry, open)),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn open(&self, node: Handle) -> Result<OpenId, Code> {
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
         match self.call(Request::Open { node, flags })? {

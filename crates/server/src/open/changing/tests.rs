@@ -92,6 +92,36 @@ fn large_files_go_by_descriptor_and_small_ones_by_requests() {
     assert_eq!(never.find_way(large.handle, PASS).2, DataPath::Cached);
 }
 
+/// As any file of its directory: large ones begin with a content file, which goes with them.
+#[test]
+fn a_file_without_a_name_follows_the_sizes_of_its_directory() {
+    let Some(rig) = rig_that_tells() else { return };
+    let make = || match rig.call(Request::CreateNameless { dir: ROOT, mode: MODE, flags: PASS }) {
+        Ok(Reply::Created { entry, open, path }) => (entry, open, path),
+        other => panic!("{other:?}"),
+    };
+    let (entry, open, path) = make();
+    assert_eq!(path, DataPath::Cached);
+    // Larger than what decides.
+    let size = Some(1 << 40);
+    rig.set(entry.handle, Some(open), SetAttr { size, ..SetAttr::default() }).unwrap();
+    rig.close(open);
+    let (entry, open, path) = make();
+    let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
+    let file = reopened(&backing, PASS);
+    file.write_all_at(b"bytes", 0).unwrap();
+    assert_eq!((entry.attr.links, rig.attr(entry.handle).unwrap().size), (0, 5));
+    let link = |text| rig.call(Request::Link { node: entry.handle, dir: ROOT, name: name(text) });
+    link("named").unwrap();
+    file.write_all_at(b"BYTES", 5).unwrap();
+    drop(file);
+    rig.close(open);
+    assert_eq!(
+        (rig.look("named").unwrap().attr.links, rig.bytes("named")),
+        (1, b"bytesBYTES".to_vec())
+    );
+}
+
 /// The kernel takes one way for a file at a time.
 #[test]
 fn a_file_that_grows_large_while_it_is_open_keeps_its_way() {
