@@ -16,6 +16,15 @@ use crate::target::Manners;
 /// How deep directories nest: a path of names with 255 bytes stays far below 4096.
 const DEPTH: usize = 4;
 
+/// What the generator's own model takes for granted.
+const MANNERS: Manners = Manners {
+    counts_names: true,
+    counts_dirs: true,
+    strict_times: false,
+    xattrs: true,
+    nameless: true,
+};
+
 /// The program of `steps` operations that this seed gives.
 #[must_use]
 pub fn program(seed: u64, steps: usize) -> Vec<Op> {
@@ -31,14 +40,12 @@ struct Generator {
 
 impl Generator {
     fn new(seed: u64) -> Self {
-        let manners =
-            Manners { counts_names: true, counts_dirs: true, strict_times: false, xattrs: true };
         let mut random = Random::new(seed);
         let mut names = pool();
         // Each program uses some of the names, so that they meet again.
         random.shuffle(&mut names);
         names.truncate(6 + random.index(6));
-        Self { random, model: Model::new(manners), names }
+        Self { random, model: Model::new(MANNERS), names }
     }
 
     fn next_op(&mut self) -> Op {
@@ -47,9 +54,9 @@ impl Generator {
         op
     }
 
-    /// The weights stand in the ranges, of 108.
+    /// The weights stand in the ranges, of 113.
     fn make_op(&mut self) -> Op {
-        match self.random.below(108) {
+        match self.random.below(113) {
             0..=9 => self.create(),
             10..=15 => Op::MakeDir { at: self.new_name(), mode: self.mode() },
             16 => Op::MakeNode { at: self.new_name(), kind: self.kind(), mode: self.mode() },
@@ -87,13 +94,21 @@ impl Generator {
             99 => Op::StatFs,
             100..=102 => self.allocate(),
             103..=104 => self.seek(),
-            _ => self.copy(),
+            105..=107 => self.copy(),
+            108..=109 => self.create_nameless(),
+            _ => Op::LinkOpen { slot: self.used_slot(), at: self.new_name() },
         }
     }
 
     fn create(&mut self) -> Op {
         let (slot, at) = (self.slot(), self.new_name());
         Op::Create { slot, at, mode: self.mode(), flags: self.open_flags(false) }
+    }
+
+    fn create_nameless(&mut self) -> Op {
+        let (slot, dir) = (self.slot(), self.path_of(FileKind::Directory));
+        let flags = OpenFlags { write: true, ..self.open_flags(false) };
+        Op::CreateNameless { slot, dir, mode: self.mode(), flags }
     }
 
     fn rename(&mut self) -> Op {
@@ -323,8 +338,7 @@ mod tests {
     /// Most operations must do something, and each kind must come: otherwise programs test nothing.
     #[test]
     fn most_operations_do_something() {
-        let manners =
-            Manners { counts_names: true, counts_dirs: true, strict_times: true, xattrs: true };
+        let manners = Manners { strict_times: true, ..MANNERS };
         let (mut done, mut failed, mut skipped) = (0, 0, 0);
         for seed in 0..20 {
             let mut model = Model::new(manners);

@@ -101,6 +101,8 @@ impl Model {
     pub fn apply(&mut self, op: &Op) -> Expected {
         let result = match op {
             Op::Create { .. }
+            | Op::CreateNameless { .. }
+            | Op::LinkOpen { .. }
             | Op::MakeDir { .. }
             | Op::MakeNode { .. }
             | Op::Symlink { .. }

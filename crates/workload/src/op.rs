@@ -116,6 +116,8 @@ impl Range {
 pub enum Op {
     /// Makes a file that must not exist and opens it.
     Create { slot: usize, at: At, mode: u16, flags: OpenFlags },
+    /// Makes a file without a name, by the rules of a directory, and opens it to write at least.
+    CreateNameless { slot: usize, dir: Path, mode: u16, flags: OpenFlags },
     /// Makes a directory.
     MakeDir { at: At, mode: u16 },
     /// Makes a file, pipe or socket without opening it.
@@ -124,6 +126,8 @@ pub enum Op {
     Symlink { at: At, target: Vec<u8> },
     /// Gives a file one more name.
     Link { from: Path, at: At },
+    /// Gives an open file one more name, or its first.
+    LinkOpen { slot: usize, at: At },
     /// Removes a name that is no directory's.
     Unlink { at: At },
     /// Removes an empty directory.
@@ -189,8 +193,12 @@ impl Op {
         let mut paths = Vec::new();
         let mut slots = Vec::new();
         match self {
-            Self::Create { at, slot, .. } => {
+            Self::Create { at, slot, .. } | Self::LinkOpen { at, slot } => {
                 paths.extend([at.path(), at.dir.clone()]);
+                slots.push(*slot);
+            }
+            Self::CreateNameless { slot, dir, .. } => {
+                paths.push(dir.clone());
                 slots.push(*slot);
             }
             Self::MakeDir { at, .. }

@@ -34,6 +34,8 @@ pub struct Manners {
     pub strict_times: bool,
     /// Extended attributes are kept.
     pub xattrs: bool,
+    /// There are files without a name, which can get one.
+    pub nameless: bool,
 }
 
 /// The attributes of a file that programs compare.

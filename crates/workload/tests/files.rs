@@ -72,6 +72,7 @@ struct Node {
     bytes: BTreeMap<u64, u8>,
     target: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    awaits_name: bool,
 }
 
 impl Default for Disk {
@@ -114,7 +115,7 @@ impl Disk {
             changing: false,
         };
         let (bytes, target, xattrs) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        self.nodes.insert(ino, Node { attr, bytes, target, xattrs });
+        self.nodes.insert(ino, Node { attr, bytes, target, xattrs, awaits_name: false });
         ino
     }
 
@@ -332,12 +333,16 @@ impl Files for Naive {
     fn create_nameless(
         &self,
         _: &Context,
-        _: Handle,
+        dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
     ) -> Answer<Created> {
         self.with(|disk| {
+            if !disk.is_dir(dir.ino.raw()) {
+                return Err(Code::NotDirectory.into());
+            }
             let ino = disk.new_node(FileKind::Regular, mode.masked());
+            disk.node(ino)?.awaits_name = true;
             let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
             Ok(Created { entry, open, path: DataPath::Cached })
         })
@@ -382,7 +387,12 @@ impl Files for Naive {
             if disk.child(&place).is_ok() {
                 return Err(Code::Exists.into());
             }
-            disk.put(&place, node.ino.raw())
+            let ino = node.ino.raw();
+            if disk.attr(ino)?.links == 0 && !disk.node(ino)?.awaits_name {
+                return Err(Code::NotFound.into());
+            }
+            disk.node(ino)?.awaits_name = false;
+            disk.put(&place, ino)
         })
     }
 

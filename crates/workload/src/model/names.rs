@@ -11,6 +11,9 @@ impl Model {
     pub(super) fn apply_to_names(&mut self, op: &Op) -> Result<Expected, Stop> {
         match op {
             Op::Create { slot, at, mode, flags } => self.create(*slot, at, *mode, *flags),
+            Op::CreateNameless { slot, dir, mode, flags } => {
+                self.create_nameless(*slot, dir, *mode, *flags)
+            }
             Op::MakeDir { at, mode } => self.make(at, Body::Directory, *mode),
             Op::MakeNode { at, kind: FileKind::Regular, mode } => {
                 self.make(at, Body::Regular(SparseBytes::default()), *mode)
@@ -18,6 +21,7 @@ impl Model {
             Op::MakeNode { at, kind, mode } => self.make(at, Body::Special(*kind), *mode),
             Op::Symlink { at, target } => self.make(at, Body::Symlink(target.clone()), 0o777),
             Op::Link { from, at } => self.link(from, at),
+            Op::LinkOpen { slot, at } => self.link_open(*slot, at),
             Op::Unlink { at } => self.unlink(at),
             Op::RemoveDir { at } => self.remove_dir(at),
             Op::Rename { from, to, flags } => self.rename(from, to, *flags),
@@ -49,14 +53,50 @@ impl Model {
         Ok(Expected::Attr(Node(id)))
     }
 
+    fn create_nameless(
+        &mut self,
+        slot: usize,
+        dir: &Path,
+        mode: u16,
+        flags: OpenFlags,
+    ) -> Result<Expected, Stop> {
+        if self.open(slot).is_ok() || !self.manners.nameless {
+            return Err(Stop::Skip);
+        }
+        self.tree.find_dir(dir)?;
+        let id = self.tree.add(Body::Regular(SparseBytes::default()), mode);
+        self.tree.node_mut(id).awaits_name = true;
+        self.hold(slot, Open::new(id, flags))?;
+        Ok(Expected::Attr(Node(id)))
+    }
+
+    /// What has lost its last name gets no other.
+    fn link_open(&mut self, slot: usize, at: &At) -> Result<Expected, Stop> {
+        let id = self.open(slot)?.id;
+        if !self.manners.nameless {
+            return Err(Stop::Skip);
+        }
+        let found = match self.tree.has_name(id) || self.tree.node(id).awaits_name {
+            true => Ok(id),
+            false => Err(Stop::fails(Code::NotFound)),
+        };
+        self.link_found(found, at)
+    }
+
     fn link(&mut self, from: &Path, at: &At) -> Result<Expected, Stop> {
         let found = self.tree.find(from).and_then(|id| match self.tree.is_dir(id) {
             true => Err(Stop::fails(Code::NotPermitted)),
             false => Ok(id),
         });
+        self.link_found(found, at)
+    }
+
+    fn link_found(&mut self, found: Result<NodeId, Stop>, at: &At) -> Result<Expected, Stop> {
         let (id, dir) = both(found, self.tree.find_free(at))?;
         self.name(dir, &at.name, id);
-        self.tree.node_mut(id).ctime.change();
+        let node = self.tree.node_mut(id);
+        node.awaits_name = false;
+        node.ctime.change();
         Ok(Expected::Attr(Node(id)))
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) mtime: Stamp,
     pub(crate) ctime: Stamp,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// It was made without a name, and has had none yet.
+    pub(crate) awaits_name: bool,
     /// Its number on the file system under test, once seen.
     pub(crate) ino: Option<u64>,
 }
@@ -77,6 +79,7 @@ impl Tree {
             mtime: Stamp::Unknown,
             ctime: Stamp::Unknown,
             xattrs: BTreeMap::new(),
+            awaits_name: false,
             ino: None,
         };
         self.nodes.insert(id, node);

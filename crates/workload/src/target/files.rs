@@ -28,7 +28,13 @@ impl FilesTarget {
     /// strictly newer where `strict_times`.
     #[must_use]
     pub fn new(files: Arc<dyn Files>, context: Context, strict_times: bool) -> Self {
-        let manners = Manners { counts_names: true, counts_dirs: true, strict_times, xattrs: true };
+        let manners = Manners {
+            counts_names: true,
+            counts_dirs: true,
+            strict_times,
+            xattrs: true,
+            nameless: true,
+        };
         Self { files, context, manners, slots: [None; SLOTS], scans: [None; SCANS] }
     }
 
@@ -51,6 +57,12 @@ impl FilesTarget {
                 self.hold(*slot, (made.entry.handle, made.open));
                 shown(&made.entry)
             }
+            Op::CreateNameless { slot, dir, mode, flags } => {
+                let (dir, mode) = (self.find_dir(dir)?, NewMode::exactly(*mode));
+                let made = files.create_nameless(&context, dir, mode, *flags).wait()?;
+                self.hold(*slot, (made.entry.handle, made.open));
+                shown(&made.entry)
+            }
             Op::MakeDir { at, mode } => {
                 let mode = NewMode::exactly(*mode);
                 shown(&files.make_dir(&context, self.place(at)?, mode).wait()?)
@@ -64,6 +76,10 @@ impl FilesTarget {
             }
             Op::Link { from, at } => {
                 let node = self.find(from)?.handle;
+                shown(&files.link(&context, node, self.place(at)?).wait()?)
+            }
+            Op::LinkOpen { slot, at } => {
+                let (node, _) = self.open(*slot)?;
                 shown(&files.link(&context, node, self.place(at)?).wait()?)
             }
             Op::Unlink { at } => {

@@ -16,6 +16,7 @@ use crate::random::bytes_of;
 use crate::target::files::xattr_names;
 use crate::target::{Manners, Outcome, Seen, Target};
 
+mod nameless;
 mod ranges;
 
 /// A directory of this machine, with the open files of one program. Symbolic links on the way to a
@@ -47,6 +48,7 @@ impl LocalTarget {
             counts_dirs: stat.st_nlink == 2,
             strict_times: false,
             xattrs: probe.is_ok(),
+            nameless: nameless::can_be(&root)?,
         };
         Ok(Self { root, manners, slots: [const { None }; SLOTS], scans: [const { None }; SCANS] })
     }
@@ -96,6 +98,7 @@ impl LocalTarget {
                 fs::renameat_with(&old, from, &new, to, rename_flags(*flags))?;
                 Ok(Outcome::Done)
             }
+            Op::CreateNameless { .. } | Op::LinkOpen { .. } => self.use_nameless(op),
             _ => self.use_open(op),
         }
     }
