@@ -11,6 +11,12 @@ use pelago_wire::{InodeId, NameHash, Time};
 use crate::filter::Filter;
 use crate::numbers::NumberMap;
 
+#[cfg(test)]
+pub(crate) use changes::CHANGES;
+pub(crate) use changes::Changes;
+
+mod changes;
+
 /// Directories that are remembered; those with nothing to write are forgotten beyond that.
 pub(crate) const DIRECTORIES: usize = 1 << 16;
 
@@ -40,21 +46,10 @@ pub(crate) struct Directory {
 pub(crate) enum Known {
     /// Nothing: the engine answers.
     Nothing,
-    /// A worker scans the names as they were at a snapshot; these came and went since, in order.
-    Scanning(Vec<Change>),
+    /// A worker scans the names as they were at a snapshot; these came and went since.
+    Scanning(Changes),
     /// All.
     All(Filter),
-}
-
-/// A name that came or went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// The hash of the name.
-    pub hash: NameHash,
-    /// Whether it came; else it went.
-    pub came: bool,
-    /// Whether it led to a directory.
-    pub is_directory: bool,
 }
 
 impl Directory {
@@ -132,9 +127,7 @@ impl Directory {
         self.touch(now);
         match &mut self.filter {
             Known::Nothing => {}
-            Known::Scanning(changes) => {
-                changes.push(Change { hash, came: true, is_directory });
-            }
+            Known::Scanning(changes) => changes.came(hash, is_directory),
             Known::All(filter) => filter.insert(hash),
         }
     }
@@ -148,9 +141,7 @@ impl Directory {
         self.touch(now);
         match &mut self.filter {
             Known::Nothing => {}
-            Known::Scanning(changes) => {
-                changes.push(Change { hash, came: false, is_directory });
-            }
+            Known::Scanning(changes) => changes.went(hash, is_directory),
             Known::All(filter) => filter.remove(hash),
         }
     }

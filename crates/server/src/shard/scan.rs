@@ -12,7 +12,7 @@ use super::{Shard, damaged, failed};
 use crate::answers::{self, Receipt};
 use crate::cache::Node;
 use crate::filter::Filter;
-use crate::partition::{Change, Known};
+use crate::partition::{Changes, Known};
 
 /// Rows of counts that are looked at under one call.
 const PARTITIONS: usize = 1024;
@@ -101,30 +101,31 @@ impl Shard {
             return Ok(None);
         }
         let snapshot = self.table.snapshot().map_err(|error| failed("looking", &error))?;
-        directory.filter = Known::Scanning(Vec::new());
+        directory.filter = Known::Scanning(Changes::default());
         Ok(Some(Scan { dir, snapshot, uncounted: directory.uncounted }))
     }
 
     /// Ends a scan: what it found, and what happened since it began, is what is known from now on.
-    /// `None`: it came to nothing.
-    pub(crate) fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) {
+    /// `None`: it came to nothing. Answers whether so much happened that the names are not known:
+    /// to scan them again at once would end no better.
+    pub(crate) fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) -> bool {
         let mut state = self.lock();
-        let Some(directory) = state.directories.get_mut(dir) else { return };
+        let Some(directory) = state.directories.get_mut(dir) else { return false };
         let Known::Scanning(changes) = std::mem::replace(&mut directory.filter, Known::Nothing)
         else {
-            return;
+            return false;
         };
-        let Some(mut scanned) = scanned else { return };
-        scanned.catch_up(&changes);
-        if let Some(filter) = scanned.filter {
+        let Some(scanned) = scanned else { return false };
+        if let Some(filter) = scanned.filter.and_then(|filter| changes.filter_on(filter)) {
             directory.filter = Known::All(filter);
         }
         if directory.uncounted {
-            directory.names = scanned.names;
-            directory.directories = scanned.directories;
+            (directory.names, directory.directories) =
+                changes.count_on((scanned.names, scanned.directories));
             directory.uncounted = false;
             state.directories.marked(dir);
         }
+        changes.were_too_many()
     }
 
     /// Bytes that the filters of all directories take. Where that is more than `limit`, the filters
@@ -238,26 +239,5 @@ impl Shard {
             self.drop_xattrs(batch, rnode.ino)?;
         }
         Ok(())
-    }
-}
-
-impl Scanned {
-    /// What came and went since the scan began, in order.
-    fn catch_up(&mut self, changes: &[Change]) {
-        for change in changes {
-            let directory = u64::from(change.is_directory);
-            if change.came {
-                self.names += 1;
-                self.directories += directory;
-            } else {
-                self.names = self.names.saturating_sub(1);
-                self.directories = self.directories.saturating_sub(directory);
-            }
-            match &mut self.filter {
-                None => {}
-                Some(filter) if change.came => filter.insert(change.hash),
-                Some(filter) => filter.remove(change.hash),
-            }
-        }
     }
 }

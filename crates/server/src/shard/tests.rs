@@ -10,11 +10,13 @@ use pelago_store::rows::{Inline as InlineRow, Orphan as OrphanRow, Rnode, RnodeF
 use pelago_store::table::mem::MemTable;
 use pelago_store::table::{self, Batch, Table};
 use pelago_wire::{
-    Code, Context, Cookie, Entry, FileKind, Generation, Handle, InodeId, Name, NewMode,
+    Code, Context, Cookie, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode,
     RenameFlags, SetAttr, SetTime, Time, XattrFlags,
 };
 
-use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, SetXattr, Shard};
+use super::{BytesChange, Inline, Live, Move, NewNode, Page, Parts, Scanned, SetXattr, Shard};
+use crate::filter::Filter;
+use crate::partition::{CHANGES, Known};
 use crate::progress::Progress;
 
 mod acl;
@@ -507,6 +509,37 @@ fn a_failed_write_changes_nothing() {
     rig.shard.link(nameless, ROOT, &name("l"), at(220)).unwrap();
     assert!(rig.table.get(&key::orphan(nameless.ino)).unwrap().is_none());
     assert!(!rig.shard.let_go(nameless.ino), "it has a name");
+}
+
+/// However much happens during a scan, the count is right afterwards, and nothing is said of names
+/// that was not seen.
+#[test]
+fn a_scan_that_much_happens_meanwhile_counts_right() {
+    let rig = Rig::new();
+    rig.file(ROOT, "before", 110);
+    for (many, knows) in [(false, true), (true, false)] {
+        rig.shard.lock().directories.get_mut(InodeId::ROOT).unwrap().filter = Known::Nothing;
+        rig.shard.lock().directories.get_mut(InodeId::ROOT).unwrap().uncounted = true;
+        let scan = rig.shard.begin_scan(InodeId::ROOT).unwrap().unwrap();
+        assert!(scan.uncounted);
+        let names = rig.names(ROOT).len() as u64;
+        let before = Scanned { names, directories: 0, filter: Some(Filter::new()) };
+        rig.dir(ROOT, &format!("meanwhile {many}"), 120);
+        for _ in 0..if many { CHANGES / 2 } else { 0 } {
+            let mut state = rig.shard.lock();
+            let root = state.directories.get_mut(InodeId::ROOT).unwrap();
+            root.came(NameHash(7), true, at(130));
+            root.went(NameHash(7), true, at(130));
+        }
+        rig.shard.unlink(ROOT, &name("before"), at(140)).unwrap();
+        rig.file(ROOT, "before", 150);
+        let before = Scanned { directories: u64::from(many), ..before };
+        assert_eq!(rig.shard.end_scan(InodeId::ROOT, Some(before)), many);
+        let state = rig.shard.lock();
+        let root = state.directories.get(InodeId::ROOT).unwrap();
+        assert_eq!((root.names, root.directories), (names + 1, 1 + u64::from(many)));
+        assert_eq!((root.uncounted, matches!(root.filter, Known::All(_))), (false, knows));
+    }
 }
 
 fn s(names: &[&str]) -> Vec<String> {

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pelago_store::key::{self, Kind};
 use pelago_store::rows::{NameRow, Row};
@@ -15,6 +15,8 @@ use crate::shard::{Scan, Scanned, Shard, damaged, failed};
 
 /// How often it looks whether there are directories to scan.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// After a scan that came too late for all that happened meanwhile it rests so many times as long.
+const PAUSE: u32 = 9;
 
 /// The worker `count`.
 pub(crate) struct Count {
@@ -53,14 +55,18 @@ impl Worker for Count {
         let Some(scan) = self.shard.begin_scan(dir)? else {
             return Ok(Piece { items: 0, next: Next::Again });
         };
-        match carry_out(&scan, room) {
-            Ok(scanned) => self.shard.end_scan(dir, Some(scanned)),
-            Err(error) => {
-                self.shard.end_scan(dir, None);
-                return Err(error);
-            }
-        }
-        Ok(Piece { items: 1, next: Next::Again })
+        let since = Instant::now();
+        let scanned = carry_out(&scan, room);
+        let (scanned, failed) = match scanned {
+            Ok(scanned) => (Some(scanned), None),
+            Err(error) => (None, Some(error)),
+        };
+        let in_vain = self.shard.end_scan(dir, scanned);
+        let next = match in_vain {
+            true => Next::After(INTERVAL.max(since.elapsed() * PAUSE)),
+            false => Next::Again,
+        };
+        failed.map_or(Ok(Piece { items: 1, next }), Err)
     }
 }
 
