@@ -92,7 +92,12 @@ impl Rig {
 
     /// A new volume, so served.
     pub(crate) fn with(options: Options) -> Self {
-        Self::over(MemTable::new(), Arc::new(tempfile::tempdir().unwrap()), options)
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), options)
+    }
+
+    /// A new volume, so served, with its content files in this folder.
+    pub(crate) fn on(dir: Arc<TempDir>, options: Options) -> Self {
+        Self::over(MemTable::new(), dir, options)
     }
 
     /// The volume after pelago was killed and started again.

@@ -1,8 +1,11 @@
 //! More open files than descriptors, through the router.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
+use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_wire::{Attr, Code, DataPath, OpenFlags, OpenId, Request};
+use rustix::io::Errno;
 
 use crate::testing::{BOTH, Options, READ, Rig, reopened};
 
@@ -150,6 +153,39 @@ fn what_the_medium_said_of_a_file_that_nobody_had_synced_is_told_once() {
     let file = rig.opens.known.get(open).unwrap().file;
     file.wait().unreported = Some(Code::Io.into());
     assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Ok(())]);
+}
+
+/// The kernel tells of bytes that it could not write back only once, and not who opens the file
+/// later: it is the server that must remember.
+#[test]
+fn a_file_that_cannot_be_synced_is_not_closed_and_whoever_syncs_it_is_told() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let lossfs = match Lossfs::mount(dir.path(), Model::new()) {
+        Ok(lossfs) => lossfs,
+        Err(error) => {
+            println!("skipped: not here: no FUSE file system can be mounted: {error}");
+            return;
+        }
+    };
+    let rig = Rig::on(Arc::clone(&dir), Options { descriptors: 3, ..Options::default() });
+    let files = filled(&rig, 3);
+    let is_open = |(text, _): &(String, OpenId)| {
+        let file = rig.opens.known.file(rig.look(text).unwrap().handle.ino).unwrap();
+        matches!(file.wait().bytes, super::Bytes::Content(_))
+    };
+    let (on, within) = (Operation::Sync, String::new());
+    lossfs.control().fail(Fault { on, within, after: 0, times: 1, error: Errno::IO });
+    let (_, open) = rig.create("more", BOTH);
+    assert_eq!(rig.write(open, 0, &[7; LARGE]), Ok((LARGE as u64, LARGE as u64)));
+    assert_eq!(files.iter().filter(|file| is_open(file)).count(), 2, "one made room");
+    let told = |open| [sync(&rig, open), sync(&rig, open)];
+    let told: Vec<_> = files.iter().map(|(_, open)| told(*open)).collect();
+    let failed = told.iter().filter(|told| **told == [Err(Code::Io), Ok(())]).count();
+    let well = told.iter().filter(|told| **told == [Ok(()), Ok(())]).count();
+    assert_eq!((failed, well), (1, 2), "{told:?}");
+    for (number, (_, open)) in (0_u8..).zip(&files) {
+        assert_eq!(rig.read(*open, 0, 1 << 20).unwrap(), vec![number; LARGE]);
+    }
 }
 
 /// The table may have lost what it was told while the content file was closed.
