@@ -36,6 +36,7 @@ use buffers::Buffers;
 use changing::Lingering;
 pub(crate) use descriptors::Descriptors;
 use file::{OpenFile, OpenState};
+pub(crate) use known::Counts;
 use known::{Known, Way};
 use marks::Marks;
 pub use policy::Passthrough;
@@ -232,6 +233,12 @@ impl Opens {
     #[must_use]
     pub(crate) fn count(&self) -> usize {
         self.known.count()
+    }
+
+    /// How many opens there are, and files that are in use beside them.
+    #[must_use]
+    pub(crate) fn counts(&self) -> Counts {
+        self.known.counts()
     }
 
     /// Whether the bytes of any file may be lost with the machine.

@@ -218,6 +218,7 @@ impl Server {
     pub fn status(&self) -> Status {
         let Core { parts, options, progress, space, .. } = &self.core;
         let medium = space.stats().map_err(|error| tracing::warn!(%error, "no space to show")).ok();
+        let files = self.opens.counts();
         Status {
             volume: parts.volume,
             dir: self.dir.clone(),
@@ -231,9 +232,9 @@ impl Server {
                 sync_interval: options.sync_interval,
                 unsafe_for: self.unsafe_for(),
             },
-            open_files: self.opens.count() as u64,
+            open_files: files.opens as u64,
             passthrough: self.core.passthrough,
-            lingering_files: self.opens.lingering() as u64,
+            lingering_files: files.closed as u64,
             space: medium.map(|medium| SpaceStatus {
                 medium,
                 holds_reserve: space.holds_reserve(),

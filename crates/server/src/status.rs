@@ -32,7 +32,8 @@ pub struct Status {
     pub open_files: u64,
     /// Whether files are handed out as descriptors.
     pub passthrough: PassthroughStatus,
-    /// Files that were closed, but that somebody may still write.
+    /// Files that were closed and are still in use: somebody may still write them, or they are just
+    /// being let go of. Counted at the same moment as [`Status::open_files`].
     pub lingering_files: u64,
     /// Space of the medium; `None` where it could not be measured.
     pub space: Option<SpaceStatus>,

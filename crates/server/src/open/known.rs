@@ -22,6 +22,18 @@ struct State {
     opens: NumberMap<OpenId, Opened>,
     files: NumberMap<InodeId, Shared>,
     last: u64,
+    /// Files without an open that has a number.
+    closed: usize,
+}
+
+/// What is open, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Opens.
+    pub(crate) opens: usize,
+    /// Files of which no open is left, and that are in use all the same: somebody may still write
+    /// them, or they are just being opened or left.
+    pub(crate) closed: usize,
 }
 
 /// One open of a file.
@@ -56,6 +68,8 @@ struct Shared {
     file: Arc<OpenFile>,
     openers: u32,
     writers: u32,
+    /// Opens that have a number.
+    numbered: u32,
     /// Opens that go the way of pages.
     pages: u32,
     /// Opens that go outside. The kernel has ended an open before its release comes: neither is
@@ -86,6 +100,12 @@ impl Known {
     /// How many opens there are.
     pub(super) fn count(&self) -> usize {
         self.state.lock().opens.len()
+    }
+
+    /// How many opens there are, and files beside them.
+    pub(super) fn counts(&self) -> Counts {
+        let state = self.state.lock();
+        Counts { opens: state.opens.len(), closed: state.closed }
     }
 
     /// One more has the file open; `make` makes it where nobody had. A file of which this answered
@@ -131,11 +151,13 @@ impl Known {
     pub(super) fn forget(&self, open: OpenId) -> bool {
         let mut state = self.state.lock();
         let Some(opened) = state.opens.remove(&open) else { return false };
-        if let Some(shared) = state.files.get_mut(&opened.file.handle.ino)
-            && let Some(count) = shared.count(opened.way)
-        {
+        let Some(shared) = state.files.get_mut(&opened.file.handle.ino) else { return true };
+        if let Some(count) = shared.count(opened.way) {
             *count -= 1;
         }
+        shared.numbered -= 1;
+        let closed = shared.numbered == 0;
+        state.closed += usize::from(closed);
         true
     }
 
@@ -147,7 +169,8 @@ impl Known {
         shared.openers -= 1;
         shared.writers -= u32::from(writes);
         if shared.openers == 0 {
-            state.files.remove(&ino);
+            let gone = state.files.remove(&ino);
+            state.closed -= usize::from(gone.is_some_and(|gone| gone.numbered == 0));
             return true;
         }
         false
@@ -181,12 +204,10 @@ impl State {
         writes: bool,
         make: impl FnOnce() -> OpenFile,
     ) -> Arc<OpenFile> {
-        let shared = self.files.entry(ino).or_insert_with(|| Shared {
-            file: Arc::new(make()),
-            openers: 0,
-            writers: 0,
-            pages: 0,
-            outside: 0,
+        let shared = self.files.entry(ino).or_insert_with(|| {
+            self.closed += 1;
+            let (openers, writers, numbered) = (0, 0, 0);
+            Shared { file: Arc::new(make()), openers, writers, numbered, pages: 0, outside: 0 }
         });
         shared.openers += 1;
         shared.writers += u32::from(writes);
@@ -201,6 +222,8 @@ impl State {
         if let Some(count) = shared.count(way) {
             *count += 1;
         }
+        self.closed -= usize::from(shared.numbered == 0);
+        shared.numbered += 1;
         self.last += 1;
         let open = OpenId(self.last);
         self.opens.insert(open, Opened { file: Arc::clone(file), flags, way });

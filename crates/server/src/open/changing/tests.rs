@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use pelago_store::os::Mapped;
 use pelago_wire::{
@@ -12,7 +14,7 @@ use pelago_wire::{
     SetAttr, SetTime, Time,
 };
 
-use super::super::Passthrough;
+use super::super::{Counts, Passthrough};
 use crate::recover;
 use crate::testing::{BOTH, Options, READ, ROOT, Rig, at, name, reopened};
 
@@ -317,10 +319,40 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     rig.close(open);
     assert_eq!((rig.opens.lingering(), rig.opens.let_go_of_closed().unwrap()), (1, 0));
     rig.unlink("f");
-    assert_eq!(rig.reaped.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(rig.reaped.load(Ordering::Relaxed), 0);
     drop(mapped);
     assert_eq!(rig.opens.let_go_of_closed().unwrap(), 1);
     assert_eq!(rig.opens.lingering(), 0);
+}
+
+/// Whoever waits until nobody uses a volume looks again and again: at no moment is a file that
+/// somebody may still write counted nowhere.
+#[test]
+fn a_file_that_lingers_is_counted_at_every_moment() {
+    let Some(rig) = rig_that_tells() else { return };
+    let (open, program) = rig.pass(rig.large("f").handle, PASS);
+    let mapped = Mapped::new(&program).unwrap();
+    drop(program);
+    let ended = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let watched = threads.spawn(|| {
+            let mut wrong = None;
+            while !ended.load(Ordering::Acquire) {
+                let counts = rig.opens.counts();
+                wrong = wrong.or((counts.opens + counts.closed != 1).then_some(counts));
+            }
+            wrong
+        });
+        let closed = [Request::Flush { open }, Request::Release { open }].map(|end| rig.call(end));
+        let gone: Vec<_> = (0..1000).map(|_| rig.opens.let_go_of_closed()).collect();
+        ended.store(true, Ordering::Release);
+        assert_eq!(watched.join().unwrap(), None);
+        assert!(closed.iter().all(Result::is_ok) && gone.iter().all(|gone| *gone == Ok(0)));
+    });
+    assert_eq!(rig.opens.counts(), Counts { opens: 0, closed: 1 });
+    drop(mapped);
+    assert_eq!(rig.opens.let_go_of_closed(), Ok(1));
+    assert_eq!(rig.opens.counts(), Counts { opens: 0, closed: 0 });
 }
 
 /// Whoever maps many files and closes them takes nobody else's descriptors.
