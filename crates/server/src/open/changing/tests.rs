@@ -339,7 +339,9 @@ fn a_file_that_lingers_is_counted_at_every_moment() {
             let mut wrong = None;
             while !ended.load(Ordering::Acquire) {
                 let counts = rig.opens.counts();
-                wrong = wrong.or((counts.opens + counts.closed != 1).then_some(counts));
+                if counts.opens + counts.closed != 1 {
+                    wrong = Some(counts);
+                }
             }
             wrong
         });
