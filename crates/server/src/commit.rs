@@ -33,6 +33,10 @@ impl GroupCommit {
     pub(crate) fn run(&self) -> Result<(), Error> {
         // A file that fails does not keep the others from becoming safe.
         let committed = self.opens.commit_dirty();
+        // It is no promise: nobody is told that the time of a read waits for the next time.
+        if let Err(error) = self.shard.commit_reads() {
+            tracing::debug!(%error, "times of reads are not written");
+        }
         // Nor do counts: where they cannot be written, their directories stay marked.
         let counted = self.shard.write_counts();
         let made = self.make_safe();

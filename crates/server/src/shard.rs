@@ -165,11 +165,12 @@ impl Shard {
         Ok(state.sequence)
     }
 
-    /// Writes the counts and gives unused numbers back: the last batch of a clean life.
+    /// Writes times of reads and counts, and gives unused numbers back: the last batch of a clean life.
     ///
     /// # Errors
     /// Where the table fails.
     pub(crate) fn finish(&self) -> Result<(), Error> {
+        self.commit_reads()?;
         self.write_counts()?;
         let mut state = self.lock();
         let mut batch = Batch::new();

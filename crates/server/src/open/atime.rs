@@ -1,7 +1,8 @@
 //! When a file was read last, as with `relatime`.
 //!
 //! A read that counts is known to the shard at once and reaches the row with the file's next
-//! commit, or when an open that was there ends. Reads that cannot count are told by one comparison:
+//! commit, or with the group commit behind the end of an open that was there: many in one batch,
+//! and not one for each file that somebody reads. Reads that cannot count are told by one comparison:
 //! until when that is so is known from the row, or from the last read that was asked about.
 //!
 //! Who reads by a descriptor of the content file changes the time that *it* has, if the medium
@@ -76,11 +77,12 @@ impl Opens {
         }
     }
 
-    /// Somebody leaves: the row shall say when the file was read. That it could not be written is
+    /// Somebody leaves: the row shall say soon when the file was read. That it cannot be written is
     /// no reason to keep the file open.
-    pub(super) fn commit_read(&self, file: &OpenFile) {
-        if file.read.swap(false, Ordering::Relaxed)
-            && let Err(error) = self.shard.commit_read(file.handle)
+    pub(super) fn keep_read(&self, file: &OpenFile) {
+        if file.read.load(Ordering::Relaxed)
+            && file.read.swap(false, Ordering::Relaxed)
+            && let Err(error) = self.shard.keep_read(file.handle)
         {
             tracing::debug!(ino = %file.handle.ino, %error, "the time of a read is lost");
         }

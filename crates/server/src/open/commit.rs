@@ -364,7 +364,7 @@ impl Opens {
             self.dirty.lock().insert(ino);
             return Err(error);
         }
-        self.commit_read(file);
+        self.keep_read(file);
         if lingers {
             self.rest(file, &mut state);
             self.lingering.insert(ino);

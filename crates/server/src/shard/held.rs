@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pelago_store::table::Batch;
-use pelago_wire::{Attr, Error, Generation, Handle, InodeId, Time};
+use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId, Time};
 
 use super::Shard;
 use super::bytes::put_node;
@@ -14,12 +14,24 @@ use crate::numbers::NumberMap;
 
 /// Seconds after which a read counts again.
 pub(crate) const READ_AGAIN: i64 = 24 * 60 * 60;
+/// Times of reads that wait for the next group commit, at the most.
+const READS: usize = 4096;
+/// Of those, so many are written in one batch, while others wait for the shard.
+const READS_AT_ONCE: usize = 32;
 
 /// The inodes that are open. They come under a shard's lock and go without it: who finds under that
 /// lock that an inode is not held can rely on it until the lock's end. A leaf.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    held: Mutex<NumberMap<InodeId, Held>>,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    held: NumberMap<InodeId, Held>,
+    /// When files were read last whose readers have left, where their rows do not say so yet. They
+    /// go under a shard's lock.
+    reads: NumberMap<InodeId, (Handle, Time)>,
 }
 
 #[derive(Debug, Default)]
@@ -46,21 +58,21 @@ pub(crate) trait Outside: fmt::Debug + Send + Sync {
 impl Holds {
     /// One more holds it.
     pub(super) fn hold(&self, ino: InodeId, nameless: bool) {
-        let mut all = self.held.lock();
-        let held = all.entry(ino).or_default();
+        let mut all = self.all.lock();
+        let held = all.held.entry(ino).or_default();
         held.opens += 1;
         held.nameless |= nameless;
     }
 
     /// Whether it is held.
     pub(super) fn has(&self, ino: InodeId) -> bool {
-        self.held.lock().contains_key(&ino)
+        self.all.lock().held.contains_key(&ino)
     }
 
     /// Its last name goes. Answers whether it is held; whoever lets go of it last is then told.
     pub(super) fn loses_its_names(&self, ino: InodeId) -> bool {
-        let mut all = self.held.lock();
-        let Some(held) = all.get_mut(&ino) else { return false };
+        let mut all = self.all.lock();
+        let Some(held) = all.held.get_mut(&ino) else { return false };
         held.nameless = true;
         true
     }
@@ -72,7 +84,7 @@ impl Holds {
 
     /// When it was read last, where its row does not say so yet.
     pub(super) fn read_at(&self, ino: InodeId) -> Option<Time> {
-        self.held.lock().get(&ino).and_then(|held| held.atime)
+        self.all.lock().read_at(ino)
     }
 
     /// The row says when it was read last, or somebody has set that.
@@ -82,17 +94,40 @@ impl Holds {
 
     /// The row says when it was read last, and (`live`) its size and times.
     pub(super) fn committed(&self, ino: InodeId, live: bool) {
-        if let Some(held) = self.held.lock().get_mut(&ino) {
+        let mut all = self.all.lock();
+        all.reads.remove(&ino);
+        if let Some(held) = all.held.get_mut(&ino) {
             held.atime = None;
             held.live = held.live.filter(|_| !live);
         }
     }
 
+    /// Who has read it leaves: the time of that waits for [`Shard::commit_reads`]. Answers `false`
+    /// where too many do already.
+    fn keep_read(&self, handle: Handle) -> bool {
+        let mut all = self.all.lock();
+        let All { held, reads } = &mut *all;
+        let Some(held) = held.get_mut(&handle.ino) else { return true };
+        if reads.len() >= READS {
+            return held.atime.is_none();
+        }
+        if let Some(atime) = held.atime.take() {
+            reads.insert(handle.ino, (handle, atime));
+        }
+        true
+    }
+
+    /// Some of the files whose readers have left.
+    fn some_reads(&self) -> Vec<Handle> {
+        let all = self.all.lock();
+        all.reads.values().take(READS_AT_ONCE).map(|(handle, _)| *handle).collect()
+    }
+
     /// The attributes of its row as they are now.
     pub(super) fn merge(&self, ino: InodeId, attr: Attr) -> Attr {
-        let mut all = self.held.lock();
-        let Some(held) = all.get_mut(&ino) else { return attr };
-        let attr = Attr { atime: held.atime.unwrap_or(attr.atime), ..attr };
+        let mut all = self.all.lock();
+        let attr = Attr { atime: all.read_at(ino).unwrap_or(attr.atime), ..attr };
+        let Some(held) = all.held.get_mut(&ino) else { return attr };
         let attr = held.live.map_or(attr, |live| live.merge(attr));
         let Some(outside) = &held.outside else { return attr };
         let seen = outside.merge(attr);
@@ -104,16 +139,24 @@ impl Holds {
 
     /// One less holds it. Answers whether nobody does and it has lost its names.
     fn let_go(&self, ino: InodeId) -> bool {
-        let mut all = self.held.lock();
-        let Some(held) = all.get_mut(&ino) else { return false };
+        let mut all = self.all.lock();
+        let Some(held) = all.held.get_mut(&ino) else { return false };
         held.opens -= 1;
-        held.opens == 0 && all.remove(&ino).is_some_and(|held| held.nameless)
+        held.opens == 0 && all.held.remove(&ino).is_some_and(|held| held.nameless)
     }
 
     fn change(&self, ino: InodeId, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.held.lock().get_mut(&ino) {
+        if let Some(held) = self.all.lock().held.get_mut(&ino) {
             change(held);
         }
+    }
+}
+
+impl All {
+    /// A reader that is there has read later than one that has left.
+    fn read_at(&self, ino: InodeId) -> Option<Time> {
+        let held = self.held.get(&ino).and_then(|held| held.atime);
+        held.or_else(|| self.reads.get(&ino).map(|(_, atime)| *atime))
     }
 }
 
@@ -197,7 +240,7 @@ impl Shard {
 
     /// A held file is read. As with `relatime`, that counts only where nobody has read it since it
     /// changed, or for a day. Shown at once, and in the row with its next commit or with
-    /// [`Shard::commit_read`]. Answers whether it counts.
+    /// [`Shard::keep_read`]. Answers whether it counts.
     ///
     /// # Errors
     /// `Stale` where it is gone.
@@ -212,23 +255,54 @@ impl Shard {
         Ok(counts)
     }
 
-    /// Writes when a held file was read last, where its row does not say so yet. For other servers
-    /// it is the same version as before.
+    /// A reader of a held file leaves: when it was read is written with the next group commit where
+    /// its row does not say so yet, or at once where too many wait for that.
     ///
     /// # Errors
-    /// `Stale` where it is gone; where the table fails.
-    pub(crate) fn commit_read(&self, handle: Handle) -> Result<(), Error> {
-        let mut state = self.lock();
-        let Some(atime) = self.holds.read_at(handle.ino) else { return Ok(()) };
-        let mut node = self.node(&mut state, handle)?;
-        if node.rnode.links > 0 {
-            node.rnode.atime = atime;
-            let mut batch = Batch::new();
-            put_node(&mut batch, &node, self.stamp(&state));
-            self.write(&mut state, batch)?;
-            state.rows.put_node(node);
+    /// As [`Shard::commit_reads`].
+    pub(crate) fn keep_read(&self, handle: Handle) -> Result<(), Error> {
+        if self.holds.keep_read(handle) {
+            return Ok(());
         }
-        self.holds.read_is_known(handle.ino);
+        self.write_reads(&[handle])
+    }
+
+    /// Writes when files were read last whose readers have left. For other servers they are the
+    /// same versions as before. What fails stays for the next time.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub(crate) fn commit_reads(&self) -> Result<(), Error> {
+        loop {
+            let some = self.holds.some_reads();
+            if some.is_empty() {
+                return Ok(());
+            }
+            self.write_reads(&some)?;
+        }
+    }
+
+    fn write_reads(&self, handles: &[Handle]) -> Result<(), Error> {
+        let mut state = self.lock();
+        let stamp = self.stamp(&state);
+        let (mut batch, mut nodes) = (Batch::new(), Vec::with_capacity(handles.len()));
+        for handle in handles {
+            let Some(atime) = self.holds.read_at(handle.ino) else { continue };
+            match self.node(&mut state, *handle) {
+                Ok(mut node) if node.rnode.links > 0 => {
+                    node.rnode.atime = atime;
+                    put_node(&mut batch, &node, stamp);
+                    nodes.push(node);
+                }
+                // Nobody would look at the row of a file without a name.
+                Ok(_) => {}
+                Err(error) if matches!(error.code, Code::Stale | Code::Corrupt) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.write(&mut state, batch)?;
+        nodes.into_iter().for_each(|node| state.rows.put_node(node));
+        handles.iter().for_each(|handle| self.holds.read_is_known(handle.ino));
         Ok(())
     }
 

@@ -543,6 +543,7 @@ fn reads_by_descriptor_count_as_others_do() {
         let shown = rig.attr(entry.handle).unwrap();
         rig.close(open);
         assert_eq!(rig.attr(entry.handle).unwrap(), shown);
+        rig.shard.commit_reads().unwrap();
         assert_eq!(rig.killed().attr(entry.handle).unwrap().atime, shown.atime);
         shown.atime
     };
