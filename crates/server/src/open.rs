@@ -408,28 +408,19 @@ impl Opens {
 
     /// One more has a file open. Everybody who comes in goes out by [`Opens::leave`].
     fn enter(&self, handle: Handle, writes: bool) -> Result<(Arc<OpenFile>, Attr), Error> {
-        let node = self.shard.hold(handle)?;
+        let (node, attr) = self.shard.hold(handle)?;
         let refused = match node.rnode.kind {
-            FileKind::Regular => None,
-            FileKind::Directory => Some(Code::IsDirectory),
-            _ => Some(Code::Invalid),
-        };
-        let attr = match refused {
-            Some(code) => Err(code.into()),
-            None => self.shard.attr(handle),
-        };
-        match attr {
-            Ok(attr) => {
+            FileKind::Regular => {
                 let make = || OpenFile::stored(node.handle(), &self.held);
-                Ok((self.known.enter(handle.ino, writes, make), attr))
+                return Ok((self.known.enter(handle.ino, writes, make), attr));
             }
-            Err(error) => {
-                if self.shard.let_go(handle.ino) {
-                    (self.reap)();
-                }
-                Err(error)
-            }
+            FileKind::Directory => Code::IsDirectory,
+            _ => Code::Invalid,
+        };
+        if self.shard.let_go(handle.ino) {
+            (self.reap)();
         }
+        Err(refused.into())
     }
 
     fn expect_room(&self) -> Result<(), Error> {

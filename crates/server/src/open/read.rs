@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use pelago_store::content::ContentFile;
 use pelago_store::key;
-use pelago_store::rows::{Inline, Row};
+use pelago_store::rows::Inline;
 use pelago_wire::{Buffer, Code, Error, FileKind, Generation, InodeId, OpenId, limits};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
@@ -44,6 +44,10 @@ impl Opens {
         }
         if let Bytes::Inline = state.bytes {
             let bytes = self.stored_bytes(file.handle.ino, state.size)?;
+            if size == bytes.len() {
+                // Whoever reads it whole, as a kernel does that keeps it then, seldom asks again.
+                return Ok(Buffer::new(bytes));
+            }
             if !self.has_room(&state, bytes.len()) {
                 return Ok(slice(&bytes, offset, size));
             }
@@ -148,12 +152,12 @@ impl Opens {
             tracing::error!(%ino, "the bytes of a file are missing; run `pelago check`");
             return Err(Code::Corrupt.into());
         };
-        let (_, row) = Inline::decode(&value).map_err(|error| damaged(&key, error))?;
-        if row.bytes.len() as u64 != size {
+        let bytes = Inline::into_bytes(value).map_err(|error| damaged(&key, error))?;
+        if bytes.len() as u64 != size {
             tracing::error!(%ino, "a file has not as many bytes as its row says");
             return Err(Code::Corrupt.into());
         }
-        Ok(row.bytes.to_vec())
+        Ok(bytes)
     }
 
     /// The content file of a file whose bytes are in one.

@@ -129,11 +129,14 @@ impl Opens {
     ) -> Result<(), Error> {
         let bytes = self.in_memory(file, state)?;
         let from = at as usize;
-        let to = from + new.len();
-        if bytes.len() < to {
-            bytes.resize(to, 0);
+        // Zeros only where something is left out.
+        if bytes.len() < from {
+            bytes.resize(from, 0);
         }
-        bytes[from..to].copy_from_slice(new);
+        let over = new.len().min(bytes.len() - from);
+        let (over, behind) = new.split_at(over);
+        bytes[from..from + over.len()].copy_from_slice(over);
+        bytes.extend_from_slice(behind);
         self.changed_memory(file, state);
         Ok(())
     }

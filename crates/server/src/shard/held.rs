@@ -189,15 +189,16 @@ impl Live {
 
 impl Shard {
     /// Holds an inode that is being opened: while it is held its rows stay, whatever happens to its
-    /// names. Answers the node as stored.
+    /// names. Answers the node as stored, and its attributes as they are now.
     ///
     /// # Errors
     /// `Stale` where it is gone.
-    pub(crate) fn hold(&self, handle: Handle) -> Result<Node, Error> {
+    pub(crate) fn hold(&self, handle: Handle) -> Result<(Node, Attr), Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
+        let attr = self.attr_of(&state, &node.rnode)?;
         self.holds.hold(node.rnode.ino, node.rnode.links == 0);
-        Ok(node)
+        Ok((node, attr))
     }
 
     /// Whether the bytes of an inode are in a content file.
@@ -206,6 +207,9 @@ impl Shard {
     /// `Stale` where it is gone.
     pub(crate) fn has_content(&self, handle: Handle) -> Result<bool, Error> {
         let mut state = self.lock();
+        if let Some(node) = state.rows.node(handle.ino) {
+            return Ok(node.rnode.flags.has_content);
+        }
         Ok(self.node(&mut state, handle)?.rnode.flags.has_content)
     }
 

@@ -137,7 +137,7 @@ impl Shard {
             stamp: self.stamp(state),
             now,
             receipt,
-            after: Vec::with_capacity(4),
+            after: Vec::with_capacity(2),
             marks: Vec::new(),
         }
     }

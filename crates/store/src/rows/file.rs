@@ -4,7 +4,7 @@ use pelago_wire::{Generation, InodeId, NameHash, limits};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::{Reader, Writer};
-use super::{Body, Fault, Row};
+use super::{Body, CHECKSUM_BYTES, Fault, Row, RowError};
 use crate::key::Kind;
 
 /// That a content file is open for writing, or its bytes are not known to be safe.
@@ -73,6 +73,21 @@ impl Body<'_> for Orphan {
 pub struct Inline<'a> {
     /// The bytes, to [`limits::INLINE_BYTES`].
     pub bytes: &'a [u8],
+}
+
+impl Inline<'_> {
+    /// The bytes that a value holds, in the memory that it has.
+    ///
+    /// # Errors
+    /// As [`Row::decode`].
+    pub fn into_bytes(mut value: Vec<u8>) -> Result<Vec<u8>, RowError> {
+        let (_, row) = Inline::decode(&value)?;
+        let length = row.bytes.len();
+        // They are the last of it but for the row's checksum.
+        value.truncate(value.len() - CHECKSUM_BYTES);
+        value.drain(..value.len() - length);
+        Ok(value)
+    }
 }
 
 impl<'a> Row<'a> for Inline<'a> {
