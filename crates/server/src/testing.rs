@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_store::content::Content;
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
@@ -18,6 +19,7 @@ use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Entry, Error, Handle, Name, NewMode, OpenFlags,
     OpenId, Reply, Request, Service, SetAttr, Time,
 };
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::clock;
@@ -92,12 +94,7 @@ impl Rig {
 
     /// A new volume, so served.
     pub(crate) fn with(options: Options) -> Self {
-        Self::on(Arc::new(tempfile::tempdir().unwrap()), options)
-    }
-
-    /// A new volume, so served, with its content files in this folder.
-    pub(crate) fn on(dir: Arc<TempDir>, options: Options) -> Self {
-        Self::over(MemTable::new(), dir, options)
+        Self::over(MemTable::new(), Arc::new(tempfile::tempdir().unwrap()), options)
     }
 
     /// The volume after pelago was killed and started again.
@@ -311,6 +308,40 @@ impl Rig {
     /// Whether the mark of a file stands in the table.
     pub(crate) fn is_marked(&self, node: Handle) -> bool {
         self.table.get(&key::writing(node.ino)).unwrap().is_some()
+    }
+}
+
+/// A rig whose content files lie on a medium that fails when it is told to.
+pub(crate) struct Failing {
+    pub(crate) rig: Rig,
+    lossfs: Lossfs,
+    _folder: Arc<TempDir>,
+}
+
+impl Failing {
+    /// A new volume, so served. `None`: that cannot be done here.
+    pub(crate) fn with(options: Options) -> Option<Self> {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        match Lossfs::mount(folder.path(), Model::new()) {
+            Ok(lossfs) => {
+                let rig = Rig::over(MemTable::new(), Arc::clone(&folder), options);
+                Some(Self { rig, lossfs, _folder: folder })
+            }
+            Err(error) => {
+                println!("skipped: not here: no FUSE file system can be mounted: {error}");
+                None
+            }
+        }
+    }
+
+    /// So many of these are refused from now on, after so many that go well.
+    pub(crate) fn refuse(&self, on: Operation, after: u64, times: u64, error: Errno) {
+        self.lossfs.control().fail(Fault { on, within: String::new(), after, times, error });
+    }
+
+    /// Nothing is refused any more.
+    pub(crate) fn heal(&self) {
+        self.lossfs.control().heal();
     }
 }
 

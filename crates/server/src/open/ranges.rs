@@ -304,14 +304,13 @@ fn allocate(content: &OpenContent, asked: &Allocate) -> Result<(), content::Erro
     match content.allocate(mode, offset, length) {
         // Not every file system can; a hole reads the same.
         Err(error) if error.is_unsupported() && matches!(mode, AllocateMode::Zero { .. }) => {
+            let reserve = AllocateMode::Reserve { keep_size: asked.keeps_size() };
+            // First: where there is no room for it, no byte is lost.
+            content.allocate(reserve, offset, length)?;
             content.allocate(AllocateMode::PunchHole, offset, length)?;
-            match asked.keeps_size() {
-                true => Ok(()),
-                // Never cuts off what somebody else appends just now.
-                false => {
-                    content.allocate(AllocateMode::Reserve { keep_size: false }, offset, length)
-                }
-            }
+            // It had the space a moment ago; whoever took it leaves a hole that reads the same.
+            drop(content.allocate(reserve, offset, length));
+            Ok(())
         }
         done => done,
     }

@@ -223,10 +223,7 @@ impl Opens {
         let generation = state.bytes.generation().ok_or(Code::Bug)?;
         let ino = file.handle.ino;
         let opened = self.content.open_file(ino, generation, write);
-        opened.map_err(|error| self.refused(&error))?.ok_or_else(|| {
-            tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
-            Code::Corrupt.into()
-        })
+        opened.map_err(|error| self.refused(&error))?.ok_or_else(|| missing(ino))
     }
 
     /// Whether the memory of all open files lets this one take so many bytes.
@@ -234,6 +231,12 @@ impl Opens {
         let all = self.held.load(Ordering::Relaxed);
         all.saturating_sub(state.held.bytes()) + bytes <= self.options.open_bytes
     }
+}
+
+/// What is told where the content file of a row is not there.
+pub(super) fn missing(ino: InodeId) -> Error {
+    tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
+    Code::Corrupt.into()
 }
 
 /// The bytes of a range that begins within them.

@@ -1,5 +1,6 @@
 //! Which way an open reaches the bytes, and handing out descriptors of content files.
 
+use std::io;
 use std::sync::Arc;
 
 use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, InodeId, OpenFlags, OpenId};
@@ -8,6 +9,7 @@ use super::file::{OpenFile, OpenState};
 use super::known::Way;
 use super::outside::Outside;
 use super::policy::Passthrough;
+use super::read::missing;
 use super::slots::Slot;
 use super::{Halt, Opening, Opens, Patience};
 use crate::shard;
@@ -196,10 +198,16 @@ impl Opens {
         let generation = state.bytes.generation().ok_or(Code::Bug)?;
         let ino = file.handle.ino;
         let outside = Outside::new(&self.content, ino, generation);
-        let outside = outside.map_err(|error| self.refused(&error))?;
+        let outside = outside.map_err(|error| match error.source.kind() {
+            io::ErrorKind::NotFound => missing(ino),
+            _ => self.refused(&error),
+        })?;
         state.outside = Some(Arc::clone(&outside));
         let seen = Arc::clone(&outside) as Arc<dyn shard::Outside>;
         self.shard.set_outside(ino, Some(seen));
         Ok(outside)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,12 @@
 //! More open files than descriptors, through the router.
 
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
-use pelago_lossfs::{Fault, Lossfs, Model, Operation};
+use pelago_lossfs::Operation;
 use pelago_wire::{Attr, Code, DataPath, OpenFlags, OpenId, Request};
 use rustix::io::Errno;
 
-use crate::testing::{BOTH, Options, READ, Rig, reopened};
+use crate::testing::{BOTH, Failing, Options, READ, Rig, reopened};
 
 const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
 const LARGE: usize = 10_000;
@@ -159,26 +158,19 @@ fn what_the_medium_said_of_a_file_that_nobody_had_synced_is_told_once() {
 /// later: it is the server that must remember.
 #[test]
 fn a_file_that_cannot_be_synced_is_not_closed_and_whoever_syncs_it_is_told() {
-    let dir = Arc::new(tempfile::tempdir().unwrap());
-    let lossfs = match Lossfs::mount(dir.path(), Model::new()) {
-        Ok(lossfs) => lossfs,
-        Err(error) => {
-            println!("skipped: not here: no FUSE file system can be mounted: {error}");
-            return;
-        }
-    };
-    let rig = Rig::on(Arc::clone(&dir), Options { descriptors: 3, ..Options::default() });
-    let files = filled(&rig, 3);
+    let options = Options { descriptors: 3, ..Options::default() };
+    let Some(failing) = Failing::with(options) else { return };
+    let rig = &failing.rig;
+    let files = filled(rig, 3);
     let is_open = |(text, _): &(String, OpenId)| {
         let file = rig.opens.known.file(rig.look(text).unwrap().handle.ino).unwrap();
         matches!(file.wait().bytes, super::Bytes::Content(_))
     };
-    let (on, within) = (Operation::Sync, String::new());
-    lossfs.control().fail(Fault { on, within, after: 0, times: 1, error: Errno::IO });
+    failing.refuse(Operation::Sync, 0, 1, Errno::IO);
     let (_, open) = rig.create("more", BOTH);
     assert_eq!(rig.write(open, 0, &[7; LARGE]), Ok((LARGE as u64, LARGE as u64)));
     assert_eq!(files.iter().filter(|file| is_open(file)).count(), 2, "one made room");
-    let told = |open| [sync(&rig, open), sync(&rig, open)];
+    let told = |open| [sync(rig, open), sync(rig, open)];
     let told: Vec<_> = files.iter().map(|(_, open)| told(*open)).collect();
     let failed = told.iter().filter(|told| **told == [Err(Code::Io), Ok(())]).count();
     let well = told.iter().filter(|told| **told == [Ok(()), Ok(())]).count();

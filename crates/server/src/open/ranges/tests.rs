@@ -2,13 +2,15 @@
 
 use std::os::unix::fs::FileExt;
 
+use pelago_lossfs::Operation;
 use pelago_wire::{
     AllocateMode, Code, DataPath, OpenFlags, OpenId, Reply, Request, SeekFrom, SetAttr, Whence,
     limits,
 };
+use rustix::io::Errno;
 
 use crate::open;
-use crate::testing::{BOTH, Options, READ, Rig, reopened};
+use crate::testing::{BOTH, Failing, Options, READ, Rig, reopened};
 
 const LIMIT: u64 = limits::INLINE_DEFAULT_BYTES as u64;
 const GROW: AllocateMode = AllocateMode::Reserve { keep_size: false };
@@ -348,4 +350,47 @@ fn nothing_is_given_back_of_a_file_that_others_write() {
     program.write_all_at(b"more", 100_000).unwrap();
     rig.opens.give_back(&file, &mut state, &content);
     assert_eq!(program.metadata().unwrap().len(), 100_004);
+}
+
+/// Not every medium zeroes a range: there it is freed, and reserved again.
+#[test]
+fn a_range_is_zeroed_where_the_medium_cannot() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    for (mode, size) in [(ZERO, 60_000), (ZERO_KEEP, 50_000)] {
+        let (entry, open) = rig.create(&format!("{mode:?}"), BOTH);
+        rig.write(open, 0, &pattern(50_000)).unwrap();
+        failing.refuse(Operation::Reserve, 0, 1, Errno::OPNOTSUPP);
+        allocate(rig, open, (40_000, 20_000), mode).unwrap();
+        let mut bytes = pattern(50_000);
+        bytes[40_000..].fill(0);
+        bytes.resize(size, 0);
+        assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), bytes);
+        let attr = rig.attr(entry.handle).unwrap();
+        assert_eq!((attr.size, attr.changing), (size as u64, false));
+        assert!(attr.blocks * 512 >= size as u64, "it is reserved");
+        rig.close(open);
+        assert_eq!(rig.bytes(&format!("{mode:?}")), bytes);
+    }
+}
+
+/// Whichever step the medium refuses: no byte is lost, nothing is longer.
+#[test]
+fn a_range_that_cannot_be_zeroed_stays() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    let (entry, open) = rig.create("f", BOTH);
+    rig.write(open, 0, &pattern(50_000)).unwrap();
+    let steps = [(Errno::NOSPC, Code::NoSpace), (Errno::OPNOTSUPP, Code::NotSupported)];
+    for (step, (error, code)) in (1..).zip(steps) {
+        failing.refuse(Operation::Reserve, 0, 1, Errno::OPNOTSUPP);
+        failing.refuse(Operation::Reserve, step - 1, 1, error);
+        assert_eq!(allocate(rig, open, (40_000, 20_000), ZERO), Err(code), "step {step}");
+        assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), pattern(50_000), "step {step}");
+        assert_eq!(rig.attr(entry.handle).unwrap().size, 50_000, "step {step}");
+    }
+    failing.refuse(Operation::Reserve, 0, 1, Errno::OPNOTSUPP);
+    failing.refuse(Operation::Reserve, 2, 1, Errno::NOSPC);
+    assert_eq!(allocate(rig, open, (40_000, 20_000), ZERO), Ok(()), "a hole does as well");
+    assert_eq!(rig.read(open, 0, 1 << 20).unwrap()[40_000..], [0; 20_000]);
 }
