@@ -2,16 +2,21 @@
 
 use std::fs;
 use std::io;
+use std::io::ErrorKind::TimedOut;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::dead;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::place;
+
+/// How long a process that was killed may take to end: what it waits for on the medium, too.
+const ENDING: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a measurement with a volume of its own stopped.
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +66,7 @@ impl Volume {
             return Err(failed("kill -9", error.into()));
         }
         // The lock goes with the process.
-        while self.pid().is_some() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        wait_until(ENDING, || self.pid().is_none())
     }
 
     pub(super) fn resident(&self) -> Outcome<u64> {
@@ -106,7 +108,35 @@ impl Drop for Volume {
     }
 }
 
+/// Waits until something is so, no longer than this.
+fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) -> Outcome<()> {
+    let deadline = Instant::now() + patience;
+    while !is_so() {
+        if Instant::now() >= deadline {
+            return Err(failed("waiting for a process that was killed", TimedOut.into()));
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
 /// What is told where the system failed.
 pub(super) fn failed(doing: &'static str, source: io::Error) -> Failure {
     Failure::new(Exit::Failed, VolumeError::Io { doing, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let mut looks = 0;
+        let third = || {
+            looks += 1;
+            looks == 3
+        };
+        assert!(wait_until(ENDING, third).is_ok());
+        assert!(wait_until(Duration::ZERO, || false).is_err());
+    }
 }
