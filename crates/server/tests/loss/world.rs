@@ -109,6 +109,13 @@ impl Opened {
         };
         Self { id, outside }
     }
+
+    fn write(&self, server: &Server, at: u64, bytes: &[u8]) {
+        match &self.outside {
+            Some(file) => file.write_all_at(bytes, at).unwrap(),
+            None => disk::write(server, self.id, at, bytes).unwrap(),
+        }
+    }
 }
 
 /// A random program, and what it has done.
@@ -184,19 +191,10 @@ impl Program {
     fn open(&mut self, server: &Server, path: &str) {
         let (dir, name) = find(server, path);
         let Some(ino) = self.names.get(path).copied() else {
-            let flags = OpenFlags { passthrough: self.passes, ..BOTH };
-            let (name, mode) = (named(name), NewMode::exactly(0o644));
-            let made = disk::call(server, Request::Create { dir, name, mode, flags }, &[]);
-            let Ok(Reply::Created { entry, open, path: way }) = made else {
-                panic!("a new file answers `Created`, not {made:?}");
+            return match self.random.coin() {
+                true => self.create(server, path),
+                false => self.publish(server, path),
             };
-            let ino = entry.attr.ino.raw();
-            self.names.insert(path.to_owned(), ino);
-            self.bytes.insert(ino, Vec::new());
-            self.history.made(ino);
-            self.history.changed(ino, &[]);
-            self.open.insert(ino, Opened::new(open, way));
-            return;
         };
         self.open.entry(ino).or_insert_with(|| {
             let node = disk::lookup(server, dir, name).unwrap().handle;
@@ -206,6 +204,47 @@ impl Program {
         });
     }
 
+    fn create(&mut self, server: &Server, path: &str) {
+        let (dir, name) = find(server, path);
+        let flags = OpenFlags { passthrough: self.passes, ..BOTH };
+        let (name, mode) = (named(name), NewMode::exactly(0o644));
+        let (ino, _, open) = created(server, Request::Create { dir, name, mode, flags });
+        self.names.insert(path.to_owned(), ino);
+        self.bytes.insert(ino, Vec::new());
+        self.history.made(ino);
+        self.history.changed(ino, &[]);
+        self.open.insert(ino, open);
+    }
+
+    /// Makes a file that gets its name once it is whole.
+    fn publish(&mut self, server: &Server, path: &str) {
+        let (dir, name) = find(server, path);
+        let flags = OpenFlags { passthrough: self.passes, ..BOTH };
+        let mode = NewMode::exactly(0o644);
+        let (ino, node, open) = created(server, Request::CreateNameless { dir, mode, flags });
+        self.history.made(ino);
+        self.fill = self.fill % 250 + 1;
+        let bytes = vec![self.fill; 1 + self.random.below(20_000) as usize];
+        self.history.changed(ino, &bytes);
+        open.write(server, 0, &bytes);
+        let (syncs_first, syncs_then) = (self.random.coin(), self.random.coin());
+        let fsync = || disk::call(server, Request::Fsync { open: open.id, data_only: true }, &[]);
+        if syncs_first {
+            fsync().unwrap();
+        }
+        disk::call(server, Request::Link { node, dir, name: named(name) }, &[]).unwrap();
+        self.names.insert(path.to_owned(), ino);
+        if syncs_then {
+            fsync().unwrap();
+            self.history.names_synced();
+        }
+        if syncs_first || syncs_then {
+            self.history.fsynced(ino);
+        }
+        self.bytes.insert(ino, bytes);
+        self.open.insert(ino, open);
+    }
+
     /// The file of a path, where it is open.
     fn opened(&self, path: &str) -> Option<(u64, OpenId)> {
         let ino = *self.names.get(path)?;
@@ -213,7 +252,7 @@ impl Program {
     }
 
     fn write(&mut self, server: &Server, path: &str) {
-        let Some((ino, open)) = self.opened(path) else { return };
+        let Some((ino, _)) = self.opened(path) else { return };
         let at = self.random.below(3) * self.random.below(6_000);
         let most = [1_000, 20_000, 60_000][self.random.below(3) as usize];
         let size = 1 + self.random.below(most);
@@ -225,10 +264,7 @@ impl Program {
         all.resize(all.len().max(to), 0);
         all[from..to].copy_from_slice(&bytes);
         self.history.changed(ino, all);
-        match &self.open[&ino].outside {
-            Some(file) => file.write_all_at(&bytes, at).unwrap(),
-            None => disk::write(server, open, at, &bytes).unwrap(),
-        }
+        self.open[&ino].write(server, at, &bytes);
     }
 
     /// How many files are open that are written past the server.
@@ -366,6 +402,16 @@ fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) 
         disk::close(server, open).unwrap();
         assert_eq!(bytes.len() as u64, entry.attr.size, "{when}: {path} is as long as it says");
         tree.insert(path, (ino, Some(bytes)));
+    }
+}
+
+/// What a request has made: its number, its handle, and the open file.
+fn created(server: &Server, request: Request) -> (u64, Handle, Opened) {
+    match disk::call(server, request, &[]) {
+        Ok(Reply::Created { entry, open, path }) => {
+            (entry.attr.ino.raw(), entry.handle, Opened::new(open, path))
+        }
+        other => panic!("a new file answers `Created`, not {other:?}"),
     }
 }
 
