@@ -165,7 +165,8 @@ impl Shard {
         Ok(state.sequence)
     }
 
-    /// Writes times of reads and counts, and gives unused numbers back: the last batch of a clean life.
+    /// Writes times of reads and counts, and gives unused numbers back: the last batch of a clean
+    /// life.
     ///
     /// # Errors
     /// Where the table fails.

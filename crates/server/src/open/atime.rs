@@ -2,8 +2,9 @@
 //!
 //! A read that counts is known to the shard at once and reaches the row with the file's next
 //! commit, or with the group commit behind the end of an open that was there: many in one batch,
-//! and not one for each file that somebody reads. Reads that cannot count are told by one comparison:
-//! until when that is so is known from the row, or from the last read that was asked about.
+//! and not one for each file that somebody reads. Reads that cannot count are told by one
+//! comparison: until when that is so is known from the row, or from the last read that was asked
+//! about.
 //!
 //! Who reads by a descriptor of the content file changes the time that *it* has, if the medium
 //! keeps such times, by the medium's own `relatime`. That is a sign, not an authority: when it has
