@@ -92,12 +92,31 @@ impl Router {
 
 impl Service for Router {
     fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
+        let mut done = Some(done);
+        let mut later = || done.take().expect("it is asked for once");
+        if let Some(answer) = self.ask(context, request, bulk, &mut later) {
+            later()(answer);
+        }
+    }
+
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
         let inner = &self.inner;
         match inner.run_here(context, &request, bulk.bytes(), Patience::Brief) {
+            Ok(Answer::Now(reply)) => return Some(Ok(reply)),
+            Err(Halt::Failed(error)) => return Some(Err(error)),
             Err(Halt::Later) => {}
-            answered => return inner.finish(answered, done),
+            answered @ Ok(Answer::WhenSafe(_)) => {
+                inner.finish(answered, later());
+                return None;
+            }
         }
-        let (inner, context) = (Arc::clone(inner), *context);
+        let (inner, context, done) = (Arc::clone(inner), *context, later());
         let bytes = bulk.bytes().to_vec();
         let job = move |turn| match turn {
             Turn::Run => {
@@ -113,6 +132,7 @@ impl Service for Router {
             Turn::Stopped => done(Err(Code::Unavailable.into())),
         };
         self.inner.parts.pool.submit(Box::new(job));
+        None
     }
 }
 
@@ -471,3 +491,6 @@ fn written(written: Written) -> Answer {
     let reply = Reply::Written { bytes: written.bytes, size: written.size };
     if written.sync { Answer::WhenSafe(reply) } else { Answer::Now(reply) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,4 +133,18 @@ pub trait Service: Send + Sync {
     /// Carries out `request`. `done` is called exactly once: before this returns, or later on any
     /// thread. This returns soon: what can wait for a disk or for others goes on elsewhere.
     fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done);
+
+    /// The same for callers who need memory for an answer only where it comes later: answers at
+    /// once, or calls `later`, once, for what is called with the answer, before this returns or
+    /// later on any thread.
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        self.call(context, request, bulk, later());
+        None
+    }
 }
