@@ -15,6 +15,7 @@ struct Wall {
 const WIRE: &str = "pelago-wire";
 const STORE: &str = "pelago-store";
 const SERVER: &str = "pelago-server";
+const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
@@ -24,7 +25,8 @@ const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
     Wall { package: SERVER, imports: &[WIRE, STORE], tests_import: &[LOSSFS] },
-    Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
+    Wall { package: FUSE, imports: &[], tests_import: &[] },
+    Wall { package: CLIENT, imports: &[WIRE, FUSE], tests_import: &[] },
     Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[SERVER, STORE] },
     Wall {
         package: "pelago-cli",

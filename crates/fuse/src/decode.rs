@@ -1,0 +1,299 @@
+//! Requests from their bytes, opcode by opcode. A body may be longer than its layout: newer kernels
+//! add fields at the end.
+
+use crate::attr::Timestamp;
+use crate::bytes::Cursor;
+use crate::operation::{
+    CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Init, Link, Lseek, Mkdir, Mknod, Open,
+    Operation, Read, Readdir, Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
+};
+use crate::request::{Fault, FileId, Layouts, LockOwner, NodeId};
+
+const FORGET: u32 = 2;
+const INTERRUPT: u32 = 36;
+const BATCH_FORGET: u32 = 42;
+
+/// Bytes of `fuse_forget_one`.
+const FORGET_BYTES: u64 = 16;
+
+/// In `getattr_flags`: `fh` says something.
+const GETATTR_FH: u32 = 1 << 0;
+/// In `open_flags`.
+const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// In `write_flags`.
+const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// In `fsync_flags`.
+const FSYNC_DATA: u32 = 1 << 0;
+/// In `setxattr_flags`.
+const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+/// In `flags` of FUSE_INIT: `flags2` says something.
+const INIT_EXT: u32 = 1 << 30;
+
+/// In `valid` of FUSE_SETATTR: which fields say something.
+const FATTR_MODE: u32 = 1 << 0;
+const FATTR_UID: u32 = 1 << 1;
+const FATTR_GID: u32 = 1 << 2;
+const FATTR_SIZE: u32 = 1 << 3;
+const FATTR_ATIME: u32 = 1 << 4;
+const FATTR_MTIME: u32 = 1 << 5;
+const FATTR_FH: u32 = 1 << 6;
+const FATTR_ATIME_NOW: u32 = 1 << 7;
+const FATTR_MTIME_NOW: u32 = 1 << 8;
+const FATTR_CTIME: u32 = 1 << 10;
+const FATTR_KILL_SUIDGID: u32 = 1 << 11;
+
+impl<'a> Operation<'a> {
+    /// From the bytes between the header and the extensions.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(opcode: u32, body: &'a [u8], layouts: Layouts) -> Result<Self, Fault> {
+        let mut cursor = Cursor::new(body);
+        let body = &mut cursor;
+        Ok(match opcode {
+            1 => Self::Lookup { name: body.name()? },
+            FORGET => Self::Forget { lookups: body.u64()? },
+            3 => get_attr(body)?,
+            4 => Self::SetAttr(set_attr(body)?),
+            5 => Self::Readlink,
+            6 => Self::Symlink(Symlink { name: body.name()?, target: body.name()? }),
+            8 => Self::Mknod(mknod(body)?),
+            9 => Self::Mkdir(Mkdir { mode: body.u32()?, umask: body.u32()?, name: body.name()? }),
+            10 => Self::Unlink { name: body.name()? },
+            11 => Self::Rmdir { name: body.name()? },
+            12 => Self::Rename(rename(body, false)?),
+            13 => Self::Link(Link { node: NodeId(body.u64()?), name: body.name()? }),
+            14 => Self::Open(open(body)?),
+            15 => Self::Read(read(body)?),
+            16 => Self::Write(write(body)?),
+            17 => Self::Statfs,
+            18 => Self::Release(release(body)?),
+            20 => Self::Fsync(fsync(body)?),
+            21 => Self::Setxattr(setxattr(body, layouts.setxattr_ext)?),
+            22 => Self::Getxattr { size: xattr_size(body)?, name: body.name()? },
+            23 => Self::Listxattr { size: xattr_size(body)? },
+            24 => Self::Removexattr { name: body.name()? },
+            25 => Self::Flush(flush(body)?),
+            26 => Self::Init(init(body)?),
+            27 => Self::Opendir { flags: open(body)?.flags },
+            28 => Self::Readdir(readdir(body)?),
+            29 => Self::Releasedir { file: release(body)?.file },
+            30 => Self::Fsyncdir(fsync(body)?),
+            34 => Self::Access { mask: access(body)? },
+            35 => Self::Create(create(body)?),
+            INTERRUPT => Self::Interrupt { unique: body.u64()? },
+            38 => Self::Destroy,
+            BATCH_FORGET => Self::BatchForget(forgets(body)?),
+            43 => Self::Fallocate(fallocate(body)?),
+            44 => Self::ReaddirPlus(readdir(body)?),
+            45 => Self::Rename(rename(body, true)?),
+            46 => Self::Lseek(lseek(body)?),
+            47 => Self::CopyFileRange(copy_file_range(body)?),
+            51 => Self::Tmpfile(create(body)?),
+            other => Self::Other(other),
+        })
+    }
+
+    /// Whether the kernel waits for an answer to this opcode.
+    pub(crate) const fn is_answered(opcode: u32) -> bool {
+        !matches!(opcode, FORGET | INTERRUPT | BATCH_FORGET)
+    }
+}
+
+impl Iterator for Forgets<'_> {
+    type Item = (NodeId, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut cursor = Cursor::new(self.0);
+        let next = (NodeId(cursor.u64().ok()?), cursor.u64().ok()?);
+        self.0 = cursor.rest();
+        Some(next)
+    }
+}
+
+/// `fuse_init_in`. Of another major version nothing but the version is known.
+fn init(body: &mut Cursor<'_>) -> Result<Init, Fault> {
+    let (major, minor) = (body.u32()?, body.u32()?);
+    if major != crate::init::MAJOR {
+        return Ok(Init { major, minor, max_readahead: 0, capabilities: 0 });
+    }
+    let (max_readahead, flags) = (body.u32()?, body.u32()?);
+    let flags2 = if flags & INIT_EXT == 0 { 0 } else { body.u32()? };
+    let capabilities = u64::from(flags2) << 32 | u64::from(flags);
+    Ok(Init { major, minor, max_readahead, capabilities })
+}
+
+/// `fuse_batch_forget_in`, then as many `fuse_forget_one`.
+fn forgets<'a>(body: &mut Cursor<'a>) -> Result<Forgets<'a>, Fault> {
+    let count = u64::from(body.u32()?);
+    body.skip::<4>()?;
+    body.take(count * FORGET_BYTES).map(Forgets)
+}
+
+/// `fuse_getattr_in`.
+fn get_attr<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, Fault> {
+    let flags = body.u32()?;
+    body.skip::<4>()?;
+    let file = FileId(body.u64()?);
+    Ok(Operation::GetAttr { file: (flags & GETATTR_FH != 0).then_some(file) })
+}
+
+/// `fuse_setattr_in`.
+fn set_attr(body: &mut Cursor<'_>) -> Result<SetAttr, Fault> {
+    let valid = body.u32()?;
+    let has = |bit: u32| valid & bit != 0;
+    body.skip::<4>()?;
+    let (file, size, _lock_owner) = (FileId(body.u64()?), body.u64()?, body.u64()?);
+    let (atime, mtime, ctime) = (body.i64()?, body.i64()?, body.i64()?);
+    let (atime_nanos, mtime_nanos, ctime_nanos) = (body.u32()?, body.u32()?, body.u32()?);
+    let mode = body.u32()?;
+    body.skip::<4>()?;
+    let (uid, gid) = (body.u32()?, body.u32()?);
+    body.skip::<4>()?;
+    let time_to_set = |given: u32, now: u32, seconds: i64, nanos: u32| match () {
+        () if has(now) => Ok(Some(SetTime::Now)),
+        () if has(given) => timestamp(seconds, nanos).map(|time| Some(SetTime::To(time))),
+        () => Ok(None),
+    };
+    Ok(SetAttr {
+        mode: has(FATTR_MODE).then_some(mode),
+        uid: has(FATTR_UID).then_some(uid),
+        gid: has(FATTR_GID).then_some(gid),
+        size: has(FATTR_SIZE).then_some(size),
+        atime: time_to_set(FATTR_ATIME, FATTR_ATIME_NOW, atime, atime_nanos)?,
+        mtime: time_to_set(FATTR_MTIME, FATTR_MTIME_NOW, mtime, mtime_nanos)?,
+        ctime: has(FATTR_CTIME).then(|| timestamp(ctime, ctime_nanos)).transpose()?,
+        file: has(FATTR_FH).then_some(file),
+        kill_privileges: has(FATTR_KILL_SUIDGID),
+    })
+}
+
+/// `fuse_mknod_in`.
+fn mknod<'a>(body: &mut Cursor<'a>) -> Result<Mknod<'a>, Fault> {
+    let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
+    body.skip::<4>()?;
+    Ok(Mknod { name: body.name()?, mode, umask, rdev })
+}
+
+/// `fuse_rename_in`, or `fuse_rename2_in`.
+fn rename<'a>(body: &mut Cursor<'a>, has_flags: bool) -> Result<Rename<'a>, Fault> {
+    let to_dir = NodeId(body.u64()?);
+    let flags = if has_flags { body.u32()? } else { 0 };
+    if has_flags {
+        body.skip::<4>()?;
+    }
+    Ok(Rename { name: body.name()?, to_dir, to_name: body.name()?, flags })
+}
+
+/// `fuse_open_in`.
+fn open(body: &mut Cursor<'_>) -> Result<Open, Fault> {
+    let (flags, open_flags) = (body.i32()?, body.u32()?);
+    Ok(Open { flags, kill_privileges: open_flags & OPEN_KILL_SUIDGID != 0 })
+}
+
+/// `fuse_create_in`.
+fn create<'a>(body: &mut Cursor<'a>) -> Result<Create<'a>, Fault> {
+    let (flags, mode, umask, open_flags) = (body.i32()?, body.u32()?, body.u32()?, body.u32()?);
+    let kill_privileges = open_flags & OPEN_KILL_SUIDGID != 0;
+    Ok(Create { name: body.name()?, flags, mode, umask, kill_privileges })
+}
+
+/// `fuse_read_in`. The lock owner behind it is for locks that are not asked for.
+fn read(body: &mut Cursor<'_>) -> Result<Read, Fault> {
+    let (file, offset, size) = (FileId(body.u64()?), body.u64()?, body.u32()?);
+    body.skip::<20>()?;
+    Ok(Read { file, offset, size })
+}
+
+/// `fuse_read_in` too.
+fn readdir(body: &mut Cursor<'_>) -> Result<Readdir, Fault> {
+    let Read { file, offset, size } = read(body)?;
+    Ok(Readdir { file, offset, size })
+}
+
+/// `fuse_write_in`.
+fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, Fault> {
+    let (file, offset) = (FileId(body.u64()?), body.u64()?);
+    let (size, write_flags) = (body.u32()?, body.u32()?);
+    body.skip::<16>()?;
+    let data = body.take(u64::from(size))?;
+    Ok(Write { file, offset, data, kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0 })
+}
+
+/// `fuse_flush_in`.
+fn flush(body: &mut Cursor<'_>) -> Result<Flush, Fault> {
+    let file = FileId(body.u64()?);
+    body.skip::<8>()?;
+    Ok(Flush { file, owner: LockOwner(body.u64()?) })
+}
+
+/// `fuse_release_in`.
+fn release(body: &mut Cursor<'_>) -> Result<Release, Fault> {
+    let (file, flags) = (FileId(body.u64()?), body.i32()?);
+    body.skip::<12>()?;
+    Ok(Release { file, flags })
+}
+
+/// `fuse_fsync_in`.
+fn fsync(body: &mut Cursor<'_>) -> Result<Fsync, Fault> {
+    let (file, flags) = (FileId(body.u64()?), body.u32()?);
+    body.skip::<4>()?;
+    Ok(Fsync { file, data_only: flags & FSYNC_DATA != 0 })
+}
+
+/// `fuse_setxattr_in`, whose second half has to be agreed on.
+fn setxattr<'a>(body: &mut Cursor<'a>, is_extended: bool) -> Result<Setxattr<'a>, Fault> {
+    let (size, flags) = (body.u32()?, body.i32()?);
+    let setxattr_flags = if is_extended { body.u32()? } else { 0 };
+    if is_extended {
+        body.skip::<4>()?;
+    }
+    let kill_setgid = setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+    Ok(Setxattr { name: body.name()?, value: body.take(u64::from(size))?, flags, kill_setgid })
+}
+
+/// `fuse_getxattr_in`.
+fn xattr_size(body: &mut Cursor<'_>) -> Result<u32, Fault> {
+    let size = body.u32()?;
+    body.skip::<4>()?;
+    Ok(size)
+}
+
+/// `fuse_access_in`.
+fn access(body: &mut Cursor<'_>) -> Result<u32, Fault> {
+    let mask = body.u32()?;
+    body.skip::<4>()?;
+    Ok(mask)
+}
+
+/// `fuse_fallocate_in`.
+fn fallocate(body: &mut Cursor<'_>) -> Result<Fallocate, Fault> {
+    let (file, offset, length) = (FileId(body.u64()?), body.u64()?, body.u64()?);
+    let mode = body.i32()?;
+    body.skip::<4>()?;
+    Ok(Fallocate { file, offset, length, mode })
+}
+
+/// `fuse_lseek_in`.
+fn lseek(body: &mut Cursor<'_>) -> Result<Lseek, Fault> {
+    let (file, offset, whence) = (FileId(body.u64()?), body.u64()?, body.i32()?);
+    body.skip::<4>()?;
+    Ok(Lseek { file, offset, whence })
+}
+
+/// `fuse_copy_file_range_in`.
+fn copy_file_range(body: &mut Cursor<'_>) -> Result<CopyFileRange, Fault> {
+    Ok(CopyFileRange {
+        from: FileId(body.u64()?),
+        from_offset: body.u64()?,
+        to_node: NodeId(body.u64()?),
+        to: FileId(body.u64()?),
+        to_offset: body.u64()?,
+        length: body.u64()?,
+        flags: body.u64()?,
+    })
+}
+
+const fn timestamp(seconds: i64, nanos: u32) -> Result<Timestamp, Fault> {
+    if nanos >= 1_000_000_000 { Err(Fault::Time) } else { Ok(Timestamp { seconds, nanos }) }
+}

@@ -1,0 +1,223 @@
+//! Hands a request to the method of its name.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::Errno;
+use crate::device::Device;
+use crate::filesystem::Filesystem;
+use crate::listing::Listing;
+use crate::operation::Operation;
+use crate::reply::{Encode, Reply};
+use crate::request::Header;
+
+/// Calls the method that answers; `device` is the one that the request was read from, and takes the
+/// answer. What no method is there for answers `ENOSYS`.
+pub(crate) fn dispatch(
+    filesystem: &dyn Filesystem,
+    device: &Arc<Device>,
+    header: &Header,
+    operation: Operation<'_>,
+) {
+    let to = filesystem;
+    let asks = Request { header, device };
+    match operation {
+        // Was agreed before the first of these; the kernel does not ask again.
+        Operation::Init(_) => asks.reply::<()>().error(Errno::IO),
+        // Nothing has to be done before it is unmounted: the session ends, and says so.
+        Operation::Destroy => asks.reply().ok(&()),
+        Operation::Lookup { name } => to.lookup(header, name, asks.reply()),
+        Operation::Forget { lookups } => to.forget(header.node, lookups),
+        Operation::BatchForget(nodes) => nodes.for_each(|(node, count)| to.forget(node, count)),
+        Operation::GetAttr { file } => to.get_attr(header, file, asks.reply()),
+        Operation::SetAttr(asked) => to.set_attr(header, asked, asks.reply()),
+        Operation::Readlink => to.readlink(header, asks.reply()),
+        Operation::Symlink(asked) => to.symlink(header, asked, asks.reply()),
+        Operation::Mknod(asked) => to.mknod(header, asked, asks.reply()),
+        Operation::Mkdir(asked) => to.mkdir(header, asked, asks.reply()),
+        Operation::Unlink { name } => to.unlink(header, name, asks.reply()),
+        Operation::Rmdir { name } => to.rmdir(header, name, asks.reply()),
+        Operation::Rename(asked) => to.rename(header, asked, asks.reply()),
+        Operation::Link(asked) => to.link(header, asked, asks.reply()),
+        Operation::Open(asked) => to.open(header, asked, asks.reply()),
+        Operation::Create(asked) => to.create(header, asked, asks.reply()),
+        Operation::Tmpfile(asked) => to.tmpfile(header, asked, asks.reply()),
+        Operation::Read(asked) => to.read(header, asked, asks.reply()),
+        Operation::Write(asked) => to.write(header, asked, asks.reply()),
+        Operation::Flush(asked) => to.flush(header, asked, asks.reply()),
+        Operation::Release(asked) => to.release(header, asked, asks.reply()),
+        Operation::Fsync(asked) => to.fsync(header, asked, asks.reply()),
+        Operation::Opendir { flags } => to.opendir(header, flags, asks.reply()),
+        Operation::Readdir(asked) => {
+            to.readdir(header, asked, Listing::of_names(asked.size), asks.reply());
+        }
+        Operation::ReaddirPlus(asked) => {
+            to.readdir(header, asked, Listing::of_entries(asked.size), asks.reply());
+        }
+        Operation::Releasedir { file } => to.releasedir(header, file, asks.reply()),
+        Operation::Fsyncdir(asked) => to.fsyncdir(header, asked, asks.reply()),
+        Operation::Statfs => to.statfs(header, asks.reply()),
+        Operation::Setxattr(asked) => to.setxattr(header, asked, asks.reply()),
+        Operation::Getxattr { name, size } => to.getxattr(header, name, size, asks.reply()),
+        Operation::Listxattr { size } => to.listxattr(header, size, asks.reply()),
+        Operation::Removexattr { name } => to.removexattr(header, name, asks.reply()),
+        Operation::Access { mask } => to.access(header, mask, asks.reply()),
+        Operation::Interrupt { unique } => to.interrupt(unique),
+        Operation::Fallocate(asked) => to.fallocate(header, asked, asks.reply()),
+        Operation::Lseek(asked) => to.lseek(header, asked, asks.reply()),
+        Operation::CopyFileRange(asked) => to.copy_file_range(header, asked, asks.reply()),
+        Operation::Other(_) => asks.reply::<()>().error(Errno::NOSYS),
+    }
+}
+
+/// Who waits, and where.
+struct Request<'a> {
+    header: &'a Header,
+    device: &'a Arc<Device>,
+}
+
+impl Request<'_> {
+    fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
+        let device = Some(Arc::clone(self.device));
+        Reply { unique: self.header.unique, device, answer: PhantomData }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::net::UnixDatagram;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::operation::{
+        CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Init, Link, Lseek, Mkdir, Mknod,
+        Open, Read, Readdir, Release, Rename, SetAttr, Setxattr, Symlink, Write,
+    };
+    use crate::request::{FileId, LockOwner, NodeId};
+
+    const HEADER: Header = Header { unique: 7, node: NodeId(5), uid: 0, gid: 0, pid: 0 };
+    const FILE: FileId = FileId(1);
+
+    /// Does nothing, but remembers what needs no answer, and tells listings apart.
+    #[derive(Default)]
+    struct Idle(Mutex<Vec<(u64, u64)>>);
+
+    impl Filesystem for Idle {
+        fn forget(&self, node: NodeId, lookups: u64) {
+            self.0.lock().push((node.0, lookups));
+        }
+
+        fn interrupt(&self, unique: u64) {
+            self.0.lock().push((0, unique));
+        }
+
+        fn readdir(&self, _: &Header, asked: Readdir, listing: Listing, reply: Reply<Listing>) {
+            self.0.lock().push((asked.size.into(), listing.with_attributes().into()));
+            reply.ok(&listing);
+        }
+    }
+
+    /// What comes back from each request, of which there is at most one answer: its error.
+    fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>> {
+        let (kernel, device) = UnixDatagram::pair().unwrap();
+        kernel.set_nonblocking(true).unwrap();
+        let device = Arc::new(Device::new(device.into()));
+        let mut errors = Vec::new();
+        for operation in operations {
+            dispatch(filesystem, &device, &HEADER, *operation);
+            let mut answer = [0; 64];
+            errors.push(kernel.recv(&mut answer).ok().map(|length| {
+                let mut cursor = crate::bytes::Cursor::new(&answer[..length]);
+                assert_eq!(cursor.u32().unwrap() as usize, length);
+                let error = cursor.i32().unwrap();
+                assert_eq!(cursor.u64().unwrap(), HEADER.unique);
+                error
+            }));
+            assert!(kernel.recv(&mut answer).is_err(), "answered once: {operation:?}");
+        }
+        errors
+    }
+
+    #[test]
+    fn what_is_not_written_answers_enosys() {
+        let name = OsStr::new("n");
+        let (offset, size, flags) = (0, 0, 0);
+        let create = Create { name, flags, mode: 0, umask: 0, kill_privileges: false };
+        let operations = [
+            Operation::Lookup { name },
+            Operation::GetAttr { file: None },
+            Operation::SetAttr(SetAttr::default()),
+            Operation::Readlink,
+            Operation::Symlink(Symlink { name, target: name }),
+            Operation::Mknod(Mknod { name, mode: 0, umask: 0, rdev: 0 }),
+            Operation::Mkdir(Mkdir { name, mode: 0, umask: 0 }),
+            Operation::Unlink { name },
+            Operation::Rmdir { name },
+            Operation::Rename(Rename { name, to_dir: NodeId::ROOT, to_name: name, flags: 0 }),
+            Operation::Link(Link { node: NodeId::ROOT, name }),
+            Operation::Open(Open { flags, kill_privileges: false }),
+            Operation::Create(create),
+            Operation::Tmpfile(create),
+            Operation::Read(Read { file: FILE, offset, size }),
+            Operation::Write(Write { file: FILE, offset, data: b"", kill_privileges: false }),
+            Operation::Flush(Flush { file: FILE, owner: LockOwner(0) }),
+            Operation::Release(Release { file: FILE, flags }),
+            Operation::Fsync(Fsync { file: FILE, data_only: false }),
+            Operation::Opendir { flags },
+            Operation::Releasedir { file: FILE },
+            Operation::Fsyncdir(Fsync { file: FILE, data_only: false }),
+            Operation::Statfs,
+            Operation::Setxattr(Setxattr { name, value: b"", flags, kill_setgid: false }),
+            Operation::Getxattr { name, size },
+            Operation::Listxattr { size },
+            Operation::Removexattr { name },
+            Operation::Access { mask: 0 },
+            Operation::Fallocate(Fallocate { file: FILE, offset, length: 0, mode: 0 }),
+            Operation::Lseek(Lseek { file: FILE, offset, whence: 0 }),
+            Operation::CopyFileRange(CopyFileRange {
+                from: FILE,
+                from_offset: 0,
+                to_node: NodeId::ROOT,
+                to: FILE,
+                to_offset: 0,
+                length: 0,
+                flags: 0,
+            }),
+            Operation::Other(4096),
+        ];
+        let expected = vec![Some(-Errno::NOSYS.raw_os_error()); operations.len()];
+        assert_eq!(errors_of(&Idle::default(), &operations), expected);
+    }
+
+    #[test]
+    fn what_needs_no_answer_gets_none() {
+        let filesystem = Idle::default();
+        let batch = [3_u64, 4, 8, 9].map(u64::to_ne_bytes).concat();
+        let operations = [
+            Operation::Forget { lookups: 2 },
+            Operation::BatchForget(Forgets(&batch)),
+            Operation::Interrupt { unique: 6 },
+        ];
+        assert_eq!(errors_of(&filesystem, &operations), [None; 3]);
+        assert_eq!(*filesystem.0.lock(), [(5, 2), (3, 4), (8, 9), (0, 6)]);
+    }
+
+    #[test]
+    fn listings_are_of_the_kind_that_was_asked_for() {
+        let filesystem = Idle::default();
+        let asked = Readdir { file: FILE, offset: 0, size: 100 };
+        let operations = [Operation::Readdir(asked), Operation::ReaddirPlus(asked)];
+        assert_eq!(errors_of(&filesystem, &operations), [Some(0); 2]);
+        assert_eq!(*filesystem.0.lock(), [(100, 0), (100, 1)]);
+    }
+
+    #[test]
+    fn the_session_s_own_requests_are_answered() {
+        let init = Init { major: 7, minor: 45, max_readahead: 0, capabilities: 0 };
+        let operations = [Operation::Destroy, Operation::Init(init)];
+        let expected = [Some(0), Some(-Errno::IO.raw_os_error())];
+        assert_eq!(errors_of(&Idle::default(), &operations), expected);
+    }
+}

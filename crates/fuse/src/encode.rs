@@ -1,0 +1,201 @@
+//! Answers and notices as their bytes. Each layout is an array on the stack.
+
+use std::time::Duration;
+
+use crate::attr::Attr;
+use crate::bytes::Layout;
+use crate::init::{Agreement, MAJOR, NEWEST_MINOR, OurMajor};
+use crate::reply::{Attributes, Created, Encode, Entry, Offset, Opened, Statfs, Written, Xattr};
+use crate::request::NodeId;
+
+/// Bytes of `fuse_out_header`.
+pub(crate) const OUT_HEADER_BYTES: usize = 16;
+/// Bytes of `fuse_attr`.
+const ATTR_BYTES: usize = 88;
+/// Bytes of `fuse_entry_out`.
+pub(crate) const ENTRY_BYTES: usize = 128;
+/// Bytes of `fuse_open_out`.
+const OPEN_BYTES: usize = 16;
+
+/// `fuse_out_header`. `body` is the bytes behind it; `error` is zero, or a negative errno, or with
+/// `unique` zero what is noticed.
+pub(crate) fn out_header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER_BYTES] {
+    let bytes = u32::try_from(OUT_HEADER_BYTES.saturating_add(body)).unwrap_or(u32::MAX);
+    *Layout::new().u32(bytes).i32(error).u64(unique).done()
+}
+
+/// `fuse_notify_inval_inode_out`.
+pub(crate) fn inval_inode(node: NodeId, offset: i64, length: i64) -> [u8; 24] {
+    *Layout::new().u64(node.0).i64(offset).i64(length).done()
+}
+
+/// `fuse_notify_inval_entry_out`; the name and a NUL stand behind it.
+pub(crate) fn inval_entry(dir: NodeId, name_bytes: u32) -> [u8; 16] {
+    *Layout::new().u64(dir.0).u32(name_bytes).u32(0).done()
+}
+
+/// `fuse_entry_out`.
+pub(crate) fn entry(entry: &Entry) -> [u8; ENTRY_BYTES] {
+    let mut layout = Layout::new();
+    put_entry(&mut layout, entry);
+    *layout.done()
+}
+
+impl Encode for () {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        send(&[]);
+    }
+}
+
+impl Encode for [u8] {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        send(self);
+    }
+}
+
+impl Encode for Entry {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<ENTRY_BYTES>::new();
+        put_entry(&mut layout, self);
+        send(layout.done());
+    }
+}
+
+impl Encode for Attributes {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<{ 16 + ATTR_BYTES }>::new();
+        layout.u64(seconds(self.ttl)).u32(self.ttl.subsec_nanos()).u32(0);
+        put_attr(&mut layout, &self.attr);
+        send(layout.done());
+    }
+}
+
+impl Encode for Opened {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<OPEN_BYTES>::new();
+        put_opened(&mut layout, self);
+        send(layout.done());
+    }
+}
+
+impl Encode for Created {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<{ ENTRY_BYTES + OPEN_BYTES }>::new();
+        put_entry(&mut layout, &self.entry);
+        put_opened(&mut layout, &self.opened);
+        send(layout.done());
+    }
+}
+
+impl Encode for Written {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        send(Layout::<8>::new().u32(self.0).u32(0).done());
+    }
+}
+
+impl Encode for Offset {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        send(Layout::<8>::new().u64(self.0).done());
+    }
+}
+
+impl Encode for Xattr {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Size(size) => send(Layout::<8>::new().u32(*size).u32(0).done()),
+            Self::Value(value) => send(value),
+        }
+    }
+}
+
+impl Encode for Statfs {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<80>::new();
+        layout
+            .u64(self.blocks)
+            .u64(self.free)
+            .u64(self.available)
+            .u64(self.files)
+            .u64(self.free_files)
+            .u32(self.block_bytes)
+            .u32(self.name_bytes)
+            .u32(self.block_bytes)
+            .padding(28);
+        send(layout.done());
+    }
+}
+
+/// `fuse_init_out`.
+impl Encode for Agreement {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let flags = self.capabilities.0;
+        let mut layout = Layout::<64>::new();
+        layout
+            .u32(MAJOR)
+            .u32(self.minor)
+            .u32(self.max_readahead)
+            .u32(flags as u32)
+            .u16(self.max_background)
+            .u16(self.congestion())
+            .u32(self.max_write)
+            // Times are kept to the nanosecond.
+            .u32(1)
+            .u16(self.pages())
+            .u16(0)
+            .u32((flags >> 32) as u32)
+            .u32(self.stack_depth())
+            .padding(24);
+        send(layout.done());
+    }
+}
+
+/// `fuse_init_out` of which only the version is looked at.
+impl Encode for OurMajor {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        send(Layout::<64>::new().u32(MAJOR).u32(NEWEST_MINOR).padding(56).done());
+    }
+}
+
+/// `fuse_entry_out`.
+fn put_entry<const BYTES: usize>(layout: &mut Layout<BYTES>, entry: &Entry) {
+    layout
+        .u64(entry.node.0)
+        .u64(entry.generation)
+        .u64(seconds(entry.entry_ttl))
+        .u64(seconds(entry.attr_ttl))
+        .u32(entry.entry_ttl.subsec_nanos())
+        .u32(entry.attr_ttl.subsec_nanos());
+    put_attr(layout, &entry.attr);
+}
+
+/// `fuse_open_out`.
+fn put_opened<const BYTES: usize>(layout: &mut Layout<BYTES>, opened: &Opened) {
+    layout.u64(opened.file.0).u32(opened.flags).i32(opened.backing.unwrap_or(0));
+}
+
+/// `fuse_attr`.
+fn put_attr<const BYTES: usize>(layout: &mut Layout<BYTES>, attr: &Attr) {
+    let &Attr { atime, mtime, ctime, .. } = attr;
+    layout
+        .u64(attr.ino)
+        .u64(attr.size)
+        .u64(attr.blocks)
+        .i64(atime.seconds)
+        .i64(mtime.seconds)
+        .i64(ctime.seconds)
+        .u32(atime.nanos)
+        .u32(mtime.nanos)
+        .u32(ctime.nanos)
+        .u32(attr.file_type as u32 | u32::from(attr.mode & 0o7777))
+        .u32(attr.links)
+        .u32(attr.uid)
+        .u32(attr.gid)
+        .u32(attr.rdev)
+        .u32(attr.block_bytes)
+        .u32(0);
+}
+
+/// Seconds that the kernel never takes for a time long ago.
+fn seconds(ttl: Duration) -> u64 {
+    ttl.as_secs().min(i64::MAX.unsigned_abs())
+}

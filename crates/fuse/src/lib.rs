@@ -1,0 +1,43 @@
+//! The kernel's door: the protocol of `/dev/fuse`, spoken without anybody between.
+//!
+//! Three layers, each of which knows only the one before it.
+//!
+//! 1. **Messages**, without I/O: [`parse`](request::parse) turns the bytes of a request into an
+//!    [`Operation`], each answer is a value that knows its bytes ([`Encode`]), and [`init`] decides
+//!    what is agreed with the kernel. Nothing here panics, whatever the bytes, and nothing is
+//!    allocated that a request names.
+//! 2. **The device** ([`device`]): descriptors, `read`, `writev`, ioctls. The only system calls.
+//! 3. **The session** ([`session`]): threads that read requests on the processor of whoever asks,
+//!    call a [`Filesystem`] and hand it a [`Reply`] to keep, for now or for later.
+//!
+//! Layouts are those of `include/uapi/linux/fuse.h`, protocol 7.45, and are written out in
+//! `docs/fuse.md`; the oldest spoken is 7.31 (Linux 5.4). Numbers are in the machine's own order:
+//! the kernel is on the same machine.
+
+pub mod attr;
+pub mod device;
+pub mod filesystem;
+pub mod init;
+pub mod listing;
+pub mod notify;
+pub mod operation;
+pub mod protocol;
+pub mod reply;
+pub mod request;
+pub mod session;
+
+mod bytes;
+mod decode;
+mod dispatch;
+mod encode;
+mod os;
+mod placement;
+
+pub use attr::{Attr, FileType, Timestamp};
+pub use filesystem::Filesystem;
+pub use notify::Notifier;
+pub use operation::Operation;
+pub use reply::{Encode, Reply};
+pub use request::Header;
+pub use rustix::io::Errno;
+pub use session::{Session, SessionOptions};

@@ -1,0 +1,413 @@
+//! Laws of the messages: no bytes panic, what breaks its layout is told apart, what was written is
+//! read, and no answer is larger than was asked for.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::host_endian_bytes, reason = "messages are in the machine's own order")]
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use pelago_fuse::init::{Agreement, Capabilities, MAX_WRITE_BYTES, Refusal, Wishes, agree};
+use pelago_fuse::listing::{LISTING_BYTES, Listed, Listing, NAME_BYTES};
+use pelago_fuse::operation::{Init, Rename, SetAttr, SetTime, Setxattr, Write};
+use pelago_fuse::reply::{Attributes, Entry};
+use pelago_fuse::request::{self, Fault, FileId, Layouts, Malformed, NodeId};
+use pelago_fuse::{Attr, Encode, FileType, Header, Operation, Timestamp};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+const REQUESTS: &str = include_str!("../vectors/requests.txt");
+const LAYOUTS: [Layouts; 2] = [Layouts { setxattr_ext: false }, Layouts { setxattr_ext: true }];
+/// Opcodes to which nothing is answered.
+const SILENT: [u32; 3] = [2, 36, 42];
+
+/// The same cases each time.
+fn config() -> ProptestConfig {
+    let rng_seed = RngSeed::Fixed(0x6675_7365);
+    ProptestConfig { cases: 512, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
+}
+
+/// A whole request.
+fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(Header::BYTES + body.len()).unwrap();
+    let mut bytes = [length.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+    bytes.extend(7_u64.to_ne_bytes());
+    bytes.extend(1_u64.to_ne_bytes());
+    bytes.resize(Header::BYTES, 0);
+    bytes.extend(body);
+    bytes
+}
+
+fn parsed(bytes: &[u8], layouts: Layouts) -> Result<Operation<'_>, Malformed> {
+    request::parse(bytes, layouts).map(|(_, operation)| operation)
+}
+
+fn numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
+fn pairs(pairs: &[(u32, u32)]) -> Vec<u8> {
+    pairs.iter().flat_map(|(a, b)| [a.to_ne_bytes(), b.to_ne_bytes()].concat()).collect()
+}
+
+fn bytes<T: Encode + ?Sized>(answer: &T) -> Vec<u8> {
+    let mut sent = Vec::new();
+    answer.with_bytes(&mut |bytes| sent.extend_from_slice(bytes));
+    sent
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    vec(1..=u8::MAX, 0..40)
+}
+
+fn timestamp() -> impl Strategy<Value = Timestamp> {
+    let seconds = prop_oneof![any::<i64>(), -3_i64..3];
+    (seconds, 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Timestamp { seconds, nanos })
+}
+
+fn set_time() -> impl Strategy<Value = Option<SetTime>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(SetTime::Now)),
+        timestamp().prop_map(|t| Some(SetTime::To(t)))
+    ]
+}
+
+prop_compose! {
+    fn set_attr()(
+        mode in any::<Option<u32>>(),
+        owner in any::<(Option<u32>, Option<u32>)>(),
+        size in any::<Option<u64>>(),
+        atime in set_time(),
+        mtime in set_time(),
+        ctime in proptest::option::of(timestamp()),
+        file in any::<Option<u64>>(),
+        kill_privileges in any::<bool>(),
+    ) -> SetAttr {
+        let ((uid, gid), file) = (owner, file.map(FileId));
+        SetAttr { mode, uid, gid, size, atime, mtime, ctime, file, kill_privileges }
+    }
+}
+
+/// `fuse_setattr_in`, written field by field.
+fn set_attr_body(asked: &SetAttr) -> Vec<u8> {
+    let time = |time: Option<SetTime>| match time {
+        Some(SetTime::To(time)) => time,
+        _ => Timestamp { seconds: -9, nanos: 9 },
+    };
+    let is_now = |time: Option<SetTime>| time == Some(SetTime::Now);
+    let bits = [
+        asked.mode.is_some(),
+        asked.uid.is_some(),
+        asked.gid.is_some(),
+        asked.size.is_some(),
+        asked.atime.is_some(),
+        asked.mtime.is_some(),
+        asked.file.is_some(),
+        is_now(asked.atime),
+        is_now(asked.mtime),
+        true,
+        asked.ctime.is_some(),
+        asked.kill_privileges,
+    ];
+    let valid = bits.iter().enumerate().map(|(at, bit)| u32::from(*bit) << at).sum::<u32>();
+    let (atime, mtime) = (time(asked.atime), time(asked.mtime));
+    let ctime = asked.ctime.unwrap_or(Timestamp { seconds: 4, nanos: u32::MAX });
+    let file = asked.file.map_or(5, |file| file.0);
+    let seconds = [atime, mtime, ctime].map(|time| time.seconds.cast_unsigned());
+    [
+        pairs(&[(valid, 1)]),
+        numbers(&[file, asked.size.unwrap_or(6), 7]),
+        numbers(&seconds),
+        pairs(&[(atime.nanos, mtime.nanos), (ctime.nanos, asked.mode.unwrap_or(8))]),
+        pairs(&[(1, asked.uid.unwrap_or(9)), (asked.gid.unwrap_or(10), 1)]),
+    ]
+    .concat()
+}
+
+fn attr(mtime: Timestamp) -> Attr {
+    Attr {
+        ino: 3,
+        size: 4,
+        blocks: 5,
+        atime: mtime,
+        mtime,
+        ctime: mtime,
+        file_type: FileType::Symlink,
+        mode: u16::MAX,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        block_bytes: 4096,
+    }
+}
+
+fn entry(node: u64) -> Entry {
+    let (entry_ttl, attr_ttl) = (Duration::MAX, Duration::ZERO);
+    let attr = attr(Timestamp::default());
+    Entry { node: NodeId(node), generation: 0, entry_ttl, attr_ttl, attr }
+}
+
+/// Offset, node and name of each entry of an answer, as the kernel walks through it.
+fn walk(mut answer: &[u8], with_attributes: bool) -> Vec<(u64, u64, Vec<u8>)> {
+    let mut found = Vec::new();
+    while !answer.is_empty() {
+        let dirent = if with_attributes { 128 } else { 0 };
+        let node = if with_attributes { u64_at(answer, 0) } else { 0 };
+        let length = u32_at(answer, dirent + 16) as usize;
+        let end = dirent + 24 + length;
+        found.push((u64_at(answer, dirent + 8), node, answer[dirent + 24..end].to_vec()));
+        answer = &answer[end.next_multiple_of(8)..];
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300)) {
+        for layouts in LAYOUTS {
+            let _ = request::parse(&bytes, layouts);
+        }
+    }
+
+    /// With a header that is right, and an opcode that there is.
+    #[test]
+    fn no_body_panics(
+        opcode in 0..60_u32,
+        body in vec(prop_oneof![Just(0), 0..9_u8, any::<u8>()], 0..300),
+    ) {
+        for layouts in LAYOUTS {
+            if let Err(malformed) = parsed(&request(opcode, &body), layouts) {
+                let unique = (!SILENT.contains(&opcode)).then_some(7);
+                prop_assert_eq!((malformed.unique, malformed.opcode), (unique, opcode));
+            }
+        }
+    }
+
+    #[test]
+    fn changes_are_read_as_they_were_written(asked in set_attr()) {
+        let bytes = request(4, &set_attr_body(&asked));
+        prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::SetAttr(asked)));
+    }
+
+    #[test]
+    fn names_and_data_are_read_as_they_were_written(
+        (from, to) in (name(), name()),
+        data in vec(any::<u8>(), 0..200),
+        flags in any::<u32>(),
+    ) {
+        let (name, to_name) = (OsStr::from_bytes(&from), OsStr::from_bytes(&to));
+        let size = u32::try_from(data.len()).unwrap();
+        let body = [&numbers(&[9])[..], &pairs(&[(flags, 0)]), &from, b"\0", &to, b"\0"].concat();
+        let rename = Rename { name, to_dir: NodeId(9), to_name, flags };
+        let bytes = request(45, &body);
+        prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::Rename(rename)));
+
+        let kill_privileges = flags & 4 != 0;
+        let head = [numbers(&[1, 2]), pairs(&[(size, flags)]), numbers(&[3, 4])].concat();
+        let write = Write { file: FileId(1), offset: 2, data: &data, kill_privileges };
+        let bytes = request(16, &[head, data.clone()].concat());
+        prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::Write(write)));
+
+        let body = [&pairs(&[(size, 1), (flags, 0)])[..], &from, b"\0", &data].concat();
+        let set = Setxattr { name, value: &data, flags: 1, kill_setgid: flags & 1 != 0 };
+        let bytes = request(21, &body);
+        prop_assert_eq!(parsed(&bytes, LAYOUTS[1]), Ok(Operation::Setxattr(set)));
+    }
+
+    #[test]
+    fn a_batch_has_what_was_put_into_it(nodes in vec(any::<(u64, u64)>(), 0..50)) {
+        let count = u32::try_from(nodes.len()).unwrap();
+        let each = nodes.iter().flat_map(|&(node, count)| numbers(&[node, count]));
+        let bytes = request(42, &pairs(&[(count, 0)]).into_iter().chain(each).collect::<Vec<_>>());
+        let Ok(Operation::BatchForget(forgets)) = parsed(&bytes, LAYOUTS[0]) else {
+            return Err(TestCaseError::fail("no batch"));
+        };
+        let found: Vec<_> = forgets.map(|(node, count)| (node.0, count)).collect();
+        prop_assert_eq!(found, nodes);
+    }
+
+    #[test]
+    fn times_of_any_year_are_written(time in timestamp()) {
+        let bytes = bytes(&Attributes { ttl: Duration::MAX, attr: attr(time) });
+        prop_assert_eq!(u64_at(&bytes, 16 + 32).cast_signed(), time.seconds);
+        prop_assert_eq!(u32_at(&bytes, 16 + 52), time.nanos);
+        prop_assert_eq!(u64_at(&bytes, 0), i64::MAX.unsigned_abs());
+        prop_assert_eq!(u32_at(&bytes, 16 + 60), 0o127_777);
+    }
+
+    /// An answer never has more than was asked for, and exactly what was taken into it.
+    #[test]
+    fn listings_keep_to_their_size(
+        size in 0..3000_u32,
+        names in vec((vec(1..=u8::MAX, 0..300), any::<Option<u64>>()), 0..40),
+        with_attributes in any::<bool>(),
+    ) {
+        let new = if with_attributes { Listing::of_entries } else { Listing::of_names };
+        let (mut listing, mut expected) = (new(size), Vec::new());
+        for (offset, (name, node)) in (1..).zip(&names) {
+            let listed = Listed { ino: 1, offset, file_type: FileType::Regular, name };
+            let before = bytes(&listing).len();
+            if !listing.add(listed, node.map(entry).as_ref()) {
+                prop_assert_eq!(bytes(&listing).len(), before);
+                let head = if with_attributes { 152 } else { 24 };
+                prop_assert!(before + head + name.len() + 7 > size as usize - size as usize % 8);
+            } else if (1..=NAME_BYTES).contains(&name.len()) {
+                let node = if with_attributes { node.unwrap_or(0) } else { 0 };
+                expected.push((offset, node, name.clone()));
+            }
+        }
+        let answer = bytes(&listing);
+        prop_assert!(answer.len() <= size as usize);
+        prop_assert_eq!(listing.is_empty(), expected.is_empty());
+        prop_assert_eq!(walk(&answer, with_attributes), expected);
+    }
+
+    /// Whatever is offered and wished: nothing that the kernel does not have, and nothing large.
+    #[test]
+    fn agreements_are_between_both(
+        (minor, capabilities, wished) in (31..60_u32, any::<u64>(), any::<u64>()),
+        (max_write, readahead) in any::<(u32, (u32, u32))>(),
+        (max_background, passthrough) in any::<(u16, bool)>(),
+    ) {
+        let offer = Init { major: 7, minor, max_readahead: readahead.0, capabilities };
+        let wishes = Wishes {
+            capabilities: Capabilities(wished),
+            max_write,
+            max_readahead: readahead.1,
+            max_background,
+            passthrough,
+        };
+        let agreed = agree(&offer, &wishes).unwrap();
+        prop_assert!(Capabilities(capabilities).has(agreed.capabilities));
+        let always = Capabilities::BIG_WRITES
+            | Capabilities::MAX_PAGES
+            | Capabilities::SETXATTR_EXT
+            | Capabilities::INIT_EXT;
+        prop_assert!(agreed.capabilities.has(always & Capabilities(capabilities)));
+        prop_assert!(Capabilities(wished | always.0 | Capabilities::PASSTHROUGH.0)
+            .has(agreed.capabilities));
+        let needed = Capabilities::PASSTHROUGH | Capabilities::INIT_EXT;
+        let offered = Capabilities(capabilities).has(needed);
+        prop_assert_eq!(agreed.passthrough, passthrough && offered);
+        prop_assert!(agreed.capabilities.0 >> 32 == 0
+            || agreed.capabilities.has(Capabilities::INIT_EXT));
+        prop_assert_eq!(agreed.capabilities.has(Capabilities::PASSTHROUGH), agreed.passthrough);
+        prop_assert!(agreed.minor <= 45 && agreed.minor <= minor);
+        prop_assert_eq!(agreed.max_readahead, readahead.0.min(readahead.1));
+        prop_assert!((4096..=MAX_WRITE_BYTES).contains(&agreed.max_write));
+        assert_told(&bytes(&agreed), &agreed);
+    }
+}
+
+/// What the answer to FUSE_INIT says of sizes.
+fn assert_told(answer: &[u8], agreed: &Agreement) {
+    assert_eq!(answer.len(), 64);
+    let pages = u16::from_ne_bytes(answer[28..30].try_into().unwrap());
+    let congestion = u16::from_ne_bytes(answer[18..20].try_into().unwrap());
+    assert_eq!(u32_at(answer, 20), agreed.max_write);
+    assert_eq!(u32::from(pages), agreed.max_write.div_ceil(4096));
+    assert!(congestion <= agreed.max_background);
+    assert_eq!(u32_at(answer, 36), u32::from(agreed.passthrough));
+}
+
+/// Each request cut short at each byte, whether its header knows of it or not.
+#[test]
+fn what_is_cut_short_is_malformed() {
+    for line in REQUESTS.lines() {
+        let (name, digits) = line.split_once(' ').unwrap();
+        let pairs = digits.as_bytes().chunks(2);
+        let mut whole: Vec<u8> = pairs
+            .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect();
+        let layouts = Layouts { setxattr_ext: name != "setxattr.short" };
+        let whole_bytes = whole.len();
+        assert!(request::parse(&whole, layouts).is_ok(), "{name}");
+        // What stands behind these is not looked at.
+        let needed = match name {
+            "init.7.45" => Header::BYTES + 20,
+            "syncfs" => Header::BYTES,
+            _ => whole_bytes,
+        };
+        for length in (0..whole_bytes).rev() {
+            whole.truncate(length);
+            let fault = if length < Header::BYTES { Fault::Truncated } else { Fault::Length };
+            let found = request::parse(&whole, layouts).unwrap_err();
+            assert_eq!(found.fault, fault, "{name} {length}");
+            assert_eq!(found.unique.is_some(), answers(name) && length >= Header::BYTES);
+            if length >= 4 {
+                let known = u32::try_from(length).unwrap().to_ne_bytes();
+                whole[..4].copy_from_slice(&known);
+                let is_whole = request::parse(&whole, layouts).is_ok();
+                assert_eq!(is_whole, length >= needed, "{name} {length}");
+            }
+        }
+    }
+}
+
+fn answers(name: &str) -> bool {
+    !["forget", "batch-forget", "interrupt"].contains(&name)
+}
+
+#[test]
+fn nanoseconds_are_less_than_a_second() {
+    let time = Timestamp { seconds: 0, nanos: 1_000_000_000 };
+    let asked = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
+    let malformed = Malformed { unique: Some(7), opcode: 4, fault: Fault::Time };
+    let bytes = request(4, &set_attr_body(&asked));
+    assert_eq!(parsed(&bytes, LAYOUTS[0]), Err(malformed));
+}
+
+#[test]
+fn a_listing_is_never_larger_than_its_limit() {
+    let mut listing = Listing::of_entries(u32::MAX);
+    let name = &[b'n'; NAME_BYTES][..];
+    let listed = Listed { ino: 1, offset: 2, file_type: FileType::Directory, name };
+    while listing.add(listed, Some(&entry(3))) {}
+    let length = bytes(&listing).len();
+    assert!((LISTING_BYTES - 408..=LISTING_BYTES).contains(&length), "{length}");
+}
+
+#[test]
+fn old_kernels_are_refused() {
+    let wishes = Wishes {
+        capabilities: Capabilities::default(),
+        max_write: 1 << 20,
+        max_readahead: 0,
+        max_background: 12,
+        passthrough: true,
+    };
+    for (major, minor, is_old) in [(6, 99, true), (7, 30, true), (7, 31, false), (8, 0, false)] {
+        let offer = Init { major, minor, max_readahead: 0, capabilities: 0 };
+        let refusal = is_old.then_some(Refusal::TooOld { major, minor });
+        assert_eq!(agree(&offer, &wishes).err(), refusal);
+    }
+}
+
+/// Without FUSE_MAX_PAGES a request has 32.
+#[test]
+fn requests_stay_below_the_pages_that_were_agreed() {
+    let offer = Init { major: 7, minor: 31, max_readahead: 0, capabilities: 0 };
+    let wishes = Wishes {
+        capabilities: Capabilities::default(),
+        max_write: 1 << 20,
+        max_readahead: 0,
+        max_background: 12,
+        passthrough: false,
+    };
+    assert_eq!(agree(&offer, &wishes).unwrap().max_write, 128 << 10);
+    let offer = Init { capabilities: Capabilities::MAX_PAGES.0, ..offer };
+    assert_eq!(agree(&offer, &wishes).unwrap().max_write, 1 << 20);
+}

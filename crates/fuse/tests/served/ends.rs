@@ -1,0 +1,87 @@
+//! How a session begins and ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use pelago_fuse::{Errno, Session, SessionOptions};
+use rustix::fs::minor;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::{MAX_WRITE, attach, mounted, mounted_with, wishes};
+
+#[test]
+fn unmounting_ends_it_and_tells_the_file_system_once() {
+    for threads in [0, 1, 4] {
+        let options = SessionOptions { threads, clone_device: true, wishes: wishes() };
+        let Some(mut mounted) = mounted_with(options) else { return };
+        fs::write(mounted.path("file"), b"1").unwrap();
+        assert_eq!(mounted.tree.seen.ends.load(Ordering::Relaxed), 0);
+        mounted.end().unwrap();
+        assert_eq!(mounted.tree.seen.ends.load(Ordering::Relaxed), 1);
+    }
+}
+
+/// What is sent behind the end is told, and nothing else happens.
+#[test]
+fn notices_after_the_end_fail() {
+    let Some(mut mounted) = mounted() else { return };
+    let node = mounted.tree.put("file", b"1");
+    mounted.end().unwrap();
+    assert!(mounted.notifier.inval_inode(node, 0, 0).is_err());
+    assert!(mounted.notifier.inval_entry(node, "x".as_ref()).is_err());
+}
+
+/// Whoever waits is set free, and a request that is answered behind that does no harm.
+#[test]
+fn an_aborted_connection_ends_it() {
+    let Some(mut mounted) = mounted() else { return };
+    let control = tempfile::tempdir().unwrap();
+    let flags = MountFlags::empty();
+    if let Err(error) = mount("none", control.path(), "fusectl", flags, None) {
+        mounted.end().unwrap();
+        return println!("skipped: not here: no control of connections ({error})");
+    }
+    let connection = minor(fs::metadata(mounted.folder.path()).unwrap().dev()).to_string();
+    let path = mounted.path("held-1");
+    thread::scope(|scope| {
+        let asker = scope.spawn(|| fs::metadata(&path).unwrap_err().raw_os_error());
+        let (_, reply) = mounted.tree.held.take();
+        let aborted = fs::write(control.path().join(connection).join("abort"), b"1");
+        unmount(control.path(), UnmountFlags::DETACH).unwrap();
+        aborted.unwrap();
+        assert_eq!(asker.join().unwrap(), Some(Errno::CONNABORTED.raw_os_error()));
+        reply.error(Errno::NOENT);
+    });
+    mounted.end().unwrap();
+    assert_eq!(mounted.tree.seen.ends.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_is_agreed_can_be_seen() {
+    let Some(mut mounted) = mounted() else { return };
+    let agreement = mounted.agreement;
+    assert_eq!(agreement.max_write, MAX_WRITE);
+    assert!(!agreement.passthrough, "nobody wished for it");
+    assert!(agreement.capabilities.has(wishes().capabilities));
+    mounted.end().unwrap();
+}
+
+/// A mount that is gone before anybody agreed on it is an error, as is what is no device.
+#[test]
+fn there_is_nothing_to_agree_on_without_a_mount() {
+    let options = SessionOptions { threads: 1, clone_device: true, wishes: wishes() };
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let refused = Session::start(null.into(), options).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    let folder = tempfile::tempdir().unwrap();
+    let device = match attach(&folder) {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: not here: needs root and /dev/fuse ({error})"),
+    };
+    unmount(folder.path(), UnmountFlags::DETACH).unwrap();
+    let refused = Session::start(device, options).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::NODEV.raw_os_error()));
+}

@@ -1,0 +1,117 @@
+//! Answers that come later, from elsewhere, or never.
+
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use pelago_fuse::attr::{Attr, FileType, Timestamp};
+use pelago_fuse::reply::Entry;
+use pelago_fuse::request::NodeId;
+use pelago_fuse::{Errno, SessionOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::tree::TTL;
+use crate::{mounted, mounted_with, wishes};
+
+fn errno<T>(result: io::Result<T>) -> Option<Errno> {
+    result.err().and_then(|error| Errno::from_io_error(&error))
+}
+
+fn absent() -> Entry {
+    let attr = Attr {
+        ino: 0,
+        size: 0,
+        blocks: 0,
+        atime: Timestamp::default(),
+        mtime: Timestamp::default(),
+        ctime: Timestamp::default(),
+        file_type: FileType::Regular,
+        mode: 0,
+        links: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        block_bytes: 0,
+    };
+    Entry { node: NodeId(0), generation: 0, entry_ttl: Duration::ZERO, attr_ttl: TTL, attr }
+}
+
+/// More lookups wait than there are threads, and are answered from another thread, the last first.
+#[test]
+fn an_answer_may_come_later_and_from_elsewhere() {
+    for clone_device in [true, false] {
+        let options = SessionOptions { threads: 2, clone_device, wishes: wishes() };
+        let Some(mut mounted) = mounted_with(options) else { return };
+        thread::scope(|scope| {
+            let askers: Vec<_> = (0..5)
+                .map(|number| {
+                    let path = mounted.path(&format!("held-{number}"));
+                    scope.spawn(move || errno(fs::metadata(path)))
+                })
+                .collect();
+            let held: Vec<_> = (0..5).map(|_| mounted.tree.held.take()).collect();
+            for (place, (_, reply)) in held.into_iter().rev().enumerate() {
+                if place % 2 == 0 { reply.ok(&absent()) } else { reply.error(Errno::NOENT) }
+            }
+            for asker in askers {
+                assert_eq!(asker.join().unwrap(), Some(Errno::NOENT));
+            }
+        });
+        mounted.end().unwrap();
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_fails() {
+    let Some(mut mounted) = mounted() else { return };
+    for _ in 0..10 {
+        assert_eq!(errno(fs::metadata(mounted.path("lost-1"))), Some(Errno::IO));
+    }
+    mounted.end().unwrap();
+}
+
+/// The kernel takes no more than it asked for, and no program waits for what it did not take.
+#[test]
+fn an_answer_that_is_not_taken_fails_its_request() {
+    let Some(mut mounted) = mounted() else { return };
+    mounted.tree.put("file", b"bytes");
+    mounted.tree.overlong.store(true, Ordering::Relaxed);
+    assert_eq!(errno(fs::read(mounted.path("file"))), Some(Errno::IO));
+    mounted.tree.overlong.store(false, Ordering::Relaxed);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"bytes");
+    mounted.end().unwrap();
+}
+
+/// Both threads survive it: more panics than threads, and the mount goes on.
+#[test]
+fn a_panic_fails_one_request_and_no_other() {
+    let Some(mut mounted) = mounted() else { return };
+    for _ in 0..10 {
+        assert_eq!(errno(fs::metadata(mounted.path("panic-1"))), Some(Errno::IO));
+    }
+    fs::write(mounted.path("file"), b"1").unwrap();
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"1");
+    mounted.end().unwrap();
+}
+
+/// A program that is killed while it waits is told of; it may be answered with `EINTR`, or as if
+/// nothing had happened.
+#[test]
+fn who_was_signalled_is_told_and_does_no_harm() {
+    let Some(mut mounted) = mounted() else { return };
+    for interrupted in [true, false] {
+        let mut child = Command::new("cat");
+        child.arg(mounted.path("held-1")).stdin(Stdio::null()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let (unique, reply) = mounted.tree.held.take();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        mounted.tree.held.wait_for_interrupt(unique);
+        reply.error(if interrupted { Errno::INTR } else { Errno::NOENT });
+        assert!(!child.wait().unwrap().success());
+        fs::write(mounted.path("file"), b"1").unwrap();
+    }
+    mounted.end().unwrap();
+}

@@ -1,0 +1,129 @@
+//! The driver on a real mount, under a small file system in memory. Where nothing can be mounted,
+//! the tests say so and pass.
+
+#[cfg(test)]
+mod ends;
+#[cfg(test)]
+mod everyday;
+#[cfg(test)]
+mod later;
+#[cfg(test)]
+mod passed;
+#[cfg(test)]
+mod placed;
+#[cfg(test)]
+mod tree;
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use pelago_fuse::init::{Agreement, Capabilities, Wishes};
+use pelago_fuse::{Notifier, Session, SessionOptions};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+
+use crate::tree::Tree;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const MAX_WRITE: u32 = 1 << 20;
+
+/// A mount that goes away with the test, in use or not.
+struct Mounted {
+    folder: TempDir,
+    tree: Arc<Tree>,
+    notifier: Notifier,
+    agreement: Agreement,
+    session: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Mounted {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Unmounts, and tells how the session ended.
+    fn end(&mut self) -> io::Result<()> {
+        // Somebody who looks through `/proc` may hold what he looks at for an instant.
+        until(|| unmount(self.folder.path(), UnmountFlags::empty()) != Err(Errno::BUSY));
+        let session = self.session.take().expect("a session ends once");
+        session.join().expect("the session does not panic")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.session.is_some() && unmount(self.folder.path(), UnmountFlags::DETACH).is_err() {
+            println!("a mount stays behind");
+        }
+    }
+}
+
+/// What tests wish for unless they say otherwise.
+fn wishes() -> Wishes {
+    let wanted = [
+        Capabilities::ASYNC_READ,
+        Capabilities::PARALLEL_DIROPS,
+        Capabilities::DO_READDIRPLUS,
+        Capabilities::MAX_PAGES,
+    ];
+    Wishes {
+        capabilities: Capabilities(wanted.iter().fold(0, |all, one| all | one.0)),
+        max_write: MAX_WRITE,
+        max_readahead: MAX_WRITE,
+        max_background: 16,
+        passthrough: false,
+    }
+}
+
+/// A mount, or `None` after saying why there is none.
+fn mounted() -> Option<Mounted> {
+    mounted_with(SessionOptions { threads: 2, clone_device: true, wishes: wishes() })
+}
+
+fn mounted_with(options: SessionOptions) -> Option<Mounted> {
+    let folder = tempfile::tempdir().expect("a folder for the mount");
+    let device = match attach(&folder) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("skipped: not here: needs root and /dev/fuse ({error})");
+            return None;
+        }
+    };
+    let session = Session::start(device, options).expect("the kernel agrees");
+    let tree = Arc::new(Tree::new());
+    let (notifier, agreement) = (session.notifier(), *session.agreement());
+    let filesystem = Arc::clone(&tree);
+    let thread = thread::Builder::new().name("session".to_owned());
+    let session = thread.spawn(move || session.run(filesystem)).expect("a thread more");
+    Some(Mounted { folder, tree, notifier, agreement, session: Some(session) })
+}
+
+fn attach(folder: &TempDir) -> io::Result<OwnedFd> {
+    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse")?;
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other,max_read={}",
+        device.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+        MAX_WRITE
+    );
+    let data = CString::new(data).expect("digits and letters");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("a test", folder.path(), "fuse.pelago-test", flags, data.as_c_str())?;
+    Ok(device.into())
+}
+
+/// Waits until something is so.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < DEADLINE, "it did not come to be");
+        thread::yield_now();
+    }
+}

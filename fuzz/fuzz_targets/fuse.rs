@@ -1,0 +1,93 @@
+//! Takes any bytes apart as a request of the kernel, as they are and with the header put right; an
+//! offer is agreed on, and a listing is filled with names and must keep to its size.
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use pelago_fuse::init::{Capabilities, Wishes, agree};
+use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::operation::{Init, Readdir};
+use pelago_fuse::reply::Entry;
+use pelago_fuse::request::{self, Header, Layouts, NodeId};
+use pelago_fuse::{Attr, Encode, FileType, Operation, Timestamp};
+
+/// Opcodes that there are, and some that there are not.
+const OPCODES: u32 = 60;
+
+fuzz_target!(|bytes: &[u8]| {
+    take(bytes);
+    let mut whole = bytes.to_vec();
+    if let (Ok(length), Some(head)) = (u32::try_from(bytes.len()), whole.get_mut(..8)) {
+        let opcode = u32::from(head[4]) % OPCODES;
+        head[..4].copy_from_slice(&length.to_ne_bytes());
+        head[4..].copy_from_slice(&opcode.to_ne_bytes());
+        take(&whole);
+    }
+});
+
+fn take(bytes: &[u8]) {
+    for setxattr_ext in [false, true] {
+        match request::parse(bytes, Layouts { setxattr_ext }) {
+            Ok((_, Operation::BatchForget(forgets))) => {
+                assert!(forgets.count() * 16 + Header::BYTES <= bytes.len());
+            }
+            Ok((_, Operation::Write(write))) => assert!(write.data.len() < bytes.len()),
+            Ok((_, Operation::Init(offer))) => offered(&offer),
+            Ok((_, Operation::Readdir(asked))) => {
+                list(Listing::of_names(asked.size), asked, bytes);
+            }
+            Ok((_, Operation::ReaddirPlus(asked))) => {
+                list(Listing::of_entries(asked.size), asked, bytes);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+fn offered(offer: &Init) {
+    let wishes = Wishes {
+        capabilities: Capabilities(u64::from(offer.minor) << 30 | 0xf0f0),
+        max_write: offer.max_readahead,
+        max_readahead: offer.minor,
+        max_background: 64,
+        passthrough: true,
+    };
+    if let Ok(agreed) = agree(offer, &wishes) {
+        assert!(Capabilities(offer.capabilities).has(agreed.capabilities));
+        agreed.with_bytes(&mut |bytes| assert_eq!(bytes.len(), 64));
+    }
+}
+
+/// Names out of the request's own bytes.
+fn list(mut listing: Listing, asked: Readdir, bytes: &[u8]) {
+    let entry = entry(asked.offset);
+    for (offset, name) in (1..).zip(bytes.split(|&byte| byte == 0)) {
+        let listed = Listed { ino: asked.offset, offset, file_type: FileType::Regular, name };
+        if !listing.add(listed, (name.len() % 2 == 0).then_some(&entry)) {
+            break;
+        }
+    }
+    listing.with_bytes(&mut |bytes| assert!(bytes.len() <= asked.size as usize));
+}
+
+fn entry(any: u64) -> Entry {
+    let time = Timestamp { seconds: any.cast_signed(), nanos: 0 };
+    let attr = Attr {
+        ino: any,
+        size: any,
+        blocks: any,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        file_type: FileType::Regular,
+        mode: any as u16,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        block_bytes: 4096,
+    };
+    let entry_ttl = Duration::from_secs(any);
+    Entry { node: NodeId(any), generation: 0, entry_ttl, attr_ttl: Duration::MAX, attr }
+}
