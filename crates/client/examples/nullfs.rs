@@ -9,24 +9,25 @@
 use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::ffi::OsStr;
-use std::io;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
 use parking_lot::Mutex;
-use pelago_client::fuse::{TTL, negotiate};
+use pelago_client::fuse::TTL;
 use pelago_client::mount::{MountOptions, serve};
+use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::operation::{
+    Create, Flush, Fsync, Mkdir, Mknod, Open, Read, Readdir, Release, Rename, SetAttr, Write,
+};
+use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH};
+use pelago_fuse::reply::{Attributes, Created, Entry, Opened, Statfs, Written, Xattr};
+use pelago_fuse::request::{FileId, Header, NodeId};
+use pelago_fuse::{Attr, Errno, FileType, Filesystem, Reply, Timestamp};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
 
 fn run(options: &MountOptions) -> Result<(), Box<dyn std::error::Error>> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let mount = Arc::new(serve(Null::new(), options)?);
+    let mount = Arc::new(serve(Arc::new(Null::new()), options)?);
     println!("mounted");
     let signalled = Arc::clone(&mount);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -70,6 +71,9 @@ fn run(options: &MountOptions) -> Result<(), Box<dyn std::error::Error>> {
 /// The offset of a name in a listing is its number plus this; the dots have the two below.
 const FIRST_OFFSET: u64 = 3;
 
+/// Of `open`.
+const ACCESS_MODE: i32 = 0o3;
+
 struct Null(Mutex<Tree>);
 
 struct Tree {
@@ -78,7 +82,7 @@ struct Tree {
 }
 
 struct Node {
-    attr: FileAttr,
+    attr: Attr,
     parent: u64,
     names: HashMap<Vec<u8>, u64>,
     /// The order of listings.
@@ -93,23 +97,21 @@ impl Null {
 }
 
 impl Node {
-    fn new(ino: u64, parent: u64, kind: FileType, mode: u32, uid: u32) -> Self {
-        let attr = FileAttr {
-            ino: INodeNo(ino),
+    fn new(ino: u64, parent: u64, file_type: FileType, mode: u32, uid: u32) -> Self {
+        let attr = Attr {
+            ino,
             size: 0,
             blocks: 0,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm: (mode & 0o7777) as u16,
-            nlink: if kind == FileType::Directory { 2 } else { 1 },
+            atime: Timestamp::default(),
+            mtime: Timestamp::default(),
+            ctime: Timestamp::default(),
+            file_type,
+            mode: (mode & 0o7777) as u16,
+            links: if file_type == FileType::Directory { 2 } else { 1 },
             uid,
             gid: uid,
             rdev: 0,
-            blksize: 4096,
-            flags: 0,
+            block_bytes: 4096,
         };
         Self { attr, parent, names: HashMap::new(), order: BTreeMap::new() }
     }
@@ -127,7 +129,7 @@ impl Node {
 }
 
 impl Tree {
-    fn make(&mut self, at: (INodeNo, &OsStr), kind: FileType, mode: u32) -> Option<FileAttr> {
+    fn make(&mut self, at: (NodeId, &OsStr), file_type: FileType, mode: u32) -> Option<Attr> {
         let (parent, name) = (at.0.0, at.1.as_bytes());
         let dir = self.nodes.get_mut(&parent)?;
         if dir.names.contains_key(name) {
@@ -135,36 +137,36 @@ impl Tree {
         }
         self.last += 1;
         dir.put(name, self.last);
-        let node = Node::new(self.last, parent, kind, mode, dir.attr.uid);
+        let node = Node::new(self.last, parent, file_type, mode, dir.attr.uid);
         let attr = node.attr;
         self.nodes.insert(self.last, node);
         Some(attr)
     }
 
-    fn take(&mut self, dir: INodeNo, name: &OsStr) -> Option<u64> {
+    fn take(&mut self, dir: NodeId, name: &OsStr) -> Option<u64> {
         self.nodes.get_mut(&dir.0)?.take(name.as_bytes())
     }
 
-    fn attr(&self, node: INodeNo) -> Option<FileAttr> {
+    fn attr(&self, node: NodeId) -> Option<Attr> {
         self.nodes.get(&node.0).map(|node| node.attr)
     }
 
     /// Entries behind an offset with the offset behind each.
     fn list(
         &self,
-        dir: INodeNo,
+        dir: NodeId,
         offset: u64,
-        mut add: impl FnMut(&FileAttr, u64, &[u8]) -> bool,
+        mut add: impl FnMut(Attr, u64, &[u8]) -> bool,
     ) -> Option<()> {
         let node = self.nodes.get(&dir.0)?;
         for (place, name, ino) in [(0, &b"."[..], dir.0), (1, b"..", node.parent)] {
-            if offset <= place && add(&self.attr(INodeNo(ino))?, place + 1, name) {
+            if offset <= place && !add(self.attr(NodeId(ino))?, place + 1, name) {
                 return Some(());
             }
         }
         let last = offset.saturating_sub(FIRST_OFFSET);
         for (ino, name) in node.order.range((Bound::Excluded(last), Bound::Unbounded)) {
-            if add(&self.attr(INodeNo(*ino))?, ino + FIRST_OFFSET, name) {
+            if !add(self.attr(NodeId(*ino))?, ino + FIRST_OFFSET, name) {
                 break;
             }
         }
@@ -172,296 +174,189 @@ impl Tree {
     }
 }
 
-fn flags(write: bool) -> FopenFlags {
-    if write {
-        FopenFlags::FOPEN_KEEP_CACHE
-    } else {
-        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
-    }
+fn opened(write: bool) -> Opened {
+    let flags = if write { FOPEN_KEEP_CACHE } else { FOPEN_KEEP_CACHE | FOPEN_NOFLUSH };
+    Opened { file: FileId(0), flags, backing: None }
 }
 
-fn entry(made: Option<FileAttr>, otherwise: Errno, reply: ReplyEntry) {
+fn entry_of(attr: Attr) -> Entry {
+    Entry { node: NodeId(attr.ino), generation: 0, entry_ttl: TTL, attr_ttl: TTL, attr }
+}
+
+fn made(made: Option<Attr>, reply: Reply<Entry>) {
     match made {
-        Some(attr) => reply.entry(&TTL, &attr, Generation(0)),
-        None => reply.error(otherwise),
+        Some(attr) => reply.ok(&entry_of(attr)),
+        None => reply.error(Errno::EXIST),
     }
 }
 
-fn removed(removed: Option<u64>, reply: ReplyEmpty) {
+fn removed(removed: Option<u64>, reply: Reply<()>) {
     match removed {
-        Some(_) => reply.ok(),
-        None => reply.error(Errno::ENOENT),
+        Some(_) => reply.ok(&()),
+        None => reply.error(Errno::NOENT),
     }
 }
 
 impl Filesystem for Null {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate(config);
-        Ok(())
-    }
-
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<Entry>) {
         let tree = self.0.lock();
-        let dir = tree.nodes.get(&parent.0);
+        let dir = tree.nodes.get(&header.node.0);
         let ino = dir.and_then(|dir| dir.names.get(name.as_bytes()));
-        match ino.and_then(|ino| tree.attr(INodeNo(*ino))) {
-            Some(attr) => reply.entry(&TTL, &attr, Generation(0)),
+        match ino.and_then(|ino| tree.attr(NodeId(*ino))) {
+            Some(attr) => reply.ok(&entry_of(attr)),
             None => {
-                let none = Node::new(0, 0, FileType::RegularFile, 0, 0).attr;
-                reply.entry_with_ttls(&Duration::ZERO, &TTL, &none, Generation(0));
+                let none = Node::new(0, 0, FileType::Regular, 0, 0).attr;
+                reply.ok(&Entry { attr_ttl: Duration::ZERO, ..entry_of(none) });
             }
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _open: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        match self.0.lock().attr(node) {
-            Some(attr) => reply.attr(&TTL, &attr),
-            None => reply.error(Errno::ESTALE),
+    fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
+        match self.0.lock().attr(header.node) {
+            Some(attr) => reply.ok(&Attributes { ttl: TTL, attr }),
+            None => reply.error(Errno::STALE),
         }
     }
 
-    fn setattr(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _open: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        match self.0.lock().nodes.get_mut(&node.0) {
+    fn set_attr(&self, header: &Header, asked: SetAttr, reply: Reply<Attributes>) {
+        match self.0.lock().nodes.get_mut(&header.node.0) {
             Some(Node { attr, .. }) => {
-                attr.perm = mode.map_or(attr.perm, |mode| (mode & 0o7777) as u16);
-                attr.uid = uid.unwrap_or(attr.uid);
-                attr.gid = gid.unwrap_or(attr.gid);
-                attr.size = size.unwrap_or(attr.size);
-                reply.attr(&TTL, attr);
+                attr.mode = asked.mode.map_or(attr.mode, |mode| (mode & 0o7777) as u16);
+                attr.uid = asked.uid.unwrap_or(attr.uid);
+                attr.gid = asked.gid.unwrap_or(attr.gid);
+                attr.size = asked.size.unwrap_or(attr.size);
+                reply.ok(&Attributes { ttl: TTL, attr: *attr });
             }
-            None => reply.error(Errno::ESTALE),
+            None => reply.error(Errno::STALE),
         }
     }
 
-    fn mknod(
-        &self,
-        _request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        _rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.0.lock().make((parent, name), FileType::RegularFile, mode & !umask);
-        entry(made, Errno::EEXIST, reply);
+    fn mknod(&self, header: &Header, asked: Mknod<'_>, reply: Reply<Entry>) {
+        let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
+        made(self.0.lock().make(at, FileType::Regular, mode), reply);
     }
 
-    fn mkdir(
-        &self,
-        _request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.0.lock().make((parent, name), FileType::Directory, mode & !umask);
-        entry(made, Errno::EEXIST, reply);
+    fn mkdir(&self, header: &Header, asked: Mkdir<'_>, reply: Reply<Entry>) {
+        let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
+        made(self.0.lock().make(at, FileType::Directory, mode), reply);
     }
 
-    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let mut tree = self.0.lock();
-        let ino = tree.take(parent, name);
+        let ino = tree.take(header.node, name);
         if let Some(ino) = ino {
             tree.nodes.remove(&ino);
         }
         removed(ino, reply);
     }
 
-    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let mut tree = self.0.lock();
-        let dir = tree.nodes.get(&parent.0);
+        let dir = tree.nodes.get(&header.node.0);
         let ino = dir.and_then(|dir| dir.names.get(name.as_bytes())).copied();
         let full = |ino| tree.nodes.get(&ino).is_some_and(|node| !node.names.is_empty());
         if ino.is_some_and(full) {
-            return reply.error(Errno::ENOTEMPTY);
+            return reply.error(Errno::NOTEMPTY);
         }
-        let ino = tree.take(parent, name);
+        let ino = tree.take(header.node, name);
         if let Some(ino) = ino {
             tree.nodes.remove(&ino);
         }
         removed(ino, reply);
     }
 
-    fn rename(
-        &self,
-        _request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to_parent: INodeNo,
-        to_name: &OsStr,
-        _how: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
+    fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
         let mut tree = self.0.lock();
-        let moved = tree.take(parent, name);
+        let moved = tree.take(header.node, asked.name);
         if let Some(ino) = moved {
-            if let Some(old) = tree.take(to_parent, to_name) {
+            if let Some(old) = tree.take(asked.to_dir, asked.to_name) {
                 tree.nodes.remove(&old);
             }
-            if let Some(dir) = tree.nodes.get_mut(&to_parent.0) {
-                dir.put(to_name.as_bytes(), ino);
+            if let Some(dir) = tree.nodes.get_mut(&asked.to_dir.0) {
+                dir.put(asked.to_name.as_bytes(), ino);
             }
         }
         removed(moved, reply);
     }
 
-    fn open(&self, _request: &Request, _node: INodeNo, mode: OpenFlags, reply: ReplyOpen) {
-        let write = mode.acc_mode() != fuser::OpenAccMode::O_RDONLY;
-        reply.opened(FileHandle(0), flags(write));
+    fn open(&self, _header: &Header, asked: Open, reply: Reply<Opened>) {
+        reply.ok(&opened(asked.flags & ACCESS_MODE != 0));
     }
 
-    fn create(
-        &self,
-        _request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let made = self.0.lock().make((parent, name), FileType::RegularFile, mode & !umask);
+    fn create(&self, header: &Header, asked: Create<'_>, reply: Reply<Created>) {
+        let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
+        let made = self.0.lock().make(at, FileType::Regular, mode);
         match made {
-            Some(attr) => {
-                reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags(true));
-            }
-            None => reply.error(Errno::EEXIST),
+            Some(attr) => reply.ok(&Created { entry: entry_of(attr), opened: opened(true) }),
+            None => reply.error(Errno::EXIST),
         }
     }
 
-    fn read(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _open: FileHandle,
-        offset: u64,
-        size: u32,
-        _mode: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let end = self.0.lock().attr(node).map_or(0, |attr| attr.size);
-        let length = end.saturating_sub(offset).min(u64::from(size));
-        reply.data(&vec![0; usize::try_from(length).unwrap_or(0)]);
+    fn read(&self, header: &Header, asked: Read, reply: Reply<[u8]>) {
+        let end = self.0.lock().attr(header.node).map_or(0, |attr| attr.size);
+        let length = end.saturating_sub(asked.offset).min(u64::from(asked.size));
+        reply.ok(&vec![0; usize::try_from(length).unwrap_or(0)]);
     }
 
-    fn write(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _open: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _mode: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let length = u32::try_from(data.len()).unwrap_or(0);
-        if let Some(node) = self.0.lock().nodes.get_mut(&node.0) {
-            node.attr.size = node.attr.size.max(offset + u64::from(length));
+    fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<Written>) {
+        let length = u32::try_from(asked.data.len()).unwrap_or(0);
+        if let Some(node) = self.0.lock().nodes.get_mut(&header.node.0) {
+            node.attr.size = node.attr.size.max(asked.offset + u64::from(length));
         }
-        reply.written(length);
+        reply.ok(&Written(length));
     }
 
-    fn flush(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        _open: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
+    fn flush(&self, _header: &Header, _asked: Flush, reply: Reply<()>) {
+        reply.ok(&());
     }
 
-    fn fsync(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        _open: FileHandle,
-        _data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
+    fn release(&self, _header: &Header, _asked: Release, reply: Reply<()>) {
+        reply.ok(&());
     }
 
-    fn opendir(&self, _request: &Request, _node: INodeNo, _mode: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-        reply.opened(FileHandle(0), flags);
+    fn fsync(&self, _header: &Header, _asked: Fsync, reply: Reply<()>) {
+        reply.ok(&());
+    }
+
+    fn opendir(&self, _header: &Header, _flags: i32, reply: Reply<Opened>) {
+        let flags = FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE;
+        reply.ok(&Opened { file: FileId(0), flags, backing: None });
     }
 
     fn readdir(
         &self,
-        _request: &Request,
-        node: INodeNo,
-        _stream: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
+        header: &Header,
+        asked: Readdir,
+        mut listing: Listing,
+        reply: Reply<Listing>,
     ) {
-        let listed = self.0.lock().list(node, offset, |attr, behind, name| {
-            reply.add(attr.ino, behind, attr.kind, OsStr::from_bytes(name))
+        let listed = self.0.lock().list(header.node, asked.offset, |attr, offset, name| {
+            let Attr { ino, file_type, .. } = attr;
+            listing.add(Listed { ino, offset, file_type, name }, Some(&entry_of(attr)))
         });
         match listed {
-            Some(()) => reply.ok(),
-            None => reply.error(Errno::ESTALE),
+            Some(()) => reply.ok(&listing),
+            None => reply.error(Errno::STALE),
         }
     }
 
-    fn readdirplus(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _stream: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let listed = self.0.lock().list(node, offset, |attr, behind, name| {
-            reply.add(attr.ino, behind, OsStr::from_bytes(name), &TTL, attr, Generation(0))
+    fn releasedir(&self, _header: &Header, _file: FileId, reply: Reply<()>) {
+        reply.ok(&());
+    }
+
+    fn statfs(&self, _header: &Header, reply: Reply<Statfs>) {
+        reply.ok(&Statfs {
+            blocks: 1 << 30,
+            free: 1 << 30,
+            available: 1 << 30,
+            files: 1 << 30,
+            free_files: 1 << 30,
+            block_bytes: 4096,
+            name_bytes: 255,
         });
-        match listed {
-            Some(()) => reply.ok(),
-            None => reply.error(Errno::ESTALE),
-        }
     }
 
-    fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(1 << 30, 1 << 30, 1 << 30, 1 << 30, 1 << 30, 4096, 255, 4096);
-    }
-
-    fn getxattr(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        reply.error(Errno::ENODATA);
+    fn getxattr(&self, _header: &Header, _name: &OsStr, _size: u32, reply: Reply<Xattr>) {
+        reply.error(Errno::NODATA);
     }
 }

@@ -1,22 +1,21 @@
 //! Mounting, and the end of it.
 //!
 //! As root we open the device and call `mount` ourselves; as anybody else `fusermount3` does, which
-//! is setuid and hands the device over. `fuser` could do both, but it tells failures apart by text,
-//! and when the mount ends it unmounts whatever is at that path by then.
+//! is setuid and hands the device over. At the end only what was mounted here is unmounted,
+//! whatever else is at that path by then.
 
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use fuser::{Config, Filesystem, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
+use pelago_fuse::{Filesystem, Session, SessionOptions};
 
 use crate::files::Files;
-use crate::fuse::{Adapter, NoPassthrough, Passthrough, Wishes, event_loops};
+use crate::fuse::{Adapter, NoPassthrough, Passthrough, Preferences, event_loops, wishes};
 use crate::mount::device::Attached;
 use crate::mountinfo::{self, Liveness};
 
@@ -116,12 +115,11 @@ pub struct Mount {
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
-    let wishes = Wishes { no_atime: options.no_atime, passthrough: options.passthrough };
-    let adapter = Adapter::new(files, wishes);
+    let MountOptions { no_atime, passthrough, .. } = *options;
+    let adapter = Adapter::new(files, Preferences { no_atime, passthrough });
     let state = Arc::clone(adapter.state());
     let passthrough = Arc::clone(&state.passthrough);
-    let begin = move |session: &Session<Adapter>| state.begin(session.as_fd(), session.notifier());
-    start(adapter, options, passthrough, begin)
+    start(Arc::new(adapter), options, passthrough, move |session| state.begin(session))
 }
 
 /// Mounts any FUSE file system in the way ours is mounted; for the null file system of the
@@ -129,36 +127,41 @@ pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, Mou
 ///
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
-pub fn serve<F: Filesystem>(filesystem: F, options: &MountOptions) -> Result<Mount, MountError> {
+pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
     start(filesystem, options, Arc::new(Passthrough::new()), |_| ())
 }
 
 /// `begin` hears of the session before the first request is read.
-fn start<F: Filesystem>(
-    filesystem: F,
+fn start(
+    filesystem: Arc<dyn Filesystem>,
     options: &MountOptions,
     passthrough: Arc<Passthrough>,
-    begin: impl FnOnce(&Session<F>),
+    begin: impl FnOnce(&Session),
 ) -> Result<Mount, MountError> {
     let point = check_point(&options.mount_point)?;
     let (attached, descriptor) = device::attach(&point, options)?;
-    let mut config = Config::default();
-    config.n_threads = Some(event_loops());
-    // A descriptor for each loop, so that they do not meet at one lock; needs the device itself.
-    config.clone_fd = !attached.by_helper;
-    let acl = if attached.by_helper { SessionACL::Owner } else { SessionACL::All };
-    let started = Session::from_fd(filesystem, descriptor, acl, config).and_then(|session| {
+    let how = SessionOptions {
+        threads: event_loops(),
+        clone_device: !attached.by_helper,
+        wishes: wishes(options.passthrough),
+    };
+    let started = Session::start(descriptor, how).and_then(|session| {
         begin(&session);
         let end = Arc::new(End::default());
         let reported = Arc::clone(&end);
         thread::Builder::new()
             .name("fuse".to_owned())
-            .spawn(move || reported.report(session.run()))?;
+            .spawn(move || reported.report(session.run(filesystem)))?;
         Ok(end)
     });
     match started {
         Ok(end) => {
             attached.read_further_ahead();
+            // Until the kernel has asked once, it takes the directory for root's, and lets nobody
+            // else change it.
+            if let Err(error) = fs::metadata(&point) {
+                tracing::warn!(%error, "the mount does not answer");
+            }
             Ok(Mount { attached, end, passthrough })
         }
         Err(error) => {

@@ -7,7 +7,7 @@
 //! the file in that instant, the system sends SIGIO, which kills who does not expect it:
 //! [`expect_lease_signals`] comes first.
 //!
-//! All `unsafe` of the workspace is here.
+//! All `unsafe` of this crate is here.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -457,16 +457,6 @@ fn a_list_has_at_most_511_entries() {
     });
 }
 
-/// The kernel's door knows no file without a name.
-#[test]
-fn o_tmpfile() {
-    on_mount(|root| {
-        let how = OFlags::TMPFILE | OFlags::RDWR;
-        let made = open(root, how, Mode::RUSR | Mode::WUSR);
-        assert_eq!(made.map(drop), Err(Errno::OPNOTSUPP));
-    });
-}
-
 #[test]
 fn extended_attributes_of_a_removed_directory() {
     on_mount(|root| {

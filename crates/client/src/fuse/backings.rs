@@ -14,13 +14,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuser::BackingId;
 use parking_lot::Mutex;
+use pelago_fuse::device::Backing;
 use pelago_wire::InodeId;
 
 /// Registered descriptors by file. Its locks are leaves; a descriptor is registered under one, so
 /// that two opens at the same time get the same number.
-pub(crate) struct Backings<B = BackingId> {
+pub(crate) struct Backings<B = Backing> {
     shards: [Mutex<HashMap<u64, Held<B>>>; SHARDS],
     files: AtomicUsize,
 }

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use fuser::Request;
-use pelago_wire::Context;
+use pelago_fuse::Header;
+use pelago_wire::{Context, Handle};
 
 use super::state::State;
 
@@ -23,8 +23,8 @@ const SETGID: u16 = 0o2000;
 
 impl Caller {
     /// Who sent this request.
-    pub(crate) fn of(request: &Request) -> Self {
-        Self { uid: request.uid(), gid: request.gid(), thread: request.pid() }
+    pub(crate) const fn of(header: &Header) -> Self {
+        Self { uid: header.uid, gid: header.gid, thread: header.pid }
     }
 
     /// Who asks, for the server.
@@ -32,23 +32,21 @@ impl Caller {
         Context::direct(self.uid, self.gid)
     }
 
-    /// Whether it may keep setuid bits of what it changes: root, as far as `fuser` lets us know.
-    pub(crate) const fn is_privileged(self) -> bool {
+    /// Root may keep setgid bits, with few exceptions; the kernel does not say it of `chown`.
+    pub(crate) const fn is_root(self) -> bool {
         self.uid == 0
     }
 
-    /// Calls `go` with whether a change by this caller takes the setgid bit of a file: it has one,
-    /// and the caller is neither privileged nor in its group (`in_group_or_capable` in Linux).
+    /// Calls `go` with whether a change by this caller takes the setgid bit of a file even where
+    /// its group may not execute: it has one, and the caller is neither in that group nor has the
+    /// right to keep it (`in_group_or_capable` in Linux).
     pub(crate) fn kills_setgid(
         self,
         state: &State,
-        node: fuser::INodeNo,
+        node: Handle,
         go: impl FnOnce(bool) + Send + 'static,
     ) {
-        if self.is_privileged() {
-            return go(false);
-        }
-        let attr = state.files.get_attr(&self.context(), state.handle(node));
+        let attr = state.files.get_attr(&self.context(), node);
         attr.then(move |attr| {
             go(attr.is_ok_and(|attr| attr.mode & SETGID != 0 && !self.keeps_setgid(attr.gid)));
         });

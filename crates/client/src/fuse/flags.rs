@@ -3,18 +3,19 @@
 use pelago_wire::{
     AllocateMode, Code, FileKind, NewMode, OpenFlags, RenameFlags, Whence, XattrFlags,
 };
-use rustix::fs::{FallocateFlags, FileType, OFlags, XattrFlags as SetFlags};
+use rustix::fs::{
+    FallocateFlags, FileType, OFlags, RenameFlags as RenameHow, XattrFlags as SetFlags,
+};
 
 /// `SEEK_DATA` and `SEEK_HOLE` of Linux; the kernel answers the other three itself.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// What `open` and `creat` ask for. `privileged`: the caller may keep setuid bits of what it
-/// empties.
-pub(crate) fn open(flags: i32, privileged: bool) -> OpenFlags {
+/// What `open` and `creat` ask for. `kill_privileges`: the caller may not keep setuid bits of what
+/// it empties.
+pub(crate) fn open(flags: i32, kill_privileges: bool) -> OpenFlags {
     let flags = oflags(flags);
     let access = flags & OFlags::RWMODE;
-    let truncate = flags.contains(OFlags::TRUNC);
     OpenFlags {
         read: access != OFlags::WRONLY,
         write: access != OFlags::RDONLY,
@@ -22,9 +23,9 @@ pub(crate) fn open(flags: i32, privileged: bool) -> OpenFlags {
         // well. It may be set and cleared while the file is open, and pages of a mapping come
         // through the same descriptor with places of their own.
         append: false,
-        truncate,
+        truncate: flags.contains(OFlags::TRUNC),
         sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),
-        kill_privileges: truncate && !privileged,
+        kill_privileges,
         no_atime: flags.contains(OFlags::NOATIME),
         passthrough: false,
     }
@@ -36,11 +37,11 @@ pub(crate) fn is_exclusive(flags: i32) -> bool {
 }
 
 /// What `renameat2` asks for.
-pub(crate) fn rename(flags: fuser::RenameFlags) -> Result<RenameFlags, Code> {
-    match flags {
+pub(crate) fn rename(flags: u32) -> Result<RenameFlags, Code> {
+    match RenameHow::from_bits_retain(flags) {
         none if none.is_empty() => Ok(RenameFlags::Replace),
-        fuser::RenameFlags::RENAME_NOREPLACE => Ok(RenameFlags::NoReplace),
-        fuser::RenameFlags::RENAME_EXCHANGE => Ok(RenameFlags::Exchange),
+        RenameHow::NOREPLACE => Ok(RenameFlags::NoReplace),
+        RenameHow::EXCHANGE => Ok(RenameFlags::Exchange),
         _ => Err(Code::Invalid),
     }
 }
@@ -109,17 +110,17 @@ mod tests {
     #[test]
     fn open_flags_are_those_of_linux() {
         let none = OpenFlags::default();
-        assert_eq!(open(0, true), OpenFlags { read: true, ..none });
-        assert_eq!(open(0o1, true), OpenFlags { write: true, ..none });
+        assert_eq!(open(0, false), OpenFlags { read: true, ..none });
+        assert_eq!(open(0o1, false), OpenFlags { write: true, ..none });
         let both = OpenFlags { read: true, write: true, ..none };
         assert_eq!(open(0o2, false), both);
-        assert_eq!(open(0o2002, true), both);
-        assert_eq!(open(0o10002, true), OpenFlags { sync: true, ..both });
-        assert_eq!(open(0o4010002, true), OpenFlags { sync: true, ..both });
-        assert_eq!(open(0o1_000_002, true), OpenFlags { no_atime: true, ..both });
-        assert_eq!(open(0o1002, true), OpenFlags { truncate: true, ..both });
+        assert_eq!(open(0o2002, false), both);
+        assert_eq!(open(0o10002, false), OpenFlags { sync: true, ..both });
+        assert_eq!(open(0o4010002, false), OpenFlags { sync: true, ..both });
+        assert_eq!(open(0o1_000_002, false), OpenFlags { no_atime: true, ..both });
+        assert_eq!(open(0o1002, false), OpenFlags { truncate: true, ..both });
         let kill = OpenFlags { truncate: true, kill_privileges: true, ..both };
-        assert_eq!(open(0o1002, false), kill);
+        assert_eq!(open(0o1002, true), kill);
         assert!(is_exclusive(0o302) && !is_exclusive(0o102));
     }
 
@@ -134,6 +135,6 @@ mod tests {
         assert_eq!(whence(0), Err(Code::Invalid));
         assert_eq!(kind(0o040_755), Err(Code::Invalid));
         assert_eq!(kind(0o010_644), Ok(FileKind::Fifo));
-        assert_eq!(rename(fuser::RenameFlags::RENAME_WHITEOUT), Err(Code::Invalid));
+        assert_eq!(rename(RenameHow::WHITEOUT.bits()), Err(Code::Invalid));
     }
 }

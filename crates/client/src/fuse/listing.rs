@@ -14,19 +14,19 @@
 //! kernel keeps listings (`listed`), offsets included, for whoever reads it next.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use fuser::{FileHandle, FileType, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use parking_lot::Mutex;
+use pelago_fuse::listing::Listed as Named;
+use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE};
+use pelago_fuse::request::FileId;
+use pelago_fuse::{FileType, Reply, listing, reply};
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name, limits};
 
 use super::attr;
-use super::init::TTL;
 use super::listed::Listed;
-use super::state::{GENERATION, State};
+use super::state::State;
 use super::writers::Moment;
 use crate::files::Listing;
 
@@ -41,28 +41,32 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Opens a directory; how, besides.
-    pub(crate) fn open(&self, dir: InodeId) -> (FileHandle, FopenFlags) {
+    /// Opens a directory.
+    pub(crate) fn open(&self, dir: InodeId) -> reply::Opened {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.lock().insert(id, Arc::new(Stream::default()));
         let flags = match self.listed.may_keep(dir) {
-            true => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
-            false => FopenFlags::FOPEN_CACHE_DIR,
+            true => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
+            false => FOPEN_CACHE_DIR,
         };
-        (FileHandle(id), flags)
+        reply::Opened { file: FileId(id), flags, backing: None }
     }
 
-    pub(crate) fn close(&self, id: FileHandle) {
+    pub(crate) fn close(&self, id: FileId) {
         self.open.lock().remove(&id.0);
     }
 
-    pub(crate) fn get(&self, id: FileHandle) -> Option<Arc<Stream>> {
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<Stream>> {
         self.open.lock().get(&id.0).map(Arc::clone)
     }
 }
 
 /// Entries to ask for first; a reply of 32 KiB holds about 190 with attributes.
 const FIRST_ENTRIES: u32 = 128;
+/// Names of one listing that bring attributes. With each the kernel keeps an inode (1 KiB) and we a
+/// slot ([`crate::inodes`]) until it needs the memory, wanted or not, so that somebody who lists
+/// millions of names alone would fill both. Whoever wants attributes behind these asks one by one.
+const WITH_ATTRIBUTES: u64 = 262_144;
 /// Marks of all directories. Names share a cookie about never (62 bits of a keyed hash); beyond the
 /// limit they are delivered twice rather than lost.
 const MARKS: usize = 1024;
@@ -75,15 +79,27 @@ pub(crate) struct Stream {
     entries: AtomicU32,
     /// Given to the kernel since it began.
     given: AtomicU64,
+    /// How many of those bring attributes.
+    with_attributes: u64,
 }
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { entries: AtomicU32::new(FIRST_ENTRIES), given: AtomicU64::new(0) }
+        Self::new(WITH_ATTRIBUTES)
     }
 }
 
 impl Stream {
+    const fn new(with_attributes: u64) -> Self {
+        let entries = AtomicU32::new(FIRST_ENTRIES);
+        Self { entries, given: AtomicU64::new(0), with_attributes }
+    }
+
+    /// Whether the next names bring attributes.
+    fn brings_attributes(&self) -> bool {
+        self.given.load(Ordering::Relaxed) < self.with_attributes
+    }
+
     /// Asks for a little more than fitted next time, or for much more if all fitted.
     fn learn(&self, asked: u32, fitted: u32, full: bool) {
         let next = if full { fitted + fitted / 8 + 4 } else { asked.saturating_mul(2) };
@@ -142,37 +158,29 @@ impl Mark {
 }
 
 /// A reply that is being filled.
-pub(crate) enum Sink {
-    Names(ReplyDirectory),
-    Entries(ReplyDirectoryPlus),
+pub(crate) struct Sink {
+    pub(crate) listing: listing::Listing,
+    pub(crate) reply: Reply<listing::Listing>,
 }
 
 impl Sink {
     fn ok(self) {
-        match self {
-            Self::Names(reply) => reply.ok(),
-            Self::Entries(reply) => reply.ok(),
-        }
+        self.reply.ok(&self.listing);
     }
 
     pub(crate) fn error(self, error: Error) {
-        let errno = attr::error(error);
-        match self {
-            Self::Names(reply) => reply.error(errno),
-            Self::Entries(reply) => reply.error(errno),
-        }
+        self.reply.error(attr::error(error));
     }
 
-    /// Adds `.` or `..`; whether the reply was too full for it.
+    /// Adds `.` or `..`, of which the kernel wants no attributes; whether it fitted.
     fn add_dots(&mut self, ino: InodeId, after: Cookie, dots: &str) -> bool {
-        let node = INodeNo(ino.raw());
-        match self {
-            Self::Names(reply) => reply.add(node, after.0, FileType::Directory, dots),
-            Self::Entries(reply) => {
-                let bare = attr::bare(ino.raw());
-                reply.add(node, after.0, dots, &TTL, &bare, GENERATION)
-            }
-        }
+        let named = Named {
+            ino: ino.raw(),
+            offset: after.0,
+            file_type: FileType::Directory,
+            name: dots.as_bytes(),
+        };
+        self.listing.add(named, None)
     }
 }
 
@@ -192,7 +200,7 @@ impl Reading {
         if offset < Cookie::AFTER_DOT.0 {
             self.stream.given.store(0, Ordering::Relaxed);
         }
-        if offset < Cookie::AFTER_DOT.0 && self.sink.add_dots(self.dir.ino, Cookie::AFTER_DOT, ".")
+        if offset < Cookie::AFTER_DOT.0 && !self.sink.add_dots(self.dir.ino, Cookie::AFTER_DOT, ".")
         {
             return self.sink.ok();
         }
@@ -204,7 +212,7 @@ impl Reading {
         state.files.parent(&self.context, self.dir).then(move |parent| {
             // A directory that was removed while open has none; its own number does no harm.
             let ino = parent.map_or(self.dir.ino, |parent| parent.handle.ino);
-            if self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
+            if !self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
                 return self.sink.ok();
             }
             self.ask(Mark { cookie: Cookie::AFTER_DOT_DOT, behind: Vec::new() });
@@ -214,19 +222,22 @@ impl Reading {
     fn ask(self, from: Mark) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let attributes = matches!(self.sink, Sink::Entries(_));
+        let attributes = self.sink.listing.takes_attributes() && self.stream.brings_attributes();
         state
             .files
             .list(&self.context, self.dir, from.after(), entries, attributes)
-            .then(move |listing| self.deliver(&from, entries, listing));
+            .then(move |listing| self.deliver(&from, (entries, attributes), listing));
     }
 
-    fn deliver(mut self, from: &Mark, asked: u32, listing: Result<Listing, Error>) {
+    fn deliver(mut self, from: &Mark, asked: (u32, bool), listing: Result<Listing, Error>) {
+        let (asked, attributes) = asked;
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
         };
-        let (fitted, full) = self.fill(from, &listing.entries);
+        let moment = self.asked;
+        let filling = Filling { state: &self.state, dir: self.dir.ino, moment, attributes };
+        let (fitted, full) = filling.fill(&mut self.sink.listing, from, &listing.entries);
         self.stream.learn(asked, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
         if listing.end && !full {
@@ -241,9 +252,26 @@ impl Reading {
             _ => self.sink.ok(),
         }
     }
+}
 
+/// Entries of a directory on their way into a reply.
+struct Filling<'a> {
+    state: &'a State,
+    dir: InodeId,
+    /// Before the entries were asked for.
+    moment: Moment,
+    /// Whether they were asked for with attributes.
+    attributes: bool,
+}
+
+impl Filling<'_> {
     /// Adds what fits; how many did and whether something did not.
-    fn fill(&mut self, from: &Mark, entries: &[DirEntry]) -> (u32, bool) {
+    fn fill(
+        &self,
+        listing: &mut listing::Listing,
+        from: &Mark,
+        entries: &[DirEntry],
+    ) -> (u32, bool) {
         let mut fitted = 0;
         for (index, entry) in entries.iter().enumerate() {
             if from.has_passed(entry) {
@@ -251,11 +279,11 @@ impl Reading {
             }
             let next = entries.get(index + 1);
             let offset = if next.is_some_and(|next| next.cookie == entry.cookie) {
-                self.state.streams.marks.offset_of(self.dir.ino, mark_behind(&entries[..=index]))
+                self.state.streams.marks.offset_of(self.dir, mark_behind(&entries[..=index]))
             } else {
                 entry.cookie.0
             };
-            match self.add(entry, offset) {
+            match self.add(listing, entry, offset) {
                 Added::Fitted => fitted += 1,
                 Added::Gone => {}
                 Added::Full => return (fitted, true),
@@ -264,24 +292,27 @@ impl Reading {
         (fitted, false)
     }
 
-    fn add(&mut self, dir_entry: &DirEntry, offset: u64) -> Added {
-        let name = OsStr::from_bytes(dir_entry.name.as_bytes());
-        let node = INodeNo(dir_entry.ino.raw());
-        let full = match &mut self.sink {
-            Sink::Names(reply) => reply.add(node, offset, attr::file_type(dir_entry.kind), name),
-            Sink::Entries(reply) => {
-                let Some(entry) = &dir_entry.entry else { return Added::Gone };
-                let ttl = self.state.writers.ttl(&entry.attr, self.asked);
-                let attr = attr::attr(&entry.attr);
-                let full = reply.add(node, offset, name, &ttl, &attr, GENERATION);
-                if !full {
+    fn add(&self, listing: &mut listing::Listing, dir_entry: &DirEntry, offset: u64) -> Added {
+        let named = Named {
+            ino: dir_entry.ino.raw(),
+            offset,
+            file_type: attr::file_type(dir_entry.kind),
+            name: dir_entry.name.as_bytes(),
+        };
+        let fitted = match &dir_entry.entry {
+            None if self.attributes => return Added::Gone,
+            Some(entry) if self.attributes => {
+                let ttl = self.state.writers.ttl(&entry.attr, self.moment);
+                let fitted = listing.add(named, Some(&attr::entry(entry, ttl)));
+                if fitted {
                     // The kernel counts each entry it is given as a lookup.
                     self.state.inodes.learn(entry.handle);
                 }
-                full
+                fitted
             }
+            _ => listing.add(named, None),
         };
-        if full { Added::Full } else { Added::Fitted }
+        if fitted { Added::Fitted } else { Added::Full }
     }
 }
 
@@ -302,9 +333,11 @@ fn mark_behind(entries: &[DirEntry]) -> Mark {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{FileKind, NameHash};
+    use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service, Time};
 
     use super::*;
+    use crate::fuse::state::Preferences;
+    use crate::service_files::ServiceFiles;
 
     const DIR: InodeId = InodeId::from_raw(7);
 
@@ -359,5 +392,61 @@ mod tests {
         assert_eq!(stream.entries.load(Ordering::Relaxed), 217);
         stream.learn(1024, 1024, false);
         assert_eq!(stream.entries.load(Ordering::Relaxed), 1024);
+    }
+
+    /// Is asked nothing here.
+    struct Silent;
+
+    impl Service for Silent {
+        fn call(&self, _context: &Context, _request: Request, _bulk: Bulk<'_>, done: Done) {
+            done(Err(pelago_wire::Code::Bug.into()));
+        }
+    }
+
+    /// A file by its number, with attributes.
+    fn file(number: u64) -> DirEntry {
+        let ino = InodeId::from_raw(number);
+        let time = Time { seconds: 5, nanos: 6 };
+        let attr = Attr {
+            ino,
+            kind: FileKind::Regular,
+            mode: 0o644,
+            links: 1,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            changing: false,
+        };
+        let handle = Handle::at(ino, DIR, NameHash(number));
+        let plain = entry(&number.to_string(), number);
+        DirEntry { ino, entry: Some(Entry { handle, attr }), ..plain }
+    }
+
+    /// Names behind the limit cost neither the kernel nor us anything, and come all the same.
+    #[test]
+    fn a_long_listing_brings_attributes_of_its_first_names_alone() {
+        let files = ServiceFiles::new(Arc::new(Silent));
+        let state = State::new(Arc::new(files), Preferences::default());
+        let stream = Stream::new(1_000);
+        let nowhere = Mark { cookie: Cookie::AFTER_DOT_DOT, behind: Vec::new() };
+        for first in (100..5_100).step_by(100) {
+            let attributes = stream.brings_attributes();
+            let moment = state.writers.moment();
+            let filling = Filling { state: &state, dir: DIR, moment, attributes };
+            let entries: Vec<_> = (first..first + 100).map(file).collect();
+            let mut listing = listing::Listing::of_entries(32 << 10);
+            let (fitted, full) = filling.fill(&mut listing, &nowhere, &entries);
+            assert_eq!((fitted, full), (100, false));
+            stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
+        }
+        assert_eq!(state.inodes.count(), 1_000);
+        let is_known = |number| state.inodes.handle(InodeId::from_raw(number)).is_under_a_name();
+        assert!(is_known(1_099) && !is_known(1_100));
     }
 }

@@ -6,10 +6,13 @@
 //! without as one of this kernel, and would let the next go by a descriptor beside it (`EIO`).
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{BackingId, Errno, FileAttr, FileHandle, FopenFlags, ReplyCreate, ReplyOpen};
+use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
+use pelago_fuse::request::{FileId, NodeId};
+use pelago_fuse::{Errno, Reply, device, reply};
 use pelago_wire::{
     Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,
     OpenId,
@@ -18,7 +21,7 @@ use pelago_wire::{
 use super::attr;
 use super::init::TTL;
 use super::opens::Way;
-use super::state::{GENERATION, State};
+use super::state::State;
 use crate::files::{Created, Opened, Place};
 
 /// An OPEN or CREATE on its way.
@@ -30,26 +33,24 @@ pub(crate) struct Opening<D> {
 }
 
 /// Where the answer to an OPEN goes.
-pub(crate) struct AtOpen(pub(crate) ReplyOpen);
+pub(crate) struct AtOpen(pub(crate) Reply<reply::Opened>);
 
-/// Where the answer to a CREATE goes.
-pub(crate) struct AtCreate(pub(crate) ReplyCreate);
+/// Where the answer to a CREATE or TMPFILE goes.
+pub(crate) struct AtCreate(pub(crate) Reply<reply::Created>);
 
 /// Where the answer to a CREATE goes, with the file that it has found or made.
 struct WithEntry {
-    reply: ReplyCreate,
-    attr: FileAttr,
-    /// How long name and attributes hold.
-    ttl: Duration,
+    reply: Reply<reply::Created>,
+    entry: reply::Entry,
 }
 
 /// Where the answer goes: the kernel takes one of two forms.
 pub(crate) trait Door: Send + 'static {
     /// Makes a descriptor known to the kernel.
-    fn register(&self, backing: &Backing) -> io::Result<BackingId>;
+    fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
 
     /// The file is open.
-    fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>);
+    fn open(self, opened: reply::Opened);
 
     fn error(self, error: Errno);
 }
@@ -86,9 +87,9 @@ impl Opening<AtCreate> {
             let entry = match found {
                 Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
                 // Gone again, or not a file: at this answer the kernel looks the path up afresh.
-                Ok(_) => return self.door.0.error(Errno::ESTALE),
+                Ok(_) => return self.door.0.error(Errno::STALE),
                 Err(error) if error.code == Code::NotFound => {
-                    return self.door.0.error(Errno::ESTALE);
+                    return self.door.0.error(Errno::STALE);
                 }
                 Err(error) => return self.door.0.error(attr::error(error)),
             };
@@ -107,7 +108,8 @@ impl Opening<AtCreate> {
     fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, door } = self;
         state.inodes.learn(entry.handle);
-        let door = WithEntry { reply: door.0, attr: attr::attr(&entry.attr), ttl };
+        let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, ttl) };
+        let door = WithEntry { reply: door.0, entry: found };
         let opening = Opening { state, context, wanted, door };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -121,13 +123,17 @@ impl<D: Door> Opening<D> {
                 let pages = self.pages(attr.ino);
                 self.by_requests(open, &attr, pages);
             }
-            DataPath::Direct => self.by_requests(open, &attr, FopenFlags::FOPEN_DIRECT_IO),
+            DataPath::Direct => self.by_requests(open, &attr, FOPEN_DIRECT_IO),
             DataPath::Passthrough(backing) => {
                 let register = || self.door.register(&backing);
                 match self.state.backings.take(attr.ino, register) {
-                    Ok(id) => {
+                    Ok(registered) => {
                         self.count(open, attr.ino, Way::Passthrough);
-                        self.door.open(open, no_flush(self.wanted), Some(&id));
+                        self.door.open(reply::Opened {
+                            file: FileId(open.0),
+                            flags: FOPEN_PASSTHROUGH | no_flush(self.wanted),
+                            backing: Some(registered.number()),
+                        });
                     }
                     Err(error) => {
                         if self.state.passthrough.ends_with(&error) {
@@ -141,19 +147,16 @@ impl<D: Door> Opening<D> {
         }
     }
 
-    fn by_requests(self, open: OpenId, attr: &Attr, flags: FopenFlags) {
+    fn by_requests(self, open: OpenId, attr: &Attr, flags: u32) {
         self.count(open, attr.ino, Way::Requests);
-        self.door.open(open, flags | no_flush(self.wanted), None);
+        let flags = flags | no_flush(self.wanted);
+        self.door.open(reply::Opened { file: FileId(open.0), flags, backing: None });
     }
 
     /// The pages of a file stay when it is opened again: all its changes go through this kernel,
     /// and through its pages unless they were written past them.
-    fn pages(&self, ino: InodeId) -> FopenFlags {
-        if self.state.backings.has_bypassed(ino) {
-            FopenFlags::empty()
-        } else {
-            FopenFlags::FOPEN_KEEP_CACHE
-        }
+    fn pages(&self, ino: InodeId) -> u32 {
+        if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
     }
 
     fn count(&self, open: OpenId, ino: InodeId, way: Way) {
@@ -175,7 +178,7 @@ impl<D: Door> Opening<D> {
             files.open(&self.context, handle, flags).then(move |opened| match opened {
                 // Others have it open by a descriptor that the kernel took, and now it takes none.
                 Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => {
-                    self.give_up(open, Errno::EIO);
+                    self.give_up(open, Errno::IO);
                 }
                 Ok(opened) => self.answer(handle, opened),
                 Err(error) => self.door.error(attr::error(error)),
@@ -197,23 +200,19 @@ impl State {
     /// Makes the kernel ask for attributes again. Takes no lock that anything waits under.
     fn forget_attr(&self, ino: InodeId) {
         let Some(kernel) = self.kernel.get() else { return };
-        if let Err(error) = kernel.inval_inode(fuser::INodeNo(ino.raw()), -1, 0) {
+        if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
             tracing::debug!(%error, "the kernel keeps attributes of a file");
         }
     }
 }
 
 impl Door for AtOpen {
-    fn register(&self, backing: &Backing) -> io::Result<BackingId> {
-        self.0.open_backing(backing)
+    fn register(&self, backing: &Backing) -> io::Result<device::Backing> {
+        self.0.open_backing(backing.as_fd())
     }
 
-    fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>) {
-        let open = FileHandle(open.0);
-        match backing {
-            Some(backing) => self.0.opened_passthrough(open, flags, backing),
-            None => self.0.opened(open, flags),
-        }
+    fn open(self, opened: reply::Opened) {
+        self.0.ok(&opened);
     }
 
     fn error(self, error: Errno) {
@@ -222,17 +221,13 @@ impl Door for AtOpen {
 }
 
 impl Door for WithEntry {
-    fn register(&self, backing: &Backing) -> io::Result<BackingId> {
-        self.reply.open_backing(backing)
+    fn register(&self, backing: &Backing) -> io::Result<device::Backing> {
+        self.reply.open_backing(backing.as_fd())
     }
 
-    fn open(self, open: OpenId, flags: FopenFlags, backing: Option<&BackingId>) {
-        let Self { reply, attr, ttl } = self;
-        let open = FileHandle(open.0);
-        match backing {
-            Some(id) => reply.created_passthrough(&ttl, &attr, GENERATION, open, flags, id),
-            None => reply.created(&ttl, &attr, GENERATION, open, flags),
-        }
+    fn open(self, opened: reply::Opened) {
+        let Self { reply, entry } = self;
+        reply.ok(&reply::Created { entry, opened });
     }
 
     fn error(self, error: Errno) {
@@ -242,12 +237,12 @@ impl Door for WithEntry {
 
 /// The kernel's number for why it did not take a descriptor.
 fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_i32)
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// Only a descriptor that can write has anything to say when it is closed.
-fn no_flush(wanted: OpenFlags) -> FopenFlags {
-    if wanted.write { FopenFlags::empty() } else { FopenFlags::FOPEN_NOFLUSH }
+const fn no_flush(wanted: OpenFlags) -> u32 {
+    if wanted.write { 0 } else { FOPEN_NOFLUSH }
 }
 
 #[cfg(test)]
@@ -256,10 +251,10 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use parking_lot::Mutex;
-    use pelago_wire::{Bulk, Done, Reply, Request, Service, Time};
+    use pelago_wire::{Bulk, Done, Request, Service, Time};
 
     use super::*;
-    use crate::fuse::state::Wishes;
+    use crate::fuse::state::Preferences;
     use crate::service_files::ServiceFiles;
 
     const ASKED: OpenFlags = OpenFlags {
@@ -289,11 +284,15 @@ mod tests {
             done(match request {
                 Request::Open { flags: OpenFlags { passthrough, truncate, .. }, .. } => {
                     asked.push(Asked::Open { passthrough, truncate });
-                    Ok(Reply::Opened { open: OpenId(8), attr: attr(), path: DataPath::Cached })
+                    Ok(pelago_wire::Reply::Opened {
+                        open: OpenId(8),
+                        attr: attr(),
+                        path: DataPath::Cached,
+                    })
                 }
                 Request::Release { open } => {
                     asked.push(Asked::Release(open));
-                    Ok(Reply::Done)
+                    Ok(pelago_wire::Reply::Done)
                 }
                 _ => Err(Code::Bug.into()),
             });
@@ -307,17 +306,17 @@ mod tests {
     }
 
     impl Door for Refusing {
-        fn register(&self, _backing: &Backing) -> io::Result<BackingId> {
+        fn register(&self, _backing: &Backing) -> io::Result<device::Backing> {
             Err(io::Error::from_raw_os_error(self.why))
         }
 
-        fn open(self, open: OpenId, _flags: FopenFlags, backing: Option<&BackingId>) {
-            assert!(backing.is_none());
-            self.answer.send(Ok(open)).unwrap();
+        fn open(self, opened: reply::Opened) {
+            assert!(opened.backing.is_none());
+            self.answer.send(Ok(OpenId(opened.file.0))).unwrap();
         }
 
         fn error(self, error: Errno) {
-            self.answer.send(Err(error.code())).unwrap();
+            self.answer.send(Err(error.raw_os_error())).unwrap();
         }
     }
 
@@ -343,10 +342,10 @@ mod tests {
 
     /// What a program is told whose file has a descriptor that the kernel does not take, and what
     /// the server is asked meanwhile.
-    fn refused(why: rustix::io::Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
+    fn refused(why: Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
         let server = Arc::new(Server::default());
         let files = ServiceFiles::new(Arc::clone(&server) as Arc<dyn Service>);
-        let state = Arc::new(State::new(Arc::new(files), Wishes::default()));
+        let state = Arc::new(State::new(Arc::new(files), Preferences::default()));
         let (answer, answered) = channel();
         let door = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
@@ -360,14 +359,14 @@ mod tests {
 
     #[test]
     fn where_the_kernel_takes_no_descriptors_the_file_is_opened_without() {
-        let (answer, asked) = refused(rustix::io::Errno::LOOP);
+        let (answer, asked) = refused(Errno::LOOP);
         let again = Asked::Open { passthrough: false, truncate: false };
         assert_eq!((answer, asked), (Ok(OpenId(8)), vec![Asked::Release(OpenId(7)), again]));
     }
 
     #[test]
     fn where_the_kernel_may_take_the_next_one_the_file_is_not_open() {
-        let nomem = rustix::io::Errno::NOMEM;
+        let nomem = Errno::NOMEM;
         let (answer, asked) = refused(nomem);
         let told = Err(nomem.raw_os_error());
         assert_eq!((answer, asked), (told, vec![Asked::Release(OpenId(7))]));

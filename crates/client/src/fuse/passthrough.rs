@@ -6,11 +6,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fuser::BackingId;
 use parking_lot::Mutex;
+use pelago_fuse::device::Device;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -64,17 +65,12 @@ impl Passthrough {
         self.is_on.store(false, Ordering::Release);
     }
 
-    /// Whether nothing speaks against trying.
-    pub(crate) fn is_agreed(&self) -> bool {
-        *self.why_not.lock() == NoPassthrough::NotWanted
-    }
-
-    /// Registers a file of no use with the connection of `device`; whether it works shows whether
-    /// others will. It stays registered as long as the connection lasts, and keeps nothing busy.
-    pub(crate) fn try_on(&self, device: BorrowedFd<'_>) {
+    /// Registers a file of no use with the connection, and takes it back; whether it works shows
+    /// whether others will.
+    pub(crate) fn try_on(&self, device: &Arc<Device>) {
         let tried = memfd_create("pelago-passthrough", MemfdFlags::CLOEXEC)
             .map_err(io::Error::from)
-            .and_then(|file| BackingId::create_raw(device, file));
+            .and_then(|file| device.open_backing(file.as_fd()));
         match tried {
             Ok(_) => self.is_on.store(true, Ordering::Release),
             Err(error) => self.refuse(why(&error)),

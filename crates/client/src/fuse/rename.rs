@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use fuser::ReplyEmpty;
+use pelago_fuse::Reply;
 use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
 
 use super::attr;
@@ -24,7 +24,7 @@ pub(crate) struct Renaming {
     pub(crate) from: Place,
     pub(crate) to: Place,
     pub(crate) how: RenameFlags,
-    pub(crate) reply: ReplyEmpty,
+    pub(crate) reply: Reply<()>,
 }
 
 impl Renaming {
@@ -70,7 +70,7 @@ impl Renaming {
         let files = Arc::clone(&state.files);
         files.rename(&context, from, to, how).then(move |result| {
             match state.renamed(result, kept) {
-                Ok(()) => reply.ok(),
+                Ok(()) => reply.ok(&()),
                 Err(error) => reply.error(attr::error(error)),
             }
         });

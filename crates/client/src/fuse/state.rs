@@ -1,30 +1,27 @@
 //! What requests share, and the replies that need it.
 
 use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
-use fuser::{Errno, Generation, INodeNo, Notifier, ReplyEntry};
-use pelago_wire::{Code, Entry, Error, Handle, InodeId, Name, NameError};
+use pelago_fuse::reply::{self, Attributes};
+use pelago_fuse::request::NodeId;
+use pelago_fuse::{Errno, Notifier, Reply, Session};
+use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError};
 
 use super::attr;
 use super::backings::Backings;
 use super::gone::Gone;
-use super::init::TTL;
 use super::listing::Streams;
 use super::opens::Opens;
-use super::passthrough::Passthrough;
+use super::passthrough::{NoPassthrough, Passthrough};
 use super::writers::{Moment, Writers};
 use crate::files::{Files, Place};
 use crate::inodes::Inodes;
 
-/// Nodes are never reused, so one generation serves them all.
-pub(crate) const GENERATION: Generation = Generation(0);
-
 /// What whoever mounts wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Preferences {
     /// Reading leaves times alone.
     pub no_atime: bool,
     /// The bytes lie on this machine: reach them by descriptors, if the kernel takes them.
@@ -34,7 +31,7 @@ pub struct Wishes {
 /// What requests share; replies that come later hold it.
 pub(crate) struct State {
     pub(crate) files: Arc<dyn Files>,
-    pub(crate) wishes: Wishes,
+    pub(crate) preferences: Preferences,
     pub(crate) inodes: Inodes,
     pub(crate) writers: Writers,
     pub(crate) opens: Opens,
@@ -47,10 +44,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(files: Arc<dyn Files>, wishes: Wishes) -> Self {
+    pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
         Self {
             files,
-            wishes,
+            preferences,
             inodes: Inodes::new(),
             writers: Writers::default(),
             opens: Opens::default(),
@@ -62,15 +59,17 @@ impl State {
         }
     }
 
-    /// The kernel has agreed, and its requests are about to be read from `device`.
-    pub(crate) fn begin(&self, device: BorrowedFd<'_>, kernel: Notifier) {
-        if self.wishes.passthrough && self.passthrough.is_agreed() {
-            self.passthrough.try_on(device);
+    /// The kernel has agreed, and its requests are about to be read.
+    pub(crate) fn begin(&self, session: &Session) {
+        match (self.preferences.passthrough, session.agreement().passthrough) {
+            (true, true) => self.passthrough.try_on(session.device()),
+            (true, false) => self.passthrough.refuse(NoPassthrough::NotInKernel),
+            (false, _) => {}
         }
-        let _only_once = self.kernel.set(kernel);
+        let _only_once = self.kernel.set(session.notifier());
     }
 
-    pub(crate) fn handle(&self, node: INodeNo) -> Handle {
+    pub(crate) fn handle(&self, node: NodeId) -> Handle {
         self.inodes.handle(attr::ino(node))
     }
 
@@ -89,16 +88,31 @@ impl State {
 
     /// Why something failed; where the server does not know the node any more, but the kernel still
     /// refers to it, that is `instead`.
-    pub(crate) fn lost(&self, node: INodeNo, error: Error, instead: Code) -> Error {
+    pub(crate) fn lost(&self, node: NodeId, error: Error, instead: Code) -> Error {
         let is_gone = error.code == Code::Stale && self.gone.attr(attr::ino(node)).is_some();
         if is_gone { instead.into() } else { error }
     }
 
-    pub(crate) fn place(&self, dir: INodeNo, name: &OsStr) -> Result<Place, Errno> {
+    pub(crate) fn place(&self, dir: NodeId, name: &OsStr) -> Result<Place, Errno> {
         match Name::new(name.as_bytes()) {
             Ok(name) => Ok(Place::new(self.handle(dir), name)),
-            Err(NameError::TooLong) => Err(Errno::ENAMETOOLONG),
-            Err(NameError::NotAName) => Err(Errno::EINVAL),
+            Err(NameError::TooLong) => Err(Errno::NAMETOOLONG),
+            Err(NameError::NotAName) => Err(Errno::INVAL),
+        }
+    }
+
+    pub(crate) fn reply_attr(
+        &self,
+        asked: Moment,
+        found: Result<Attr, Error>,
+        reply: Reply<Attributes>,
+    ) {
+        match found {
+            Ok(found) => {
+                let ttl = self.writers.ttl(&found, asked);
+                reply.ok(&Attributes { ttl, attr: attr::attr(&found) });
+            }
+            Err(error) => reply.error(attr::error(error)),
         }
     }
 
@@ -106,13 +120,13 @@ impl State {
         &self,
         asked: Moment,
         entry: Result<Entry, Error>,
-        reply: ReplyEntry,
+        reply: Reply<reply::Entry>,
     ) {
         match entry {
             Ok(entry) => {
                 self.inodes.learn(entry.handle);
                 let ttl = self.writers.ttl(&entry.attr, asked);
-                reply.entry_with_ttls(&ttl, &TTL, &attr::attr(&entry.attr), GENERATION);
+                reply.ok(&attr::entry(&entry, ttl));
             }
             Err(error) => reply.error(attr::error(error)),
         }

@@ -562,7 +562,8 @@ impl State {
         let Some(first) = after.first_hash_behind() else {
             return Ok(Reply::Listed { entries: Vec::new(), end: true });
         };
-        let names = self.find(dir)?.names.clone();
+        self.find(dir)?;
+        let names = &self.nodes[&dir.ino.raw()].names;
         let mut entries: Vec<DirEntry> = Vec::new();
         let mut end = true;
         for ((hash, name), ino) in names.range((first.0, Vec::new())..) {

@@ -3,6 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::thread;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags,
@@ -10,6 +11,7 @@ use rustix::fs::{
     lsetxattr, mknodat, removexattr, setxattr, statvfs, utimensat as set_both,
 };
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::beside::{Door, NOBODY, as_nobody, as_user, can_be_others, on_both};
 use crate::{errno, on_mount, on_volume};
@@ -264,8 +266,32 @@ fn setuid_setgid_on_files() {
         give(&path, NOBODY, 1);
         as_nobody(|| set_mode(&path, 0o2755));
         assert_eq!(mode(&path), 0o755);
+        root_without_the_right(&path, &fresh);
         capabilities_go_too(&path, fresh);
     });
+}
+
+/// It is not who one is that counts.
+fn root_without_the_right(path: &Path, fresh: &(dyn Fn(u32) + Sync)) {
+    if !capabilities(None).unwrap().effective.contains(CapabilitySet::FSETID) {
+        println!("skipped: not here: root has no right to keep setuid bits");
+        return;
+    }
+    let cut = || File::options().write(true).open(path).unwrap().set_len(3).unwrap();
+    let empty = || drop(File::options().write(true).truncate(true).open(path).unwrap());
+    for change in [&cut as &(dyn Fn() + Sync), &empty] {
+        for (bits, left) in [(0o6777, 0o777), (0o4755, 0o755), (0o2767, 0o767)] {
+            fresh(bits);
+            let run = || {
+                let mut rights = capabilities(None).unwrap();
+                rights.effective -= CapabilitySet::FSETID;
+                set_capabilities(None, rights).unwrap();
+                change();
+            };
+            thread::scope(|scope| scope.spawn(run).join().unwrap());
+            assert_eq!(mode(path), left, "{bits:o}");
+        }
+    }
 }
 
 fn capabilities_go_too(path: &Path, fresh: impl Fn(u32)) {

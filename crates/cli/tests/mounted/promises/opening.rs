@@ -1,14 +1,16 @@
 //! Opening, and what a descriptor lets one do.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::{AtFlags, Mode, OFlags, open, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open, openat, readlinkat, statat};
 use rustix::io::{Errno, read};
+use rustix::process::geteuid;
 
-use crate::beside::{Door, on_both};
+use crate::beside::{Door, as_nobody, can_be_others, on_both};
 use crate::errno;
 use crate::harness::program::run;
 use crate::programs::Program;
@@ -130,6 +132,67 @@ fn proc_self_fd() {
             emptied.open(door.path()).unwrap();
             assert_eq!(door.file.metadata().unwrap().len(), 0);
             assert_eq!(fs::read(&path).unwrap(), b"another");
+        }
+    });
+}
+
+/// A file that nobody finds until it is given a name, and that is gone with its descriptor else.
+#[test]
+fn o_tmpfile() {
+    let by_number = |file: &File, to: &Path| {
+        let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW)
+    };
+    on_both(|root| {
+        let make = |how| try_open(root, OFlags::TMPFILE | OFlags::RDWR | how);
+        for size in [10, 100_000] {
+            let path = root.join(format!("{size}"));
+            let file = make(OFlags::empty()).unwrap();
+            file.write_all_at(&vec![b'x'; size], 0).unwrap();
+            let found = file.metadata().unwrap();
+            assert_eq!((found.nlink(), found.len()), (0, size as u64));
+            assert!(found.is_file() && found.mode() & 0o7777 == 0o600);
+            assert_eq!(fs::read(Door::of(file.try_clone().unwrap()).path()).unwrap().len(), size);
+            assert!(!path.exists());
+            fs::write(root.join("taken"), "").unwrap();
+            assert_eq!(by_number(&file, &root.join("taken")), Err(Errno::EXIST));
+            by_number(&file, &path).unwrap();
+            file.write_all_at(b"y", 0).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().nlink(), 1);
+            assert_eq!(fs::metadata(&path).unwrap().ino(), file.metadata().unwrap().ino());
+            drop(file);
+            let bytes = fs::read(&path).unwrap();
+            assert_eq!((bytes.len(), &bytes[..2]), (size, &b"yx"[..]));
+            // What had a name and lost it gets no other.
+            let file = File::open(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            assert_eq!(by_number(&file, &path), Err(Errno::NOENT));
+        }
+        let empty = make(OFlags::empty()).unwrap();
+        if geteuid().is_root() {
+            linkat(&empty, "", CWD, root.join("empty"), AtFlags::EMPTY_PATH).unwrap();
+            by_number(&empty, &root.join("second")).unwrap();
+            assert_eq!(empty.metadata().unwrap().nlink(), 2);
+            assert_eq!(fs::read(root.join("second")).unwrap(), b"");
+        }
+        let never = make(OFlags::EXCL).unwrap();
+        assert_eq!(by_number(&never, &root.join("never")), Err(Errno::NOENT));
+        let left = make(OFlags::empty()).unwrap();
+        left.write_all_at(&[1; 100_000], 0).unwrap();
+        drop((never, left, empty));
+        let before = fs::read_dir(root).unwrap().count();
+        fs::create_dir(root.join("d")).unwrap();
+        drop(try_open(&root.join("d"), OFlags::TMPFILE | OFlags::WRONLY).unwrap());
+        assert_eq!(fs::read_dir(root.join("d")).unwrap().count(), 0);
+        fs::remove_dir(root.join("d")).unwrap();
+        assert_eq!(fs::read_dir(root).unwrap().count(), before);
+        assert_eq!(try_open(root, OFlags::TMPFILE).err(), Some(Errno::INVAL));
+        let file = try_open(&root.join("taken"), OFlags::TMPFILE | OFlags::RDWR);
+        assert_eq!(file.err(), Some(Errno::NOTDIR));
+        if can_be_others() {
+            let door = Door::to(root);
+            let other = as_nobody(|| try_open(&door.path(), OFlags::TMPFILE | OFlags::RDWR));
+            assert_eq!(other.err(), Some(Errno::ACCESS));
         }
     });
 }
