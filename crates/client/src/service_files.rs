@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Entry, Error, Handle, NewMode,
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, NewMode,
     OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr, VolumeStats,
     XattrFlags,
 };
@@ -46,12 +46,20 @@ impl ServiceFiles {
         bulk: Bulk<'_>,
         pick: fn(Reply) -> Option<T>,
     ) -> Answer<T> {
-        let (promise, answer) = Answer::later();
-        let done = move |result: Result<Reply, Error>| {
-            promise.keep(result.and_then(|reply| pick(reply).ok_or(Error::new(Code::Bug))));
+        let picked = move |result: Result<Reply, Error>| {
+            result.and_then(|reply| pick(reply).ok_or(Error::new(Code::Bug)))
         };
-        self.service.call(context, request, bulk, Box::new(done));
-        answer.settle()
+        let mut kept = None;
+        let mut later = || -> Done {
+            let (promise, answer) = Answer::later();
+            kept = Some(answer);
+            Box::new(move |result| promise.keep(picked(result)))
+        };
+        let now = self.service.ask(context, request, bulk, &mut later);
+        match (now, kept) {
+            (None, Some(answer)) => answer.settle(),
+            (now, _) => Answer::ready(picked(now.unwrap_or(Err(Code::Bug.into())))),
+        }
     }
 }
 
