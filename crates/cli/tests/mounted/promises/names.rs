@@ -335,7 +335,8 @@ fn symbolic_links() {
 #[test]
 fn devices_pipes_sockets() {
     on_both(|root| {
-        let make = |name: &str, kind, dev| mknodat(CWD, root.join(name), kind, Mode::RUSR, dev);
+        let mode = Mode::RUSR | Mode::WUSR;
+        let make = |name: &str, kind, dev| mknodat(CWD, root.join(name), kind, mode, dev);
         let meta = |name: &str| fs::symlink_metadata(root.join(name)).unwrap();
         make("pipe", FileType::Fifo, 0).unwrap();
         make("socket", FileType::Socket, 0).unwrap();
