@@ -7,8 +7,8 @@
 //!    what is agreed with the kernel. Nothing here panics, whatever the bytes, and nothing is
 //!    allocated that a request names.
 //! 2. **The device** ([`device`]): descriptors, `read`, `writev`, ioctls. The only system calls.
-//! 3. **The session** ([`session`]): threads that read requests on the processor of whoever asks,
-//!    call a [`Filesystem`] and hand it a [`Reply`] to keep, for now or for later.
+//! 3. **The session** ([`session`]): threads that read requests, call a [`Filesystem`] and hand it
+//!    a [`Reply`] to keep, for now or for later.
 //!
 //! Layouts are those of `include/uapi/linux/fuse.h`, protocol 7.45, and are written out in
 //! `docs/fuse.md`; the oldest spoken is 7.31 (Linux 5.4). Numbers are in the machine's own order:
@@ -31,7 +31,6 @@ mod decode;
 mod dispatch;
 mod encode;
 mod os;
-mod placement;
 
 pub use attr::{Attr, FileType, Timestamp};
 pub use filesystem::Filesystem;

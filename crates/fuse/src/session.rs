@@ -16,7 +16,6 @@ use crate::filesystem::Filesystem;
 use crate::init::{Agreement, MAJOR, OurMajor, Wishes, agree};
 use crate::notify::Notifier;
 use crate::operation::Operation;
-use crate::placement::{Place, Placement, overlaps};
 use crate::reply::{Encode, send};
 use crate::request::{Header, Layouts, parse};
 
@@ -91,10 +90,9 @@ impl Session {
 
     /// Waits for all threads; the first error is the one that is told.
     fn serve(&self, filesystem: &Arc<dyn Filesystem>) -> io::Result<()> {
-        let placement = Arc::new(Placement::new());
         let mut threads = Vec::with_capacity(self.options.threads);
         for number in 0..self.options.threads.max(1) {
-            match self.spawn(number, filesystem, &placement) {
+            match self.spawn(number, filesystem) {
                 Ok(thread) => threads.push(thread),
                 // Fewer can do it as well.
                 Err(error) if number > 0 => {
@@ -115,7 +113,6 @@ impl Session {
         &self,
         number: usize,
         filesystem: &Arc<dyn Filesystem>,
-        placement: &Arc<Placement>,
     ) -> io::Result<JoinHandle<io::Result<()>>> {
         let mut device = Arc::clone(&self.device);
         if number > 0 && self.options.clone_device {
@@ -128,7 +125,6 @@ impl Session {
         let server = Server {
             device,
             filesystem: Arc::clone(filesystem),
-            placement: Arc::clone(placement),
             layouts: Layouts::from(&self.agreement),
             bytes: bytes as usize,
         };
@@ -140,7 +136,6 @@ impl Session {
 struct Server {
     device: Arc<Device>,
     filesystem: Arc<dyn Filesystem>,
-    placement: Arc<Placement>,
     layouts: Layouts,
     /// The most that a request has.
     bytes: usize,
@@ -150,9 +145,7 @@ impl Server {
     fn serve(&self) -> io::Result<()> {
         let mut buffer = vec![0; self.bytes];
         let mut complained = false;
-        let mut place = Place::new();
         loop {
-            self.placement.take(&mut place);
             let request = match receive(&self.device, &mut buffer) {
                 Ok(request) => request,
                 Err(Errno::NODEV) => return Ok(()),
@@ -162,11 +155,7 @@ impl Server {
                 }
             };
             match parse(request, self.layouts) {
-                Ok((header, operation)) => {
-                    let overlaps = overlaps(&operation);
-                    self.call(&header, operation);
-                    self.placement.served(&header, overlaps);
-                }
+                Ok((header, operation)) => self.call(&header, operation),
                 // That was no kernel.
                 Err(malformed) if request.len() < Header::BYTES => return Err(invalid(malformed)),
                 Err(malformed) => {

@@ -10,8 +10,6 @@ mod later;
 #[cfg(test)]
 mod passed;
 #[cfg(test)]
-mod placed;
-#[cfg(test)]
 mod tree;
 
 use std::ffi::CString;
