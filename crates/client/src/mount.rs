@@ -194,7 +194,7 @@ impl Mount {
     /// # Errors
     /// [`UnmountError`]; then it is still mounted.
     pub fn unmount(&self) -> Result<(), UnmountError> {
-        if self.has_ended() { Ok(()) } else { self.attached.unmount() }
+        if self.has_ended() { self.attached.clear() } else { self.attached.unmount() }
     }
 
     /// Takes it out of the tree, in use or not. What is open stays usable until it is closed; only
@@ -203,7 +203,7 @@ impl Mount {
     /// # Errors
     /// [`UnmountError`], never [`UnmountError::Busy`].
     pub fn detach(&self) -> Result<(), UnmountError> {
-        if self.has_ended() { Ok(()) } else { self.attached.detach() }
+        if self.has_ended() { self.attached.clear() } else { self.attached.detach() }
     }
 
     /// Waits until it has ended, whoever unmounts it. May be called by several threads.

@@ -50,12 +50,6 @@ impl Listing {
         Self::new(size, true)
     }
 
-    /// Whether it is an answer to FUSE_READDIRPLUS.
-    #[must_use]
-    pub const fn takes_attributes(&self) -> bool {
-        self.with_attributes
-    }
-
     /// Adds a name, with what it leads to where the answer has attributes: `None` leaves them out
     /// (the kernel then learns nothing of it, and counts no lookup), as has to be done with `.` and
     /// `..`, of which it counts none either. Answers whether it fitted; where it did not, nothing

@@ -25,6 +25,9 @@ use super::state::{Preferences, State};
 use super::{attr, flags};
 use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
 
+/// Whoever sets it may not be let keep the setgid bit.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
 /// `Files` as the kernel wants to see them.
 pub struct Adapter(Arc<State>);
 
@@ -154,8 +157,8 @@ impl Filesystem for Adapter {
 
     fn set_attr(&self, header: &Header, asked: operation::SetAttr, reply: Reply<Attributes>) {
         let set = changes(&asked);
-        // `chown` takes setuid and setgid bits away even where it names neither owner nor group; no
-        // other call asks for nothing.
+        // `chown` takes setuid and setgid bits away even where it names neither owner nor group. The
+        // kernel asks for nothing, too, where it writes for somebody who may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
         let set = SetAttr { kill_privileges: asked.kill_privileges || chown, ..set };
         let moment = self.0.writers.moment();
@@ -172,11 +175,7 @@ impl Filesystem for Adapter {
             });
         };
         let truncated = asked.size.is_some() && asked.kill_privileges;
-        if truncated || (chown && !caller.is_root()) {
-            caller.kills_setgid(&self.0, handle, go)
-        } else {
-            go(false)
-        }
+        if truncated || chown { caller.kills_setgid(&self.0, handle, go) } else { go(false) }
     }
 
     fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
@@ -288,7 +287,10 @@ impl Filesystem for Adapter {
         let dir = self.0.handle(header.node);
         let answer = self.0.files.create_nameless(&context, dir, mode, wanted);
         answer.then(move |created| match created {
-            Ok(created) => opening.created(created),
+            Ok(created) => {
+                opening.state.gone.add(created.entry.attr);
+                opening.created(created);
+            }
             Err(error) => opening.door.0.error(attr::error(error)),
         });
     }
@@ -394,12 +396,20 @@ impl Filesystem for Adapter {
         let how = flags::xattr(asked.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let (name, value) = (asked.name.as_bytes().to_vec(), asked.value.to_vec());
-        let xattr = Xattr { name, value, kill_setgid: asked.kill_setgid };
-        let (state, node) = (Arc::clone(&self.0), header.node);
-        let answer = self.0.files.set_xattr(&context(header), state.handle(node), xattr, how);
-        answer.then(move |result| {
-            done(result.map_err(|error| state.lost(node, error, Code::NotFound)), reply);
-        });
+        let is_unsaid = name == ACCESS_LIST && !self.0.is_setgid_said();
+        let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
+        let go = move |kill_setgid| {
+            let xattr = Xattr { name, value, kill_setgid };
+            let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
+            answer.then(move |result| {
+                done(result.map_err(|error| state.lost(node, error, Code::NotFound)), reply);
+            });
+        };
+        if is_unsaid {
+            caller.kills_setgid(&self.0, self.0.handle(node), go);
+        } else {
+            go(asked.kill_setgid);
+        }
     }
 
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {

@@ -32,11 +32,6 @@ impl Caller {
         Context::direct(self.uid, self.gid)
     }
 
-    /// Root may keep setgid bits, with few exceptions; the kernel does not say it of `chown`.
-    pub(crate) const fn is_root(self) -> bool {
-        self.uid == 0
-    }
-
     /// Calls `go` with whether a change by this caller takes the setgid bit of a file even where
     /// its group may not execute: it has one, and the caller is neither in that group nor has the
     /// right to keep it (`in_group_or_capable` in Linux).
@@ -53,9 +48,10 @@ impl Caller {
     }
 
     fn keeps_setgid(self, group: u32) -> bool {
+        let is_root = self.uid == 0;
         self.gid == group
             || fs::read_to_string(format!("/proc/{}/status", self.thread))
-                .is_ok_and(|status| is_member(&status, group) || has(&status, CAP_FSETID))
+                .map_or(is_root, |status| is_member(&status, group) || has(&status, CAP_FSETID))
     }
 }
 

@@ -222,7 +222,7 @@ impl Reading {
     fn ask(self, from: Mark) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let attributes = self.sink.listing.takes_attributes() && self.stream.brings_attributes();
+        let attributes = self.sink.listing.with_attributes() && self.stream.brings_attributes();
         state
             .files
             .list(&self.context, self.dir, from.after(), entries, attributes)

@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes};
 use pelago_fuse::request::NodeId;
 use pelago_fuse::{Errno, Notifier, Reply, Session};
@@ -39,6 +41,7 @@ pub(crate) struct State {
     pub(crate) backings: Backings,
     /// Where the kernel is told what it does not see; there once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
+    setgid_is_said: AtomicBool,
     pub(crate) gone: Gone,
     pub(crate) streams: Streams,
 }
@@ -54,6 +57,7 @@ impl State {
             passthrough: Arc::new(Passthrough::new()),
             backings: Backings::default(),
             kernel: OnceLock::new(),
+            setgid_is_said: AtomicBool::new(false),
             gone: Gone::default(),
             streams: Streams::default(),
         }
@@ -66,7 +70,14 @@ impl State {
             (true, false) => self.passthrough.refuse(NoPassthrough::NotInKernel),
             (false, _) => {}
         }
+        let says = session.agreement().capabilities.has(Capabilities::SETXATTR_EXT);
+        self.setgid_is_said.store(says, Ordering::Relaxed);
         let _only_once = self.kernel.set(session.notifier());
+    }
+
+    /// Whether the kernel says which access control lists take the setgid bit of their file.
+    pub(crate) fn is_setgid_said(&self) -> bool {
+        self.setgid_is_said.load(Ordering::Relaxed)
     }
 
     pub(crate) fn handle(&self, node: NodeId) -> Handle {

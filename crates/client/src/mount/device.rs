@@ -55,6 +55,12 @@ impl Attached {
         self.end(UnmountFlags::DETACH)
     }
 
+    /// Takes away what is left where the session has ended and nobody has unmounted it: the
+    /// connection was aborted. Where it cannot be told from another mount it is left alone.
+    pub(super) fn clear(&self) -> Result<(), UnmountError> {
+        if self.device.is_some() { self.detach() } else { Ok(()) }
+    }
+
     /// Lets the kernel read as far ahead as one request can carry; it starts at an eighth of that.
     /// Only root may, and nothing is lost where it cannot be done.
     pub(super) fn read_further_ahead(&self) {

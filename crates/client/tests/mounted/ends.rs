@@ -3,6 +3,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 use pelago_client::ServiceFiles;
 use pelago_client::mount::{MountError, MountOptions, UnmountError, mount};
 use pelago_client::mountinfo::{self, Liveness};
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::fs::minor;
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use super::{mounted, options};
 use crate::memory::{Memory, spread};
@@ -102,6 +104,30 @@ fn a_read_only_mount_takes_no_changes() {
     assert_eq!(fs::read(mount.point().join("there")).unwrap(), b"bytes");
     let refused = File::create(mount.point().join("new")).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+}
+
+/// Whoever ends the connection by force leaves the mount in the tree, where nothing answers; it is
+/// taken away.
+#[test]
+fn an_aborted_mount_is_taken_away() {
+    let Some(mounted) = mounted(spread) else { return };
+    let point = mounted.mount.point().to_owned();
+    let file = File::create(mounted.path("held")).unwrap();
+    let control = tempfile::tempdir().unwrap();
+    if let Err(error) =
+        rustix::mount::mount("none", control.path(), "fusectl", MountFlags::empty(), None)
+    {
+        return println!("skipped: not here: no control of connections ({error})");
+    }
+    let connection = minor(fs::metadata(&point).unwrap().dev()).to_string();
+    let aborted = fs::write(control.path().join(connection).join("abort"), b"1");
+    unmount(control.path(), UnmountFlags::DETACH).unwrap();
+    aborted.unwrap();
+    let _however_it_ended = mounted.mount.wait();
+    assert!(mountinfo::at(&point).unwrap().is_some());
+    mounted.mount.unmount().unwrap();
+    assert_eq!(mountinfo::at(&point).unwrap(), None);
+    drop(file);
 }
 
 /// A mount whose process was killed is told apart from one that is in use.

@@ -279,7 +279,9 @@ fn root_without_the_right(path: &Path, fresh: &(dyn Fn(u32) + Sync)) {
     }
     let cut = || File::options().write(true).open(path).unwrap().set_len(3).unwrap();
     let empty = || drop(File::options().write(true).truncate(true).open(path).unwrap());
-    for change in [&cut as &(dyn Fn() + Sync), &empty] {
+    let write = || File::options().write(true).open(path).unwrap().write_all_at(b"x", 0).unwrap();
+    let leave = || chown(path, None, None).unwrap();
+    for change in [&cut as &(dyn Fn() + Sync), &empty, &write, &leave] {
         for (bits, left) in [(0o6777, 0o777), (0o4755, 0o755), (0o2767, 0o767)] {
             fresh(bits);
             let run = || {

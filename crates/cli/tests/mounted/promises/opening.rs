@@ -180,6 +180,12 @@ fn o_tmpfile() {
         let left = make(OFlags::empty()).unwrap();
         left.write_all_at(&[1; 100_000], 0).unwrap();
         drop((never, left, empty));
+        // Where only a descriptor of the place is left, it still tells what there was.
+        let door = Door::of(make(OFlags::empty()).unwrap());
+        door.file.write_all_at(b"x", 0).unwrap();
+        let place = try_open(&door.path(), OFlags::PATH).unwrap();
+        drop(door);
+        assert_eq!(place.metadata().unwrap().nlink(), 0);
         let before = fs::read_dir(root).unwrap().count();
         fs::create_dir(root.join("d")).unwrap();
         drop(try_open(&root.join("d"), OFlags::TMPFILE | OFlags::WRONLY).unwrap());
