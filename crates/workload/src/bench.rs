@@ -65,8 +65,29 @@ pub enum BenchError {
     Request(#[from] Error),
 }
 
+/// In which order contenders have their turns in a round: each is first as often as any other. What
+/// one step leaves behind, the first of the next one pays for: bytes that the disk still writes,
+/// memory that is being given back.
+fn turns(round: u32, contenders: usize) -> impl Iterator<Item = usize> {
+    let first = round as usize % contenders.max(1);
+    (first..contenders).chain(0..first)
+}
+
 /// Has the kernel drop its caches of everything; `false` where it may not be asked.
 fn drop_caches() -> bool {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_first_in_its_turn() {
+        let order = |round| turns(round, 3).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2)], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
+        assert_eq!(order(3), order(0));
+        assert_eq!(turns(7, 0).count(), 0);
+    }
 }

@@ -8,7 +8,7 @@ use rustix::io::{self, Errno};
 
 use crate::bench::report::Row;
 use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches};
+use crate::bench::{BenchError, Contender, Report, drop_caches, turns};
 use crate::random::{Random, bytes_of};
 
 const CHUNK: u64 = 1 << 20;
@@ -53,12 +53,19 @@ pub fn io(contenders: &[Contender], options: &IoOptions) -> Result<Report, Bench
             fields.push(open().map_err(|source| error(contender, "making a file", source))?);
         }
         for (step, samples) in STEPS.iter().zip(&mut samples) {
-            for (field, samples) in fields.iter_mut().zip(samples) {
+            for turn in turns(round, contenders.len()) {
+                let field = &mut fields[turn];
+                let mut run = || {
+                    let sample = field.run(*step);
+                    sample.map_err(|source| error(field.contender, step.name(), source))
+                };
                 if *step == Step::Read {
+                    // Memory that is given back in large pieces behind a read serves the next one
+                    // faster than what writes leave: without this, whoever comes first pays for it.
+                    drop(run()?);
                     cold &= drop_caches();
                 }
-                let sample = field.run(*step);
-                samples.push(sample.map_err(|source| error(field.contender, step.name(), source))?);
+                samples[turn].push(run()?);
             }
         }
     }

@@ -9,7 +9,7 @@ use rustix::io::{self, Errno};
 
 use crate::bench::report::Row;
 use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches};
+use crate::bench::{BenchError, Contender, Report, drop_caches, turns};
 use crate::random::{Random, bytes_of};
 
 /// How much is done.
@@ -52,11 +52,11 @@ pub fn meta(contenders: &[Contender], options: &MetaOptions) -> Result<Report, B
             fields.push(Field::new(contender, options, seed)?);
         }
         for (step, samples) in steps.iter().zip(&mut samples) {
-            for (field, samples) in fields.iter_mut().zip(samples) {
+            for turn in turns(round, contenders.len()) {
                 if cold && step.may_be_cold() {
                     drop_caches();
                 }
-                samples.push(field.run(*step, options.at_most)?);
+                samples[turn].push(fields[turn].run(*step, options.at_most)?);
             }
         }
         fields.into_iter().try_for_each(Field::clean)?;

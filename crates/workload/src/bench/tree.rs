@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::bench::process::children_cpu;
 use crate::bench::report::Row;
 use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, fill};
+use crate::bench::{BenchError, Contender, Report, drop_caches, fill, turns};
 use crate::random::bytes_of;
 
 /// A directory to measure, and how what serves it is started afresh.
@@ -65,10 +65,10 @@ pub fn tree(sides: &[Side], options: &TreeOptions) -> Result<Report, BenchError>
     }
     let dropped = drop_caches();
     let mut samples = vec![vec![Vec::new(); sides.len()]; STEPS.len()];
-    for _ in 0..options.rounds {
+    for round in 0..options.rounds {
         for (step, samples) in STEPS.iter().zip(&mut samples) {
-            for (folders, samples) in folders.iter().zip(samples) {
-                samples.push(folders.run(*step, options)?);
+            for turn in turns(round, sides.len()) {
+                samples[turn].push(folders[turn].run(*step, options)?);
             }
         }
     }
