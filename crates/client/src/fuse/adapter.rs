@@ -157,8 +157,8 @@ impl Filesystem for Adapter {
 
     fn set_attr(&self, header: &Header, asked: operation::SetAttr, reply: Reply<Attributes>) {
         let set = changes(&asked);
-        // `chown` takes setuid and setgid bits away even where it names neither owner nor group. The
-        // kernel asks for nothing, too, where it writes for somebody who may not keep them.
+        // `chown` takes setuid and setgid bits away even where it names neither owner nor group.
+        // The kernel asks for nothing, too, where it writes for somebody who may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
         let set = SetAttr { kill_privileges: asked.kill_privileges || chown, ..set };
         let moment = self.0.writers.moment();
