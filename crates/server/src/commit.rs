@@ -68,13 +68,20 @@ impl GroupCommit {
         }
         // Before they are forgotten.
         let changed = self.shard.changed_directories();
-        if let Err(error) = self.table.reopen() {
+        // Before anything can be found safe again, and while nothing can be read: nobody shall meet
+        // the table with what is remembered of rows that it has lost.
+        self.progress.doubt();
+        self.shard.forget_rows();
+        self.opens.doubt();
+        if let Err(error) = self.shard.reopen() {
             tracing::error!(%error, "the table could not be opened again");
             return false;
         }
         self.progress.losses.lose(&changed);
-        self.shard.forget_rows();
-        if let Err(error) = self.opens.doubt() {
+        let measured = self.opens.measure_again();
+        // Whoever began to wait meanwhile may wait for what is lost.
+        self.progress.failed();
+        if let Err(error) = measured {
             tracing::error!(%error, "the table failed again");
             return false;
         }

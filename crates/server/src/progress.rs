@@ -17,6 +17,8 @@ pub(crate) struct Progress {
     safe: AtomicU64,
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// How often what was done and not safe may have been lost.
+    doubts: AtomicU64,
     /// What was done and then lost.
     pub(crate) losses: Losses,
 }
@@ -71,6 +73,17 @@ impl Progress {
             waiting.wanted = true;
             self.changed.notify_all();
         }
+    }
+
+    /// What was done and is not safe may be lost from now on, though its numbers are passed.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that was so.
+    #[must_use]
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
     }
 
     /// A group commit failed: those who wait are told so, since what failed may never become safe.

@@ -109,6 +109,13 @@ struct State {
     turns: u64,
 }
 
+impl State {
+    fn forget_rows(&mut self) {
+        self.rows.clear();
+        self.directories.clear();
+    }
+}
+
 impl Shard {
     /// A shard over rows that were recovered.
     #[must_use]
@@ -171,7 +178,10 @@ impl Shard {
     /// # Errors
     /// Where the table fails.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        self.commit_reads()?;
+        // No promise, as in a group commit.
+        if let Err(error) = self.commit_reads() {
+            tracing::debug!(%error, "times of reads are not written");
+        }
         self.write_counts()?;
         let mut state = self.lock();
         let mut batch = Batch::new();
@@ -182,13 +192,23 @@ impl Shard {
         Ok(())
     }
 
-    /// Forgets what is remembered of the rows, and trusts no mark that may be lost: after the table
-    /// was opened again, what was done and not safe may be gone.
-    pub(crate) fn forget_rows(&self) {
+    /// Opens the table again where it has stopped, forgets what is remembered of its rows, and
+    /// trusts no mark that may be lost: what was done and not safe may be gone. Nobody works
+    /// between: a row written from what is remembered of lost ones would fit none of the others.
+    ///
+    /// # Errors
+    /// The table's; then nothing is forgotten.
+    pub(crate) fn reopen(&self) -> Result<(), table::Error> {
         let mut state = self.lock();
-        state.rows.clear();
-        state.directories.clear();
+        self.table.reopen()?;
+        state.forget_rows();
         state.ids.doubt();
+        Ok(())
+    }
+
+    /// Forgets what is remembered of the rows.
+    pub(crate) fn forget_rows(&self) {
+        self.lock().forget_rows();
     }
 
     /// Bytes that the caches and filters take: rows, filters.

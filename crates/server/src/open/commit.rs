@@ -72,12 +72,9 @@ impl Opens {
         result
     }
 
-    /// The table was opened again and may have lost what it was told: every open file tells it
-    /// again when it commits next, and the marks are those that are left.
-    ///
-    /// # Errors
-    /// Where the table fails.
-    pub(crate) fn doubt(&self) -> Result<(), Error> {
+    /// The table has stopped, and may have lost what it was told: every open file tells it again
+    /// when it commits next, and reads again what it did not change.
+    pub(crate) fn doubt(&self) {
         self.marks.doubt();
         for file in self.known.files() {
             let mut state = file.wait();
@@ -90,7 +87,56 @@ impl Opens {
                 self.dirty.lock().insert(file.handle.ino);
             }
         }
-        self.load_marks().map(drop)
+    }
+
+    /// Behind [`Opens::doubt`], once the table was opened again: the marks are those that are left,
+    /// and what they tell of is measured.
+    ///
+    /// # Errors
+    /// Where the table or the medium fails.
+    pub(crate) fn measure_again(&self) -> Result<(), Error> {
+        self.load_marks()?;
+        self.measure_closed()
+    }
+
+    /// Rows of files that were closed may be those of before their last commit, while their content
+    /// files are as they were left: where a mark still tells of them, they are measured, as at a
+    /// start.
+    fn measure_closed(&self) -> Result<(), Error> {
+        let mut closed = Vec::new();
+        let range = key::all(Kind::Writing);
+        let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
+            if let (Some(Key::Writing(ino)), Ok((_, mark))) =
+                (Key::parse(key), Writing::decode(value))
+                && self.known.file(ino).is_none()
+            {
+                let handle = Handle { ino, dir: mark.dir, hash: mark.hash };
+                closed.push((handle, mark.generation));
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| failed("reading marks", &error))?;
+        for (handle, generation) in closed {
+            match self.measure_one(handle, generation) {
+                // Gone, or for `check` to decide.
+                Err(error) if matches!(error.code, Code::Stale | Code::Corrupt) => {}
+                measured => measured?,
+            }
+        }
+        Ok(())
+    }
+
+    fn measure_one(&self, handle: Handle, generation: Generation) -> Result<(), Error> {
+        let (file, _) = self.enter(handle, false)?;
+        let mut state = file.wait();
+        let measured = self.load(&file, &mut state).and_then(|()| {
+            match state.bytes.generation() == Some(generation) && !state.is_changed() {
+                true => self.correct(&file, &mut state, generation),
+                false => Ok(()),
+            }
+        });
+        let left = self.leave(&file, state, false);
+        measured.and(left)
     }
 
     /// Reads the marks that the table has: at start, behind the measuring. Answers how many.

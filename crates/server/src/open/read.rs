@@ -122,10 +122,20 @@ impl Opens {
         state: &mut OpenState,
         generation: Generation,
     ) -> Result<(), Error> {
-        let ino = file.handle.ino;
-        if self.marks.is_unsafe(ino) {
+        if self.marks.is_unsafe(file.handle.ino) {
             return Ok(());
         }
+        self.correct(file, state, generation)
+    }
+
+    /// Takes size and times of the content file where they are others than the row's.
+    pub(super) fn correct(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        generation: Generation,
+    ) -> Result<(), Error> {
+        let ino = file.handle.ino;
         let measured = self.content.measure(ino, generation);
         let Some(measured) = measured.map_err(|error| self.refused(&error))? else {
             return Ok(());

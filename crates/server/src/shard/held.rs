@@ -277,13 +277,16 @@ impl Shard {
     /// # Errors
     /// Where the table fails.
     pub(crate) fn commit_reads(&self) -> Result<(), Error> {
-        loop {
+        // As many as there can be now: whoever waits for this group commit does not wait for those
+        // who leave meanwhile.
+        for _ in 0..READS.div_ceil(READS_AT_ONCE) {
             let some = self.holds.some_reads();
             if some.is_empty() {
-                return Ok(());
+                break;
             }
             self.write_reads(&some)?;
         }
+        Ok(())
     }
 
     fn write_reads(&self, handles: &[Handle]) -> Result<(), Error> {
@@ -293,12 +296,12 @@ impl Shard {
         for handle in handles {
             let Some(atime) = self.holds.read_at(handle.ino) else { continue };
             match self.node(&mut state, *handle) {
-                Ok(mut node) if node.rnode.links > 0 => {
+                Ok(mut node) if node.rnode.links > 0 || self.holds.has(handle.ino) => {
                     node.rnode.atime = atime;
                     put_node(&mut batch, &node, stamp);
                     nodes.push(node);
                 }
-                // Nobody would look at the row of a file without a name.
+                // Nobody would look at the row of a file that has neither name nor holder.
                 Ok(_) => {}
                 Err(error) if matches!(error.code, Code::Stale | Code::Corrupt) => {}
                 Err(error) => return Err(error),

@@ -9,6 +9,7 @@
 //! 3. once the removal is safe, the orphan row goes.
 
 use std::collections::{HashSet, VecDeque};
+use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use pelago_store::content::Content;
 use pelago_store::key::{self, Key, Kind};
 use pelago_store::rows::{Orphan, Row};
 use pelago_store::table::SharedTable;
-use pelago_wire::{Error, Generation, InodeId};
+use pelago_wire::{Code, Error, Generation, InodeId};
 
 use super::{Next, Piece, Worker, content_failed};
 use crate::progress::Progress;
@@ -50,6 +51,8 @@ pub(crate) struct Reap {
     from: Vec<u8>,
     /// All orphans were seen since the bell rang.
     seen_all: bool,
+    /// [`Progress::doubts`] when the first of those between the first steps came.
+    doubts: u64,
 }
 
 type Orphaned = (InodeId, Option<Generation>);
@@ -74,13 +77,14 @@ impl Reap {
             under_way: HashSet::new(),
             from: Vec::new(),
             seen_all: false,
+            doubts: 0,
         }
     }
 
     /// The next orphans that are not under way.
     fn next(&mut self) -> Result<Vec<Orphaned>, Error> {
         let range = key::all(Kind::Orphan);
-        let from = if self.from.is_empty() { range.from } else { std::mem::take(&mut self.from) };
+        let from = if self.from.is_empty() { range.from } else { mem::take(&mut self.from) };
         let mut orphans = Vec::new();
         let mut more = None;
         let visited = self.table.scan(&from, &range.to, &mut |key, value| {
@@ -110,7 +114,12 @@ impl Reap {
             return Ok(());
         }
         for (ino, generation) in self.next()? {
-            if let Some((sequence, newest)) = self.shard.bury(ino)? {
+            let buried = match self.shard.bury(ino) {
+                // It stays for `check`, and keeps nobody behind it from going.
+                Err(error) if error.code == Code::Corrupt => continue,
+                buried => buried?,
+            };
+            if let Some((sequence, newest)) = buried {
                 // It may have got its content file after it was seen here.
                 let generation = newest.or(generation);
                 self.buried.push_back((sequence, ino, generation));
@@ -122,6 +131,10 @@ impl Reap {
 
     fn remove_some(&mut self) -> Result<u64, Error> {
         let safe = self.progress.safe();
+        // Looked at behind it: what is safe now may have been done behind what was lost.
+        if self.begin_again_in_doubt() {
+            return Ok(0);
+        }
         let mut items = 0;
         while items < AT_ONCE as u64
             && let Some((sequence, ino, generation)) = self.buried.front().copied()
@@ -139,6 +152,20 @@ impl Reap {
             items += 1;
         }
         Ok(items)
+    }
+
+    /// Rows that went may be there again: which of them have to go is looked at once more.
+    fn begin_again_in_doubt(&mut self) -> bool {
+        let doubts = self.progress.doubts();
+        if mem::replace(&mut self.doubts, doubts) == doubts {
+            return false;
+        }
+        for (_, ino, _) in self.buried.drain(..) {
+            self.under_way.remove(&ino);
+        }
+        self.from.clear();
+        self.seen_all = false;
+        true
     }
 
     /// Forgets what was removed, where that is due.

@@ -111,19 +111,19 @@ fn change(rig: &Rig, random: &mut Random, dir: Handle, text: &str) -> Result<(),
 
 fn removed_while_open(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
     let (_, open) = rig.create(dir, text)?;
-    rig.write(open, 0, &[b'w'; 6_000])?;
+    let written = rig.write(open, 0, &[b'w'; 6_000]);
     let removed = rig.unlink(dir, text);
     rig.close(open)?;
-    removed
+    written.and(removed)
 }
 
 /// A file that gets its name once it is whole.
 fn named_when_written(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
     let (entry, open) = rig.create_nameless(dir)?;
-    rig.write(open, 0, &[b'n'; 6_000])?;
-    let linked = rig.call(Request::Link { node: entry.handle, dir, name: name(text) });
+    let written = rig.write(open, 0, &[b'n'; 6_000]);
+    let linked = rig.call(Request::Link { node: entry.handle, dir, name: name(text) }).map(drop);
     rig.close(open)?;
-    linked.map(drop)
+    written.and(linked)
 }
 
 /// Whether a program may be told this.

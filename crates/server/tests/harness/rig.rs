@@ -199,9 +199,11 @@ impl Rig {
         self.call(Request::Fsync { open, data_only: false }).map(drop)
     }
 
+    /// As the kernel does it: what cannot be flushed is let go of all the same.
     pub(crate) fn close(&self, open: OpenId) -> Result<(), Code> {
-        self.call(Request::Flush { open })?;
-        self.call(Request::Release { open }).map(drop)
+        let flushed = self.call(Request::Flush { open });
+        self.call(Request::Release { open })?;
+        flushed.map(drop)
     }
 
     pub(crate) fn unlink(&self, dir: Handle, text: &str) -> Result<(), Code> {
