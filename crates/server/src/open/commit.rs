@@ -89,41 +89,32 @@ impl Opens {
         }
     }
 
-    /// Behind [`Opens::doubt`], once the table was opened again: the marks are those that are left,
-    /// and what they tell of is measured.
+    /// Behind [`Opens::doubt`], once the table was opened again: the marks are those that are left.
+    /// Rows of files that were closed may be those of before their last commit, while their content
+    /// files are as they were left: where a mark still tells of them they are measured, as at a
+    /// start.
     ///
     /// # Errors
-    /// Where the table or the medium fails.
+    /// Where the table fails; the last failure of a file, which keeps no other from being measured.
     pub(crate) fn measure_again(&self) -> Result<(), Error> {
-        self.load_marks()?;
-        self.measure_closed()
-    }
-
-    /// Rows of files that were closed may be those of before their last commit, while their content
-    /// files are as they were left: where a mark still tells of them, they are measured, as at a
-    /// start.
-    fn measure_closed(&self) -> Result<(), Error> {
-        let mut closed = Vec::new();
-        let range = key::all(Kind::Writing);
-        let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
-            if let (Some(Key::Writing(ino)), Ok((_, mark))) =
-                (Key::parse(key), Writing::decode(value))
-                && self.known.file(ino).is_none()
-            {
-                let handle = Handle { ino, dir: mark.dir, hash: mark.hash };
-                closed.push((handle, mark.generation));
+        let mut marked = Vec::new();
+        self.each_mark(&mut |ino, mark| {
+            self.marks.found(ino, mark.as_ref().map_or(Generation::FIRST, |mark| mark.generation));
+            marked.extend(mark.map(|mark| (ino, mark)));
+        })?;
+        let mut result = Ok(());
+        for (ino, mark) in marked {
+            if self.known.file(ino).is_some() {
+                continue;
             }
-            ControlFlow::Continue(())
-        });
-        visited.map_err(|error| failed("reading marks", &error))?;
-        for (handle, generation) in closed {
-            match self.measure_one(handle, generation) {
+            let handle = Handle { ino, dir: mark.dir, hash: mark.hash };
+            match self.measure_one(handle, mark.generation) {
                 // Gone, or for `check` to decide.
                 Err(error) if matches!(error.code, Code::Stale | Code::Corrupt) => {}
-                measured => measured?,
+                measured => result = result.and(measured),
             }
         }
-        Ok(())
+        result
     }
 
     fn measure_one(&self, handle: Handle, generation: Generation) -> Result<(), Error> {
@@ -144,23 +135,24 @@ impl Opens {
     /// # Errors
     /// Where the table fails.
     pub(crate) fn load_marks(&self) -> Result<usize, Error> {
+        self.each_mark(&mut |ino, mark| {
+            self.marks.found(ino, mark.map_or(Generation::FIRST, |mark| mark.generation));
+        })?;
+        Ok(self.marks.count())
+    }
+
+    /// Reads the marks that the table has; `None`: a damaged one, which goes as any other. Who it
+    /// belongs to, `check` finds out.
+    fn each_mark(&self, visit: &mut dyn FnMut(InodeId, Option<Writing>)) -> Result<(), Error> {
         let range = key::all(Kind::Writing);
         let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
             if let Some(Key::Writing(ino)) = Key::parse(key) {
-                let generation = match Writing::decode(value) {
-                    Ok((_, mark)) => mark.generation,
-                    Err(error) => {
-                        // It goes as any other; who it belongs to, `check` finds out.
-                        let _said = damaged(key, error);
-                        Generation::FIRST
-                    }
-                };
-                self.marks.found(ino, generation);
+                let mark = Writing::decode(value).map_err(|error| damaged(key, error));
+                visit(ino, mark.ok().map(|(_, mark)| mark));
             }
             ControlFlow::Continue(())
         });
-        visited.map_err(|error| failed("reading marks", &error))?;
-        Ok(self.marks.count())
+        visited.map_err(|error| failed("reading marks", &error))
     }
 
     /// Makes content files safe that nobody writes any more, and deletes their marks.

@@ -51,7 +51,7 @@ pub(crate) struct Reap {
     from: Vec<u8>,
     /// All orphans were seen since the bell rang.
     seen_all: bool,
-    /// [`Progress::doubts`] when the first of those between the first steps came.
+    /// [`Progress::doubts`] as it was when they were looked at last.
     doubts: u64,
 }
 
