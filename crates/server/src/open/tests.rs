@@ -575,6 +575,25 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
     assert!(!rig.is_marked(entry.handle));
 }
 
+/// Its mark is safe, the commit behind its last write is not.
+#[test]
+fn a_closed_file_whose_last_commit_was_lost_is_measured() {
+    let rig = Rig::new();
+    let file = rig.file("f", &pattern(10_000));
+    let open = rig.open(file.handle, BOTH).unwrap();
+    rig.write(open, 10_000, b"safe").unwrap();
+    rig.commit.run().unwrap();
+    rig.write(open, 10_004, b"lost").unwrap();
+    rig.close(open);
+    let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
+    rig.table.fail_at(0, broken);
+    assert!(rig.commit.run().is_err());
+    assert!(rig.commit.revive());
+    assert_eq!(rig.attr(file.handle).unwrap().size, 10_008);
+    let bytes = [&pattern(10_000)[..], b"safelost"].concat();
+    assert_eq!((rig.bytes("f"), rig.crashed(0).bytes("f")), (bytes.clone(), bytes));
+}
+
 /// Random changes through several opens, small and large, by requests and by descriptors, against a
 /// vector; what was flushed survives the process.
 #[test]
