@@ -453,7 +453,7 @@ impl Inner {
         patience: Patience,
     ) -> Answered {
         let Parts { shard, opens, .. } = &self.parts;
-        if flags == RenameFlags::Replace && (opens.any_unsafe() || opens.count() > 0) {
+        if flags.replaces() && (opens.any_unsafe() || opens.count() > 0) {
             let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
             if shard.lookup(wanted.to_dir, wanted.to).is_err() {
                 // Nothing is replaced.
@@ -465,7 +465,7 @@ impl Inner {
                 opens.make_safe(source)?;
             }
         }
-        let renamed = shard.rename(wanted, flags, Asked::by(context, clock::now()));
+        let renamed = shard.rename(context, wanted, flags, clock::now());
         let renamed = renamed.inspect_err(|error| self.met(error))?;
         if renamed.replaced.is_some_and(|removed| removed.orphaned) {
             (self.parts.reap)();

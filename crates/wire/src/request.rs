@@ -38,6 +38,26 @@ pub enum RenameFlags {
     NoReplace,
     /// The two change places; both must exist.
     Exchange,
+    /// Moves the name and leaves a whiteout in its old place: a character device 0/0, by which an
+    /// overlay knows that the name is removed (`RENAME_WHITEOUT`).
+    Whiteout {
+        /// Replaces a target that exists; else answers [`crate::Code::Exists`].
+        replace: bool,
+    },
+}
+
+impl RenameFlags {
+    /// Whether a target that exists is replaced.
+    #[must_use]
+    pub const fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout { replace: true })
+    }
+
+    /// Whether a whiteout stays in the old place.
+    #[must_use]
+    pub const fn leaves_a_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout { .. })
+    }
 }
 
 /// Whether an extended attribute must or must not exist before it is set.

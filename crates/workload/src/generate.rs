@@ -113,7 +113,8 @@ impl Generator {
 
     fn rename(&mut self) -> Op {
         let flags = match self.random.below(10) {
-            0..=6 => RenameFlags::Replace,
+            0..=5 => RenameFlags::Replace,
+            6 => RenameFlags::Whiteout { replace: self.random.chance(80) },
             7 => RenameFlags::NoReplace,
             _ => RenameFlags::Exchange,
         };

@@ -215,7 +215,8 @@ impl Disk {
         let moved = self.child(from)?;
         let target = self.child(to).ok();
         let fail = |code: Code| Err(code.into());
-        if flags == RenameFlags::NoReplace && target.is_some() {
+        let replaces = flags.replaces() || flags == RenameFlags::Exchange;
+        if !replaces && target.is_some() {
             return fail(Code::Exists);
         }
         let up =
@@ -248,6 +249,9 @@ impl Disk {
         }
         self.put(to, moved)?;
         self.take(from)?;
+        if flags.leaves_a_whiteout() {
+            self.make(from, FileKind::CharDevice, 0)?;
+        }
         Ok(())
     }
 

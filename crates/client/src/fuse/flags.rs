@@ -42,6 +42,10 @@ pub(crate) fn rename(flags: u32) -> Result<RenameFlags, Code> {
         none if none.is_empty() => Ok(RenameFlags::Replace),
         RenameHow::NOREPLACE => Ok(RenameFlags::NoReplace),
         RenameHow::EXCHANGE => Ok(RenameFlags::Exchange),
+        RenameHow::WHITEOUT => Ok(RenameFlags::Whiteout { replace: true }),
+        both if both == RenameHow::WHITEOUT | RenameHow::NOREPLACE => {
+            Ok(RenameFlags::Whiteout { replace: false })
+        }
         _ => Err(Code::Invalid),
     }
 }
@@ -135,6 +139,7 @@ mod tests {
         assert_eq!(whence(0), Err(Code::Invalid));
         assert_eq!(kind(0o040_755), Err(Code::Invalid));
         assert_eq!(kind(0o010_644), Ok(FileKind::Fifo));
-        assert_eq!(rename(RenameHow::WHITEOUT.bits()), Err(Code::Invalid));
+        let never = RenameHow::WHITEOUT | RenameHow::EXCHANGE;
+        assert_eq!(rename(never.bits()), Err(Code::Invalid));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Renaming {
 impl Renaming {
     /// Looks whether something will be replaced, and renames.
     pub(crate) fn start(self) {
-        if self.how != RenameFlags::Replace {
+        if !self.how.replaces() {
             return self.perform(None);
         }
         let state = Arc::clone(&self.state);

@@ -86,7 +86,7 @@ impl Rig {
         shard.forget_marks(&[large.handle.ino]).unwrap();
         let (from, to) = (name("large"), name("renamed"));
         let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
-        let renamed = shard.rename(wanted, RenameFlags::Replace, NOW).unwrap();
+        let renamed = shard.rename(&CALLER, wanted, RenameFlags::Replace, NOW).unwrap();
         let large = Entry { handle: renamed.moved, ..large };
         let linked = make(Handle::ROOT, "one", NewNode::file(NewMode::exactly(0o600)));
         let linked = shard.link(linked.handle, dir.handle, &name("two"), NOW).unwrap();

@@ -67,14 +67,15 @@ pub(super) fn writes_rows(request: &Request) -> bool {
 
 /// Whether it needs more of the medium than there was.
 pub(super) fn brings_data(request: &Request) -> bool {
-    matches!(
-        request,
+    match request {
         Request::Create { .. }
-            | Request::CreateNameless { .. }
-            | Request::MakeDir { .. }
-            | Request::MakeNode { .. }
-            | Request::Symlink { .. }
-            | Request::Link { .. }
-            | Request::SetXattr { .. }
-    )
+        | Request::CreateNameless { .. }
+        | Request::MakeDir { .. }
+        | Request::MakeNode { .. }
+        | Request::Symlink { .. }
+        | Request::Link { .. }
+        | Request::SetXattr { .. } => true,
+        Request::Rename { flags, .. } => flags.leaves_a_whiteout(),
+        _ => false,
+    }
 }

@@ -114,7 +114,7 @@ impl Shard {
     }
 
     /// A new node as it is in a directory, and the rights that it inherits there.
-    fn rnode_below(
+    pub(super) fn rnode_below(
         &self,
         state: &mut State,
         context: &Context,

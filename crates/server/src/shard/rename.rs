@@ -2,11 +2,14 @@
 
 use pelago_store::key;
 use pelago_store::rows::{Moved, Row};
-use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, RenameFlags, Reply};
+use pelago_wire::{
+    Code, Context, Entry, Error, FileKind, Handle, Name, NewMode, RenameFlags, Reply, Time,
+};
 
+use super::acl::Rights;
 use super::find::later_than;
 use super::tx::{Spot, Tx};
-use super::{Removed, Shard, State};
+use super::{NewNode, Removed, Shard, State};
 use crate::answers::Asked;
 use crate::cache::{Node, Place};
 
@@ -54,11 +57,12 @@ impl Shard {
     /// the directories.
     pub(crate) fn rename(
         &self,
+        context: &Context,
         wanted: Move<'_>,
         flags: RenameFlags,
-        asked: impl Into<Asked>,
+        now: Time,
     ) -> Result<Renamed, Error> {
-        let (asked, mut state) = (asked.into(), self.lock());
+        let (asked, mut state) = (Asked::by(context, now), self.lock());
         let (from, node) = self.find_at(&mut state, wanted.from_dir, wanted.from)?;
         let target = match self.find_at(&mut state, wanted.to_dir, wanted.to) {
             Ok((_, target)) => Some(target),
@@ -72,7 +76,9 @@ impl Shard {
         };
         self.expect_no_loop(&mut state, &node, &to)?;
         match (flags, target) {
-            (RenameFlags::NoReplace, Some(_)) => Err(Code::Exists.into()),
+            (RenameFlags::NoReplace | RenameFlags::Whiteout { replace: false }, Some(_)) => {
+                Err(Code::Exists.into())
+            }
             (RenameFlags::Exchange, None) => Err(Code::NotFound.into()),
             (_, Some(target)) if target.rnode.ino == node.rnode.ino => {
                 let moved = node.handle();
@@ -82,7 +88,13 @@ impl Shard {
                 self.expect_no_loop(&mut state, &target, &from)?;
                 self.exchange(&mut state, (from, node), (to, target), asked)
             }
-            (_, target) => self.replace(&mut state, (from, node), (to, target), asked),
+            (_, target) => {
+                let whiteout = match flags.leaves_a_whiteout() {
+                    true => Some(self.whiteout(&mut state, context, &from, now)?),
+                    false => None,
+                };
+                self.replace(&mut state, (from, node), (to, target), whiteout, asked)
+            }
         }
     }
 
@@ -99,6 +111,7 @@ impl Shard {
         state: &mut State,
         (from, mut node): (Spot, Node),
         (to, target): (Spot, Option<Node>),
+        whiteout: Option<(Node, Rights)>,
         asked: Asked,
     ) -> Result<Renamed, Error> {
         let mut tx = self.begin_tx(state, asked);
@@ -108,13 +121,32 @@ impl Shard {
             None => None,
             Some(target) => Some(self.drop_target(state, &mut tx, &to, &node, target)?),
         };
-        tx.drop_name(&from, &node, false);
+        tx.drop_name(&from, &node, whiteout.is_some());
         touch(&tx, &mut node);
         let moved = move_node(&mut tx, node, &from, &to);
+        if let Some((whiteout, rights)) = whiteout {
+            rights.put(&mut tx, whiteout.rnode.ino);
+            tx.put_name(&from, &whiteout);
+            tx.remember_node(whiteout);
+        }
         let renamed = Renamed { moved, replaced, exchanged: None };
         tx.answer(&renamed.reply());
         self.finish_tx(state, tx)?;
         Ok(renamed)
+    }
+
+    /// A new whiteout for a name, made by the rules of its directory.
+    fn whiteout(
+        &self,
+        state: &mut State,
+        context: &Context,
+        from: &Spot,
+        now: Time,
+    ) -> Result<(Node, Rights), Error> {
+        let (kind, mode) = (FileKind::CharDevice, NewMode::exactly(0));
+        let new = NewNode { kind, mode, rdev: 0, target: Vec::new() };
+        let (rnode, rights) = self.rnode_below(state, context, Handle::own(from.dir), new, now)?;
+        Ok((Node { rnode, place: from.place() }, rights))
     }
 
     fn drop_target(

@@ -87,7 +87,7 @@ impl Rig {
     ) -> Result<super::rename::Renamed, Code> {
         let (from, to) = (name(from), name(to));
         let wanted = Move { from_dir, from: &from, to_dir, to: &to };
-        self.shard.rename(wanted, flags, at(300)).map_err(|error| error.code)
+        self.shard.rename(&CALLER, wanted, flags, at(300)).map_err(|error| error.code)
     }
 
     fn names(&self, dir: Handle) -> Vec<String> {
@@ -256,6 +256,37 @@ fn renames_replace_refuse_and_exchange() {
     assert_eq!(rig.shard.parent(dir).unwrap().handle.ino, full.ino);
     assert_eq!((rig.names(ROOT), rig.names(full)), (s(&["a", "full"]), s(&["d", "x"])));
     assert_eq!(rig.shard.attr(ROOT).unwrap().links, 3);
+}
+
+/// The whiteout comes with the rename: whatever prefix of the batches stays, the old name is there
+/// as the file or as the whiteout.
+#[test]
+fn a_rename_leaves_a_whiteout_in_one_batch() {
+    let rig = Rig::new();
+    let dir = rig.dir(ROOT, "d", 110).handle;
+    let (file, other) = (rig.file(dir, "a", 111).handle, rig.file(dir, "b", 112).handle);
+    let leave = |replace| RenameFlags::Whiteout { replace };
+    assert_eq!(rig.rename((dir, "a"), (dir, "b"), leave(false)), Err(Code::Exists));
+    // The first inode of a life reserves numbers in a batch of its own; `a` and `b` have done it.
+    let before = rig.table.unsafe_batches();
+    rig.rename((dir, "a"), (dir, "b"), leave(true)).unwrap();
+    assert_eq!(rig.table.unsafe_batches(), before + 1);
+    let crashed = rig.crashed(before);
+    assert_eq!(crashed.look(dir, "a").unwrap().handle.ino, file.ino);
+    assert_eq!(crashed.look(dir, "b").unwrap().handle.ino, other.ino);
+    for rig in [&rig, &rig.crashed(before + 1)] {
+        assert_eq!(rig.look(dir, "b").unwrap().handle.ino, file.ino);
+        assert_eq!(rig.shard.attr(other).unwrap_err().code, Code::Stale);
+        let whiteout = rig.look(dir, "a").unwrap().attr;
+        assert_eq!((whiteout.kind, whiteout.rdev), (FileKind::CharDevice, 0));
+        assert_eq!((whiteout.mode, whiteout.uid, whiteout.links), (0, CALLER.uid, 1));
+        assert_eq!(rig.names(dir), s(&["a", "b"]));
+    }
+    rig.dir(dir, "sub", 120);
+    let links = |rig: &Rig| rig.shard.attr(dir).unwrap().links;
+    assert_eq!((links(&rig), rig.shard.attr(dir).unwrap().size), (3, 3));
+    rig.rename((dir, "sub"), (ROOT, "sub"), leave(true)).unwrap();
+    assert_eq!((links(&rig), rig.shard.attr(dir).unwrap().size), (2, 3));
 }
 
 #[test]
@@ -481,7 +512,7 @@ fn a_failed_write_changes_nothing() {
     let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let time = SetAttr { mtime: Some(SetTime::To(at(9))), ..SetAttr::default() };
     let nameless = rig.nameless(112).handle;
-    let failing: [&dyn Fn() -> bool; 9] = [
+    let failing: [&dyn Fn() -> bool; 10] = [
         &|| {
             let new = NewNode::file(NewMode::exactly(0));
             rig.shard.create(&CALLER, ROOT, &name("x"), new, true, at(200)).is_err()
@@ -489,6 +520,10 @@ fn a_failed_write_changes_nothing() {
         &|| rig.shard.unlink(ROOT, &name("f"), at(200)).is_err(),
         &|| rig.shard.remove_dir(ROOT, &name("d"), at(200)).is_err(),
         &|| rig.rename((ROOT, "f"), (dir, "g"), RenameFlags::Replace).is_err(),
+        &|| {
+            let flags = RenameFlags::Whiteout { replace: true };
+            rig.rename((ROOT, "f"), (dir, "g"), flags).is_err()
+        },
         &|| rig.shard.link(file, ROOT, &name("l"), at(200)).is_err(),
         &|| rig.shard.link(nameless, ROOT, &name("l"), at(200)).is_err(),
         &|| {

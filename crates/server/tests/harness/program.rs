@@ -84,9 +84,10 @@ fn append(rig: &Rig, dir: Handle, text: &str, size: usize) -> Result<(), Code> {
 }
 
 fn rename(rig: &Rig, random: &mut Random, from_dir: Handle, from: &str) -> Result<(), Code> {
-    let flags = match random.below(4) {
+    let flags = match random.below(5) {
         0 => RenameFlags::NoReplace,
         1 => RenameFlags::Exchange,
+        2 => RenameFlags::Whiteout { replace: true },
         _ => RenameFlags::Replace,
     };
     let (to_dir, to) = (some_dir(rig, random), name(random.name()));

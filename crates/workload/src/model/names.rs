@@ -140,11 +140,15 @@ impl Model {
                 self.name(from_dir, &from.name, other);
                 self.tree.node_mut(other).ctime.change();
             }
+            _ if flags.leaves_a_whiteout() => {
+                let whiteout = self.tree.add(Body::Special(FileKind::CharDevice), 0);
+                self.name(from_dir, &from.name, whiteout);
+            }
             _ => self.unname(from_dir, &from.name),
         }
         self.name(to_dir, &to.name, moved);
         self.tree.node_mut(moved).ctime.change();
-        if let (RenameFlags::Replace, Some(lost)) = (flags, target) {
+        if let (true, Some(lost)) = (flags.replaces(), target) {
             self.lose_name(lost);
         }
         Ok(Expected::Done)
@@ -168,14 +172,16 @@ impl Model {
             return wrong;
         };
         match flags {
-            RenameFlags::NoReplace => wrong.push(Code::Exists),
+            RenameFlags::NoReplace | RenameFlags::Whiteout { replace: false } => {
+                wrong.push(Code::Exists);
+            }
             RenameFlags::Exchange => {
                 if tree.is_dir(target) && tree.is_within(from_dir, target) {
                     wrong.push(Code::WouldLoop);
                 }
             }
-            RenameFlags::Replace if target == moved => {}
-            RenameFlags::Replace => {
+            _ if target == moved => {}
+            RenameFlags::Replace | RenameFlags::Whiteout { replace: true } => {
                 if tree.is_dir(moved) && !tree.is_dir(target) {
                     wrong.push(Code::NotDirectory);
                 }

@@ -410,6 +410,10 @@ const fn rename_flags(flags: RenameFlags) -> fs::RenameFlags {
         RenameFlags::Replace => fs::RenameFlags::empty(),
         RenameFlags::NoReplace => fs::RenameFlags::NOREPLACE,
         RenameFlags::Exchange => fs::RenameFlags::EXCHANGE,
+        RenameFlags::Whiteout { replace: true } => fs::RenameFlags::WHITEOUT,
+        RenameFlags::Whiteout { replace: false } => {
+            fs::RenameFlags::WHITEOUT.union(fs::RenameFlags::NOREPLACE)
+        }
     }
 }
 

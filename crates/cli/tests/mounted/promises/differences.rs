@@ -5,9 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec,
-    Timestamps, XattrFlags, fcntl_setfl, open, renameat_with, seek, setxattr, statvfs, statx,
-    utimensat,
+    AtFlags, CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec, Timestamps,
+    XattrFlags, fcntl_setfl, open, seek, setxattr, statvfs, statx, utimensat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
@@ -39,17 +38,6 @@ fn times_far_away() {
             assert_eq!((found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec), (tv_sec, 5));
             assert_eq!((found.stx_atime.tv_sec, found.stx_atime.tv_nsec), (tv_sec, 5));
         }
-    });
-}
-
-#[test]
-fn rename_whiteout() {
-    on_mount(|root| {
-        let (from, to) = (root.join("f"), root.join("g"));
-        fs::write(&from, "x").unwrap();
-        let renamed = renameat_with(CWD, &from, CWD, &to, RenameFlags::WHITEOUT);
-        assert_eq!(renamed, Err(Errno::INVAL));
-        assert!(from.exists() && !to.exists());
     });
 }
 

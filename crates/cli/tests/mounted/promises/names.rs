@@ -173,6 +173,37 @@ fn renames_with_flags(root: &Path) {
     assert!(at("p/in").is_dir());
     swap(&at("q"), &at("r"), RenameFlags::NOREPLACE).unwrap();
     assert_eq!(fs::read(at("r")).unwrap(), b"p");
+    renames_that_leave_a_whiteout(root);
+}
+
+/// `RENAME_WHITEOUT`: what overlayfs needs of its upper directory.
+fn renames_that_leave_a_whiteout(root: &Path) {
+    let at = |name: &str| root.join(name);
+    fs::create_dir_all(at("w/dir/in")).unwrap();
+    fs::write(at("w/one"), "one").unwrap();
+    fs::write(at("w/two"), "two").unwrap();
+    let leave = |from: &str, to: &str, how| swap(&at(from), &at(to), RenameFlags::WHITEOUT | how);
+    let none = RenameFlags::empty();
+    assert_eq!(leave("w/one", "w/two", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    assert_eq!(leave("w/one", "w/two", RenameFlags::EXCHANGE), Err(Errno::INVAL));
+    assert_eq!(leave("w/dir", "w/two", none), Err(Errno::NOTDIR));
+    let is_whiteout = |name: &str| {
+        let found = fs::symlink_metadata(at(name)).unwrap();
+        (found.file_type().is_char_device(), found.rdev(), found.permissions().mode() & 0o7777)
+            == (true, 0, 0)
+    };
+    leave("w/one", "w/two", none).unwrap();
+    assert_eq!(fs::read(at("w/two")).unwrap(), b"one");
+    assert!(is_whiteout("w/one"));
+    leave("w/dir", "w/moved", RenameFlags::NOREPLACE).unwrap();
+    assert!(at("w/moved/in").is_dir() && is_whiteout("w/dir"));
+    // A whiteout is a file as any other: it moves, and goes.
+    leave("w/one", "w/three", none).unwrap();
+    assert!(is_whiteout("w/one") && is_whiteout("w/three"));
+    for name in ["w/one", "w/three", "w/dir"] {
+        fs::remove_file(at(name)).unwrap();
+    }
+    assert_eq!(links(&at("w")), 3);
 }
 
 #[test]
