@@ -106,7 +106,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "real",
         arguments: "[--user NAME] [--passthrough auto|always|never] [PROGRAM...]",
-        does: "git, sqlite, postgres, cargo, tar, rsync, stress, bonnie, each on a volume",
+        does: "git, sqlite, postgres, cargo, tar, rsync, overlay, stress, bonnie, each on a volume",
         run: real::run,
     },
 ];
