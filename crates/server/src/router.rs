@@ -16,13 +16,13 @@ use pelago_wire::{
 use crate::answers::{Asked, Receipt};
 use crate::clock;
 use crate::open::{Allocate, Copy, Halt, Opening, Opens, Patience, Poke, Write, Written};
-use crate::pool::{Pool, Turn};
+use crate::pool::{Caller, Pool, Turn};
 use crate::progress::Progress;
 use crate::shard::{Move, NewNode, Page, Removed, SetXattr, Shard};
 use crate::space::Space;
 use crate::worker::content_failed;
 
-use kinds::{brings_data, changes, is_remembered, writes_rows};
+use kinds::{brings_data, changes, is_remembered, payload, writes_rows};
 
 mod kinds;
 
@@ -116,22 +116,24 @@ impl Service for Router {
                 return None;
             }
         }
-        let (inner, context, done) = (Arc::clone(inner), *context, later());
+        let (caller, done) = (Caller::from(context), later());
+        let Some(room) = inner.parts.pool.room(caller, payload(&request, bulk.bytes())) else {
+            // What may not be kept is carried out where it is: its caller is slowed down so.
+            let answered = inner.run_here(context, &request, bulk.bytes(), Patience::Long);
+            inner.finish(answered, done);
+            return None;
+        };
+        let (inner, context) = (Arc::clone(inner), *context);
         let bytes = bulk.bytes().to_vec();
         let job = move |turn| match turn {
             Turn::Run => {
                 let answered = inner.run(&context, &request, &bytes, Patience::Long);
+                drop((bytes, room));
                 inner.finish(answered, done);
             }
-            // Nobody asks for that a second time.
-            Turn::Full if matches!(request, Request::Release { .. }) => {
-                let answered = inner.run_here(&context, &request, &bytes, Patience::Long);
-                inner.finish(answered, done);
-            }
-            Turn::Full => done(Err(Code::Busy.into())),
             Turn::Stopped => done(Err(Code::Unavailable.into())),
         };
-        self.inner.parts.pool.submit(Box::new(job));
+        self.inner.parts.pool.submit(caller, Box::new(job));
         None
     }
 }

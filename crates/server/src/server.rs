@@ -19,7 +19,7 @@ use crate::clock;
 use crate::commit::{Committer, GroupCommit, SYNC_INTERVAL};
 use crate::memory::{MEMORY_BYTES, Memory, MemoryUse};
 use crate::open::{self, Descriptors, Opens, Passthrough, Poke};
-use crate::pool::{self, Pool};
+use crate::pool::Pool;
 use crate::progress::Progress;
 use crate::recover::{self, Owner, RecoverError, Recovered};
 use crate::router::{self, Router};
@@ -401,7 +401,7 @@ impl Core {
             content: Arc::clone(&self.parts.content),
             progress: Arc::clone(&self.progress),
             space: Arc::clone(&self.space),
-            pool: Arc::new(Pool::start(pool::THREADS)?),
+            pool: Arc::new(Pool::start(limits::POOL_SHARE)?),
             read_only: self.options.read_only,
             reap: bells.reap(),
         })))

@@ -46,5 +46,9 @@ pub const FILTER_BYTES: usize = 24 << 20;
 pub const ROW_CACHE_BYTES: usize = 24 << 20;
 /// Bytes of the client's table of inodes that the kernel knows.
 pub const INODE_TABLE_BYTES: usize = 24 << 20;
-/// Requests that may wait for a thread that may block.
-pub const POOL_QUEUE: usize = 1024;
+/// Bytes of the payloads of requests that wait for a thread that may block.
+pub const POOL_BYTES: usize = 32 << 20;
+/// Threads for requests of one user that may block.
+pub const POOL_SHARE: usize = 4;
+/// Threads for requests of all users that may block.
+pub const POOL_THREADS: usize = 32;

@@ -12,6 +12,7 @@ mod attributes;
 mod bad_input;
 mod beside;
 mod bytes;
+mod crowd;
 mod document;
 mod errors;
 #[path = "../harness/all.rs"]

@@ -79,3 +79,14 @@ pub(super) fn brings_data(request: &Request) -> bool {
         _ => false,
     }
 }
+
+/// Bytes that are kept for a request that waits: those of its caller, and those in itself that may
+/// be many.
+pub(super) fn payload(request: &Request, bytes: &[u8]) -> usize {
+    let own = match request {
+        Request::SetXattr { value, .. } => value.len(),
+        Request::Symlink { target, .. } => target.len(),
+        _ => 0,
+    };
+    own + bytes.len()
+}
