@@ -23,6 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::control::{Control, Request};
 use crate::dead;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::file_sizes;
 use crate::patience::wait_for_the_dying;
 use crate::place;
 
@@ -87,6 +88,7 @@ impl Daemon {
         // First of all, so that a signal from now on ends what was begun.
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map_err(|error| Failure::new(Exit::Failed, error))?;
+        file_sizes::expect_room()?;
         let point = plan.point.clone().unwrap_or_else(|| volume::mount_path(&plan.dir));
         if plan.point.is_some() {
             errors::expect_point(&point, &plan.dir)?;

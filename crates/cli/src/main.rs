@@ -11,6 +11,7 @@ mod daemon;
 mod dead;
 mod detach;
 mod failure;
+mod file_sizes;
 mod log;
 mod output;
 mod patience;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         eprintln!("  next: report this text, and DIR/log if there is one, to the maintainers");
         std::process::abort();
     }));
+    file_sizes::prepare();
     let cli = Cli::parse();
     let json = cli.verb.wants_json();
     match run(cli.verb) {
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
                 // Nobody is left to tell where this cannot be written.
                 let _told = output::print_json(&failure.to_json());
             } else {
-                eprintln!("{failure}");
+                output::tell(&failure.to_string());
             }
             ExitCode::from(failure.code())
         }

@@ -1,5 +1,7 @@
 //! Text for people, objects for machines.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde_json::Value;
@@ -10,8 +12,53 @@ use crate::failure::{Exit, Failure, Outcome};
 /// goes; new fields may come without.
 pub(crate) const JSON_VERSION: u32 = 1;
 
-/// Prints `text`, whose lines end themselves. A reader that went away is no failure.
+/// Prints `text`, whose lines end themselves. A reader that went away is no failure. Of what steers
+/// a terminal, only ends of lines go through: paths and names are chosen by others.
 pub(crate) fn print(text: &str) -> Outcome<()> {
+    write_out(&escape(text, |sign| steers(sign) && sign != '\n', escape_rust))
+}
+
+/// Prints lines to the standard error output, as [`print()`] does. That nobody reads there is no
+/// failure.
+pub(crate) fn tell(text: &str) {
+    let text = escape(text, |sign| steers(sign) && sign != '\n', escape_rust);
+    let _told = writeln!(io::stderr(), "{text}");
+}
+
+/// A name that others chose, as a part of one line.
+pub(crate) fn name(name: &str) -> Cow<'_, str> {
+    escape(name, steers, escape_rust)
+}
+
+/// Whether a terminal takes a character for a command, or shows what follows in another order.
+fn steers(sign: char) -> bool {
+    let turns = matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
+        || matches!(sign, '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
+    sign.is_control() || turns
+}
+
+fn escape(text: &str, which: impl Fn(char) -> bool, how: fn(&mut String, char)) -> Cow<'_, str> {
+    if !text.contains(&which) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for sign in text.chars() {
+        if which(sign) { how(&mut escaped, sign) } else { escaped.push(sign) }
+    }
+    Cow::Owned(escaped)
+}
+
+/// As in a Rust string.
+fn escape_rust(to: &mut String, sign: char) {
+    to.extend(sign.escape_unicode());
+}
+
+/// As in a string of JSON: all that [`steers`] takes has four digits at the most.
+fn escape_json(to: &mut String, sign: char) {
+    let _to_memory = write!(to, "\\u{:04x}", u32::from(sign));
+}
+
+fn write_out(text: &str) -> Outcome<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -23,7 +70,8 @@ pub(crate) fn print(text: &str) -> Outcome<()> {
 
 /// Prints one object, on a line of its own.
 pub(crate) fn print_json(object: &Value) -> Outcome<()> {
-    print(&format!("{object}\n"))
+    let object = object.to_string();
+    write_out(&format!("{}\n", escape(&object, steers, escape_json)))
 }
 
 /// Bytes for a person: three digits and a binary unit.
@@ -45,6 +93,18 @@ pub(crate) fn bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_shown() {
+        let evil = "a\u{1b}]0;x\u{7}\u{9b}\u{7f}\u{202e}é\r\nb\t";
+        let shown = name(evil);
+        assert_eq!(shown, r"a\u{1b}]0;x\u{7}\u{9b}\u{7f}\u{202e}é\u{d}\u{a}b\u{9}");
+        assert!(matches!(name("/plain/é ü\\"), Cow::Borrowed("/plain/é ü\\")));
+        let object = Value::String(evil.to_owned()).to_string();
+        let object = escape(&object, steers, escape_json);
+        assert!(!object.chars().any(steers), "{object:?}");
+        assert_eq!(serde_json::from_str::<Value>(&object).unwrap(), evil);
+    }
 
     #[test]
     fn bytes_are_short() {

@@ -14,6 +14,7 @@ use pelago_client::mountinfo::{self, MountEntry};
 use rustix::io::Errno;
 
 use crate::failure::{Exit, Failure, Outcome};
+use crate::output;
 
 /// Links in one path, as in the kernel.
 const LINKS: usize = 40;
@@ -229,7 +230,8 @@ fn mounts_failed(error: io::Error) -> Failure {
 }
 
 fn list(dirs: &[PathBuf]) -> String {
-    let shown: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let shown = dirs.iter().map(|dir| output::name(&dir.to_string_lossy()).into_owned());
+    let shown: Vec<String> = shown.collect();
     shown.join(", ")
 }
 

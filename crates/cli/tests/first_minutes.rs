@@ -4,14 +4,17 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use pelago_workload::random::bytes_of;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::namespace::{cannot_isolate, isolated};
-use crate::harness::program::{pelago, run, until, wait};
+use crate::harness::program::{Ran, bare, pelago, run, until, wait};
 use crate::harness::volume::{Volume, cannot_mount, folder};
 
 #[path = "harness/all.rs"]
@@ -147,9 +150,9 @@ fn the_second_ctrl_c_ends_it_in_any_case() {
     std::io::Write::write_all(&mut held, b"kept").unwrap();
     held.sync_all().unwrap();
     signal(&child, Signal::INT);
-    let mut said = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    BufRead::read_line(&mut said, &mut line).unwrap();
     assert!(line.contains("is in use by") && line.contains(&std::process::id().to_string()));
     volume.run("status", &[]).expect_success();
     signal(&child, Signal::INT);
@@ -178,7 +181,7 @@ fn an_unmount_from_outside_stops_it() {
 fn a_mount_in_use_is_not_unmounted() {
     needs_mount!();
     let volume = Volume::mounted();
-    let mut user = std::process::Command::new("sleep");
+    let mut user = Command::new("sleep");
     user.arg("600").current_dir(volume.files()).stdin(Stdio::null());
     let mut user = user.spawn().unwrap();
     let refused = volume.run("unmount", &[]).expect_code(1);
@@ -316,3 +319,72 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
     /tmp/pelago check
 '
 "#;
+
+/// A process may call itself what it likes; what root's terminal is told of it commands nothing.
+#[test]
+fn names_from_outside_do_not_command_the_terminal() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    let held = volume.files().join("held");
+    fs::write(&held, "held").unwrap();
+    let script = r#"printf '\033]0;\302\233x evil' > /proc/$$/comm; echo held; read -r line"#;
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script]).current_dir(volume.files());
+    let mut bash = bash.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(bash.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    let told = volume.run("unmount", &[]).expect_code(1);
+    let json = volume.run("unmount", &["--json"]).expect_code(1);
+    drop(bash.stdin.take());
+    assert_eq!(wait(&mut bash), Some(1));
+    let shown = r"(\u{1b}]0;\u{9b}x evil)";
+    assert!(told.err.contains(shown), "{told:?}");
+    for said in [&told.err, &told.out, &json.err, &json.out] {
+        let commands = said.chars().filter(|said| said.is_control() && *said != '\n');
+        assert_eq!(commands.count(), 0, "{said:?}");
+    }
+    assert!(json.json()["error"]["says"].as_str().unwrap().contains(shown), "{json:?}");
+    volume.finish();
+}
+
+/// Brings a volume up under limits of file sizes, in KiB: the one that may be raised, and the hard
+/// one.
+fn up_under(volume: &Volume, soft: u64, hard: &str, args: &[&str]) -> Ran {
+    let up = volume.command("up", args);
+    let mut bash = Command::new("bash");
+    let limited =
+        format!(r#"ulimit -S -f {soft} && ulimit -H -f {hard} && exec "$0" "$@" --detach"#);
+    bash.args(["-c", &limited]).arg(up.get_program()).args(up.get_args());
+    bare(&mut bash, &volume.root);
+    run(&mut bash)
+}
+
+/// `ulimit -f`: what can be raised is raised, a limit that leaves no room for a volume is refused,
+/// and with any other a file that becomes too large is an error of its writer.
+#[test]
+fn a_limit_of_file_sizes_ends_no_volume() {
+    needs_mount!();
+    let raised = Volume::new();
+    up_under(&raised, 1024, "unlimited", &["--passthrough", "never"]).expect_success();
+    fs::write(raised.files().join("large"), vec![1; 3 << 20]).unwrap();
+    raised.finish();
+
+    let refused = Volume::new();
+    let told = up_under(&refused, 1024, "8192", &[]).expect_code(1);
+    assert!(told.err.contains("ulimit -f") && told.err.contains("8.0 MiB"), "{told:?}");
+    assert!(!refused.dir.exists(), "something was made");
+
+    let limited = Volume::new();
+    let hard = 512 << 10;
+    up_under(&limited, hard, &hard.to_string(), &["--passthrough", "never"]).expect_success();
+    let file = File::create(limited.files().join("far")).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    let far = file.write_all_at(b"far", (hard << 10) + 5).unwrap_err();
+    assert_eq!(far.raw_os_error(), Some(Errno::FBIG.raw_os_error()), "{far}");
+    assert_eq!(file.metadata().unwrap().len(), 8192);
+    file.sync_all().unwrap();
+    drop(file);
+    fs::write(limited.files().join("after"), "after").unwrap();
+    limited.finish();
+}

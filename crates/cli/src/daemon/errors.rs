@@ -3,13 +3,14 @@
 use std::io;
 use std::path::Path;
 
-use pelago_client::holders;
+use pelago_client::holders::{self, Holder};
 use pelago_client::mount::{MountError, UnmountError};
 use pelago_client::mountinfo;
 use pelago_server::{StartError, StopError};
 use pelago_store::volume::VolumeError;
 
 use crate::failure::{Exit, Failure, Outcome};
+use crate::output;
 
 /// A mount point that is named must be there, before anything is made. What is mounted there is
 /// looked at later.
@@ -145,8 +146,8 @@ pub(super) fn stop_failed(error: StopError) -> Failure {
 /// Why Ctrl-C did not end it, and what does.
 pub(super) fn still_used(error: &UnmountError, point: &Path) -> String {
     let holders = holders::of(point).unwrap_or_default();
-    let shown = holders.iter().map(|holder| format!("{} ({})", holder.pid, holder.command));
-    let shown: Vec<String> = shown.collect();
+    let named = |holder: &Holder| format!("{} ({})", holder.pid, output::name(&holder.command));
+    let shown: Vec<String> = holders.iter().map(named).collect();
     let by = if shown.is_empty() { String::new() } else { format!(" by {}", shown.join(", ")) };
     format!("pelago: {error}{by}\n  next: end that, then Ctrl-C again; it then ends in any case")
 }

@@ -209,7 +209,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("{} stays behind: {error}", self.path.display());
+            output::tell(&format!("{} stays behind: {error}", self.path.display()));
         }
     }
 }

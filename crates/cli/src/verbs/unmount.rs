@@ -166,8 +166,10 @@ fn unserved(place: &Place, patience: Duration) -> Outcome<Says> {
 }
 
 fn by(holders: &[Holder], mounts: &[PathBuf]) -> String {
-    let processes = holders.iter().map(|holder| format!("{} ({})", holder.pid, holder.command));
-    let mounts = mounts.iter().map(|mount| format!("the mount {}", mount.display()));
+    let named = |holder: &Holder| format!("{} ({})", holder.pid, output::name(&holder.command));
+    let processes = holders.iter().map(named);
+    let mounts = mounts.iter().map(|mount| mount.to_string_lossy());
+    let mounts = mounts.map(|mount| format!("the mount {}", output::name(&mount)));
     let all: Vec<String> = processes.chain(mounts).collect();
     match all.as_slice() {
         [] => " by a process of another user".to_owned(),

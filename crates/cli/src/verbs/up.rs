@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         daemon.run(|text| tracing::info!("{text}"))?;
         tracing::info!("stopped cleanly");
     } else {
-        daemon.run(|text| eprintln!("{text}"))?;
+        daemon.run(output::tell)?;
         if !args.json {
             output::print("stopped   everything is safe\n")?;
         }

@@ -138,7 +138,7 @@ impl Other {
 impl Drop for Other {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("{} stays behind: {error}", self.path.display());
+            output::tell(&format!("{} stays behind: {error}", self.path.display()));
         }
     }
 }
