@@ -19,20 +19,17 @@ mod place;
 mod size;
 mod verbs;
 
+use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pelago_store::table::fjall::catches_panics;
 
 use crate::failure::Outcome;
 use crate::verbs::{Cli, Verb};
 
 fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(|panic| {
-        eprintln!("pelago {} has a bug and stops: {panic}", env!("CARGO_PKG_VERSION"));
-        eprintln!("  data at risk: no, what was answered is kept; `pelago up` goes on from it");
-        eprintln!("  next: report this text, and DIR/log if there is one, to the maintainers");
-        std::process::abort();
-    }));
+    std::panic::set_hook(Box::new(stop_at_a_bug));
     file_sizes::prepare();
     let cli = Cli::parse();
     let json = cli.verb.wants_json();
@@ -48,6 +45,20 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Ends the process where a panic says that code of ours is wrong: its locks do not poison, so
+/// going on could write what memory only half knows. A crash is what a volume recovers from.
+/// Panics of the engine are caught where it is called, and become errors (decision 6).
+fn stop_at_a_bug(panic: &PanicHookInfo<'_>) {
+    if catches_panics() {
+        tracing::error!(%panic, "a panic in the engine");
+        return;
+    }
+    eprintln!("pelago {} has a bug and stops: {panic}", env!("CARGO_PKG_VERSION"));
+    eprintln!("  data at risk: no, what was answered is kept; `pelago up` goes on from it");
+    eprintln!("  next: report this text, and DIR/log if there is one, to the maintainers");
+    std::process::abort();
 }
 
 fn run(verb: Verb) -> Outcome<ExitCode> {

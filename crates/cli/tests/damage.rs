@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::harness::damage::{change_row, newest_journal};
 use crate::harness::volume::{Volume, cannot_mount};
@@ -124,6 +125,70 @@ fn a_damaged_table_is_refused() {
     volume.up(&[]).expect_success();
     assert_eq!(fs::read_dir(volume.files()).unwrap().count(), FILES);
     volume.finish();
+}
+
+/// The engine removes sorted runs that its version file does not name: a wrong byte in there is
+/// told before it starts, and costs nothing.
+#[test]
+fn a_damaged_list_of_sorted_runs_is_told_and_loses_no_row() {
+    needs_mount!();
+    let volume = stopped();
+    let version = newest_version(&volume);
+    let good = fs::read(&version).unwrap();
+    let mut bad = good.clone();
+    bad[2..18].fill(0);
+    fs::write(&version, &bad).unwrap();
+    for verb in ["up", "check"] {
+        let ran = volume.run(verb, &[]).expect_code(7);
+        assert!(ran.err.contains("data at risk: yes"), "{ran:?}");
+    }
+    fs::write(&version, &good).unwrap();
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read_dir(volume.files()).unwrap().count(), FILES);
+    volume.finish();
+}
+
+/// A panic of the engine at its own files is damage, as any other, and ends no process.
+#[test]
+fn where_the_engine_panics_the_table_is_damaged() {
+    needs_mount!();
+    let volume = stopped();
+    let version = newest_version(&volume);
+    let current = version.with_file_name("current");
+    let (good, named) = (fs::read(&version).unwrap(), fs::read(&current).unwrap());
+    // The kind of tree, the number of levels, the kind of checksum: the engine asserts the second.
+    let levels = good.windows(3).position(|bytes| bytes == [0, 7, 0]).unwrap() + 1;
+    let mut bad = good.clone();
+    bad[levels] = 6;
+    let mut vouched = named.clone();
+    vouched[8..24].copy_from_slice(&xxh3_128(&bad).to_le_bytes());
+    fs::write(&version, &bad).unwrap();
+    fs::write(&current, &vouched).unwrap();
+    for verb in ["up", "check"] {
+        let ran = volume.run(verb, &[]).expect_code(7);
+        assert!(ran.err.contains("the engine panicked"), "{ran:?}");
+        assert!(ran.err.contains("data at risk: yes"), "{ran:?}");
+    }
+    fs::write(&version, &good).unwrap();
+    fs::write(&current, &named).unwrap();
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read_dir(volume.files()).unwrap().count(), FILES);
+    volume.finish();
+}
+
+/// The file that says which sorted runs the rows are in.
+fn newest_version(volume: &Volume) -> PathBuf {
+    let mut found = Vec::new();
+    for keyspace in fs::read_dir(volume.dir.join("table/engine/keyspaces")).unwrap() {
+        for entry in fs::read_dir(keyspace.unwrap().path()).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            if let Some(number) = name.strip_prefix('v').and_then(|rest| rest.parse::<u64>().ok()) {
+                found.push((number, entry.path()));
+            }
+        }
+    }
+    found.sort();
+    found.pop().expect("the engine has a version").1
 }
 
 /// A content file that is lost or cut off costs its bytes and nothing else.

@@ -13,7 +13,6 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,14 +22,19 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Batch, Change, Error, MAX_KEY_BYTES, Pressure, Snapshot, Table, Usage, Visit};
 use engine::Engine;
+use guard::guarded;
 use record::Record;
 use tail::Tail;
 
+pub use guard::catches_panics;
+
 mod engine;
+mod guard;
 mod journal;
 mod record;
 mod start;
 mod tail;
+mod version;
 
 /// Journal bytes in which the engine starts a new journal when a memtable is sealed.
 const ROTATE_BYTES: u64 = 64_000_000;
@@ -235,7 +239,8 @@ impl Held {
 
     /// Stops the table where the engine panics. Nothing that a caller brought runs in here.
     fn caught<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        guarded(call).unwrap_or_else(|panic| {
+            tracing::error!(panic, "the engine panicked");
             self.stopped.store(true, Ordering::Release);
             Err(Error::Stopped)
         })
@@ -383,7 +388,10 @@ impl Held {
     fn end(&self, engine: &mut Option<Engine>, tail: &mut Tail) -> Result<(), Error> {
         let folder = self.home.join("engine");
         if let Some(engine) = engine.take() {
-            drop(catch_unwind(AssertUnwindSafe(|| drop(engine))));
+            // Its threads have ended all the same: what it holds is released when it unwinds.
+            if let Err(panic) = guarded(|| drop(engine)) {
+                tracing::error!(panic, "the engine panicked while it ended");
+            }
         }
         tail.release();
         start::wait_for_release(&folder)?;
@@ -467,11 +475,10 @@ fn open(home: &Path, options: &Options) -> Result<(Engine, Tail, Record), Error>
     let opening = |error| Error::from_io("opening the table", error);
     let folder = home.join("engine");
     let end = start::check(home, &folder)?.unwrap_or(Position { journal: 0, bytes: 0 });
-    let engine =
-        catch_unwind(AssertUnwindSafe(|| Engine::open(&folder, options))).unwrap_or_else(|_| {
-            let what = "the engine panicked while it opened its files".to_owned();
-            Err(Error::Corrupt { place: folder.clone(), what })
-        })?;
+    let engine = guarded(|| Engine::open(&folder, options)).unwrap_or_else(|panic| {
+        let what = format!("the engine panicked while it opened its files: {panic}");
+        Err(Error::Corrupt { place: folder.clone(), what })
+    })?;
     let tail = Tail::open(&folder, end).map_err(opening)?;
     let record = match Record::open(home)? {
         Some(record) => record,

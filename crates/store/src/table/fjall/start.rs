@@ -7,6 +7,7 @@
 //! 3. The journal that the record names is whole up to the length it says, or the engine removed it
 //!    because its rows are in sorted runs.
 //! 4. The engine's keyspaces are there: it would make new ones, and pass over the rows of the old.
+//!    What it says of its sorted runs is whole (`version`): it removes those that are not named.
 //! 5. Only then is the torn end of the last journal cut off, which a crash may leave.
 //!
 //! Nothing is written before the first four hold.
@@ -18,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::record::Record;
-use super::{Error, Position, journal};
+use super::{Error, Position, journal, version};
 
 /// How long the engine's threads may take to let go of their files.
 const LET_GO: Duration = Duration::from_secs(60);
@@ -33,10 +34,7 @@ pub(super) fn check(home: &Path, engine: &Path) -> Result<Option<Position>, Erro
         (Some(_), false) => Err(damage(engine.join("version"), "it is missing")),
         (Some(record), true) => {
             for keyspace in KEYSPACES {
-                let place = engine.join(keyspace);
-                if !place.try_exists().map_err(looking)? {
-                    return Err(damage(place, "it is missing"));
-                }
+                version::check(&engine.join(keyspace))?;
             }
             check_journals(engine, record.position()).map(Some)
         }
@@ -167,7 +165,9 @@ mod tests {
             fs::create_dir(&engine).unwrap();
             fs::write(engine.join("version"), "").unwrap();
             for keyspace in KEYSPACES {
-                fs::create_dir_all(engine.join(keyspace)).unwrap();
+                let current = engine.join(keyspace);
+                fs::create_dir_all(current.parent().unwrap()).unwrap();
+                version::tests::make(&current, b"runs");
             }
             for id in 3..6 {
                 let mut bytes = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
     fn a_missing_keyspace_is_told() {
         for keyspace in KEYSPACES {
             let made = Made::new(Position { journal: 5, bytes: 0 });
-            fs::remove_dir(made.engine.join(keyspace)).unwrap();
+            fs::remove_file(made.engine.join(keyspace)).unwrap();
             match made.check() {
                 Err(Error::Corrupt { place, .. }) => assert_eq!(place, made.engine.join(keyspace)),
                 other => panic!("{other:?}"),
