@@ -5,11 +5,11 @@
 //! `{"version":1,"ask":"unmount","force":false}`; the answer is an object, and after the one to
 //! `unmount` the connection ends when the process does.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
@@ -60,14 +60,10 @@ impl Request {
     }
 }
 
-/// A path to the socket of the volume in `dir` that is short enough for a socket's address, as long
-/// as the returned folder is open.
-fn short_path(dir: &Path) -> io::Result<(File, PathBuf)> {
-    let folder = File::open(dir)?;
-    let name = volume::socket_path(dir);
-    let name = name.file_name().unwrap_or_default();
-    let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
-    Ok((folder, path))
+/// A path to the socket of the volume in this folder that is short enough for a socket's address, as
+/// long as the folder is open.
+fn short_path(folder: &Folder) -> PathBuf {
+    volume::socket_path(&folder.way())
 }
 
 /// Removes a socket that a dead process has left behind.
@@ -110,7 +106,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("a".repeat(150)).join("b".repeat(150));
         fs::create_dir_all(&dir).unwrap();
-        let control = Control::open(&dir, echo()).unwrap();
+        let control = Control::open(&Folder::open(&dir).unwrap(), echo()).unwrap();
         let (answer, _) = ask(&dir, Request::Status, LONG).unwrap();
         assert_eq!(answer["asked"], "Status");
         drop(control);
@@ -122,15 +118,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(std::os::unix::net::UnixListener::bind(volume::socket_path(folder.path())).unwrap());
         assert!(matches!(ask(folder.path(), Request::Status, LONG), Err(AskError::NotUp)));
-        let _control = Control::open(folder.path(), echo()).unwrap();
+        let _control = Control::open(&Folder::open(folder.path()).unwrap(), echo()).unwrap();
         ask(folder.path(), Request::Status, LONG).unwrap();
     }
 
     #[test]
     fn nonsense_is_answered_with_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let _control = Control::open(folder.path(), echo()).unwrap();
-        let (_folder, path) = short_path(folder.path()).unwrap();
+        let _control = Control::open(&Folder::open(folder.path()).unwrap(), echo()).unwrap();
+        let opened = Folder::open(folder.path()).unwrap();
+        let path = short_path(&opened);
         for line in ["nonsense\n", "{\"version\":9}\n"] {
             let mut stream = UnixStream::connect(&path).unwrap();
             stream.write_all(line.as_bytes()).unwrap();
@@ -144,7 +141,8 @@ mod tests {
     #[test]
     fn silence_has_a_deadline() {
         let folder = tempfile::tempdir().unwrap();
-        let (_folder, path) = short_path(folder.path()).unwrap();
+        let opened = Folder::open(folder.path()).unwrap();
+        let path = short_path(&opened);
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let asked = ask(folder.path(), Request::Status, Duration::from_millis(50));
         assert!(matches!(asked, Err(AskError::Silent)), "{asked:?}");

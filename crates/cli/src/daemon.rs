@@ -4,8 +4,8 @@
 //! claims to show this volume is known to be dead), mount, socket. It goes down in the other order;
 //! the socket goes before the lock, so that a successor's is never removed.
 
-use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use pelago_client::ServiceFiles;
 use pelago_client::mount::{self, Mount, MountOptions, UnmountError};
 use pelago_server::{Options, PassthroughStatus, Server};
+use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -61,6 +62,8 @@ pub(crate) struct Plan {
 
 /// A volume that is up.
 pub(crate) struct Daemon {
+    /// The volume's folder, open.
+    pub(crate) folder: Folder,
     server: Arc<Server>,
     mount: Arc<Mount>,
     control: Control,
@@ -95,15 +98,26 @@ impl Daemon {
         }
         let is_new = !place::is_volume(&plan.dir);
         let server = start_server(plan)?;
-        let started = mount_it(plan, &point, &server).and_then(|mount| {
+        let folder = server.folder().expect("a server of a volume that was just started");
+        let started = mount_it(plan, &folder, &point, &server).and_then(|mount| {
             let (sender, events) = sync_channel(EVENTS);
-            let control = open_control(plan, &server, &mount, &sender)?;
+            let control = open_control(plan, &folder, &server, &mount, &sender)?;
             Ok((mount, control, sender, events))
         });
         match started {
             Ok((mount, control, sender, events)) => {
                 let passthrough = plan.passthrough;
-                Ok(Self { server, mount, control, passthrough, signals, sender, events, is_new })
+                Ok(Self {
+                    folder,
+                    server,
+                    mount,
+                    control,
+                    passthrough,
+                    signals,
+                    sender,
+                    events,
+                    is_new,
+                })
             }
             Err(failure) => {
                 stop_server(&server);
@@ -169,15 +183,17 @@ fn stop_server(server: &Server) {
     }
 }
 
-fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Mount>> {
+fn mount_it(
+    plan: &Plan,
+    folder: &Folder,
+    point: &Path,
+    server: &Arc<Server>,
+) -> Outcome<Arc<Mount>> {
     detach_dead(&plan.dir)?;
-    if plan.point.is_none() {
-        match fs::create_dir(point) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // The volume is on a medium without space; the folder needs some, and cannot have it.
-            made => made.map_err(|error| errors::point_not_made(error, point))?,
-        }
-    }
+    // A mount that is there already is refused below, without opening it.
+    let ours = plan.point.is_none() && !errors::is_mounted(point);
+    let beneath = ours.then(|| volume::make_mount_point(folder)).transpose();
+    let beneath = beneath.map_err(errors::point_not_made)?;
     let options = MountOptions {
         mount_point: point.to_owned(),
         fs_name: plan.dir.to_string_lossy().into_owned(),
@@ -186,7 +202,11 @@ fn mount_it(plan: &Plan, point: &Path, server: &Arc<Server>) -> Outcome<Arc<Moun
         passthrough: server.status().passthrough == PassthroughStatus::Available,
     };
     let files = Arc::new(ServiceFiles::new(server.service()));
-    match mount::mount(files, &options) {
+    let mounted = match &beneath {
+        Some(directory) => mount::mount_over(files, &options, directory.as_fd()),
+        None => mount::mount(files, &options),
+    };
+    match mounted {
         Ok(mount) => Ok(Arc::new(mount)),
         Err(error) => Err(errors::mount_failed(error)),
     }
@@ -203,6 +223,7 @@ fn detach_dead(dir: &Path) -> Outcome<()> {
 
 fn open_control(
     plan: &Plan,
+    folder: &Folder,
     server: &Arc<Server>,
     mount: &Arc<Mount>,
     sender: &SyncSender<Event>,
@@ -221,7 +242,7 @@ fn open_control(
             (Err(error), false) => json!({ "error": error.to_string() }),
         },
     };
-    Control::open(&plan.dir, Arc::new(handler)).map_err(|error| {
+    Control::open(folder, Arc::new(handler)).map_err(|error| {
         Failure::new(Exit::Failed, error).hint("the control socket could not be made; see above")
     })
 }

@@ -4,8 +4,8 @@
 //! or has ended: its output ends with [`READY`] where it serves, and without where it does not. The
 //! second process then lets go of the terminal and of the pipe.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{chdir, setsid};
@@ -78,13 +78,13 @@ pub(crate) fn leave_terminal() -> Outcome<()> {
 }
 
 /// Says that it serves, and sends what is said from now on to the log file.
-pub(crate) fn let_go(path: &Path) -> Outcome<()> {
+pub(crate) fn let_go(log: File) -> Outcome<()> {
     let failed = |error: io::Error| Failure::new(Exit::Failed, LogError(error));
-    let file = log::to_file(path).map_err(failed)?;
+    let file = log::to_file(log).map_err(failed)?;
     // The volume's own file system must be free to be unmounted once the volume is not up.
     chdir("/").map_err(|error| failed(error.into()))?;
     show(&mut io::stdout().lock(), &[READY]).map_err(failed)?;
-    let null = std::fs::File::open("/dev/null").map_err(failed)?;
+    let null = File::open("/dev/null").map_err(failed)?;
     let moved = dup2_stdin(&null).and_then(|()| dup2_stdout(&file));
     moved.and_then(|()| dup2_stderr(&file)).map_err(|error| failed(error.into()))
 }

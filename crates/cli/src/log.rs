@@ -1,10 +1,8 @@
 //! Where log events go: warnings to the terminal, or everything from INFO to the volume's log file
 //! when nobody looks.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
@@ -41,12 +39,11 @@ pub(crate) fn hold() {
     let _set = registry.try_init();
 }
 
-/// Opens the log file and sends there what was held and what comes.
-pub(crate) fn to_file(path: &Path) -> io::Result<File> {
-    let is_long = path.metadata().is_ok_and(|meta| meta.len() > LOG_BYTES);
-    let mut options = OpenOptions::new();
-    let options = options.create(true).mode(0o600).append(!is_long).write(true).truncate(is_long);
-    let mut file = options.open(path)?;
+/// Sends to the log file what was held and what comes. It is open to append.
+pub(crate) fn to_file(mut file: File) -> io::Result<File> {
+    if file.metadata()?.len() > LOG_BYTES {
+        file.set_len(0)?;
+    }
     let given = file.try_clone()?;
     let mut state = SINK.0.lock();
     if let State::Held(bytes) = &*state {

@@ -106,12 +106,12 @@ pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<PathBuf> {
 
 /// Whether `dir` is the folder of a volume, by its looks.
 pub(crate) fn is_volume(dir: &Path) -> bool {
-    dir.join("format").exists()
+    fs::symlink_metadata(dir.join("format")).is_ok()
 }
 
 /// Whether the volume in `dir` is marked as stopped cleanly.
 pub(crate) fn was_stopped_cleanly(dir: &Path) -> bool {
-    dir.join("clean").exists()
+    fs::symlink_metadata(dir.join("clean")).is_ok_and(|meta| meta.is_file())
 }
 
 /// The volume whose mount or folder a path is in.

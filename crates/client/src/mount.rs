@@ -7,12 +7,15 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 use pelago_fuse::{Filesystem, Session, SessionOptions};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 use crate::files::Files;
 use crate::fuse::{Adapter, NoPassthrough, Passthrough, Preferences, event_loops, wishes};
@@ -115,11 +118,33 @@ pub struct Mount {
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
+    mount_at(files, options, Point::named(&options.mount_point)?)
+}
+
+/// Mounts `files` over a directory that is open, whatever its path leads to by now. The mount point
+/// of the options is not looked at.
+///
+/// # Errors
+/// [`MountError`]; then nothing is mounted.
+pub fn mount_over(
+    files: Arc<dyn Files>,
+    options: &MountOptions,
+    directory: BorrowedFd<'_>,
+) -> Result<Mount, MountError> {
+    let directory = directory.try_clone_to_owned().map_err(MountError::Kernel)?;
+    mount_at(files, options, Point::opened(directory)?)
+}
+
+fn mount_at(
+    files: Arc<dyn Files>,
+    options: &MountOptions,
+    point: Point,
+) -> Result<Mount, MountError> {
     let MountOptions { no_atime, passthrough, .. } = *options;
     let adapter = Adapter::new(files, Preferences { no_atime, passthrough });
     let state = Arc::clone(adapter.state());
     let passthrough = Arc::clone(&state.passthrough);
-    start(Arc::new(adapter), options, passthrough, move |session| state.begin(session))
+    start(Arc::new(adapter), options, point, passthrough, move |session| state.begin(session))
 }
 
 /// Mounts any FUSE file system in the way ours is mounted; for the null file system of the
@@ -128,18 +153,19 @@ pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, Mou
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
-    start(filesystem, options, Arc::new(Passthrough::new()), |_| ())
+    let point = Point::named(&options.mount_point)?;
+    start(filesystem, options, point, Arc::new(Passthrough::new()), |_| ())
 }
 
 /// `begin` hears of the session before the first request is read.
 fn start(
     filesystem: Arc<dyn Filesystem>,
     options: &MountOptions,
+    point: Point,
     passthrough: Arc<Passthrough>,
     begin: impl FnOnce(&Session),
 ) -> Result<Mount, MountError> {
-    let point = check_point(&options.mount_point)?;
-    let (attached, descriptor) = device::attach(&point, options)?;
+    let (attached, descriptor) = device::attach(point, options)?;
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
@@ -159,7 +185,7 @@ fn start(
             attached.read_further_ahead();
             // Until the kernel has asked once, it takes the directory for root's, and lets nobody
             // else change it.
-            if let Err(error) = fs::metadata(&point) {
+            if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the mount does not answer");
             }
             Ok(Mount { attached, end, passthrough })
@@ -261,15 +287,44 @@ impl End {
     }
 }
 
-/// The mount point's resolved path, if it can be one.
-fn check_point(point: &Path) -> Result<PathBuf, MountError> {
-    let resolved = mountinfo::resolve(point).map_err(|error| point_error(point, error))?;
-    refuse_mounted(&resolved)?;
-    // It may be a symbolic link to the directory that is meant.
-    let resolved = fs::canonicalize(&resolved).map_err(|error| point_error(point, error))?;
-    refuse_mounted(&resolved)?;
-    let mut names = fs::read_dir(&resolved).map_err(|error| point_error(point, error))?;
-    if names.next().is_some() { Err(MountError::PointNotEmpty(resolved)) } else { Ok(resolved) }
+/// A directory that can be a mount point, open: between the look and the mount its path may come to
+/// lead elsewhere.
+pub(crate) struct Point {
+    /// Its path, absolute and without symbolic links.
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Point {
+    fn named(path: &Path) -> Result<Self, MountError> {
+        let resolved = mountinfo::resolve(path).map_err(|error| point_error(path, error))?;
+        // A mount that is dead or hangs must not be opened.
+        refuse_mounted(&resolved)?;
+        // It may be a symbolic link to the directory that is meant.
+        let resolved = fs::canonicalize(&resolved).map_err(|error| point_error(path, error))?;
+        refuse_mounted(&resolved)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(CWD, &resolved, flags, Mode::empty());
+        Self::opened(opened.map_err(|error| point_error(path, error.into()))?)
+    }
+
+    fn opened(directory: OwnedFd) -> Result<Self, MountError> {
+        let path = fs::read_link(way(&directory)).map_err(MountError::Kernel)?;
+        refuse_mounted(&path)?;
+        let failed = |error: Errno| point_error(&path, error.into());
+        for entry in Dir::read_from(&directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                return Err(MountError::PointNotEmpty(path));
+            }
+        }
+        Ok(Self { path, directory })
+    }
+}
+
+/// A path that leads to what is open, wherever it is moved.
+fn way(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn refuse_mounted(point: &Path) -> Result<(), MountError> {
@@ -297,6 +352,10 @@ mod tests {
 
     use super::*;
 
+    fn checked(path: &Path) -> Result<PathBuf, MountError> {
+        Point::named(path).map(|point| point.path)
+    }
+
     #[test]
     fn a_point_must_be_an_empty_directory() {
         let folder = tempfile::tempdir().unwrap();
@@ -304,15 +363,15 @@ mod tests {
         fs::create_dir_all(path("full/x")).unwrap();
         fs::create_dir(path("empty")).unwrap();
         File::create(path("file")).unwrap();
-        assert!(matches!(check_point(&path("none")), Err(MountError::PointMissing(_))));
-        assert!(matches!(check_point(&path("none/x")), Err(MountError::PointMissing(_))));
-        assert!(matches!(check_point(&path("file")), Err(MountError::PointNotDirectory(_))));
-        assert!(matches!(check_point(&path("file/x")), Err(MountError::PointNotDirectory(_))));
-        assert!(matches!(check_point(&path("full")), Err(MountError::PointNotEmpty(_))));
+        assert!(matches!(checked(&path("none")), Err(MountError::PointMissing(_))));
+        assert!(matches!(checked(&path("none/x")), Err(MountError::PointMissing(_))));
+        assert!(matches!(checked(&path("file")), Err(MountError::PointNotDirectory(_))));
+        assert!(matches!(checked(&path("file/x")), Err(MountError::PointNotDirectory(_))));
+        assert!(matches!(checked(&path("full")), Err(MountError::PointNotEmpty(_))));
         let expected = fs::canonicalize(path("empty")).unwrap();
-        assert_eq!(check_point(&path("empty")).unwrap(), expected);
+        assert_eq!(checked(&path("empty")).unwrap(), expected);
         std::os::unix::fs::symlink("empty", path("link")).unwrap();
-        assert_eq!(check_point(&path("link")).unwrap(), expected);
-        assert!(matches!(check_point(Path::new("/")), Err(MountError::PointBusy { .. })));
+        assert_eq!(checked(&path("link")).unwrap(), expected);
+        assert!(matches!(checked(Path::new("/")), Err(MountError::PointBusy { .. })));
     }
 }

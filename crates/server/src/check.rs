@@ -282,8 +282,8 @@ fn with_volume<T>(
 ) -> Result<T, CheckError> {
     let volume = Volume::open(dir)?;
     let options = Memory::of(MEMORY_BYTES).table_options();
-    let table = FjallTable::open(&volume.table_dir(), options)?;
-    let content = Content::open(&volume.content_dir())?;
+    let table = FjallTable::open_in(volume.table(), options)?;
+    let content = Content::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
     let parts = Parts { table: &table, content: &content, volume: id, hasher };
     let done = work(parts, &volume)?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use pelago_store::content::Content;
+use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
 use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::FjallTable;
@@ -124,9 +125,10 @@ impl Server {
         let made = VolumeOptions { inline_bytes: options.inline_bytes };
         let volume = Volume::open_or_create(dir, made)?;
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
-        let reserve = Reserve::ensure(dir, limits::RESERVE_BYTES)?;
+        let (file, path) = volume.reserve()?;
+        let reserve = Reserve::ensure(file, path, limits::RESERVE_BYTES)?;
         let table = open_table(&volume, &reserve, &options)?;
-        let content = Arc::new(Content::open(&volume.content_dir())?);
+        let content = Arc::new(Content::open_in(volume.content())?);
         volume.mark_unclean()?;
         let parts = Parts {
             table: Arc::clone(&table) as SharedTable,
@@ -211,6 +213,12 @@ impl Server {
     #[must_use]
     pub fn service(&self) -> Arc<dyn Service> {
         Arc::clone(&self.router) as Arc<dyn Service>
+    }
+
+    /// Returns the folder of the volume, open, until the server is stopped.
+    #[must_use]
+    pub fn folder(&self) -> Option<Folder> {
+        self.life.lock().held.as_ref().map(|held| held.volume.folder().clone())
     }
 
     /// How the server is now. Never waits for a request.
@@ -442,10 +450,9 @@ fn open_table(
     reserve: &Reserve,
     options: &Options,
 ) -> Result<Arc<FjallTable>, StartError> {
-    let path = volume.table_dir();
     let held = Memory::of(options.memory_bytes).table_options();
-    let opened = match FjallTable::open(&path, held) {
-        Err(table::Error::Full) if reserve.give_up()? => FjallTable::open(&path, held),
+    let opened = match FjallTable::open_in(volume.table(), held) {
+        Err(table::Error::Full) if reserve.give_up()? => FjallTable::open_in(volume.table(), held),
         opened => opened,
     };
     match opened {

@@ -10,11 +10,11 @@
 //! [`Content::sync_these`], everything after [`Content::sync_all`] where the medium can.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +22,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use pelago_wire::{Generation, InodeId, VolumeStats};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat,
+    AtFlags, Dir, Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat,
     openat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 
+use crate::folder::{self, FolderError};
 use crate::os;
 
 pub use error::Error;
@@ -61,15 +62,24 @@ impl Content {
     /// # Errors
     /// [`Error`] where it cannot be opened.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = openat(CWD, dir, flags, Mode::empty())
-            .map_err(|error| Error::new("opening", dir.into(), error))?;
+        let folder = folder::Folder::open(dir).map_err(|error| match error {
+            FolderError::Io { doing, path, source } => Error::from_io(doing, path, source),
+            other => Error::from_io("opening", dir.into(), io::Error::other(other)),
+        })?;
+        Self::open_in(&folder)
+    }
+
+    /// The content files in a folder that is ours alone.
+    ///
+    /// # Errors
+    /// [`Error`] where it cannot be measured.
+    pub fn open_in(folder: &folder::Folder) -> Result<Self, Error> {
+        let (fd, path) = (folder.clone(), folder.path().to_path_buf());
         let folders = (0..FOLDERS).map(|_| Folder::default()).collect();
-        let medium = fstatfs(&fd).map_err(|error| Error::new("measuring", dir.into(), error))?;
+        let medium = fstatfs(&fd).map_err(|error| Error::new("measuring", path.clone(), error))?;
         let syncs_whole = medium.f_type != FUSE_SUPER_MAGIC;
-        let mount = fstatvfs(&fd).map_err(|error| Error::new("measuring", dir.into(), error))?;
+        let mount = fstatvfs(&fd).map_err(|error| Error::new("measuring", path.clone(), error))?;
         let keeps_read_times = !mount.f_flag.contains(StatVfsMountFlags::NOATIME);
-        let path = dir.into();
         Ok(Self { root: Arc::new(Root { path, fd, folders, syncs_whole, keeps_read_times }) })
     }
 
@@ -202,10 +212,12 @@ impl Content {
     /// [`Error`] from the medium.
     pub fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<(), Error> {
         let root = &self.root.path;
-        for folder in entries(root)? {
+        for folder in entries(&self.root.fd, root)? {
             let number = folder.to_str().filter(|name| name.len() == 2).and_then(from_hex);
             let path = root.join(&folder);
-            let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let opened = openat(&self.root.fd, &folder, flags, Mode::empty());
+            let is_folder = !matches!(opened, Err(Errno::NOTDIR | Errno::LOOP));
             // A crash left it: the next probe takes it away.
             if folder == PROBE && !is_folder {
                 continue;
@@ -216,7 +228,8 @@ impl Content {
                 }
                 continue;
             };
-            for file in entries(&path)? {
+            let opened = opened.map_err(|error| Error::new("listing", path.clone(), error))?;
+            for file in entries(&opened, &path)? {
                 let parsed = file.to_str().and_then(parse_name);
                 let listed = match parsed {
                     Some((ino, generation)) if ino.raw() & 0xff == number => {
@@ -316,7 +329,7 @@ impl Content {
 #[derive(Debug)]
 struct Root {
     path: PathBuf,
-    fd: OwnedFd,
+    fd: folder::Folder,
     folders: Vec<Folder>,
     /// Whether `syncfs` reaches the medium.
     syncs_whole: bool,
@@ -422,11 +435,14 @@ fn from_hex(digits: &str) -> Option<u64> {
 }
 
 /// The names in a folder; all of them first, so that the visitor may remove what it is shown.
-fn entries(path: &Path) -> Result<Vec<std::ffi::OsString>, Error> {
-    let failed = |source: io::Error| Error::from_io("listing", path.into(), source);
+fn entries(folder: impl AsFd, path: &Path) -> Result<Vec<OsString>, Error> {
+    let failed = |error: Errno| Error::new("listing", path.into(), error);
     let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed)? {
-        names.push(entry.map_err(failed)?.file_name());
+    for entry in Dir::read_from(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name));
+        }
     }
     names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
     Ok(names)

@@ -1,15 +1,13 @@
 //! Space that is given up when the medium is full, so that removing, checking and committing still
 //! work.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
-
-use crate::volume::RESERVE;
 
 /// The file `reserve` of a volume. Its methods block on the medium.
 #[derive(Debug)]
@@ -35,20 +33,13 @@ pub struct Error {
 }
 
 impl Reserve {
-    /// Reserves `bytes` in the volume in `dir`, where there is space for that: a medium that is too
-    /// full, or that cannot reserve, is no error, but then nothing [is held](Self::is_held).
+    /// Reserves `bytes` in this file, where there is space for that: a medium that is too full, or
+    /// that cannot reserve, is no error, but then nothing [is held](Self::is_held). Errors name the
+    /// file by `path`.
     ///
     /// # Errors
     /// [`Error`] where the medium fails otherwise.
-    pub fn ensure(dir: &Path, bytes: u64) -> Result<Self, Error> {
-        let path = dir.join(RESERVE);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|source| Error { doing: "opening", path: path.clone(), source })?;
+    pub fn ensure(file: File, path: PathBuf, bytes: u64) -> Result<Self, Error> {
         let reserve = Self { path, file, bytes, held: Mutex::new(false) };
         reserve.restore()?;
         Ok(reserve)

@@ -16,23 +16,25 @@
 //! `content`, is a volume half made, and is made again. A folder without it and with something in
 //! them has lost its `format`, and is left alone.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use pelago_wire::limits;
+use rustix::fs::OFlags;
 
-use self::folder::Found;
+use self::found::Found;
 use self::lock::Lock;
+use crate::folder::Folder;
 use crate::hash::NameHasher;
 
 pub use error::VolumeError;
 pub use format::{FORMAT_VERSION, Format, FormatFault, VolumeId};
 
 mod error;
-mod folder;
 mod format;
+mod found;
 mod lock;
 
 /// What is chosen when a volume is made.
@@ -51,7 +53,9 @@ impl Default for VolumeOptions {
 /// A volume that this process has to itself until it is dropped.
 #[derive(Debug)]
 pub struct Volume {
-    dir: PathBuf,
+    folder: Folder,
+    table: Folder,
+    content: Folder,
     format: Format,
     was_clean: bool,
     _lock: Lock,
@@ -63,28 +67,26 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; [`VolumeError::Exists`] where it is a volume already.
     pub fn create(dir: &Path, options: VolumeOptions) -> Result<Self, VolumeError> {
-        match folder::look(dir)? {
-            Found::Volume => return Err(VolumeError::Exists { path: dir.into() }),
-            Found::Missing => make_dir(dir)?,
-            Found::Nothing => {}
-        }
-        let lock = Lock::take(dir)?;
+        let folder = match found::look(dir)? {
+            Found::Volume(_) => return Err(VolumeError::Exists { path: dir.into() }),
+            Found::Missing => {
+                make_dir(dir)?;
+                Folder::open(dir)?
+            }
+            Found::Nothing(folder) => folder,
+        };
+        found::expect_ours(&folder)?;
+        let lock = Lock::take(&folder)?;
         // Somebody may have been faster between the look and the lock.
-        if folder::look(dir)? == Found::Volume {
+        if folder.has(FORMAT)? {
             return Err(VolumeError::Exists { path: dir.into() });
         }
-        for folder in [TABLE, CONTENT] {
-            let path = dir.join(folder);
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => made.map_err(|error| VolumeError::from_io("making", &path, error))?,
-            }
-        }
+        let (table, content) = (folder.make_folder(TABLE)?, folder.make_folder(CONTENT)?);
         let format = Format::new(options.inline_bytes.min(limits::INLINE_BYTES as u32))
             .map_err(|error| VolumeError::from_io("making an id for", dir, error))?;
-        write_clean(dir)?;
-        write_format(dir, &format)?;
-        Ok(Self { dir: dir.into(), format, was_clean: true, _lock: lock })
+        write_clean(&folder)?;
+        write_format(&folder, &format)?;
+        Ok(Self { folder, table, content, format, was_clean: true, _lock: lock })
     }
 
     /// Opens the volume in `dir`.
@@ -92,21 +94,21 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; [`VolumeError::Missing`] where there is none yet.
     pub fn open(dir: &Path) -> Result<Self, VolumeError> {
-        match folder::look(dir)? {
-            Found::Volume => {}
-            Found::Missing | Found::Nothing => {
+        let folder = match found::look(dir)? {
+            Found::Volume(folder) => folder,
+            Found::Missing | Found::Nothing(_) => {
                 return Err(VolumeError::Missing { path: dir.into() });
             }
-        }
+        };
+        found::expect_ours(&folder)?;
         // Read before the lock too: nothing is written to what is not ours to use.
-        read_format(dir)?;
-        let lock = Lock::take(dir)?;
-        let format = read_format(dir)?;
-        for folder in [TABLE, CONTENT] {
-            folder::expect_folder(&dir.join(folder))?;
-        }
-        let was_clean = is_there(&dir.join(CLEAN))?;
-        Ok(Self { dir: dir.into(), format, was_clean, _lock: lock })
+        read_format(&folder)?;
+        let lock = Lock::take(&folder)?;
+        let format = read_format(&folder)?;
+        let table = found::expect_folder(&folder, TABLE)?;
+        let content = found::expect_folder(&folder, CONTENT)?;
+        let was_clean = folder.has_file(CLEAN)?;
+        Ok(Self { folder, table, content, format, was_clean, _lock: lock })
     }
 
     /// Opens the volume in `dir`, made with `options` where there is none yet.
@@ -131,12 +133,8 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; the volume counts as clean still.
     pub fn mark_unclean(&self) -> Result<(), VolumeError> {
-        let path = self.dir.join(CLEAN);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            removed => removed.map_err(|error| VolumeError::from_io("removing", &path, error))?,
-        }
-        sync_dir(&self.dir)
+        self.folder.remove(CLEAN)?;
+        Ok(self.folder.sync()?)
     }
 
     /// Says on the medium that everything in the volume is whole. The caller has made all else safe
@@ -145,8 +143,8 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; the volume then counts as stopped uncleanly, which costs only time.
     pub fn mark_clean(&self) -> Result<(), VolumeError> {
-        write_clean(&self.dir)?;
-        sync_dir(&self.dir)
+        write_clean(&self.folder)?;
+        Ok(self.folder.sync()?)
     }
 
     /// Whether it was stopped cleanly before it was opened now.
@@ -158,7 +156,34 @@ impl Volume {
     /// Its folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.folder.path()
+    }
+
+    /// Returns its folder, open. Others may be able to write it.
+    #[must_use]
+    pub const fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Returns the folder of the engine's files, open.
+    #[must_use]
+    pub const fn table(&self) -> &Folder {
+        &self.table
+    }
+
+    /// Returns the folder of the content files, open.
+    #[must_use]
+    pub const fn content(&self) -> &Folder {
+        &self.content
+    }
+
+    /// Opens the file of the reserve, made if it is missing. Answers its path too.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn reserve(&self) -> Result<(File, PathBuf), VolumeError> {
+        let file = self.folder.file(RESERVE, OFlags::WRONLY | OFlags::CREATE)?;
+        Ok((file, self.dir().join(RESERVE)))
     }
 
     /// What it is.
@@ -188,20 +213,31 @@ impl Volume {
     /// The folder of the engine's files.
     #[must_use]
     pub fn table_dir(&self) -> PathBuf {
-        self.dir.join(TABLE)
+        self.table.path().into()
     }
 
     /// The folder of the content files.
     #[must_use]
     pub fn content_dir(&self) -> PathBuf {
-        self.dir.join(CONTENT)
+        self.content.path().into()
     }
 }
 
-/// Where the server of the volume in `dir` writes its log.
-#[must_use]
-pub fn log_path(dir: &Path) -> PathBuf {
-    dir.join(LOG)
+/// Opens the log of the volume in this folder, to append to it.
+///
+/// # Errors
+/// [`VolumeError`].
+pub fn open_log(folder: &Folder) -> Result<File, VolumeError> {
+    Ok(folder.file(LOG, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?)
+}
+
+/// Opens the directory in this folder where the volume is mounted unless told otherwise, made if it
+/// is missing.
+///
+/// # Errors
+/// [`VolumeError`].
+pub fn make_mount_point(folder: &Folder) -> Result<Folder, VolumeError> {
+    Ok(folder.make_folder(FILES)?)
 }
 
 /// Where the server of the volume in `dir` answers `status`. The path may be too long for a
@@ -229,7 +265,7 @@ const LOCK: &str = "lock";
 const CLEAN: &str = "clean";
 const TABLE: &str = "table";
 const CONTENT: &str = "content";
-pub(crate) const RESERVE: &str = "reserve";
+const RESERVE: &str = "reserve";
 const LOG: &str = "log";
 const SOCKET: &str = "control.sock";
 const FILES: &str = "files";
@@ -238,9 +274,13 @@ const FILES: &str = "files";
 const NAMES: [&str; 10] =
     [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, FILES];
 
-fn read_format(dir: &Path) -> Result<Format, VolumeError> {
-    let path = dir.join(FORMAT);
-    let bytes = fs::read(&path).map_err(|error| VolumeError::from_io("reading", &path, error))?;
+fn read_format(folder: &Folder) -> Result<Format, VolumeError> {
+    let path = folder.path().join(FORMAT);
+    let mut bytes = Vec::new();
+    let file = folder.file(FORMAT, OFlags::RDONLY)?;
+    file.take(format::BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| VolumeError::from_io("reading", &path, error))?;
     Format::decode(&bytes).map_err(|fault| VolumeError::from_fault(&path, fault))
 }
 
@@ -261,23 +301,19 @@ fn make_dir(dir: &Path) -> Result<(), VolumeError> {
     sync_dir(parent)
 }
 
-fn write_clean(dir: &Path) -> Result<(), VolumeError> {
-    let path = dir.join(CLEAN);
-    let made = File::create(&path).and_then(|file| file.sync_all());
-    made.map_err(|error| VolumeError::from_io("writing", &path, error))
+fn write_clean(folder: &Folder) -> Result<(), VolumeError> {
+    let made = folder.new_file(CLEAN, SECRET)?.sync_all();
+    made.map_err(|error| VolumeError::from_io("writing", &folder.path().join(CLEAN), error))
 }
 
 /// Writes the file so that either it is there whole or it is not.
-fn write_format(dir: &Path, format: &Format) -> Result<(), VolumeError> {
-    let new = dir.join(FORMAT_NEW);
-    let written = File::create(&new).and_then(|mut file| {
-        file.write_all(&format.encode())?;
-        file.sync_all()
-    });
+fn write_format(folder: &Folder, format: &Format) -> Result<(), VolumeError> {
+    let mut file = folder.new_file(FORMAT_NEW, PUBLIC)?;
+    let written = file.write_all(&format.encode()).and_then(|()| file.sync_all());
+    let new = folder.path().join(FORMAT_NEW);
     written.map_err(|error| VolumeError::from_io("writing", &new, error))?;
-    let path = dir.join(FORMAT);
-    fs::rename(&new, &path).map_err(|error| VolumeError::from_io("writing", &path, error))?;
-    sync_dir(dir)
+    folder.rename(FORMAT_NEW, FORMAT)?;
+    Ok(folder.sync()?)
 }
 
 fn sync_dir(dir: &Path) -> Result<(), VolumeError> {
@@ -289,3 +325,8 @@ fn sync_dir(dir: &Path) -> Result<(), VolumeError> {
 fn is_there(path: &Path) -> Result<bool, VolumeError> {
     path.try_exists().map_err(|error| VolumeError::from_io("looking for", path, error))
 }
+
+/// Permissions of a file that others may read.
+const PUBLIC: u32 = 0o644;
+/// Permissions of a file that nobody else may read.
+const SECRET: u32 = 0o600;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,6 +20,13 @@ fn temp() -> TempDir {
 
 fn make(dir: &Path) -> Volume {
     Volume::create(dir, VolumeOptions::default()).unwrap()
+}
+
+/// The reserve of a volume in `dir`.
+fn reserve_in(dir: &Path, bytes: u64) -> Result<Reserve, pelago_store::reserve::Error> {
+    let path = dir.join("reserve");
+    let file = fs::File::options().write(true).create(true).truncate(false).open(&path).unwrap();
+    Reserve::ensure(file, path, bytes)
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -155,7 +162,9 @@ fn a_volume_half_made_is_made_again() {
         let temp = temp();
         for name in left {
             match *name {
-                "table" | "content" => fs::create_dir(temp.path().join(name)).unwrap(),
+                "table" | "content" => {
+                    fs::DirBuilder::new().mode(0o700).create(temp.path().join(name)).unwrap();
+                }
                 _ => fs::write(temp.path().join(name), b"").unwrap(),
             }
         }
@@ -386,7 +395,7 @@ fn a_full_medium_says_so_and_a_volume_on_it_opens() {
 fn a_reserve_is_given_up_and_had_again() {
     let temp = temp();
     let path = temp.path().join("reserve");
-    let reserve = Reserve::ensure(temp.path(), 1 << 20).unwrap();
+    let reserve = reserve_in(temp.path(), 1 << 20).unwrap();
     if !reserve.is_held() {
         println!("skipped: the medium is too full to reserve 1 MiB, or cannot");
         return;
@@ -399,14 +408,14 @@ fn a_reserve_is_given_up_and_had_again() {
     assert!(reserve.restore().unwrap());
     drop(reserve);
     // The one that is there serves again.
-    assert!(Reserve::ensure(temp.path(), 1 << 20).unwrap().is_held());
+    assert!(reserve_in(temp.path(), 1 << 20).unwrap().is_held());
 }
 
 /// More than there is: nothing is taken, and the medium is not filled by trying.
 #[test]
 fn a_reserve_that_cannot_be_had_is_no_error() {
     let temp = temp();
-    let reserve = Reserve::ensure(temp.path(), 1 << 60).unwrap();
+    let reserve = reserve_in(temp.path(), 1 << 60).unwrap();
     assert!(!reserve.is_held());
     assert_eq!(fs::metadata(temp.path().join("reserve")).unwrap().blocks(), 0);
     assert!(!reserve.give_up().unwrap());
@@ -418,7 +427,7 @@ fn a_reserve_that_cannot_be_had_is_no_error() {
 fn a_reserve_makes_space_on_a_full_medium() {
     let temp = temp();
     let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
-    let reserve = Reserve::ensure(&medium.0, 256 << 10).unwrap();
+    let reserve = reserve_in(&medium.0, 256 << 10).unwrap();
     assert!(reserve.is_held());
     fill(&medium.0);
     assert!(fs::write(medium.0.join("more"), [1; 8192]).is_err());

@@ -1,12 +1,14 @@
 //! The side that asks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use pelago_store::folder::{Folder, FolderError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -54,8 +56,7 @@ pub(crate) fn ask(
     request: Request,
     patience: Duration,
 ) -> Result<(Value, Conversation), AskError> {
-    let (_folder, path) = short_path(dir).map_err(connect_error)?;
-    let mut stream = UnixStream::connect(&path).map_err(connect_error)?;
+    let mut stream = connect(dir).map_err(connect_error)?;
     let timeouts = stream.set_read_timeout(Some(patience));
     timeouts.and_then(|()| stream.set_write_timeout(Some(patience))).map_err(AskError::Io)?;
     // While it is surely there, so that no other process has its number.
@@ -79,6 +80,18 @@ pub(crate) fn ask(
         Some("denied") => Err(AskError::Denied),
         Some(says) => Err(AskError::Refused { says: says.to_owned() }),
     }
+}
+
+/// Connects to the socket in `dir`, and to nothing that a symbolic link in its place leads to.
+fn connect(dir: &Path) -> io::Result<UnixStream> {
+    let folder = Folder::open(dir).map_err(|error| match error {
+        FolderError::Io { source, .. } => source,
+        other => io::Error::other(other),
+    })?;
+    let path = short_path(&folder);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = openat(CWD, &path, flags, Mode::empty())?;
+    UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
 }
 
 impl Conversation {

@@ -2,13 +2,13 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pelago_store::folder::Folder;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub(crate) type Handler = dyn Fn(Request) -> Value + Send + Sync;
 
 /// The socket of a volume that is up; gone when dropped.
 pub(crate) struct Control {
-    path: PathBuf,
+    folder: Folder,
     pending: Arc<Pending>,
 }
 
@@ -37,16 +37,16 @@ struct Pending {
 }
 
 impl Control {
-    /// Listens in `dir`, whose volume this process has to itself.
-    pub(crate) fn open(dir: &Path, handler: Arc<Handler>) -> io::Result<Self> {
-        let (_folder, short) = short_path(dir)?;
+    /// Listens in this folder, whose volume this process has to itself.
+    pub(crate) fn open(folder: &Folder, handler: Arc<Handler>) -> io::Result<Self> {
+        let short = short_path(folder);
         remove_socket(&short)?;
         let listener = UnixListener::bind(&short)?;
         let pending = Arc::new(Pending::default());
         let heard = Arc::clone(&pending);
         let serve = move || accept(&listener, &handler, &heard);
         thread::Builder::new().name("control".to_owned()).spawn(serve)?;
-        Ok(Self { path: pelago_store::volume::socket_path(dir), pending })
+        Ok(Self { folder: folder.clone(), pending })
     }
 }
 
@@ -54,7 +54,7 @@ impl Drop for Control {
     /// Whoever asked is answered first: who asked for the end is what ended it.
     fn drop(&mut self) {
         self.pending.wait();
-        if let Err(error) = remove_socket(&self.path) {
+        if let Err(error) = remove_socket(&short_path(&self.folder)) {
             tracing::debug!(%error, "the socket stays behind; the next life replaces it");
         }
     }

@@ -15,8 +15,7 @@ use crate::output;
 /// A mount point that is named must be there, before anything is made. What is mounted there is
 /// looked at later.
 pub(super) fn expect_point(point: &Path, dir: &Path) -> Outcome<()> {
-    let mounted = mountinfo::at(point).ok().flatten();
-    if mounted.is_some() {
+    if is_mounted(point) {
         return Ok(());
     }
     let error = match point.metadata() {
@@ -35,16 +34,15 @@ pub(super) fn expect_point(point: &Path, dir: &Path) -> Outcome<()> {
     Err(mount_failed(error))
 }
 
+/// Answers whether something is mounted there.
+pub(super) fn is_mounted(point: &Path) -> bool {
+    mountinfo::at(point).is_ok_and(|mounted| mounted.is_some())
+}
+
 #[derive(Debug, thiserror::Error)]
 enum PointError {
     #[error("a volume cannot be mounted over its own folder")]
     IsVolume,
-    #[error("the folder {} for the mount cannot be made", .point.display())]
-    NotMade {
-        point: std::path::PathBuf,
-        #[source]
-        source: io::Error,
-    },
     #[error("the dead mount on {} cannot be taken out of the tree", .point.display())]
     Stuck {
         point: std::path::PathBuf,
@@ -120,14 +118,9 @@ pub(super) fn mount_failed(error: MountError) -> Failure {
     Failure::new(exit, error).hint(hint)
 }
 
-/// The folder for the mount could not be made.
-pub(super) fn point_not_made(source: io::Error, point: &Path) -> Failure {
-    let exit = match source.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Denied,
-        _ => Exit::Failed,
-    };
-    Failure::new(exit, PointError::NotMade { point: point.to_owned(), source })
-        .hint("name an empty folder elsewhere with `--mount POINT`")
+/// The volume's own directory for the mount could not be made or used.
+pub(super) fn point_not_made(error: VolumeError) -> Failure {
+    Failure::from(error).hint("or name an empty folder elsewhere with `--mount POINT`")
 }
 
 /// What a former life has left mounted could not be detached.

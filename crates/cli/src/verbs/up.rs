@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         output::print(&lines(&object, &plan.dir, daemon.is_new))?;
     }
     if args.in_background {
-        detach::let_go(&volume::log_path(&plan.dir))?;
+        detach::let_go(volume::open_log(&daemon.folder)?)?;
         daemon.run(|text| tracing::info!("{text}"))?;
         tracing::info!("stopped cleanly");
     } else {

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use pelago_wire::limits;
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{getegid, geteuid};
 
-use super::{MountError, MountOptions, UnmountError};
+use super::{MountError, MountOptions, Point, UnmountError, way};
 use crate::mountinfo::{self, FS_TYPE};
 
 const DEVICE: &str = "/dev/fuse";
@@ -28,6 +29,9 @@ const READAHEAD_KIB: &[u8] = b"1024";
 /// A mount point with our device on it.
 pub(super) struct Attached {
     pub(super) point: PathBuf,
+    /// The directory that the mount point is in: a mount point cannot be renamed, but what is above
+    /// it can.
+    above: Option<OwnedFd>,
     pub(super) by_helper: bool,
     /// `major:minor`; tells our mount from any other that may be on the same point later.
     device: Option<String>,
@@ -35,15 +39,20 @@ pub(super) struct Attached {
 
 /// Mounts on `point`; the descriptor is where the kernel's requests come from.
 pub(super) fn attach(
-    point: &Path,
+    point: Point,
     options: &MountOptions,
 ) -> Result<(Attached, OwnedFd), MountError> {
     let by_helper = !geteuid().is_root();
-    let descriptor =
-        if by_helper { ask_helper(point, options)? } else { mount_directly(point, options)? };
-    let entry = mountinfo::at(point).ok().flatten();
+    let above = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let above = openat(&point.directory, "..", above, Mode::empty()).ok();
+    let descriptor = match by_helper {
+        true => ask_helper(&point.path, options)?,
+        false => mount_directly(&point, options)?,
+    };
+    let point = point.path;
+    let entry = mountinfo::at(&point).ok().flatten();
     let device = entry.filter(|entry| entry.fs_type == FS_TYPE).map(|entry| entry.device);
-    Ok((Attached { point: point.to_owned(), by_helper, device }, descriptor))
+    Ok((Attached { point, above, by_helper, device }, descriptor))
 }
 
 impl Attached {
@@ -78,7 +87,11 @@ impl Attached {
         if self.by_helper {
             return self.end_by_helper(flags.contains(UnmountFlags::DETACH));
         }
-        match unmount(&self.point, flags | UnmountFlags::NOFOLLOW) {
+        let point = match (&self.above, self.point.file_name()) {
+            (Some(above), Some(name)) => way(above).join(name),
+            _ => self.point.clone(),
+        };
+        match unmount(&point, flags | UnmountFlags::NOFOLLOW) {
             // Gone in the meantime: somebody else unmounted it.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
             Err(Errno::BUSY) => Err(UnmountError::Busy(self.point.clone())),
@@ -120,7 +133,8 @@ impl Attached {
     }
 }
 
-fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+fn mount_directly(point: &Point, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let (over, point) = (way(&point.directory), point.path.as_path());
     let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = OwnedFd::from(device.map_err(|error| match error.raw_os_error() {
         Some(number) => device_error(point, Errno::from_raw_os_error(number)),
@@ -138,7 +152,7 @@ fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
         limits::IO_BYTES
     );
     let data = CString::new(data).expect("digits and letters");
-    match mount(options.fs_name.as_str(), point, FS_TYPE, flags, data.as_c_str()) {
+    match mount(options.fs_name.as_str(), &over, FS_TYPE, flags, data.as_c_str()) {
         Ok(()) => Ok(device),
         Err(error) => Err(device_error(point, error)),
     }

@@ -1,7 +1,7 @@
 //! What can go wrong between the file system and its engine.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why a table could not do what was asked.
@@ -52,6 +52,20 @@ impl Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
             _ => Self::Io { doing, source: Arc::new(source) },
+        }
+    }
+
+    /// Names a place below `home` as one below `folder`, which a person can find.
+    #[must_use]
+    pub(crate) fn shown(self, home: &Path, folder: &Path) -> Self {
+        let shown = |place: PathBuf| match place.strip_prefix(home) {
+            Ok(below) => folder.join(below),
+            Err(_) => place,
+        };
+        match self {
+            Self::Corrupt { place, what } => Self::Corrupt { place: shown(place), what },
+            Self::InUse { place } => Self::InUse { place: shown(place) },
+            error => error,
         }
     }
 }

@@ -21,6 +21,7 @@ use fjall::{AbstractTree, Readable};
 use parking_lot::{Mutex, RwLock};
 
 use super::{Batch, Change, Error, MAX_KEY_BYTES, Pressure, Snapshot, Table, Usage, Visit};
+use crate::folder::Folder;
 use engine::Engine;
 use guard::guarded;
 use record::Record;
@@ -82,15 +83,28 @@ impl FjallTable {
     /// Opens the table in the folder `path`, which is made where it is missing.
     ///
     /// # Errors
-    /// [`Error::InUse`]; [`Error::Corrupt`] where something that was safe is missing or damaged, in
-    /// which case nothing was changed; else [`Error::Io`] or [`Error::Full`].
+    /// As [`FjallTable::open_in`].
     pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
         let opening = |error| Error::from_io("opening the table", error);
         fs::create_dir_all(path).map_err(opening)?;
-        let home = fs::canonicalize(path).map_err(opening)?;
-        let owner = lock(&home)?;
-        let (engine, tail, record) = open(&home, &options)?;
+        let path = fs::canonicalize(path).map_err(opening)?;
+        let folder = Folder::open(&path).map_err(|error| opening(io::Error::other(error)))?;
+        Self::open_in(&folder, options)
+    }
+
+    /// Opens the table in a folder that is ours alone. The engine takes paths: those that it gets
+    /// lead through the descriptor, so that it does not matter what becomes of the folder's name.
+    ///
+    /// # Errors
+    /// [`Error::InUse`]; [`Error::Corrupt`] where something that was safe is missing or damaged, in
+    /// which case nothing was changed; else [`Error::Io`] or [`Error::Full`].
+    pub fn open_in(folder: &Folder, options: Options) -> Result<Self, Error> {
+        let home = folder.way();
+        let shown = |error: Error| error.shown(&home, folder.path());
+        let owner = lock(&home).map_err(shown)?;
+        let (engine, tail, record) = open(&home, &options).map_err(shown)?;
         let held = Held {
+            folder: folder.clone(),
             home,
             options,
             record: Mutex::new(record),
@@ -190,6 +204,8 @@ impl Table for FjallTable {
 
 /// Lock order: `record`, `engine`, `tail`.
 struct Held {
+    /// The table's folder. The paths of `home` lead through its descriptor.
+    folder: Folder,
     home: PathBuf,
     options: Options,
     /// Held through a persist, so that one follows the other.
@@ -229,7 +245,7 @@ impl Held {
         if matches!(done, Err(Error::Stopped)) {
             self.stopped.store(true, Ordering::Release);
         }
-        done
+        done.map_err(|error| error.shown(&self.home, self.folder.path()))
     }
 
     /// As [`Held::with`], for a call that runs no code but the engine's.
@@ -367,7 +383,9 @@ impl Held {
         let mut engine = self.engine.write();
         let mut tail = self.tail.write();
         self.end(&mut engine, &mut tail)?;
-        let (opened, end, newest) = open(&self.home, &self.options)?;
+        let opened = open(&self.home, &self.options);
+        let shown = |error: Error| error.shown(&self.home, self.folder.path());
+        let (opened, end, newest) = opened.map_err(shown)?;
         *engine = Some(opened);
         *tail = end;
         *record = newest;

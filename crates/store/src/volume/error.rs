@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use pelago_wire::Kind;
 
 use super::format::{FORMAT_VERSION, FormatFault};
+use crate::folder::FolderError;
 
 /// Why a volume cannot be used. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +98,9 @@ pub enum VolumeError {
         /// The file.
         path: PathBuf,
     },
+    /// Other users can change something that has to be ours alone.
+    #[error(transparent)]
+    Refused(FolderError),
     /// The medium answered another error.
     #[error("{doing} {} failed: look into the system log, and run `pelago check`", path.display())]
     Io {
@@ -122,7 +126,7 @@ impl VolumeError {
             | Self::Newer { .. }
             | Self::Features { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::Full { .. } => Kind::Busy,
-            Self::NoPermission { .. } | Self::ReadOnly { .. } => Kind::Denied,
+            Self::NoPermission { .. } | Self::ReadOnly { .. } | Self::Refused(_) => Kind::Denied,
             Self::Damaged { .. } | Self::Io { .. } => Kind::Corrupt,
         }
     }
@@ -153,4 +157,13 @@ impl VolumeError {
 
 fn by(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" by process {pid}"))
+}
+
+impl From<FolderError> for VolumeError {
+    fn from(error: FolderError) -> Self {
+        match error {
+            FolderError::Io { doing, path, source } => Self::from_io(doing, &path, source),
+            refused => Self::Refused(refused),
+        }
+    }
 }

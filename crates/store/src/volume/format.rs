@@ -73,7 +73,7 @@ pub enum FormatFault {
 const MAGIC: [u8; 8] = *b"PELAGO\x1a\n";
 const BYTES: usize = 128;
 /// Bytes that a newer version may have, at the most.
-const BYTES_MAX: usize = 4096;
+pub(super) const BYTES_MAX: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 56;
 /// Needed features that are known here: none yet.
 const KNOWN_FEATURES: u64 = 0;

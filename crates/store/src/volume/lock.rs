@@ -1,16 +1,17 @@
 //! Who has a volume open: an advisory lock that goes with its process, whatever ends it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::{LOCK, VolumeError};
+use crate::folder::Folder;
 
 /// The lock, held until dropped.
 #[derive(Debug)]
@@ -19,19 +20,13 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of the volume in `dir`, without waiting.
-    pub(super) fn take(dir: &Path) -> Result<Self, VolumeError> {
-        let path = dir.join(LOCK);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| VolumeError::from_io("opening", &path, error))?;
+    /// Takes the lock of the volume in this folder, without waiting.
+    pub(super) fn take(folder: &Folder) -> Result<Self, VolumeError> {
+        let path = folder.path().join(LOCK);
+        let file = folder.file(LOCK, OFlags::RDWR | OFlags::CREATE)?;
         if !try_lock(&file).map_err(|error| VolumeError::from_io("locking", &path, error.into()))? {
-            return Err(VolumeError::InUse { path: dir.into(), pid: read_pid(&file) });
+            let path = folder.path().into();
+            return Err(VolumeError::InUse { path, pid: read_pid(&file) });
         }
         let lock = Self { file };
         write_pid(&lock.file, &path)?;
@@ -66,7 +61,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The process that holds the lock of the volume in `dir` now.
 pub(super) fn holder(dir: &Path) -> Option<u32> {
-    let file = File::open(dir.join(LOCK)).ok()?;
+    let file = Folder::open(dir).ok()?.file_of_anybody(LOCK).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => read_pid(&file),
         // Free: the lock taken to see it goes with `file`.
