@@ -34,6 +34,7 @@ mod server;
 mod shard;
 mod space;
 mod status;
+mod steps;
 #[cfg(test)]
 mod testing;
 mod worker;

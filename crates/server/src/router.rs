@@ -467,8 +467,11 @@ impl Inner {
                 opens.make_safe(source)?;
             }
         }
-        let renamed = shard.rename(context, wanted, flags, clock::now());
-        let renamed = renamed.inspect_err(|error| self.met(error))?;
+        let renamed = match patience {
+            Patience::Brief => shard.rename_at_once(context, wanted, flags, clock::now()),
+            Patience::Long => shard.rename(context, wanted, flags, clock::now()).map(Some),
+        };
+        let renamed = renamed.inspect_err(|error| self.met(error))?.ok_or(Halt::Later)?;
         if renamed.replaced.is_some_and(|removed| removed.orphaned) {
             (self.parts.reap)();
         }

@@ -12,13 +12,13 @@
 //!   that a commit takes, so that nobody ever sees a file's past. It is beside the state: whoever
 //!   writes into an open file or lets go of one waits for no operation.
 //!
-//! Lock order: an open file, then the marks, then a shard's state, then one leaf (holds, progress,
-//! tables of opens).
+//! Lock order: an open file, then the marks, then the movers of directories, then a shard's state,
+//! then one leaf (holds, progress, tables of opens).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
@@ -44,6 +44,7 @@ pub(crate) use xattr::SetXattr;
 mod acl;
 mod attr;
 mod bytes;
+mod climb;
 mod create;
 mod find;
 mod held;
@@ -54,10 +55,18 @@ mod remove;
 mod rename;
 mod scan;
 mod tx;
+#[cfg(test)]
+mod work;
 mod xattr;
 
 #[cfg(test)]
 mod tests;
+
+/// The state, for as long as its lock is held.
+#[cfg(not(test))]
+type Turn<'a> = MutexGuard<'a, State>;
+#[cfg(test)]
+use work::Turn;
 
 /// The site of a volume that has one.
 pub(crate) const SITE: u16 = 0;
@@ -95,6 +104,9 @@ pub(crate) struct Shard {
     started: Time,
     state: Mutex<State>,
     holds: Holds,
+    /// Held to write by a caller who moves a directory a long way up and was too late again and
+    /// again, and to read, without waiting under the lock of the state, by all others who move one.
+    movers: RwLock<()>,
     /// Whether any file may have extended attributes; once it is set it stays.
     has_xattrs: AtomicBool,
 }
@@ -104,6 +116,9 @@ struct State {
     ids: Ids,
     rows: Rows,
     directories: Directories,
+    /// Directories that moved to another one, and times that rows were forgotten: as long as this
+    /// stays, so does what is above what.
+    moves: u64,
     /// How often somebody had the lock.
     #[cfg(test)]
     turns: u64,
@@ -113,6 +128,7 @@ impl State {
     fn forget_rows(&mut self) {
         self.rows.clear();
         self.directories.clear();
+        self.moves += 1;
     }
 }
 
@@ -125,11 +141,15 @@ impl Shard {
             ids: Ids::new(SITE, SHARD, parts.next_id),
             rows: Rows::new(parts.cache_bytes),
             directories: Directories::default(),
+            moves: 0,
             #[cfg(test)]
             turns: 0,
         };
         Self {
             has_xattrs: AtomicBool::new(xattr::are_in(&*parts.table)),
+            #[cfg(test)]
+            table: work::counted(parts.table),
+            #[cfg(not(test))]
             table: parts.table,
             hasher: parts.hasher,
             progress: parts.progress,
@@ -137,6 +157,7 @@ impl Shard {
             started: parts.started,
             state: Mutex::new(state),
             holds: Holds::default(),
+            movers: RwLock::default(),
         }
     }
 
@@ -218,8 +239,8 @@ impl Shard {
         (state.rows.bytes(), state.directories.filter_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.wait_for_turn();
+    fn lock(&self) -> Turn<'_> {
+        let mut state = Turn::from(self.wait_for_turn());
         #[cfg(test)]
         (state.turns += 1);
         // Here and not where one more comes in: an operation relies on those it has looked at.

@@ -52,3 +52,6 @@ pub const POOL_BYTES: usize = 32 << 20;
 pub const POOL_SHARE: usize = 4;
 /// Threads for requests of all users that may block.
 pub const POOL_THREADS: usize = 32;
+/// Directories upwards that a rename looks at while it holds the lock of all names; the rest of a
+/// longer way is gone without it.
+pub const CLIMB_STEPS: usize = 64;

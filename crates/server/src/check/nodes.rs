@@ -13,6 +13,7 @@ use super::rebuild::put;
 use super::{Check, CheckError, Damage, Repair, WINDOW};
 use crate::recover::{Owner, root};
 use crate::shard::{SHARD, SITE};
+use crate::steps::Steps;
 
 /// The files of a window, by number.
 pub(super) struct Window {
@@ -65,8 +66,6 @@ pub(super) struct Xattrs {
 
 /// Directories that are known to be below the root, at the most.
 const GOOD: usize = 1 << 20;
-/// Directories above each other, at the most.
-const DEPTH: usize = 1 << 20;
 
 impl Check<'_> {
     /// Checks every file, window by window.
@@ -376,21 +375,21 @@ impl Check<'_> {
         good: &mut HashSet<InodeId>,
     ) -> Result<bool, table::Error> {
         let mut way = Vec::new();
-        let mut seen = HashSet::new();
+        let mut steps = Steps::from(dir);
         let mut here = dir;
         while here != InodeId::ROOT && !good.contains(&here) {
-            if !seen.insert(here) || way.len() == DEPTH {
-                return Ok(false);
+            if good.len() + way.len() < GOOD {
+                way.push(here);
             }
-            way.push(here);
             match self.parent(here)? {
                 Some(parent) => here = parent,
                 None => return Ok(true),
             }
+            if steps.come_back(here) {
+                return Ok(false);
+            }
         }
-        if good.len() + way.len() <= GOOD {
-            good.extend(way);
-        }
+        good.extend(way);
         Ok(true)
     }
 

@@ -10,9 +10,6 @@ use super::{Shard, State, damaged, failed};
 use crate::cache::{Named, Node, Place};
 use crate::partition::Directory;
 
-/// Directories between a directory and the root, at the most: more can only be a damaged tree.
-const DEPTH: usize = 1 << 20;
-
 impl Shard {
     /// What a name leads to.
     ///
@@ -198,26 +195,6 @@ impl Shard {
         });
         visited.map_err(|error| failed("seeking a name", &error))?;
         Ok(found)
-    }
-
-    /// Whether `above` is `dir` or one of the directories above it.
-    pub(super) fn is_above(
-        &self,
-        state: &mut State,
-        above: InodeId,
-        dir: InodeId,
-    ) -> Result<bool, Error> {
-        let mut here = dir;
-        for _ in 0..DEPTH {
-            if here == above {
-                return Ok(true);
-            }
-            if here == InodeId::ROOT {
-                return Ok(false);
-            }
-            here = self.parent_of(state, here)?;
-        }
-        Err(Code::Corrupt.into())
     }
 
     /// What is answered for a node: its handle, and its attributes as they are now.

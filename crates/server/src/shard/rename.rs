@@ -7,6 +7,7 @@ use pelago_wire::{
 };
 
 use super::acl::Rights;
+use super::climb::{Climb, Climbed};
 use super::find::later_than;
 use super::tx::{Spot, Tx};
 use super::{NewNode, Removed, Shard, State};
@@ -49,8 +50,23 @@ pub(crate) struct Move<'a> {
     pub to: &'a Name,
 }
 
+/// What came of trying to move a name under one hold of the lock.
+#[expect(clippy::large_enum_variant, reason = "it is returned once, and memory for it costs more")]
+enum Tried {
+    Renamed(Renamed),
+    /// It is a long way upwards.
+    Far(Climb),
+    /// A directory has moved since the way was gone.
+    Outdated,
+    /// It is somebody else's turn.
+    Wait,
+}
+
+/// A mover whose way is outdated so often keeps others from moving directories for once.
+const OUTDATED: u32 = 4;
+
 impl Shard {
-    /// Moves a name, as `renameat2` does.
+    /// Moves a name, as `renameat2` does. May go a long way upwards, outside of the shard's lock.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for
@@ -62,7 +78,55 @@ impl Shard {
         flags: RenameFlags,
         now: Time,
     ) -> Result<Renamed, Error> {
-        let (asked, mut state) = (Asked::by(context, now), self.lock());
+        let (mut climbed, mut outdated) = (Vec::new(), 0);
+        let mut alone = None;
+        loop {
+            let tried = self.try_rename((context, now), wanted, flags, &climbed, alone.is_some());
+            match tried? {
+                Tried::Renamed(renamed) => return Ok(renamed),
+                Tried::Far(climb) => climbed.push(self.climb(climb)?),
+                Tried::Outdated => {
+                    climbed.clear();
+                    outdated += 1;
+                    if outdated > OUTDATED && alone.is_none() {
+                        // Others move directories faster than the way is gone.
+                        alone = Some(self.movers.write());
+                    }
+                }
+                Tried::Wait => drop(self.movers.read()),
+            }
+        }
+    }
+
+    /// The same for callers who serve others; `None`, and nothing is done, where it takes long.
+    ///
+    /// # Errors
+    /// As [`Shard::rename`].
+    pub(crate) fn rename_at_once(
+        &self,
+        context: &Context,
+        wanted: Move<'_>,
+        flags: RenameFlags,
+        now: Time,
+    ) -> Result<Option<Renamed>, Error> {
+        match self.try_rename((context, now), wanted, flags, &[], false)? {
+            Tried::Renamed(renamed) => Ok(Some(renamed)),
+            Tried::Far(_) | Tried::Outdated | Tried::Wait => Ok(None),
+        }
+    }
+
+    fn try_rename(
+        &self,
+        (context, now): (&Context, Time),
+        wanted: Move<'_>,
+        flags: RenameFlags,
+        climbed: &[Climbed],
+        alone: bool,
+    ) -> Result<Tried, Error> {
+        let mut state = self.lock();
+        if climbed.iter().any(|climbed| climbed.is_outdated(&state)) {
+            return Ok(Tried::Outdated);
+        }
         let (from, node) = self.find_at(&mut state, wanted.from_dir, wanted.from)?;
         let target = match self.find_at(&mut state, wanted.to_dir, wanted.to) {
             Ok((_, target)) => Some(target),
@@ -74,8 +138,24 @@ impl Shard {
             hash: self.hasher.hash(wanted.to.as_bytes()),
             name: wanted.to.clone(),
         };
-        self.expect_no_loop(&mut state, &node, &to)?;
-        match (flags, target) {
+        let mut far = self.expect_no_loop(&mut state, (&from, &node), &to, climbed)?;
+        if let (RenameFlags::Exchange, None, Some(target)) = (flags, far, &target) {
+            far = self.expect_no_loop(&mut state, (&to, target), &from, climbed)?;
+        }
+        if let Some(climb) = far {
+            return Ok(Tried::Far(climb));
+        }
+        let is_directory = |node: &Node| node.rnode.kind == FileKind::Directory;
+        let moves_directory = is_directory(&node) || target.as_ref().is_some_and(is_directory);
+        let _turn = match from.dir != to.dir && moves_directory && !alone {
+            true => match self.movers.try_read() {
+                None => return Ok(Tried::Wait),
+                turn => turn,
+            },
+            false => None,
+        };
+        let asked = Asked::by(context, now);
+        let renamed = match (flags, target) {
             (RenameFlags::NoReplace | RenameFlags::Whiteout { replace: false }, Some(_)) => {
                 Err(Code::Exists.into())
             }
@@ -85,7 +165,6 @@ impl Shard {
                 Ok(Renamed { moved, replaced: None, exchanged: None })
             }
             (RenameFlags::Exchange, Some(target)) => {
-                self.expect_no_loop(&mut state, &target, &from)?;
                 self.exchange(&mut state, (from, node), (to, target), asked)
             }
             (_, target) => {
@@ -95,15 +174,8 @@ impl Shard {
                 };
                 self.replace(&mut state, (from, node), (to, target), whiteout, asked)
             }
-        }
-    }
-
-    /// A directory may not come to be below itself.
-    fn expect_no_loop(&self, state: &mut State, node: &Node, to: &Spot) -> Result<(), Error> {
-        if node.rnode.kind == FileKind::Directory && self.is_above(state, node.rnode.ino, to.dir)? {
-            return Err(Code::WouldLoop.into());
-        }
-        Ok(())
+        };
+        renamed.map(Tried::Renamed)
     }
 
     fn replace(

@@ -20,6 +20,7 @@ use crate::partition::{CHANGES, Known};
 use crate::progress::Progress;
 
 mod acl;
+mod climb;
 
 const CALLER: Context = Context::direct(10, 20);
 

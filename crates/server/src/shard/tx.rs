@@ -187,6 +187,7 @@ impl State {
             }
             After::DirectoryGone(ino) => self.directories.remove(ino),
             After::DirectoryMoved(ino, parent) => {
+                self.moves += 1;
                 if let Some(directory) = self.directories.get_mut(ino) {
                     directory.parent = Some(parent);
                 }
