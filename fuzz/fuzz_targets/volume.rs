@@ -1,9 +1,9 @@
-//! Reads any bytes as the file `format`, as they are and with the checksum put right. What is read
+//! Reads any bytes as the files `format` and `seed`, as they are and with the checksum put right. What is read
 //! must be written the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelago_store::volume::Format;
+use pelago_store::volume::{Format, Seed};
 use xxhash_rust::xxh3::xxh3_64;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,5 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
 fn decode(bytes: &[u8]) {
     if let Ok(format) = Format::decode(bytes) {
         assert_eq!(format.encode(), bytes);
+    }
+    if let Ok(seed) = Seed::decode(bytes) {
+        assert_eq!(seed.encode(), bytes);
     }
 }

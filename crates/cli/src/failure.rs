@@ -147,8 +147,15 @@ impl From<VolumeError> for Failure {
             error => Exit::from(error.kind()),
         };
         let damaged = matches!(error, VolumeError::Damaged { .. });
+        let older = matches!(error, VolumeError::Older { .. });
         let failure = Self::new(exit, error);
-        if damaged { failure.at_risk("yes, the volume cannot be read as it is") } else { failure }
+        match (damaged, older) {
+            (true, _) => failure.at_risk("yes, the volume cannot be read as it is"),
+            (_, true) => failure
+                .hint("the older pelago: `pelago up DIR`, then `cp -a DIR/files/. COPY`")
+                .hint("this one: `pelago up NEW`, then `cp -a COPY/. NEW/files`"),
+            _ => failure,
+        }
     }
 }
 

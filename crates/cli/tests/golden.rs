@@ -162,6 +162,23 @@ fn a_newer_volume() {
     assert_eq!(fs::read(&path).unwrap(), format);
 }
 
+/// A volume of an earlier version is refused with the commands that save what is in it.
+#[test]
+fn an_older_volume() {
+    needs!(cannot_mount());
+    let volume = stopped();
+    let path = volume.dir.join("format");
+    let mut format = fs::read(&path).unwrap();
+    format[8] = 1;
+    let end = format.len() - 8;
+    let sum = xxhash_rust::xxh3::xxh3_64(&format[..end]);
+    format[end..].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&path, &format).unwrap();
+    up_says("up-older-volume", &volume, &[]);
+    expect_golden("check-older-volume", &volume.root, &volume.run("check", &[]));
+    assert_eq!(fs::read(&path).unwrap(), format);
+}
+
 #[test]
 fn a_damaged_format() {
     needs!(cannot_mount());

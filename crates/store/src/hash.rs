@@ -3,30 +3,44 @@
 use std::fmt;
 
 use pelago_wire::NameHash;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use siphasher::sip::SipHasher24;
 
-/// Hashes names with a volume's seed, so that nobody outside can choose names that fall together.
+/// Hashes names with a volume's key.
+///
+/// SipHash-2-4 is a keyed pseudorandom function: who does not know the key cannot choose names with
+/// equal hashes, even if he learns the hashes of names of his choice. Users of a mount learn them:
+/// positions in a listing follow from them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NameHasher {
-    seed: u64,
+    key: [u64; 2],
+    mask: u64,
 }
 
 impl NameHasher {
-    /// The hasher of a volume with this seed.
+    /// Returns the hasher of a volume with this key.
     #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self { seed }
+    pub const fn new(key: u128) -> Self {
+        Self { key: [key as u64, (key >> 64) as u64], mask: u64::MAX }
     }
 
-    /// The hash of a name: XXH3, 64 bits, with the seed.
+    /// Returns a hasher whose hashes differ in their first `bits` at the most, for tests of names
+    /// with equal hashes.
+    #[must_use]
+    pub const fn coarse(key: u128, bits: u32) -> Self {
+        let mask = if bits == 0 { 0 } else { u64::MAX << (64 - bits) };
+        Self { mask, ..Self::new(key) }
+    }
+
+    /// Returns the hash of a name.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> NameHash {
-        NameHash(xxh3_64_with_seed(name, self.seed))
+        let [low, high] = self.key;
+        NameHash(SipHasher24::new_with_keys(low, high).hash(name) & self.mask)
     }
 }
 
 impl fmt::Debug for NameHasher {
-    /// Without the seed, which is the volume's secret.
+    /// Without the key, which is the volume's secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NameHasher").finish_non_exhaustive()
     }
@@ -36,11 +50,28 @@ impl fmt::Debug for NameHasher {
 mod tests {
     use super::*;
 
-    /// Stored names are found by their hash: it may never change.
+    /// Stored names are found by their hash: it may never change. The values are those that the
+    /// authors of SipHash-2-4 publish, for the key 00 to 0f and names 00, 00 01, and so on.
     #[test]
     fn the_hash_of_a_name_stays() {
-        assert_eq!(NameHasher::new(0).hash(b""), NameHash(0x2d06_8005_38d3_94c2));
-        assert_eq!(NameHasher::new(0).hash(b"a"), NameHash(0xe6c6_32b6_1e96_4e1f));
-        assert_ne!(NameHasher::new(1).hash(b"a"), NameHasher::new(2).hash(b"a"));
+        let key = u128::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        let hasher = NameHasher::new(key);
+        let name: Vec<u8> = (0..15).collect();
+        assert_eq!(hasher.hash(b""), NameHash(0x726f_db47_dd0e_0e31));
+        assert_eq!(hasher.hash(&name[..1]), NameHash(0x74f8_39c5_93dc_67fd));
+        assert_eq!(hasher.hash(&name[..8]), NameHash(0x93f5_f579_9a93_2462));
+        assert_eq!(hasher.hash(&name), NameHash(0xa129_ca61_49be_45e5));
+        assert_ne!(NameHasher::new(1).hash(b"a"), NameHasher::new(1 << 64).hash(b"a"));
+    }
+
+    #[test]
+    fn a_coarse_hasher_has_few_hashes() {
+        let hashes = |bits| {
+            let hasher = NameHasher::coarse(7, bits);
+            let hash = |number: u32| hasher.hash(&number.to_le_bytes()).0;
+            (0..1000).map(hash).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!((hashes(0), hashes(1), hashes(3)), (1, 2, 8));
+        assert_eq!(NameHasher::coarse(7, 64), NameHasher::new(7));
     }
 }

@@ -4,7 +4,7 @@
 //! format         what the volume is (this makes it one); never changes
 //! lock           held while a server has the volume open; its process id is inside
 //! clean          there while the volume was stopped cleanly
-//! table/         the engine's files
+//! table/         the engine's files, and the key of the hash of names
 //! content/       content files
 //! reserve        space to give up when the medium is full
 //! log            what the server says
@@ -31,11 +31,13 @@ use crate::hash::NameHasher;
 
 pub use error::VolumeError;
 pub use format::{FORMAT_VERSION, Format, FormatFault, VolumeId};
+pub use seed::Seed;
 
 mod error;
 mod format;
 mod found;
 mod lock;
+mod seed;
 
 /// What is chosen when a volume is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,7 @@ pub struct Volume {
     table: Folder,
     content: Folder,
     format: Format,
+    seed: Seed,
     was_clean: bool,
     _lock: Lock,
 }
@@ -84,9 +87,10 @@ impl Volume {
         let (table, content) = (folder.make_folder(TABLE)?, folder.make_folder(CONTENT)?);
         let format = Format::new(options.inline_bytes.min(limits::INLINE_BYTES as u32))
             .map_err(|error| VolumeError::from_io("making an id for", dir, error))?;
+        let seed = Seed::make(&table)?;
         write_clean(&folder)?;
         write_format(&folder, &format)?;
-        Ok(Self { folder, table, content, format, was_clean: true, _lock: lock })
+        Ok(Self { folder, table, content, format, seed, was_clean: true, _lock: lock })
     }
 
     /// Opens the volume in `dir`.
@@ -107,8 +111,9 @@ impl Volume {
         let format = read_format(&folder)?;
         let table = found::expect_folder(&folder, TABLE)?;
         let content = found::expect_folder(&folder, CONTENT)?;
+        let seed = Seed::read(&table)?;
         let was_clean = folder.has_file(CLEAN)?;
-        Ok(Self { folder, table, content, format, was_clean, _lock: lock })
+        Ok(Self { folder, table, content, format, seed, was_clean, _lock: lock })
     }
 
     /// Opens the volume in `dir`, made with `options` where there is none yet.
@@ -201,7 +206,7 @@ impl Volume {
     /// The hasher of its names.
     #[must_use]
     pub const fn hasher(&self) -> NameHasher {
-        NameHasher::new(self.format.hash_seed)
+        self.seed.hasher()
     }
 
     /// Bytes of a file that are kept in the table.

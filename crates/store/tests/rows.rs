@@ -14,7 +14,7 @@ use pelago_store::rows::{
     Answer, Fault, HighWater, Identity, Inline, MAP_BYTES, Moved, NameOf, NameRow, Orphan,
     Partition, Rnode, RnodeFlags, Row, Stamp, Writing, Xattr,
 };
-use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, VolumeId};
+use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, Seed, VolumeId};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -129,17 +129,30 @@ fn values_are_the_bytes_they_always_were() {
 }
 
 fn format() -> Format {
-    Format {
-        id: VolumeId(*b"0123456789abcdef"),
-        hash_seed: 0x1122_3344_5566_7788,
-        inline_bytes: 4096,
-        optional_features: 0,
-    }
+    Format { id: VolumeId(*b"0123456789abcdef"), inline_bytes: 4096, optional_features: 0 }
+}
+
+/// Where format 1 had the seed of its hash.
+const SEED_V1: [u8; 8] = 0x1122_3344_5566_7788_u64.to_le_bytes();
+
+/// A file `format` of these bytes, zeros and a checksum.
+fn xxh3_sealed(parts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = parts.concat();
+    bytes.resize(120, 0);
+    let sum = xxh3_64(&bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
 }
 
 #[test]
 fn the_format_file_is_the_bytes_it_always_was() {
-    check_vectors("format.txt", &[("format.v1", format().encode())]);
+    let v1 = xxh3_sealed(&[&format().encode()[..8], &[1], &format().encode()[9..48], &SEED_V1]);
+    let seed = Seed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
+    let values =
+        [("format.v1", v1.clone()), ("format.v2", format().encode()), ("seed.v1", seed.encode())];
+    check_vectors("format.txt", &values);
+    assert_eq!(Format::decode(&v1), Err(FormatFault::Older(1)));
+    assert_eq!(Seed::decode(&seed.encode()), Ok(seed));
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
 }
 
@@ -262,7 +275,8 @@ fn a_format_file_says_why_it_is_none() {
         bytes.extend_from_slice(&sum.to_le_bytes());
         Format::decode(&bytes)
     };
-    assert_eq!(resealed(8, 2), Err(FormatFault::Version(FORMAT_VERSION + 1)));
+    assert_eq!(resealed(8, 3), Err(FormatFault::Version(FORMAT_VERSION + 1)));
+    assert_eq!(resealed(8, 1), Err(FormatFault::Older(1)));
     assert_eq!(resealed(8, 0), Err(FormatFault::Field));
     assert_eq!(resealed(16, 4), Err(FormatFault::Features(4)));
     assert_eq!(resealed(14, 9), Err(FormatFault::Field), "inline bytes past the limit");
@@ -276,6 +290,27 @@ fn a_format_file_says_why_it_is_none() {
     }
     for length in 0..good.len() {
         assert!(Format::decode(&good[..length]).is_err(), "cut to {length}");
+    }
+}
+
+/// Any damage of the key is found: with another key no name would be.
+#[test]
+fn a_seed_is_whole_or_is_none() {
+    let good = Seed::new(77).encode();
+    for bit in 0..good.len() * 8 {
+        let mut damaged = good.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Seed::decode(&damaged).is_err(), "bit {bit}");
+    }
+    for length in 0..good.len() {
+        assert!(Seed::decode(&good[..length]).is_err(), "cut to {length}");
+    }
+    for at in [8, 12] {
+        let mut other = good[..32].to_vec();
+        other[at] = 9;
+        let sum = xxh3_64(&other);
+        other.extend_from_slice(&sum.to_le_bytes());
+        assert_eq!(Seed::decode(&other), Err("a field holds what it cannot hold"), "{at}");
     }
 }
 

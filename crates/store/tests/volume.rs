@@ -56,12 +56,12 @@ fn what_was_made_is_opened() {
     let made = make(&dir);
     assert_eq!(made.inline_bytes(), limits::INLINE_DEFAULT_BYTES);
     assert!(made.was_clean());
-    let (id, format) = (made.id(), *made.format());
+    let (id, format, hasher) = (made.id(), *made.format(), made.hasher());
     drop(made);
     let opened = Volume::open(&dir).unwrap();
     assert_eq!((opened.id(), *opened.format()), (id, format));
     assert_eq!(id.to_string().len(), 32);
-    assert_ne!(opened.hasher().hash(b"x").0, 0);
+    assert_eq!(opened.hasher(), hasher);
     assert_eq!(names(&dir), ["clean", "content", "format", "lock", "table"]);
     for private in [opened.content_dir(), opened.table_dir()] {
         assert_eq!(fs::metadata(private).unwrap().mode() & 0o077, 0);
@@ -73,7 +73,7 @@ fn two_volumes_differ_in_id_and_seed() {
     let (a, b) = (temp(), temp());
     let (a, b) = (make(a.path()), make(b.path()));
     assert_ne!(a.id(), b.id());
-    assert_ne!(a.format().hash_seed, b.format().hash_seed);
+    assert_ne!(a.hasher(), b.hasher());
 }
 
 #[test]
@@ -156,6 +156,8 @@ fn a_volume_half_made_is_made_again() {
         &["lock"],
         &["lock", "table"],
         &["lock", "table", "content"],
+        &["lock", "table", "content", "table/seed.new"],
+        &["lock", "table", "content", "table/seed"],
         &["lock", "table", "content", "clean"],
         &["lock", "table", "content", "clean", "format.new"],
     ] {
@@ -263,11 +265,76 @@ fn a_damaged_or_newer_format_is_refused() {
     newer.extend_from_slice(&sum.to_le_bytes());
     fs::write(&path, &newer).unwrap();
     let error = refused(temp.path());
-    assert!(matches!(error, VolumeError::Newer { found: 9, known: 1, .. }), "{error}");
+    assert!(matches!(error, VolumeError::Newer { found: 9, known: 2, .. }), "{error}");
 
     fs::write(&path, &good).unwrap();
     assert_eq!(Volume::open(temp.path()).unwrap().format().encode(), good);
     assert!(Format::decode(&good).is_ok());
+}
+
+/// What it says is all that a user needs to know to keep the data.
+#[test]
+fn an_older_format_is_refused_and_says_what_to_do() {
+    let temp = temp();
+    drop(make(temp.path()));
+    let path = temp.path().join("format");
+    let mut older = fs::read(&path).unwrap()[..120].to_vec();
+    older[8] = 1;
+    let sum = xxh3_64(&older);
+    older.extend_from_slice(&sum.to_le_bytes());
+    fs::write(&path, &older).unwrap();
+    let error = refused(temp.path());
+    assert!(matches!(error, VolumeError::Older { found: 1, known: 2, .. }), "{error}");
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.to_string().contains("copy the files out"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), older);
+}
+
+/// Without the key of the hash no name is found: nothing is served then, and no new one is made.
+#[test]
+fn a_lost_or_damaged_seed_is_damage() {
+    let temp = temp();
+    drop(make(temp.path()));
+    let path = temp.path().join("table/seed");
+    let good = fs::read(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    let mut other = good.clone();
+    other[20] ^= 1;
+    for damaged in [Some(&other[..]), Some(&good[..39]), Some(b""), None] {
+        match damaged {
+            Some(bytes) => fs::write(&path, bytes).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        for error in [
+            refused(temp.path()),
+            Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err(),
+        ] {
+            let named = matches!(&error, VolumeError::Damaged { path: of, .. } if *of == path);
+            assert!(named, "{error}");
+        }
+    }
+    fs::write(&path, &good).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    Volume::open(temp.path()).unwrap();
+}
+
+/// What others may read tells nothing of the key.
+#[test]
+fn the_key_of_the_hash_is_in_no_public_file() {
+    let temp = temp();
+    drop(make(temp.path()));
+    let key = fs::read(temp.path().join("table/seed")).unwrap()[16..32].to_vec();
+    for name in names(temp.path()) {
+        let path = temp.path().join(&name);
+        if path.is_dir() {
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o077, 0, "{name}");
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        for half in key.chunks(8) {
+            assert!(!bytes.windows(8).any(|window| window == half), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -275,7 +342,7 @@ fn a_missing_part_is_damage() {
     for part in ["table", "content"] {
         let temp = temp();
         drop(make(temp.path()));
-        fs::remove_dir(temp.path().join(part)).unwrap();
+        fs::remove_dir_all(temp.path().join(part)).unwrap();
         let error = refused(temp.path());
         assert!(matches!(&error, VolumeError::Damaged { path, .. } if path.ends_with(part)));
     }

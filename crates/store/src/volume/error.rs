@@ -54,6 +54,17 @@ pub enum VolumeError {
         /// The newest version that is known here.
         known: u32,
     },
+    /// An older program made it.
+    #[error("{} has format {found}, and this pelago knows only {known}: copy the files out with the \
+        pelago that made it, and into a new volume", path.display())]
+    Older {
+        /// The `format` file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The version that is known here.
+        known: u32,
+    },
     /// It needs abilities that this program does not have.
     #[error("{} needs features {unknown:#x}, which this pelago does not have: use a newer pelago",
         path.display())]
@@ -124,6 +135,7 @@ impl VolumeError {
             Self::NotAVolume { .. }
             | Self::NotAFolder { .. }
             | Self::Newer { .. }
+            | Self::Older { .. }
             | Self::Features { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::Full { .. } => Kind::Busy,
             Self::NoPermission { .. } | Self::ReadOnly { .. } | Self::Refused(_) => Kind::Denied,
@@ -146,6 +158,7 @@ impl VolumeError {
         let path = path.to_path_buf();
         match fault {
             FormatFault::Version(found) => Self::Newer { path, found, known: FORMAT_VERSION },
+            FormatFault::Older(found) => Self::Older { path, found, known: FORMAT_VERSION },
             FormatFault::Features(unknown) => Self::Features { path, unknown },
             FormatFault::Length => Self::Damaged { path, what: "its length is wrong" },
             FormatFault::Magic => Self::Damaged { path, what: "it does not begin as it must" },

@@ -10,8 +10,8 @@ use std::io;
 use pelago_wire::limits;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The format that this program writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that this program writes, and the only one it reads.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The id of a volume: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,27 +30,14 @@ impl fmt::Debug for VolumeId {
 }
 
 /// What a volume is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     /// Which volume.
     pub id: VolumeId,
-    /// The seed of its name hashes; secret, because who knows it can make names collide.
-    pub hash_seed: u64,
     /// Bytes of a file that are kept in the table, to [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
     /// Features that a program may use without knowing them: none has a meaning yet.
     pub optional_features: u64,
-}
-
-impl fmt::Debug for Format {
-    /// Without the seed.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Format")
-            .field("id", &self.id)
-            .field("inline_bytes", &self.inline_bytes)
-            .field("optional_features", &self.optional_features)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Why bytes are no [`Format`].
@@ -62,8 +49,10 @@ pub enum FormatFault {
     Magic,
     /// The checksum does not fit.
     Checksum,
-    /// A version that is not known here.
+    /// A newer version, which is not known here.
     Version(u32),
+    /// An older version, which is not known here any more.
+    Older(u32),
     /// Features that are needed and not known here.
     Features(u64),
     /// A field holds what it cannot hold.
@@ -74,19 +63,16 @@ const MAGIC: [u8; 8] = *b"PELAGO\x1a\n";
 const BYTES: usize = 128;
 /// Bytes that a newer version may have, at the most.
 pub(super) const BYTES_MAX: usize = 4096;
-const RESERVED_BYTES: usize = BYTES - 8 - 56;
+const RESERVED_BYTES: usize = BYTES - 8 - 48;
 /// Needed features that are known here: none yet.
 const KNOWN_FEATURES: u64 = 0;
 
 impl Format {
-    /// The format of a new volume, with a random id and seed.
+    /// The format of a new volume, with a random id.
     pub(super) fn new(inline_bytes: u32) -> io::Result<Self> {
         let mut id = [0; 16];
-        let mut seed = [0; 8];
         getrandom::fill(&mut id).map_err(io::Error::other)?;
-        getrandom::fill(&mut seed).map_err(io::Error::other)?;
-        let hash_seed = u64::from_le_bytes(seed);
-        Ok(Self { id: VolumeId(id), hash_seed, inline_bytes, optional_features: 0 })
+        Ok(Self { id: VolumeId(id), inline_bytes, optional_features: 0 })
     }
 
     /// The bytes of the file.
@@ -99,7 +85,6 @@ impl Format {
         bytes.extend_from_slice(&KNOWN_FEATURES.to_le_bytes());
         bytes.extend_from_slice(&self.optional_features.to_le_bytes());
         bytes.extend_from_slice(&self.id.0);
-        bytes.extend_from_slice(&self.hash_seed.to_le_bytes());
         bytes.extend_from_slice(&[0; RESERVED_BYTES]);
         let sum = xxh3_64(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
@@ -126,6 +111,9 @@ impl Format {
         if version > FORMAT_VERSION {
             return Err(FormatFault::Version(version));
         }
+        if (1..FORMAT_VERSION).contains(&version) {
+            return Err(FormatFault::Older(version));
+        }
         if bytes.len() != BYTES {
             return Err(FormatFault::Length);
         }
@@ -136,12 +124,11 @@ impl Format {
         }
         let optional_features = u64::from_le_bytes(take(&mut rest)?);
         let id = VolumeId(take(&mut rest)?);
-        let hash_seed = u64::from_le_bytes(take(&mut rest)?);
         let reserved = rest.iter().any(|byte| *byte != 0);
         if version == 0 || inline_bytes as usize > limits::INLINE_BYTES || reserved {
             return Err(FormatFault::Field);
         }
-        Ok(Self { id, hash_seed, inline_bytes, optional_features })
+        Ok(Self { id, inline_bytes, optional_features })
     }
 }
 

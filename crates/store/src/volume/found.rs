@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::seed::{SEED, SEED_NEW};
 use super::{CLEAN, CONTENT, FORMAT, LOCK, LOG, NAMES, RESERVE, TABLE, VolumeError};
 use crate::folder::{Folder, FolderError};
 
@@ -61,10 +62,10 @@ pub(super) fn expect_folder(folder: &Folder, name: &str) -> Result<Folder, Volum
     Err(VolumeError::Damaged { path: folder.path().join(name), what })
 }
 
-/// Whether a folder has nothing in it or is missing.
+/// Whether a folder is missing, or has nothing in it but a key that nothing was hashed with.
 fn is_empty(folder: &Folder, name: &str) -> Result<bool, VolumeError> {
     match folder.folder(name) {
         Err(error) if error.is_missing() => Ok(true),
-        opened => Ok(opened?.names()?.is_empty()),
+        opened => Ok(opened?.names()?.iter().all(|name| name == SEED || name == SEED_NEW)),
     }
 }
