@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use pelago_store::key::{Key, Kind};
 use pelago_store::rows::{
     Answer, HighWater, Identity, Inline, Moved, NameOf, NameRow, Orphan, Partition, Rnode, Row,
-    Writing, Xattr,
+    Writing, Xattr, XattrNames,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -29,6 +29,7 @@ fn decode_as_all(value: &[u8]) {
     one::<Writing>(value);
     one::<Inline<'_>>(value);
     one::<Xattr<'_>>(value);
+    one::<XattrNames<'_>>(value);
     one::<Answer<'_>>(value);
     one::<Identity>(value);
     one::<HighWater>(value);

@@ -35,6 +35,8 @@ pub enum Kind {
     Answer = 12,
     /// A row of the volume itself: mark · shard.
     Mark = 17,
+    /// The names of a file's extended attributes: ino.
+    XattrNames = 18,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
         Self::Xattr,
         Self::Answer,
         Self::Mark,
+        Self::XattrNames,
     ];
 
     /// The kind with this number.
@@ -68,6 +71,7 @@ impl Kind {
             9 => Self::Xattr,
             12 => Self::Answer,
             17 => Self::Mark,
+            18 => Self::XattrNames,
             _ => return None,
         })
     }
@@ -167,6 +171,8 @@ pub enum Key<'a> {
     },
     /// A row of the volume itself.
     Mark(Mark),
+    /// The names of a file's extended attributes.
+    XattrNames(InodeId),
 }
 
 impl<'a> Key<'a> {
@@ -203,6 +209,7 @@ impl<'a> Key<'a> {
                 request: RequestId(take_u64(&mut rest)?),
             },
             Kind::Mark => Self::Mark(take_mark(&mut rest)?),
+            Kind::XattrNames => Self::XattrNames(take_ino(&mut rest)?),
         };
         rest.is_empty().then_some(key)
     }
@@ -324,6 +331,12 @@ pub fn xattrs_of(ino: InodeId) -> Range {
     below(with_ino(Kind::Xattr, ino, 0))
 }
 
+/// The names of a file's extended attributes.
+#[must_use]
+pub fn xattr_names(ino: InodeId) -> Vec<u8> {
+    with_ino(Kind::XattrNames, ino, 0)
+}
+
 /// The remembered answer of a session's request.
 #[must_use]
 pub fn answer(session: SessionId, request: RequestId) -> Vec<u8> {
@@ -428,7 +441,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = Kind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 18]);
         for number in 0..=u8::MAX {
             let kind = Kind::from_number(number);
             assert_eq!(kind.map(Kind::number), numbers.contains(&number).then_some(number));
@@ -448,6 +461,7 @@ mod tests {
             (writing(A), Key::Writing(A)),
             (inline(A), Key::Inline(A)),
             (xattr(A, b"x"), Key::Xattr { ino: A, name: b"x" }),
+            (xattr_names(A), Key::XattrNames(A)),
             (
                 answer(SessionId(1), RequestId(2)),
                 Key::Answer { session: SessionId(1), request: RequestId(2) },

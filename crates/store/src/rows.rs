@@ -11,7 +11,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use file::{Inline, Orphan, Writing, Xattr};
+pub use file::{Inline, Orphan, Writing, Xattr, XattrNames};
 pub use names::{MAP_BYTES, Moved, NameOf, NameRow, Partition};
 pub use rnode::{Rnode, RnodeFlags};
 pub use volume::{ANSWER_BYTES, Answer, HighWater, Identity};

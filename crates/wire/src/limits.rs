@@ -55,3 +55,6 @@ pub const POOL_THREADS: usize = 32;
 /// Directories upwards that a rename looks at while it holds the lock of all names; the rest of a
 /// longer way is gone without it.
 pub const CLIMB_STEPS: usize = 64;
+/// Rows that one operation reads or writes while it holds the lock of all names, about; those that
+/// need more let others in between.
+pub const LOCK_ROWS: usize = 4096;

@@ -51,6 +51,8 @@ pub enum Damage {
     XattrStray,
     /// A row is wrong about extended attributes.
     XattrFlag,
+    /// The list of a file's extended attributes is wrong.
+    XattrNames,
     /// What leads to a file that moved is missing or wrong.
     Moved,
     /// A file that has a name waits to be removed.
@@ -93,6 +95,7 @@ impl Damage {
             Self::InlineSize => "inline-size",
             Self::XattrStray => "xattr-stray",
             Self::XattrFlag => "xattr-flag",
+            Self::XattrNames => "xattr-names",
             Self::Moved => "moved",
             Self::OrphanStray => "orphan-stray",
             Self::MarkStray => "mark-stray",
@@ -128,6 +131,7 @@ impl Damage {
             Self::InlineSize => "a small file has another size than its row says",
             Self::XattrStray => "an extended attribute belongs to no file",
             Self::XattrFlag => "its row is wrong about extended attributes",
+            Self::XattrNames => "the list of its extended attributes is wrong",
             Self::Moved => "what leads to it since it moved is missing or wrong",
             Self::OrphanStray => "it has a name and waits to be removed",
             Self::MarkStray => "it is marked as being written and has no content file",

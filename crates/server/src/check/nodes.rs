@@ -2,15 +2,17 @@
 //! windows of numbers, each as large as memory allows; a window costs one scan of the names.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key, Kind};
-use pelago_store::rows::{HighWater, Moved, NameOf, NameRow, Orphan, Rnode, Row};
+use pelago_store::rows::{HighWater, Moved, NameOf, NameRow, Orphan, Rnode, Row, XattrNames};
 use pelago_store::table::{self, Change};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, limits};
 
 use super::rebuild::put;
 use super::{Check, CheckError, Damage, Repair, WINDOW};
+use crate::acl::{ACCESS, DEFAULT};
 use crate::recover::{Owner, root};
 use crate::shard::{SHARD, SITE};
 use crate::steps::Steps;
@@ -47,6 +49,10 @@ pub(super) struct Seen {
     pub(super) names: u32,
     pub(super) inline: bool,
     pub(super) xattrs: Xattrs,
+    /// Names of extended attributes, but for access control lists.
+    pub(super) names_of_xattrs: Names,
+    /// Those that are listed.
+    pub(super) listed_xattrs: Names,
     pub(super) moved: bool,
     pub(super) orphan: bool,
     pub(super) writing: bool,
@@ -62,6 +68,22 @@ pub(super) struct Xattrs {
     pub(super) access: bool,
     /// A default one.
     pub(super) default: bool,
+}
+
+/// Names in any order, as numbers that are the same where the names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Names {
+    count: u32,
+    sum: u64,
+}
+
+impl Names {
+    pub(super) fn add(&mut self, name: &[u8]) {
+        self.count += 1;
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name);
+        self.sum = self.sum.wrapping_add(hasher.finish());
+    }
 }
 
 /// Directories that are known to be below the root, at the most.
@@ -301,6 +323,10 @@ impl Check<'_> {
             })?;
             self.found(Damage::XattrFlag, ino, repair);
         }
+        if known.seen.names_of_xattrs != known.seen.listed_xattrs {
+            let repair = self.list_xattrs(ino)?;
+            self.found(Damage::XattrNames, ino, Some(repair));
+        }
         if known.moved != known.seen.moved {
             let repair = match known.place {
                 None => self.rewrite(ino, known, "correct it", |r| r.flags.moved = false)?,
@@ -316,6 +342,32 @@ impl Check<'_> {
             self.found(Damage::Moved, ino, repair);
         }
         Ok(())
+    }
+
+    /// Lists the names of the extended attributes that are there; those that cannot be listed go.
+    fn list_xattrs(&self, ino: InodeId) -> Result<Repair, table::Error> {
+        let (mut names, mut changes) = (Vec::new(), Vec::new());
+        let range = key::xattrs_of(ino);
+        self.table.scan(&range.from, &range.to, &mut |key, _| {
+            if let Some(Key::Xattr { name, .. }) = Key::parse(key)
+                && name != ACCESS
+                && name != DEFAULT
+            {
+                if name.contains(&0) || names.len() + name.len() >= limits::XATTR_LIST_BYTES {
+                    changes.push(Change::Delete(key.to_vec()));
+                } else {
+                    names.extend_from_slice(name);
+                    names.push(0);
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        let row = key::xattr_names(ino);
+        changes.push(match names.is_empty() {
+            true => Change::Delete(row),
+            false => put(row, XattrNames { names: &names }.encode(self.stamp)),
+        });
+        Ok(Repair::rows("list those that are there", changes))
     }
 
     /// Writes the row of a file as `change` leaves it. `None` where the row is no longer found.

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key, Kind, Range};
 use pelago_store::rows::{
     Answer, HighWater, Identity, Inline, Moved, NameOf, NameRow, Orphan, Row, Writing, Xattr,
+    XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::{FileKind, InodeId, NameHash};
@@ -13,12 +14,21 @@ use super::nodes::{Known, Window};
 use super::{Check, CheckError, Damage, Repair};
 use crate::acl::{ACCESS, DEFAULT};
 
+/// Kinds of rows that belong to a file.
+const BY_NUMBER: [Kind; 7] = [
+    Kind::NameOf,
+    Kind::Moved,
+    Kind::Orphan,
+    Kind::Writing,
+    Kind::Inline,
+    Kind::Xattr,
+    Kind::XattrNames,
+];
+
 impl Check<'_> {
     /// Reads what is kept of the files of a window.
     pub(super) fn by_number(&mut self, window: &mut Window) -> Result<(), CheckError> {
-        for kind in
-            [Kind::NameOf, Kind::Moved, Kind::Orphan, Kind::Writing, Kind::Inline, Kind::Xattr]
-        {
+        for kind in BY_NUMBER {
             let range = range_of(kind, window.low, window.high);
             self.each(&range, |check, key, value| check.beside_row(window, key, value))?;
         }
@@ -112,7 +122,10 @@ impl Check<'_> {
                 return self.inline(window.nodes.get_mut(&ino), ino, (key, value));
             }
             Key::Xattr { ino, name } => {
-                self.xattr(window.nodes.get_mut(&ino), (ino, name), (key, value));
+                return self.xattr(window.nodes.get_mut(&ino), (ino, name), (key, value));
+            }
+            Key::XattrNames(ino) => {
+                return self.xattr_names(window.nodes.get_mut(&ino), ino, (key, value));
             }
             _ => self.found_at(Damage::Key, key, None),
         }
@@ -262,20 +275,47 @@ impl Check<'_> {
         known: Option<&mut Known>,
         (ino, name): (InodeId, &[u8]),
         (key, value): (&[u8], &[u8]),
-    ) {
-        let Some(known) = known else {
-            let repair = Repair::delete("remove it", key);
-            self.found(Damage::XattrStray, ino, Some(repair));
-            return;
-        };
+    ) -> Result<(), table::Error> {
+        let Some(known) = known else { return self.stray_xattr(ino, key) };
         if Xattr::decode(value).is_err() {
             self.found_at(Damage::Row, key, Some(Repair::delete("remove it", key)));
-            return;
+            return Ok(());
         }
         let seen = &mut known.seen.xattrs;
         seen.any = true;
         seen.access |= name == ACCESS;
         seen.default |= name == DEFAULT;
+        if name != ACCESS && name != DEFAULT {
+            known.seen.names_of_xattrs.add(name);
+        }
+        Ok(())
+    }
+
+    fn xattr_names(
+        &mut self,
+        known: Option<&mut Known>,
+        ino: InodeId,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<(), table::Error> {
+        let Some(known) = known else { return self.stray_xattr(ino, key) };
+        match XattrNames::decode(value) {
+            Ok((_, row)) => {
+                let names = row.names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+                names.for_each(|name| known.seen.listed_xattrs.add(name));
+            }
+            // They are listed anew.
+            Err(_) => self.found_at(Damage::Row, key, Some(Repair::delete("remove it", key))),
+        }
+        Ok(())
+    }
+
+    /// A file that waits to be removed may have left many.
+    fn stray_xattr(&mut self, ino: InodeId, key: &[u8]) -> Result<(), table::Error> {
+        if self.table.get(&key::orphan(ino))?.is_none() {
+            let repair = Repair::delete("remove it", key);
+            self.found(Damage::XattrStray, ino, Some(repair));
+        }
+        Ok(())
     }
 }
 
@@ -287,6 +327,7 @@ fn range_of(kind: Kind, low: InodeId, high: InodeId) -> Range {
         Kind::Orphan => key::orphan(ino),
         Kind::Writing => key::writing(ino),
         Kind::Inline => key::inline(ino),
+        Kind::XattrNames => key::xattr_names(ino),
         _ => key::xattrs_of(ino).from,
     };
     let to = match high.raw().checked_add(1) {

@@ -8,7 +8,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, Kind};
 use pelago_store::rows::{
     HighWater, Inline as InlineRow, Moved, NameOf, NameRow, Orphan, Partition, Rnode, Row, Stamp,
-    Writing, Xattr,
+    Writing, Xattr, XattrNames,
 };
 use pelago_store::table::mem::MemTable;
 use pelago_store::table::{Batch, Table};
@@ -255,8 +255,19 @@ fn counts_flags_and_marks_are_set_right() {
 
     rig.put(key::xattr(InodeId::from_raw(77), b"user.x"), Xattr { value: b"" }.encode(STAMP));
     rig.expect(&[Damage::XattrStray]);
+    let names = XattrNames { names: b"user.x\0" }.encode(STAMP);
+    rig.put(key::xattr_names(InodeId::from_raw(77)), names);
+    rig.expect(&[Damage::XattrStray]);
+    rig.put(key::xattr(small, b"user.b"), Xattr { value: b"" }.encode(STAMP));
+    rig.expect(&[Damage::XattrNames]);
+    rig.delete(key::xattr_names(small));
+    rig.expect(&[Damage::XattrNames]);
+    let listed = rig.table.get(&key::xattr_names(small)).unwrap().unwrap();
+    assert_eq!(XattrNames::decode(&listed).unwrap().1.names, b"user.a\0user.b\0");
+    rig.delete(key::xattr(small, b"user.b"));
+    rig.expect(&[Damage::XattrNames]);
     rig.delete(key::xattr(small, b"user.a"));
-    rig.expect(&[Damage::XattrFlag]);
+    rig.expect(&[Damage::XattrFlag, Damage::XattrNames]);
     for (ino, name) in [(small, ACCESS), (dir, DEFAULT)] {
         rig.put(key::xattr(ino, name), Xattr { value: b"" }.encode(STAMP));
         rig.expect(&[Damage::XattrFlag]);

@@ -32,6 +32,17 @@ pub(super) struct Rights {
 const SETGID: u16 = 0o2000;
 
 impl List {
+    /// Both.
+    pub(super) const ALL: [Self; 2] = [Self::Access, Self::Default];
+
+    /// Its name.
+    pub(super) const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Access => ACCESS,
+            Self::Default => DEFAULT,
+        }
+    }
+
     /// The list with this name.
     pub(super) fn named(name: &[u8]) -> Option<Self> {
         match name {

@@ -162,7 +162,8 @@ impl Shard {
         tx.put_node(node);
     }
 
-    /// All rows of a node without a name go. Answers whether a content file is left for a worker.
+    /// All rows of a node without a name go. Answers whether a content file, or many extended
+    /// attributes, are left for a worker.
     fn drop_rows(&self, tx: &mut Tx, node: &Node) -> Result<bool, Error> {
         let rnode = &node.rnode;
         if node.place == Place::Own {
@@ -174,14 +175,13 @@ impl Shard {
         if rnode.flags.inline {
             tx.batch.delete(key::inline(rnode.ino));
         }
-        if rnode.flags.has_xattrs {
-            self.drop_xattrs(&mut tx.batch, rnode.ino)?;
-        }
+        let xattrs = rnode.flags.has_xattrs && self.drop_xattrs(&mut tx.batch, rnode)?;
         let orphan = Orphan { generation: rnode.generation };
-        if orphan.generation.is_some() {
+        let left = xattrs || orphan.generation.is_some();
+        if left {
             tx.batch.put(key::orphan(rnode.ino), orphan.encode(tx.stamp));
         }
         tx.forget_node(rnode.ino);
-        Ok(orphan.generation.is_some())
+        Ok(left)
     }
 }

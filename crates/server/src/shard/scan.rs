@@ -2,6 +2,7 @@
 //! burying files that nobody names or holds any more.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key, Kind};
 use pelago_store::rows::{Answer, Partition, Rnode, Row};
@@ -158,23 +159,34 @@ impl Shard {
     /// # Errors
     /// Where the table fails, or a row is damaged.
     pub(crate) fn bury(&self, ino: InodeId) -> Result<Option<(u64, Option<Generation>)>, Error> {
-        let mut state = self.lock();
-        if self.holds.has(ino) {
-            return Ok(None);
-        }
-        let mut batch = Batch::new();
-        let generation = match self.stored_rnode(ino)? {
-            Some(rnode) if rnode.links > 0 => return Ok(None),
-            Some(rnode) => {
-                self.drop_all(&mut batch, &rnode)?;
-                rnode.generation
+        let (mut sequence, generation, mut more) = {
+            let mut state = self.lock();
+            if self.holds.has(ino) {
+                return Ok(None);
             }
-            // Its rows went with its last name.
-            None => None,
+            let mut batch = Batch::new();
+            let (generation, more) = match self.stored_rnode(ino)? {
+                Some(rnode) if rnode.links > 0 => return Ok(None),
+                Some(rnode) => {
+                    let more = self.drop_all(&mut batch, &rnode)?;
+                    (rnode.generation, more)
+                }
+                // Its rows went with its last name, but for extended attributes where those are
+                // many.
+                None => (None, self.has_xattrs.load(Ordering::Acquire)),
+            };
+            self.write(&mut state, batch)?;
+            state.rows.drop_node(ino);
+            (state.sequence, generation, more)
         };
-        self.write(&mut state, batch)?;
-        state.rows.drop_node(ino);
-        Ok(Some((state.sequence, generation)))
+        while more {
+            let mut state = self.lock();
+            let mut batch = Batch::new();
+            more = self.drop_some_xattrs(&mut batch, ino, self.stamp(&state))?;
+            self.write(&mut state, batch)?;
+            sequence = state.sequence;
+        }
+        Ok(Some((sequence, generation)))
     }
 
     /// The content files of these buried files are gone for good: nothing is left to say of them.
@@ -227,7 +239,8 @@ impl Shard {
         Ok(Some(reply))
     }
 
-    fn drop_all(&self, batch: &mut Batch, rnode: &Rnode) -> Result<(), Error> {
+    /// Answers whether extended attributes are left.
+    fn drop_all(&self, batch: &mut Batch, rnode: &Rnode) -> Result<bool, Error> {
         batch.delete(key::inode(rnode.ino));
         if rnode.flags.inline {
             batch.delete(key::inline(rnode.ino));
@@ -235,9 +248,9 @@ impl Shard {
         if rnode.flags.moved {
             batch.delete(key::moved(rnode.ino));
         }
-        if rnode.flags.has_xattrs {
-            self.drop_xattrs(batch, rnode.ino)?;
+        match rnode.flags.has_xattrs {
+            true => self.drop_xattrs(batch, rnode),
+            false => Ok(false),
         }
-        Ok(())
     }
 }

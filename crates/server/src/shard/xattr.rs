@@ -1,23 +1,28 @@
 //! Extended attributes.
+//!
+//! Their names stand in one row, so that whoever sets, lists or removes some reads no values: those
+//! may be gigabytes. Access control lists are not among them, because the rnode tells of each.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use pelago_store::key::{self, Key};
-use pelago_store::rows::{Rnode, Row, Xattr};
+use pelago_store::key;
+use pelago_store::rows::{Rnode, Row, Stamp, Xattr, XattrNames};
 use pelago_store::table::{Batch, Table};
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
 use super::acl::List;
 use super::find::later_than;
 use super::tx::Tx;
-use super::{Shard, damaged, failed};
+use super::{Shard, damaged};
 use crate::answers::Asked;
 use crate::cache::Node;
 
 /// What the names of a file's extended attributes may begin with, but for [`List`]s.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// Extended attributes of a file that goes that are deleted under one hold of the lock.
+const AT_ONCE: usize = limits::LOCK_ROWS / 8;
 
 /// An extended attribute that is set.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +68,10 @@ impl Shard {
     pub(crate) fn list_xattr(&self, caller: &Context, handle: Handle) -> Result<Vec<u8>, Error> {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
-        let names = self.xattr_names(&node.rnode)?;
-        Ok(if caller.uid == 0 { names } else { without_trusted(&names) })
+        let lists = List::ALL.iter().filter(|list| list.is_kept(&node.rnode));
+        let mut all: Vec<u8> = lists.flat_map(|list| [list.name(), &[0]].concat()).collect();
+        all.extend(self.xattr_names(&node.rnode)?);
+        Ok(if caller.uid == 0 { all } else { without_trusted(&all) })
     }
 
     /// Sets an extended attribute. An access control list changes the mode; one that says no more
@@ -87,8 +94,11 @@ impl Shard {
         }
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
-        let names = self.xattr_names(&node.rnode)?;
-        let exists = has(&names, name);
+        let mut names = self.xattr_names(&node.rnode)?;
+        let exists = match list {
+            Some(list) => list.is_kept(&node.rnode),
+            None => has(&names, name),
+        };
         match flags {
             XattrFlags::Create if exists => return Err(Code::Exists.into()),
             XattrFlags::Replace if !exists => return Err(Code::NoXattr.into()),
@@ -98,7 +108,9 @@ impl Shard {
             None => Some(Cow::Borrowed(value)),
             Some(list) => list.set(&mut node.rnode, xattr)?.map(Cow::Owned),
         };
-        if !exists && value.is_some() && names.len() + name.len() + 1 > limits::XATTR_LIST_BYTES {
+        let lists = List::ALL.iter().filter(|list| list.is_kept(&node.rnode));
+        let all = lists.fold(names.len(), |sum, list| sum + list.name().len() + 1);
+        if !exists && all + name.len() + 1 > limits::XATTR_LIST_BYTES {
             // Not `NoSpace`, as others say: that is the word for a medium that is full.
             return Err(Code::TooBig.into());
         }
@@ -106,8 +118,22 @@ impl Shard {
         self.has_xattrs.store(true, Ordering::Release);
         let mut tx = self.begin_tx(&state, asked);
         match value {
-            Some(value) => put(&mut tx, &mut node.rnode, name, &value),
-            None if exists => delete(&mut tx, &mut node.rnode, name, &names),
+            Some(value) => {
+                tx.batch.put(
+                    key::xattr(node.rnode.ino, name),
+                    Xattr { value: &value }.encode(tx.stamp),
+                );
+                match list {
+                    Some(list) => list.keep(&mut node.rnode, true),
+                    None if exists => {}
+                    None => {
+                        insert(&mut names, name);
+                        put_names(&mut tx, &node.rnode, &names);
+                    }
+                }
+                node.rnode.flags.has_xattrs = true;
+            }
+            None if exists => delete(&mut tx, &mut node.rnode, (name, list), names),
             None => {}
         }
         put_changed(&mut tx, node);
@@ -129,25 +155,50 @@ impl Shard {
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
         let names = self.xattr_names(&node.rnode)?;
-        match (list, has(&names, name)) {
-            (_, true) => {}
-            (Some(_), false) => return Ok(()),
-            (None, false) => return Err(Code::NoXattr.into()),
+        match list {
+            Some(list) if !list.is_kept(&node.rnode) => return Ok(()),
+            None if !has(&names, name) => return Err(Code::NoXattr.into()),
+            _ => {}
         }
         let mut tx = self.begin_tx(&state, asked);
-        delete(&mut tx, &mut node.rnode, name, &names);
+        delete(&mut tx, &mut node.rnode, (name, list), names);
         put_changed(&mut tx, node);
         self.finish_tx(&mut state, tx)
     }
 
-    /// Deletes all extended attributes of a file that goes.
-    pub(super) fn drop_xattrs(&self, batch: &mut Batch, ino: InodeId) -> Result<(), Error> {
-        let range = key::xattrs_of(ino);
-        let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
-            batch.delete(key.to_vec());
-            ControlFlow::Continue(())
-        });
-        visited.map_err(|error| failed("removing extended attributes", &error))
+    /// Deletes the extended attributes of a file that goes, if they are few. Answers whether some
+    /// are left for [`Shard::drop_some_xattrs`].
+    pub(super) fn drop_xattrs(&self, batch: &mut Batch, rnode: &Rnode) -> Result<bool, Error> {
+        for list in List::ALL.iter().filter(|list| list.is_kept(rnode)) {
+            batch.delete(key::xattr(rnode.ino, list.name()));
+        }
+        let names = self.stored_names(rnode.ino)?;
+        if split(&names).nth(AT_ONCE).is_some() {
+            return Ok(true);
+        }
+        delete_all(batch, rnode.ino, &names);
+        Ok(false)
+    }
+
+    /// Deletes some of the extended attributes that are left of a file. Answers whether there are
+    /// more.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub(super) fn drop_some_xattrs(
+        &self,
+        batch: &mut Batch,
+        ino: InodeId,
+        stamp: Stamp,
+    ) -> Result<bool, Error> {
+        let names = self.stored_names(ino)?;
+        let bytes = split(&names).take(AT_ONCE).fold(0, |bytes, name| bytes + name.len() + 1);
+        let (some, rest) = names.split_at(bytes);
+        delete_all(batch, ino, some);
+        if !rest.is_empty() {
+            batch.put(key::xattr_names(ino), XattrNames { names: rest }.encode(stamp));
+        }
+        Ok(!rest.is_empty())
     }
 
     /// The value of an extended attribute, where it is there.
@@ -158,21 +209,19 @@ impl Shard {
         Ok(Some(row.value.to_vec()))
     }
 
+    /// The names of all extended attributes but access control lists, each with a NUL behind it.
     fn xattr_names(&self, rnode: &Rnode) -> Result<Vec<u8>, Error> {
-        let mut names = Vec::new();
-        if !rnode.flags.has_xattrs {
-            return Ok(names);
+        match rnode.flags.has_xattrs {
+            true => self.stored_names(rnode.ino),
+            false => Ok(Vec::new()),
         }
-        let range = key::xattrs_of(rnode.ino);
-        let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
-            if let Some(Key::Xattr { name, .. }) = Key::parse(key) {
-                names.extend_from_slice(name);
-                names.push(0);
-            }
-            ControlFlow::Continue(())
-        });
-        visited.map_err(|error| failed("listing extended attributes", &error))?;
-        Ok(names)
+    }
+
+    fn stored_names(&self, ino: InodeId) -> Result<Vec<u8>, Error> {
+        let key = key::xattr_names(ino);
+        let Some(value) = self.get(&key)? else { return Ok(Vec::new()) };
+        let (_, row) = XattrNames::decode(&value).map_err(|error| damaged(&key, error))?;
+        Ok(row.names.to_vec())
     }
 }
 
@@ -188,21 +237,46 @@ pub(super) fn are_in(table: &dyn Table) -> bool {
     found || visited.is_err()
 }
 
-fn put(tx: &mut Tx, rnode: &mut Rnode, name: &[u8], value: &[u8]) {
-    tx.batch.put(key::xattr(rnode.ino, name), Xattr { value }.encode(tx.stamp));
-    rnode.flags.has_xattrs = true;
-    if let Some(list) = List::named(name) {
-        list.keep(rnode, true);
+/// An extended attribute goes; `names` are all that there are, but for access control lists.
+fn delete(tx: &mut Tx, rnode: &mut Rnode, (name, list): (&[u8], Option<List>), mut names: Vec<u8>) {
+    tx.batch.delete(key::xattr(rnode.ino, name));
+    match list {
+        Some(list) => list.keep(rnode, false),
+        None => {
+            names = split(&names)
+                .filter(|known| *known != name)
+                .fold(Vec::new(), |all, name| [&all, name, &[0]].concat());
+            put_names(tx, rnode, &names);
+        }
+    }
+    let lists = rnode.flags.has_acl || rnode.flags.has_default_acl;
+    rnode.flags.has_xattrs = lists || !names.is_empty();
+}
+
+fn put_names(tx: &mut Tx, rnode: &Rnode, names: &[u8]) {
+    let key = key::xattr_names(rnode.ino);
+    match names.is_empty() {
+        true => tx.batch.delete(key),
+        false => tx.batch.put(key, XattrNames { names }.encode(tx.stamp)),
     }
 }
 
-/// One of `names`, all that there are, goes.
-fn delete(tx: &mut Tx, rnode: &mut Rnode, name: &[u8], names: &[u8]) {
-    tx.batch.delete(key::xattr(rnode.ino, name));
-    rnode.flags.has_xattrs = names.len() > name.len() + 1;
-    if let Some(list) = List::named(name) {
-        list.keep(rnode, false);
+fn delete_all(batch: &mut Batch, ino: InodeId, names: &[u8]) {
+    split(names).for_each(|name| batch.delete(key::xattr(ino, name)));
+    if !names.is_empty() {
+        batch.delete(key::xattr_names(ino));
     }
+}
+
+/// Puts a name among these, in the order of their bytes.
+fn insert(names: &mut Vec<u8>, name: &[u8]) {
+    let before = split(names).take_while(|known| *known < name);
+    let at = before.fold(0, |at, known| at + known.len() + 1);
+    names.splice(at..at, name.iter().copied().chain([0]));
+}
+
+fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
+    names.split(|byte| *byte == 0).filter(|name| !name.is_empty())
 }
 
 fn put_changed(tx: &mut Tx, mut node: Node) {
@@ -214,7 +288,7 @@ fn put_changed(tx: &mut Tx, mut node: Node) {
 
 /// Whether a name is among these, each with a NUL behind it.
 fn has(names: &[u8], name: &[u8]) -> bool {
-    names.split(|byte| *byte == 0).any(|known| known == name)
+    split(names).any(|known| known == name)
 }
 
 /// `names` without those that only root sees.

@@ -147,3 +147,39 @@ impl<'a> Body<'a> for Xattr<'a> {
         Ok(Self { value })
     }
 }
+
+/// The names of a file's extended attributes, but for access control lists, of which the rnode
+/// tells. So that whoever sets or lists some reads no values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XattrNames<'a> {
+    /// Each with a NUL behind it; at least one, to [`limits::XATTR_LIST_BYTES`] in all.
+    pub names: &'a [u8],
+}
+
+impl<'a> Row<'a> for XattrNames<'a> {
+    const KIND: Kind = Kind::XattrNames;
+}
+
+impl<'a> Body<'a> for XattrNames<'a> {
+    fn bytes(&self) -> usize {
+        self.names.len()
+    }
+
+    fn put(&self, out: &mut Writer) {
+        assert!(self.names.len() <= limits::XATTR_LIST_BYTES, "names are counted when set");
+        out.bytes(self.names);
+    }
+
+    fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
+        let names = body.rest();
+        if names.len() > limits::XATTR_LIST_BYTES {
+            return Err(Fault::Length);
+        }
+        let Some((0, each)) = names.split_last() else { return Err(Fault::Field("names")) };
+        let good = |name: &[u8]| (1..=limits::XATTR_NAME_BYTES).contains(&name.len());
+        if !each.split(|byte| *byte == 0).all(good) {
+            return Err(Fault::Field("names"));
+        }
+        Ok(Self { names })
+    }
+}

@@ -1,0 +1,155 @@
+//! What one operation does while it holds the lock of all names: rows have a limit, whatever others
+//! have made.
+
+use pelago_wire::limits;
+
+use super::*;
+use crate::shard::work::Work;
+
+impl Rig {
+    /// The most that one hold of the lock does while this runs.
+    fn most_work(&self, run: impl FnOnce()) -> Work {
+        // From the rows alone.
+        self.shard.forget_rows();
+        Work::take_most();
+        run();
+        Work::take_most()
+    }
+
+    fn put_value(&self, node: Handle, name: &str, value: &[u8]) {
+        let asked = xattr(name.as_bytes(), value, XattrFlags::Any);
+        self.shard.set_xattr(node, &asked, at(120)).unwrap();
+    }
+
+    fn list(&self, node: Handle) -> Vec<u8> {
+        self.shard.list_xattr(&CALLER, node).unwrap()
+    }
+}
+
+/// Values of a file may be gigabytes: who sets, lists or removes another one reads none of them.
+#[test]
+fn extended_attributes_are_set_and_listed_without_reading_values() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 1).handle;
+    let value = vec![7; limits::XATTR_VALUE_BYTES];
+    (0..300).for_each(|number| rig.put_value(file, &format!("user.{number:05}"), &value));
+    let work = rig.most_work(|| {
+        rig.put_value(file, "user.new", b"");
+        rig.put_value(file, "user.00007", b"other");
+        let listed = rig.list(file);
+        assert_eq!(listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()).count(), 301);
+        rig.shard.remove_xattr(file, b"user.00008", at(130)).unwrap();
+        rig.shard.remove_xattr(file, b"user.new", at(131)).unwrap();
+    });
+    assert!(work.read <= 8 && work.read_bytes < limits::XATTR_VALUE_BYTES, "{work:?}");
+    assert_eq!(rig.shard.get_xattr(file, b"user.00007").unwrap(), b"other");
+    assert_eq!(rig.shard.get_xattr(file, b"user.00009").unwrap(), value);
+    assert_eq!(rig.shard.get_xattr(file, b"user.00008").unwrap_err().code, Code::NoXattr);
+    assert_eq!(rig.list(file).split(|byte| *byte == 0).count() - 1, 299);
+}
+
+/// A file and a directory with as many extended attributes as there may be go in pieces, and leave
+/// nothing.
+#[test]
+fn many_extended_attributes_go_in_pieces() {
+    for directory in [false, true] {
+        let rig = Rig::new();
+        let before = rows_of(&rig.table);
+        let node = match directory {
+            true => rig.dir(ROOT, "n", 1).handle,
+            false => rig.file(ROOT, "n", 1).handle,
+        };
+        let mut count = 0;
+        loop {
+            let name = format!("user.{count:x}");
+            let asked = xattr(name.as_bytes(), b"v", XattrFlags::Any);
+            match rig.shard.set_xattr(node, &asked, at(120)) {
+                Ok(()) => count += 1,
+                Err(error) => break assert_eq!(error.code, Code::TooBig),
+            }
+        }
+        assert!(count > limits::LOCK_ROWS);
+        let work = rig.most_work(|| {
+            let removed = match directory {
+                true => rig.shard.remove_dir(ROOT, &name("n"), at(130)),
+                false => rig.shard.unlink(ROOT, &name("n"), at(130)),
+            };
+            assert!(removed.unwrap().orphaned, "a worker does the rest");
+            assert_eq!(rig.shard.attr(node).unwrap_err().code, Code::Stale);
+            rig.shard.bury(node.ino).unwrap().unwrap();
+            rig.shard.forget_orphans(&[node.ino]).unwrap();
+        });
+        assert!(work.read + work.written <= limits::LOCK_ROWS, "{work:?}");
+        let after = rows_of(&rig.table);
+        let left: Vec<_> = after.iter().filter(|key| !before.contains(*key)).collect();
+        // The count of the root, and the numbers that were taken.
+        assert!(left.len() <= 2, "{left:?}");
+    }
+}
+
+/// Each operation on names and attributes, in a tree that others have filled.
+#[test]
+fn no_operation_holds_the_lock_for_many_rows() {
+    let rig = Rig::new();
+    let mut deep = ROOT;
+    for _ in 0..4 * limits::CLIMB_STEPS {
+        deep = rig.dir(deep, "d", 1).handle;
+    }
+    let full = rig.dir(ROOT, "full", 1).handle;
+    let file = rig.file(ROOT, "f", 1).handle;
+    for number in 0..3000 {
+        rig.shard.link(file, full, &name(&format!("link{number}")), at(2)).unwrap();
+        rig.dir(full, &format!("dir{number}"), 2);
+    }
+    let moves = |from_dir, from: &str, to_dir, to: &str, flags| {
+        let (from, to) = (name(from), name(to));
+        let wanted = Move { from_dir, from: &from, to_dir, to: &to };
+        rig.shard.rename(&CALLER, wanted, flags, at(9)).unwrap();
+    };
+    let plain = RenameFlags::Replace;
+    let work = rig.most_work(|| {
+        rig.look(full, "link7").unwrap();
+        rig.shard.parent(deep).unwrap();
+        rig.file(deep, "new", 3);
+        rig.dir(deep, "made", 3);
+        rig.dir(deep, "other", 3);
+        rig.file(rig.look(deep, "made").unwrap().handle, "in", 3);
+        moves(deep, "made", deep, "renamed", plain);
+        moves(deep, "renamed", full, "renamed", plain);
+        moves(full, "renamed", deep, "other", RenameFlags::Exchange);
+        moves(deep, "new", full, "link9", plain);
+        rig.shard.unlink(full, &name("link8"), at(5)).unwrap();
+        rig.shard.remove_dir(full, &name("dir8"), at(5)).unwrap();
+        assert_eq!(
+            rig.shard.remove_dir(ROOT, &name("full"), at(5)).unwrap_err().code,
+            Code::NotEmpty
+        );
+        let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+        rig.shard.set_attr(full, &set, at(6)).unwrap();
+        rig.shard.write_counts().unwrap();
+    });
+    assert!(work.read <= limits::CLIMB_STEPS + 32, "{work:?}");
+    let list = || {
+        let mut after = Cookie::START;
+        loop {
+            let page = Page { dir: full, after, entries: usize::MAX, attributes: true };
+            let (entries, end) = rig.shard.list(page).unwrap();
+            match entries.last() {
+                Some(last) if !end => after = last.cookie,
+                _ => break,
+            }
+        }
+    };
+    let work = rig.most_work(list);
+    assert!(work.read + work.written <= limits::LOCK_ROWS, "{work:?}");
+}
+
+fn rows_of(table: &MemTable) -> std::collections::BTreeSet<Vec<u8>> {
+    let mut rows = std::collections::BTreeSet::new();
+    let visit = &mut |key: &[u8], _: &[u8]| {
+        rows.insert(key.to_vec());
+        std::ops::ControlFlow::Continue(())
+    };
+    table.scan(&[1], &[], visit).unwrap();
+    rows
+}
