@@ -5,10 +5,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::fs::{
+    AtFlags, CWD, StatxFlags, XattrFlags, getxattr, listxattr, removexattr, setxattr, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::beside::{Door, NOBODY, as_nobody, can_be_others};
 use crate::{on_mount, on_volume};
 
 fn set_mode(path: &Path, mode: u32) {
@@ -221,5 +224,40 @@ fn a_user_without_rights_is_refused() {
         let ran = crate::harness::program::run(other.current_dir(volume.files()));
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert!(ran.err.contains("Permission denied"), "{ran:?}");
+    });
+}
+
+/// Where the bytes are written by a descriptor, setuid goes when an ordinary user opens the file:
+/// the mode that the kernel has kept must go too. Elsewhere an open changes nothing.
+#[test]
+fn an_open_that_takes_setuid_away_is_seen_at_once() {
+    if !can_be_others() {
+        return;
+    }
+    on_volume(|volume| {
+        let root = volume.files();
+        set_mode(&root, 0o755);
+        let door = Door::to(&root);
+        let status = volume.run("status", &["--json"]).expect_success().json();
+        let passes = status["data_path"] == "passthrough";
+        for (name, size) in [("small", 10), ("large", 200_000)] {
+            let path = door.path().join(name);
+            fs::write(&path, vec![b'x'; size]).unwrap();
+            chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            set_mode(&path, 0o6755);
+            volume.wait_until_closed();
+            assert_eq!(mode(&path), 0o6755);
+            let is_passed = passes && (size > 4096 || volume.way.as_deref() == Some("always"));
+            let left = if is_passed { 0o755 } else { 0o6755 };
+            as_nobody(|| {
+                let file = File::options().write(true).open(&path).unwrap();
+                assert_eq!(mode(&path), left, "{name}");
+                assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, left);
+            });
+            volume.wait_until_closed();
+            assert_eq!(mode(&path), left, "{name}, closed");
+            let asked = statx(CWD, &path, AtFlags::STATX_FORCE_SYNC, StatxFlags::MODE).unwrap();
+            assert_eq!(u32::from(asked.stx_mode) & 0o7777, left, "{name}, as the server has it");
+        }
     });
 }

@@ -62,10 +62,10 @@ impl Opening<AtOpen> {
             Ok(opened) => opened,
             Err(error) => return self.door.0.error(attr::error(error)),
         };
-        if self.wanted.read && self.wanted.write && matches!(opened.path, DataPath::Passthrough(_))
-        {
-            // What a mapping changes the kernel does not see: times that it has kept from before
-            // would stay.
+        // What a mapping changes the kernel does not see: times that it has kept from before would
+        // stay. And the open of an ordinary user has taken setuid and setgid bits away.
+        let changes_unseen = self.wanted.read || self.context.uid != 0;
+        if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
             self.state.forget_attr(opened.attr.ino);
         }
         self.answer(handle, opened);

@@ -50,14 +50,16 @@ impl Opens {
         self.load(file, state)?;
         if flags.truncate {
             self.empty(file, state, flags)?;
-        } else if flags.write && flags.kill_privileges {
-            // Nobody tells of its writes: it loses now what the first would take.
-            self.kill_privileges(file)?;
         }
         if state.has_content()
             && let Some(open) = self.known.number(file, flags, Way::Outside)
         {
-            let given = self.give(file, state, flags).and_then(|backing| {
+            // Its writes do not come here: it loses now what the first would take.
+            let killed = match flags.write && flags.kill_privileges && !flags.truncate {
+                true => self.kill_privileges(file),
+                false => Ok(()),
+            };
+            let given = killed.and_then(|()| self.give(file, state, flags)).and_then(|backing| {
                 let path = DataPath::Passthrough(backing);
                 match self.shard.attr(file.handle) {
                     Ok(attr) => Ok(Opening { open, attr, path }),
