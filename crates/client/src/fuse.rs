@@ -37,5 +37,6 @@ mod opening;
 mod opens;
 mod passthrough;
 mod rename;
+mod stale;
 mod state;
 mod writers;

@@ -154,7 +154,7 @@ fn mount_at(
 /// [`MountError`]; then nothing is mounted.
 pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
     let point = Point::named(&options.mount_point)?;
-    start(filesystem, options, point, Arc::new(Passthrough::new()), |_| ())
+    start(filesystem, options, point, Arc::new(Passthrough::new()), |_| Ok(()))
 }
 
 /// `begin` hears of the session before the first request is read.
@@ -163,7 +163,7 @@ fn start(
     options: &MountOptions,
     point: Point,
     passthrough: Arc<Passthrough>,
-    begin: impl FnOnce(&Session),
+    begin: impl FnOnce(&Session) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
     let (attached, descriptor) = device::attach(point, options)?;
     let how = SessionOptions {
@@ -172,7 +172,7 @@ fn start(
         wishes: wishes(options.passthrough),
     };
     let started = Session::start(descriptor, how).and_then(|session| {
-        begin(&session);
+        begin(&session)?;
         let end = Arc::new(End::default());
         let reported = Arc::clone(&end);
         thread::Builder::new()

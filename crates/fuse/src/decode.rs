@@ -215,9 +215,12 @@ fn readdir(body: &mut Cursor<'_>) -> Result<Readdir, Fault> {
 fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, Fault> {
     let (file, offset) = (FileId(body.u64()?), body.u64()?);
     let (size, write_flags) = (body.u32()?, body.u32()?);
-    body.skip::<16>()?;
+    body.skip::<8>()?;
+    let flags = body.i32()?;
+    body.skip::<4>()?;
     let data = body.take(u64::from(size))?;
-    Ok(Write { file, offset, data, kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0 })
+    let kill_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
+    Ok(Write { file, offset, data, kill_privileges, flags })
 }
 
 /// `fuse_flush_in`.

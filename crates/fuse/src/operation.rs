@@ -235,6 +235,8 @@ pub struct Write<'a> {
     pub data: &'a [u8],
     /// setuid and setgid bits go with it (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_privileges: bool,
+    /// Of `open`, as they are now; zero where pages are written back.
+    pub flags: i32,
 }
 
 /// FUSE_FLUSH: a descriptor was closed.

@@ -217,7 +217,8 @@ proptest! {
 
         let kill_privileges = flags & 4 != 0;
         let head = [numbers(&[1, 2]), pairs(&[(size, flags)]), numbers(&[3, 4])].concat();
-        let write = Write { file: FileId(1), offset: 2, data: &data, kill_privileges };
+        let write =
+            Write { file: FileId(1), offset: 2, data: &data, kill_privileges, flags: 4 };
         let bytes = request(16, &[head, data.clone()].concat());
         prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::Write(write)));
 

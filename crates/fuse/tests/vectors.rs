@@ -117,7 +117,8 @@ fn of_nodes() -> Vec<(&'static str, Operation<'static>)> {
 
 fn of_files() -> Vec<(&'static str, Operation<'static>)> {
     let write = |data, kill_privileges| {
-        Operation::Write(Write { file: FILE, offset: OFFSET, data, kill_privileges })
+        let flags = 1;
+        Operation::Write(Write { file: FILE, offset: OFFSET, data, kill_privileges, flags })
     };
     let readdir = Readdir { file: FILE, offset: OFFSET, size: 4096 };
     let fallocate = Fallocate { file: FILE, offset: OFFSET, length: OWNER.0, mode: 3 };

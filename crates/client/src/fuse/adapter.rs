@@ -151,7 +151,11 @@ impl Filesystem for Adapter {
         let handle = state.handle(header.node);
         self.0.files.get_attr(&context(header), handle).then(move |result| {
             let result = state.or_gone(node, result, |gone, ino| gone.attr(ino));
-            state.reply_attr(asked, result, reply);
+            if state.stale.is_empty() {
+                return state.reply_attr(asked, result, reply);
+            }
+            let replies = Arc::clone(&state);
+            state.stale.when_gone(node, move || replies.reply_attr(asked, result, reply));
         });
     }
 
@@ -253,9 +257,10 @@ impl Filesystem for Adapter {
 
     fn open(&self, header: &Header, asked: Open, reply: Reply<reply::Opened>) {
         let wanted = self.wanted(asked.flags, asked.kill_privileges);
-        let context = context(header);
+        let (context, direct) = (context(header), flags::is_direct(asked.flags));
         let handle = self.0.handle(header.node);
-        let opening = Opening { state: Arc::clone(&self.0), context, wanted, door: AtOpen(reply) };
+        let (state, door) = (Arc::clone(&self.0), AtOpen(reply));
+        let opening = Opening { state, context, wanted, direct, door };
         let answer = self.0.files.open(&context, handle, wanted);
         answer.then(move |opened| opening.opened(handle, opened));
     }
@@ -264,9 +269,9 @@ impl Filesystem for Adapter {
         let place = take!(self.0.place(header.node, asked.name), reply);
         let wanted = self.wanted(asked.flags, asked.kill_privileges);
         let mode = flags::new_mode(asked.mode, asked.umask);
-        let context = context(header);
-        let door = AtCreate(reply);
-        let opening = Opening { state: Arc::clone(&self.0), context, wanted, door };
+        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+        let (state, door) = (Arc::clone(&self.0), AtCreate(reply));
+        let opening = Opening { state, context, wanted, direct, door };
         let is_exclusive = flags::is_exclusive(asked.flags);
         let answer = self.0.files.create(&context, place.clone(), mode, wanted);
         answer.then(move |created| match created {
@@ -281,9 +286,9 @@ impl Filesystem for Adapter {
     fn tmpfile(&self, header: &Header, asked: Create<'_>, reply: Reply<reply::Created>) {
         let wanted = self.wanted(asked.flags, false);
         let mode = flags::new_mode(asked.mode, asked.umask);
-        let context = context(header);
-        let door = AtCreate(reply);
-        let opening = Opening { state: Arc::clone(&self.0), context, wanted, door };
+        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+        let (state, door) = (Arc::clone(&self.0), AtCreate(reply));
+        let opening = Opening { state, context, wanted, direct, door };
         let dir = self.0.handle(header.node);
         let answer = self.0.files.create_nameless(&context, dir, mode, wanted);
         answer.then(move |created| match created {
@@ -305,10 +310,19 @@ impl Filesystem for Adapter {
     }
 
     fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<reply::Written>) {
-        let Write { file, offset, data, kill_privileges } = asked;
+        let Write { file, offset, data, kill_privileges, flags } = asked;
         let to = Spot { open: open_id(file), offset };
         let answer = self.0.files.write(&context(header), to, data, kill_privileges);
-        answer.then(move |result| written(result, reply));
+        if !flags::is_direct(flags) {
+            return answer.then(move |result| written(result, reply));
+        }
+        let (state, node) = (Arc::clone(&self.0), attr::ino(header.node));
+        answer.then(move |result| {
+            if let Ok(Written { bytes, .. }) = result {
+                state.stale.add(node, offset, bytes);
+            }
+            written(result, reply);
+        });
     }
 
     fn flush(&self, header: &Header, asked: Flush, reply: Reply<()>) {

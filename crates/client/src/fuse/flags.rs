@@ -36,6 +36,11 @@ pub(crate) fn is_exclusive(flags: i32) -> bool {
     oflags(flags).contains(OFlags::EXCL)
 }
 
+/// Whether reads and writes go past the pages (`O_DIRECT`).
+pub(crate) fn is_direct(flags: i32) -> bool {
+    oflags(flags).contains(OFlags::DIRECT)
+}
+
 /// What `renameat2` asks for.
 pub(crate) fn rename(flags: u32) -> Result<RenameFlags, Code> {
     match RenameHow::from_bits_retain(flags) {

@@ -29,6 +29,8 @@ pub(crate) struct Opening<D> {
     pub(crate) state: Arc<State>,
     pub(crate) context: Context,
     pub(crate) wanted: OpenFlags,
+    /// Reads and writes go past the pages (`O_DIRECT`).
+    pub(crate) direct: bool,
     pub(crate) door: D,
 }
 
@@ -106,11 +108,12 @@ impl Opening<AtCreate> {
     }
 
     fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
-        let Self { state, context, wanted, door } = self;
+        let Self { state, context, wanted, direct, door } = self;
         state.inodes.learn(entry.handle);
-        let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, ttl) };
+        let attr_ttl = if direct && wanted.write { Duration::ZERO } else { ttl };
+        let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, attr_ttl) };
         let door = WithEntry { reply: door.0, entry: found };
-        let opening = Opening { state, context, wanted, door };
+        let opening = Opening { state, context, wanted, direct, door };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
 }
@@ -149,6 +152,11 @@ impl<D: Door> Opening<D> {
 
     fn by_requests(self, open: OpenId, attr: &Attr, flags: u32) {
         self.count(open, attr.ino, Way::Requests);
+        if self.direct && self.wanted.write {
+            // An asynchronous direct write changes times and bytes, and the kernel keeps what it
+            // has: whoever reads through pages has to ask from now on.
+            self.state.forget_attr(attr.ino);
+        }
         let flags = flags | no_flush(self.wanted);
         self.door.open(reply::Opened { file: FileId(open.0), flags, backing: None });
     }
@@ -349,7 +357,8 @@ mod tests {
         let (answer, answered) = channel();
         let door = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
-        let opening = Opening { state: Arc::clone(&state), context, wanted: ASKED, door };
+        let (wanted, direct) = (ASKED, false);
+        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, door };
         let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
         opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
         let asked = std::mem::take(&mut *server.0.lock());

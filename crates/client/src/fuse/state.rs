@@ -1,6 +1,7 @@
 //! What requests share, and the replies that need it.
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +18,7 @@ use super::gone::Gone;
 use super::listing::Streams;
 use super::opens::Opens;
 use super::passthrough::{NoPassthrough, Passthrough};
+use super::stale::Stale;
 use super::writers::{Moment, Writers};
 use crate::files::{Files, Place};
 use crate::inodes::Inodes;
@@ -39,6 +41,7 @@ pub(crate) struct State {
     pub(crate) opens: Opens,
     pub(crate) passthrough: Arc<Passthrough>,
     pub(crate) backings: Backings,
+    pub(crate) stale: Stale,
     /// Where the kernel is told what it does not see; there once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
     setgid_is_said: AtomicBool,
@@ -56,6 +59,7 @@ impl State {
             opens: Opens::default(),
             passthrough: Arc::new(Passthrough::new()),
             backings: Backings::default(),
+            stale: Stale::default(),
             kernel: OnceLock::new(),
             setgid_is_said: AtomicBool::new(false),
             gone: Gone::default(),
@@ -64,7 +68,10 @@ impl State {
     }
 
     /// The kernel has agreed, and its requests are about to be read.
-    pub(crate) fn begin(&self, session: &Session) {
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub(crate) fn begin(&self, session: &Session) -> io::Result<()> {
         match (self.preferences.passthrough, session.agreement().passthrough) {
             (true, true) => self.passthrough.try_on(session.device()),
             (true, false) => self.passthrough.refuse(NoPassthrough::NotInKernel),
@@ -73,6 +80,7 @@ impl State {
         let says = session.agreement().capabilities.has(Capabilities::SETXATTR_EXT);
         self.setgid_is_said.store(says, Ordering::Relaxed);
         let _only_once = self.kernel.set(session.notifier());
+        self.stale.start(session.notifier())
     }
 
     /// Whether the kernel says which access control lists take the setgid bit of their file.

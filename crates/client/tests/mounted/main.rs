@@ -2,6 +2,8 @@
 //! tests say so and pass.
 
 #[cfg(test)]
+mod direct;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod everyday;

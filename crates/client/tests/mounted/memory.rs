@@ -26,6 +26,9 @@ pub(crate) struct Memory {
     /// Fsyncs are kept unanswered while this is set.
     pub(crate) stalls: AtomicBool,
     stalled: Mutex<Vec<Done>>,
+    /// Writes are kept, not carried out, while this is set.
+    pub(crate) holds_writes: AtomicBool,
+    held: Mutex<Vec<HeldWrite>>,
     pub(crate) requests: AtomicU64,
     /// Reads and writes among them.
     pub(crate) transfers: AtomicU64,
@@ -36,6 +39,13 @@ struct State {
     opens: HashMap<u64, Open>,
     last: u64,
     hands_out: HandsOut,
+}
+
+struct HeldWrite {
+    context: Context,
+    request: Request,
+    bytes: Vec<u8>,
+    done: Done,
 }
 
 /// What is handed out to whoever can use a descriptor.
@@ -80,6 +90,8 @@ impl Memory {
             state: Mutex::new(state),
             stalls: AtomicBool::new(false),
             stalled: Mutex::new(Vec::new()),
+            holds_writes: AtomicBool::new(false),
+            held: Mutex::new(Vec::new()),
             requests: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
         }
@@ -117,6 +129,21 @@ impl Memory {
         }
     }
 
+    /// How many writes are held.
+    pub(crate) fn held_writes(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    /// Carries out the writes that are held.
+    pub(crate) fn let_writes_go(&self) {
+        self.holds_writes.store(false, Ordering::SeqCst);
+        let held = std::mem::take(&mut *self.held.lock());
+        for HeldWrite { context, request, bytes, done } in held {
+            let answer = self.state.lock().answer(self.hash, &context, request, &bytes);
+            done(answer);
+        }
+    }
+
     /// The open files.
     pub(crate) fn opens(&self) -> usize {
         self.state.lock().opens.len()
@@ -131,6 +158,11 @@ impl Service for Memory {
         }
         if matches!(request, Request::Fsync { .. }) && self.stalls.load(Ordering::SeqCst) {
             self.stalled.lock().push(done);
+            return;
+        }
+        if matches!(request, Request::Write { .. }) && self.holds_writes.load(Ordering::SeqCst) {
+            let (context, bytes) = (*context, bulk.bytes().to_vec());
+            self.held.lock().push(HeldWrite { context, request, bytes, done });
             return;
         }
         let answer = self.state.lock().answer(self.hash, context, request, bulk.bytes());
