@@ -1,15 +1,18 @@
 //! How a test reaches a mounted file system: faults, space, power.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
+use crate::errors::Errors;
 use crate::model::{Model, Survival};
+use crate::plan::{Call, Counting, Injection, Plan, Range};
 
 /// What is asked of the medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// A file or node is made.
     Create,
@@ -31,6 +34,37 @@ pub enum Operation {
     Sync,
     /// A folder is synced.
     SyncNames,
+    /// A name is looked up that the kernel does not remember.
+    Look,
+    /// A size, a time or an owner is asked for.
+    Measure,
+    /// A time, an owner or a mode is set.
+    Change,
+    /// A file is opened.
+    Open,
+    /// A folder is opened to be listed.
+    List,
+}
+
+impl Operation {
+    /// Whether it leaves everything as it is.
+    const fn only_reads(self) -> bool {
+        matches!(self, Self::Read | Self::Look | Self::Measure | Self::Open | Self::List)
+    }
+}
+
+/// A call, as [`State::meet`] wants to know it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) operation: Operation,
+    /// The file, or the folder that a name is in.
+    pub(crate) ino: u64,
+    /// That name.
+    pub(crate) name: Option<&'a [u8]>,
+    /// Who asks.
+    pub(crate) thread: u32,
+    /// What is read or written.
+    pub(crate) range: Range,
 }
 
 /// An error to come.
@@ -78,6 +112,8 @@ pub(crate) struct State {
     pub(crate) model: Model,
     faults: Vec<Fault>,
     watch: Option<Watch>,
+    plan: Option<Plan>,
+    errors: Errors,
     syncs: u64,
     /// No power: everything is refused.
     off: bool,
@@ -87,8 +123,15 @@ impl Control {
     /// A file system that begins as `model`.
     #[must_use]
     pub fn new(model: Model) -> Self {
-        let state = State { model, faults: Vec::new(), watch: None, syncs: 0, off: false };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Mutex::new(State {
+            model,
+            faults: Vec::new(),
+            watch: None,
+            plan: None,
+            errors: Errors::default(),
+            syncs: 0,
+            off: false,
+        })))
     }
 
     /// What there is now.
@@ -138,6 +181,31 @@ impl Control {
         self.0.lock().watch = None;
     }
 
+    /// Counts all calls from now on, by kind, by class of file, and by whose they are. From then on
+    /// the kernel keeps no bytes of files, so that each read is a call.
+    pub fn count(&self, counting: Counting) {
+        self.0.lock().plan = Some(Plan::new(counting));
+    }
+
+    /// Fails a call that [`Control::count`] counts; `None`: no more.
+    pub fn inject(&self, injection: Option<Injection>) {
+        if let Some(plan) = &mut self.0.lock().plan {
+            plan.inject(injection);
+        }
+    }
+
+    /// The calls that were counted.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<Call, u64> {
+        self.0.lock().plan.as_ref().map(Plan::counts).unwrap_or_default()
+    }
+
+    /// How many calls [`Control::inject`] has failed.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.0.lock().plan.as_ref().map_or(0, Plan::failed)
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
@@ -155,14 +223,50 @@ impl State {
         if self.off { Err(Errno::IO) } else { Ok(()) }
     }
 
-    /// Something is asked of `ino`; it fails where the test wants it to.
-    pub(crate) fn meet(&mut self, operation: Operation, ino: u64) -> Result<(), Errno> {
+    /// Opens a file; answers its handle.
+    pub(crate) fn open(&mut self, ino: u64) -> Result<u64, Errno> {
+        self.model.open(ino)?;
+        Ok(self.errors.open(ino))
+    }
+
+    pub(crate) fn close(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
+        self.errors.close(handle);
+        self.model.close(ino)
+    }
+
+    /// Makes a file safe. Fails if an earlier sync has, and this handle was not told.
+    pub(crate) fn sync(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
+        self.model.sync(ino)?;
+        self.errors.tell(ino, handle)
+    }
+
+    /// Makes a file safe, which fails.
+    pub(crate) fn fail_to_sync(
+        &mut self,
+        ino: u64,
+        handle: u64,
+        error: Errno,
+    ) -> Result<(), Errno> {
+        self.model.fail_to_sync(ino)?;
+        self.errors.add(ino, error);
+        self.errors.tell(ino, handle)
+    }
+
+    /// Whether the kernel shall keep no bytes of files.
+    pub(crate) const fn is_direct(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Something is asked; it fails if the test wants it to. Answers how many of its bytes are
+    /// carried.
+    pub(crate) fn meet(&mut self, asked: Asked<'_>) -> Result<usize, Errno> {
         self.is_on()?;
+        let Asked { operation, ino, .. } = asked;
         let path = self.model.node(ino)?.path.clone();
         let moment = Moment { operation, path: &path, model: &self.model };
         self.syncs += u64::from(moment.is_sync());
         if let Some(watch) = &mut self.watch
-            && operation != Operation::Read
+            && !operation.only_reads()
         {
             watch(moment);
         }
@@ -177,6 +281,10 @@ impl State {
             fault.times -= 1;
             return Err(fault.error);
         }
-        Ok(())
+        let Some(plan) = &mut self.plan else { return Ok(asked.range.bytes) };
+        match asked.name {
+            Some(name) => plan.meet(&asked, &format!("{path}/{}", String::from_utf8_lossy(name))),
+            None => plan.meet(&asked, &path),
+        }
     }
 }

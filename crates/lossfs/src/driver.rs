@@ -16,8 +16,9 @@ use rustix::fs::{FallocateFlags, FileType as Mode};
 use rustix::io::Errno;
 
 use crate::clock::now;
-use crate::control::{Control, Operation, State};
+use crate::control::{Asked, Control, Operation, State};
 use crate::model::{About, BLOCK_BYTES, Kind, ROOT};
+use crate::plan::Range;
 
 /// Names change through the kernel alone, which knows of it.
 const NAME_TTL: Duration = Duration::from_secs(3600);
@@ -42,16 +43,16 @@ impl Driver {
         Self { control, listings: Mutex::default(), next: AtomicU64::new(1) }
     }
 
-    /// Runs `work` where power is on and `operation` on `ino` is not to fail.
+    /// Runs `work`, which is told how many bytes to carry, if power is on and the call is not to
+    /// fail.
     fn change<T>(
         &self,
-        operation: Operation,
-        ino: INodeNo,
-        work: impl FnOnce(&mut State) -> Result<T, Errno>,
+        asked: Asked<'_>,
+        work: impl FnOnce(&mut State, usize) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut state = self.control.lock();
-        state.meet(operation, ino.0)?;
-        work(&mut state)
+        let bytes = state.meet(asked)?;
+        work(&mut state, bytes)
     }
 
     fn make(
@@ -71,7 +72,7 @@ impl Driver {
             mtime: time,
             ctime: time,
         };
-        self.change(operation, at.0, |state| {
+        self.change(named(operation, request, at.0, at.1), |state, _| {
             let ino = state.model.make(at.0.0, at.1.as_bytes(), kind, about)?;
             attr(state, ino)
         })
@@ -79,20 +80,22 @@ impl Driver {
 }
 
 impl Filesystem for Driver {
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let state = self.control.lock();
-        let found = state
-            .is_on()
-            .and_then(|()| state.model.lookup(parent.0, name.as_bytes()))
-            .and_then(|ino| attr(&state, ino));
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.change(named(Operation::Look, request, parent, name), |state, _| {
+            let ino = state.model.lookup(parent.0, name.as_bytes())?;
+            attr(state, ino)
+        });
         entry(found, reply);
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let state = self.control.lock();
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let mut state = self.control.lock();
         // The root answers without power too, so that a dead mount can be found and unmounted.
-        let is_on = if ino.0 == ROOT { Ok(()) } else { state.is_on() };
-        match is_on.and_then(|()| attr(&state, ino.0)) {
+        let met = match ino.0 {
+            ROOT => Ok(0),
+            _ => state.meet(asked(Operation::Measure, request, ino)),
+        };
+        match met.and_then(|_| attr(&state, ino.0)) {
             Ok(attr) => reply.attr(&ATTR_TTL, &attr),
             Err(error) => reply.error(error_of(error)),
         }
@@ -100,7 +103,7 @@ impl Filesystem for Driver {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -118,13 +121,18 @@ impl Filesystem for Driver {
     ) {
         let time = now();
         let resized = match size {
-            Some(size) => {
-                self.change(Operation::Resize, ino, |state| state.model.resize(ino.0, size, time))
-            }
+            Some(size) => self.change(asked(Operation::Resize, request, ino), |state, _| {
+                state.model.resize(ino.0, size, time)
+            }),
             None => Ok(()),
         };
         let mut state = self.control.lock();
-        let done = resized.and_then(|()| state.is_on()).and_then(|()| {
+        // A cut sets a time too: it is one call.
+        let met = |state: &mut State| match size {
+            Some(_) => state.is_on(),
+            None => state.meet(asked(Operation::Change, request, ino)).map(drop),
+        };
+        let done = resized.and_then(|()| met(&mut state)).and_then(|()| {
             state.model.set_about(ino.0, |about| {
                 about.mode =
                     mode.map_or(about.mode, |mode| about.mode & !PERMISSIONS | mode & PERMISSIONS);
@@ -170,15 +178,15 @@ impl Filesystem for Driver {
         entry(self.make(request, (parent, name), Kind::Folder, mode), reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.change(Operation::Remove, parent, |state| {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.change(named(Operation::Remove, request, parent, name), |state, _| {
             state.model.remove(parent.0, name.as_bytes(), false, now())
         });
         done(removed, reply);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = self.change(Operation::Remove, parent, |state| {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.change(named(Operation::Remove, request, parent, name), |state, _| {
             state.model.remove(parent.0, name.as_bytes(), true, now())
         });
         done(removed, reply);
@@ -186,7 +194,7 @@ impl Filesystem for Driver {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -195,7 +203,7 @@ impl Filesystem for Driver {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
-        let renamed = self.change(Operation::Rename, parent, |state| {
+        let renamed = self.change(named(Operation::Rename, request, parent, name), |state, _| {
             if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
                 return Err(Errno::INVAL);
             }
@@ -209,23 +217,26 @@ impl Filesystem for Driver {
 
     fn link(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let linked = self.change(Operation::Rename, newparent, |state| {
-            state.model.link(ino.0, newparent.0, newname.as_bytes(), now())?;
-            attr(state, ino.0)
-        });
+        let linked =
+            self.change(named(Operation::Rename, request, newparent, newname), |state, _| {
+                state.model.link(ino.0, newparent.0, newname.as_bytes(), now())?;
+                attr(state, ino.0)
+            });
         entry(linked, reply);
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let mut state = self.control.lock();
-        match state.is_on().and_then(|()| state.model.open(ino.0)) {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
+    fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let opened = self.change(asked(Operation::Open, request, ino), |state, _| {
+            Ok((state.open(ino.0)?, flags(state)))
+        });
+        match opened {
+            Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
             Err(error) => reply.error(error_of(error)),
         }
     }
@@ -243,12 +254,13 @@ impl Filesystem for Driver {
         let mode = mode & PERMISSIONS | 0o100_000;
         let made = self.make(request, (parent, name), Kind::File, mode);
         let opened = made.and_then(|attr| {
-            self.control.lock().model.open(attr.ino.0)?;
-            Ok(attr)
+            let mut state = self.control.lock();
+            let handle = FileHandle(state.open(attr.ino.0)?);
+            Ok((attr, handle, flags(&state)))
         });
         match opened {
-            Ok(attr) => {
-                reply.created(&NAME_TTL, &attr, GENERATION, FileHandle(0), FopenFlags::empty())
+            Ok((attr, handle, flags)) => {
+                reply.created(&NAME_TTL, &attr, GENERATION, handle, flags);
             }
             Err(error) => reply.error(error_of(error)),
         }
@@ -256,7 +268,7 @@ impl Filesystem for Driver {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -265,8 +277,9 @@ impl Filesystem for Driver {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let read =
-            self.change(Operation::Read, ino, |state| state.model.read(ino.0, offset, size.into()));
+        let range = Range { at: offset, bytes: size as usize };
+        let asked = Asked { range, ..asked(Operation::Read, request, ino) };
+        let read = self.change(asked, |state, bytes| state.model.read(ino.0, offset, bytes as u64));
         match read {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error_of(error)),
@@ -275,7 +288,7 @@ impl Filesystem for Driver {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -285,10 +298,14 @@ impl Filesystem for Driver {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let written = self
-            .change(Operation::Write, ino, |state| state.model.write(ino.0, offset, data, now()));
+        let range = Range { at: offset, bytes: data.len() };
+        let asked = Asked { range, ..asked(Operation::Write, request, ino) };
+        let written = self.change(asked, |state, bytes| {
+            state.model.write(ino.0, offset, &data[..bytes], now())?;
+            Ok(bytes)
+        });
         match written {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
             Err(error) => reply.error(error_of(error)),
         }
     }
@@ -301,28 +318,29 @@ impl Filesystem for Driver {
         &self,
         _: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        fh: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        done(self.control.lock().model.close(ino.0), reply);
+        done(self.control.lock().close(ino.0, fh.0), reply);
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
         let mut state = self.control.lock();
-        let synced = match state.meet(Operation::Sync, ino.0) {
-            Ok(()) => state.model.sync(ino.0),
-            Err(error) => state.model.fail_to_sync(ino.0).and(Err(error)),
+        let synced = match state.meet(asked(Operation::Sync, request, ino)) {
+            Ok(_) => state.sync(ino.0, fh.0),
+            Err(error) => state.fail_to_sync(ino.0, fh.0, error),
         };
         drop(state);
         done(synced, reply);
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let state = self.control.lock();
-        let listed = state.is_on().and_then(|()| state.model.list(ino.0)).map(|names| {
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let mut state = self.control.lock();
+        let met = state.meet(asked(Operation::List, request, ino));
+        let listed = met.and_then(|_| state.model.list(ino.0)).map(|names| {
             let typed = names.into_iter().map(|(ino, name)| {
                 let kind = attr(&state, ino).map_or(FileType::RegularFile, |attr| attr.kind);
                 (ino, kind, name)
@@ -363,8 +381,9 @@ impl Filesystem for Driver {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let synced = self.change(Operation::SyncNames, ino, |state| state.model.sync_names(ino.0));
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let asked = asked(Operation::SyncNames, request, ino);
+        let synced = self.change(asked, |state, _| state.model.sync_names(ino.0));
         done(synced, reply);
     }
 
@@ -377,7 +396,7 @@ impl Filesystem for Driver {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -388,7 +407,7 @@ impl Filesystem for Driver {
         let range = (offset, offset.saturating_add(length));
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
-        let reserved = self.change(Operation::Reserve, ino, |state| {
+        let reserved = self.change(asked(Operation::Reserve, request, ino), |state, _| {
             let model = &mut state.model;
             if flags.contains(FallocateFlags::PUNCH_HOLE) {
                 model.zero(ino.0, range, now())
@@ -403,6 +422,20 @@ impl Filesystem for Driver {
         });
         done(reserved, reply);
     }
+}
+
+/// A call about a file or folder.
+fn asked(operation: Operation, request: &Request, ino: INodeNo) -> Asked<'static> {
+    Asked { operation, ino: ino.0, name: None, thread: request.pid(), range: Range::default() }
+}
+
+/// A call about a name in a folder.
+fn named<'a>(operation: Operation, by: &Request, dir: INodeNo, name: &'a OsStr) -> Asked<'a> {
+    Asked { name: Some(name.as_bytes()), ..asked(operation, by, dir) }
+}
+
+fn flags(state: &State) -> FopenFlags {
+    if state.is_direct() { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() }
 }
 
 fn attr(state: &State, ino: u64) -> Result<FileAttr, Errno> {

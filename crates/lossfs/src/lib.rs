@@ -8,8 +8,12 @@
 //!   folder, which is stricter than most file systems are.
 //! - A rename happens whole or not at all.
 //! - `sync` and `syncfs` make nothing safe: they do not reach a FUSE file system.
-//! - After an `fsync` that failed the bytes are read as written, are not on the medium, and the
-//!   next `fsync` says nothing of them, as on Linux.
+//! - After an `fsync` that failed the bytes are read as written and are not on the medium. Each
+//!   descriptor that was open then is told once; the next `fsync` says nothing of them, as on
+//!   Linux.
+//!
+//! A test may also fail one call, found by counting: the n-th of a kind in a class of files
+//! ([`Control::inject`]), once or from there on, with an error or by half.
 //!
 //! [`Model`] is a state machine without I/O; `driver` carries the kernel's requests to it;
 //! [`Control`] is how a test fails the power, the medium, or its space while it is mounted.
@@ -19,11 +23,14 @@
 pub use control::{Control, Fault, Moment, Operation};
 pub use model::{Model, Names, Survival};
 pub use mounted::Lossfs;
+pub use plan::{Call, Counting, Failure, Injection, Sorter};
 pub use random::Random;
 
 mod clock;
 mod control;
 mod driver;
+mod errors;
 mod model;
 mod mounted;
+mod plan;
 mod random;
