@@ -75,8 +75,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "loss",
-        arguments: "[MOMENTS]",
-        does: "power that fails below a server at 500 seeded moments instead of the 60 of `test`",
+        arguments: "[MOMENTS] | --errors [SEED|CASE]",
+        does: "power that fails at 500 seeded moments, not 60; --errors: every call that fails",
         run: loss::run,
     },
     Verb {

@@ -93,6 +93,8 @@ impl GroupCommit {
 /// The thread of the group commit.
 pub(crate) struct Committer {
     progress: Arc<Progress>,
+    /// Where a test takes the thread's place.
+    stepped: Option<GroupCommit>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -105,7 +107,23 @@ impl Committer {
         let progress = Arc::clone(&commit.progress);
         let thread =
             Builder::new().name("pelago-commit".into()).spawn(move || go_on(&commit, interval))?;
-        Ok(Self { progress, thread: Mutex::new(Some(thread)) })
+        Ok(Self { progress, stepped: None, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// One without a thread: [`Committer::step`] takes its turns.
+    pub(crate) fn stepped(commit: GroupCommit) -> Self {
+        let progress = Arc::clone(&commit.progress);
+        Self { progress, stepped: Some(commit), thread: Mutex::default() }
+    }
+
+    /// One turn of the thread, on this one.
+    ///
+    /// # Errors
+    /// As [`GroupCommit::run`]; `Unavailable` where the table could not be opened again.
+    pub(crate) fn step(&self) -> Result<(), Error> {
+        let Some(commit) = &self.stepped else { return Ok(()) };
+        let done = commit.run();
+        if commit.revive() { done } else { Err(Code::Unavailable.into()) }
     }
 
     /// Ends the thread. Nothing becomes safe any more, and those who wait are told so: whoever

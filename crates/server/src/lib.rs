@@ -10,7 +10,7 @@
 pub use memory::{MEMORY_BYTES, MemoryUse};
 pub use open::Passthrough;
 pub use recover::{Owner, RecoverError, Recovered};
-pub use server::{Options, Parts, Server, StartError, StopError};
+pub use server::{Options, Parts, Server, StartError, Step, StopError};
 pub use status::{PassthroughStatus, ProgressStatus, SpaceStatus, Status};
 pub use worker::{Doing, WorkerStatus};
 

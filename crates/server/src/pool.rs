@@ -62,6 +62,8 @@ struct Shared {
     share: usize,
     /// Threads at the most.
     most: usize,
+    /// There are no threads.
+    inline: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -100,13 +102,19 @@ impl Pool {
     pub(crate) fn start(share: usize) -> io::Result<Self> {
         let most = limits::POOL_THREADS.max(share);
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let pool = Self(Arc::new(Shared { share, most, state, changed }));
+        let pool = Self(Arc::new(Shared { share, most, inline: false, state, changed }));
         let mut state = pool.0.state.lock();
         for _ in 0..share {
             pool.0.spawn(&mut state)?;
         }
         drop(state);
         Ok(pool)
+    }
+
+    /// Makes a pool without threads: each job runs on the thread of its giver.
+    pub(crate) fn inline() -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Shared { share: 0, most: 0, inline: true, state, changed }))
     }
 
     /// Takes room for the payload of a job. Answers `None` where it would leave less for others
@@ -133,6 +141,10 @@ impl Pool {
         if state.stopped {
             drop(state);
             return job(Turn::Stopped);
+        }
+        if self.0.inline {
+            drop(state);
+            return job(Turn::Run);
         }
         state.lines.entry(caller).or_default().waiting.push_back(job);
         if !state.give_turn(caller, self.0.share) {

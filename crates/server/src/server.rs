@@ -14,7 +14,7 @@ use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{Volume, VolumeId, VolumeOptions};
-use pelago_wire::{Service, Time, limits};
+use pelago_wire::{Error, Service, Time, limits};
 
 use crate::clock;
 use crate::commit::{Committer, GroupCommit, SYNC_INTERVAL};
@@ -52,6 +52,9 @@ pub struct Options {
     pub passthrough: Passthrough,
     /// Whether work that can wait is done. A test that drives everything itself says no.
     pub workers: bool,
+    /// A test's door: the server starts no thread. What waits for one is done on the caller's, and
+    /// the rest when the test calls [`Server::step`].
+    pub stepped: bool,
 }
 
 impl Default for Options {
@@ -65,8 +68,18 @@ impl Default for Options {
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
             passthrough: Passthrough::Auto,
             workers: true,
+            stepped: false,
         }
     }
+}
+
+/// One turn of a thread that a stepped server does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The group commit, and a reopening of the table where it has stopped.
+    Commit,
+    /// The worker of this name, until it has nothing more to do at once.
+    Work(&'static str),
 }
 
 /// What a server serves, where there is no volume around it: for tests.
@@ -255,6 +268,17 @@ impl Server {
         }
     }
 
+    /// For [`Options::stepped`]: does on this thread what a thread would do.
+    ///
+    /// # Errors
+    /// What failed; the next step tries it again.
+    pub fn step(&self, step: Step) -> Result<(), Error> {
+        match step {
+            Step::Commit => self.committer.step(),
+            Step::Work(name) => self.life.lock().workers.step(name),
+        }
+    }
+
     /// Ends the server: requests are answered `Unavailable` from now on, what is open is committed,
     /// everything is made safe, and the volume is marked as clean. A second call does nothing.
     ///
@@ -409,7 +433,10 @@ impl Core {
             content: Arc::clone(&self.parts.content),
             progress: Arc::clone(&self.progress),
             space: Arc::clone(&self.space),
-            pool: Arc::new(Pool::start(limits::POOL_SHARE)?),
+            pool: Arc::new(match self.options.stepped {
+                true => Pool::inline(),
+                false => Pool::start(limits::POOL_SHARE)?,
+            }),
             read_only: self.options.read_only,
             reap: bells.reap(),
         })))
@@ -422,11 +449,14 @@ impl Core {
             table: Arc::clone(&self.parts.table),
             progress: Arc::clone(&self.progress),
         };
-        Committer::start(commit, self.options.sync_interval)
+        match self.options.stepped {
+            true => Ok(Committer::stepped(commit)),
+            false => Committer::start(commit, self.options.sync_interval),
+        }
     }
 
     fn workers(&self, bells: &Bells, opens: &Arc<Opens>, unclean: bool) -> io::Result<Workers> {
-        let mut workers = Workers::default();
+        let mut workers = Workers::new(self.options.stepped);
         if !self.options.workers {
             return Ok(workers);
         }

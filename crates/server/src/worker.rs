@@ -197,9 +197,43 @@ impl Bell {
 #[derive(Default)]
 pub(crate) struct Workers {
     running: Vec<(Arc<Bell>, JoinHandle<()>)>,
+    /// A test takes the place of the threads: [`Workers::step`].
+    stepped: Option<Vec<Stepped>>,
 }
 
+/// A worker without a thread.
+type Stepped = (Arc<Bell>, Box<dyn Worker>);
+
 impl Workers {
+    /// None yet. `stepped`: they get no threads, and work when they are told to.
+    #[must_use]
+    pub(crate) fn new(stepped: bool) -> Self {
+        Self { running: Vec::new(), stepped: stepped.then(Vec::new) }
+    }
+
+    /// Lets the worker of this name work until it has nothing more to do at once.
+    ///
+    /// # Errors
+    /// As [`Worker::work`].
+    pub(crate) fn step(&mut self, name: &str) -> Result<(), Error> {
+        for (bell, worker) in self.stepped.iter_mut().flatten() {
+            if bell.name != name {
+                continue;
+            }
+            loop {
+                if std::mem::take(&mut bell.state.lock().rung) {
+                    worker.rung();
+                }
+                let done = worker.work();
+                bell.did(done);
+                if done?.next != Next::Again {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Starts a worker on a thread of its own.
     ///
     /// # Errors
@@ -209,6 +243,10 @@ impl Workers {
         bell: &Arc<Bell>,
         worker: impl Worker + 'static,
     ) -> io::Result<()> {
+        if let Some(stepped) = &mut self.stepped {
+            stepped.push((Arc::clone(bell), Box::new(worker)));
+            return Ok(());
+        }
         let of_thread = Arc::clone(bell);
         let thread = Builder::new()
             .name(format!("pelago-{}", bell.name))
@@ -228,6 +266,7 @@ impl Workers {
     /// this returns.
     pub(crate) fn stop(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
+        self.stepped = None;
         for (bell, _) in &self.running {
             bell.stop();
         }

@@ -39,7 +39,7 @@ const fn slow(name: &'static str, budget: u64, why: &'static str) -> Slow {
 
 /// Targets whose failures count at once: what they look for may be lost once in many rounds, and
 /// a second run that finds nothing would only hide it.
-const COUNTS_AT_ONCE: &[&str] = &["crash", "kill", "loss", "power"];
+const COUNTS_AT_ONCE: &[&str] = &["crash", "faults", "kill", "loss", "power"];
 
 /// One executable with tests in it.
 pub(crate) struct Suite {

@@ -405,12 +405,14 @@ impl Held {
     /// Ends the engine and cuts what it wrote beyond the last batch that it answered for.
     fn end(&self, engine: &mut Option<Engine>, tail: &mut Tail) -> Result<(), Error> {
         let folder = self.home.join("engine");
-        if let Some(engine) = engine.take() {
+        tail.look_for_doubt(|| {
             // Its threads have ended all the same: what it holds is released when it unwinds.
-            if let Err(panic) = guarded(|| drop(engine)) {
+            if let Some(engine) = engine.take()
+                && let Err(panic) = guarded(|| drop(engine))
+            {
                 tracing::error!(panic, "the engine panicked while it ended");
             }
-        }
+        });
         tail.release();
         start::wait_for_release(&folder)?;
         tail::cut(&folder, tail.keep()).map_err(|error| Error::from_io("cutting a journal", error))

@@ -90,6 +90,18 @@ impl Tail {
         self.doubtful = true;
     }
 
+    /// Finds out, while `shut` ends the engine, whether a sync of the journal has failed that only
+    /// the engine saw: each descriptor that was open then is told once, so ours is asked.
+    pub(super) fn look_for_doubt(&mut self, shut: impl FnOnce()) {
+        let followed = self.follow();
+        shut();
+        if let Some(file) = &self.file
+            && (followed.is_err() || file.sync_data().is_err())
+        {
+            self.doubtful = true;
+        }
+    }
+
     /// Lets go of the file, before the engine is waited for.
     pub(super) fn release(&mut self) {
         self.file = None;
