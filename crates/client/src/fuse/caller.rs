@@ -2,9 +2,10 @@
 //! and capabilities stand under `/proc`, where the caller waits for its answer meanwhile.
 
 use std::fs;
+use std::io;
 
 use pelago_fuse::Header;
-use pelago_wire::{Context, Handle};
+use pelago_wire::{Attr, Context, Handle};
 
 use super::state::State;
 
@@ -43,16 +44,43 @@ impl Caller {
     ) {
         let attr = state.files.get_attr(&self.context(), node);
         attr.then(move |attr| {
-            go(attr.is_ok_and(|attr| attr.mode & SETGID != 0 && !self.keeps_setgid(attr.gid)));
+            go(attr.is_ok_and(|attr| attr.mode & SETGID != 0 && !self.keeps_setgid(&attr)));
         });
     }
 
-    fn keeps_setgid(self, group: u32) -> bool {
-        let is_root = self.uid == 0;
-        self.gid == group
-            || fs::read_to_string(format!("/proc/{}/status", self.thread))
-                .map_or(is_root, |status| is_member(&status, group) || has(&status, CAP_FSETID))
+    fn keeps_setgid(self, attr: &Attr) -> bool {
+        if self.gid == attr.gid {
+            return true;
+        }
+        let Ok(status) = self.told("status") else { return self.uid == 0 };
+        is_member(&status, attr.gid) || (has(&status, CAP_FSETID) && self.knows_owners(attr))
     }
+
+    /// Whether the owner and the group of a file are somebody in the caller's user namespace: its
+    /// capabilities are of that namespace, and count for no other file
+    /// (`capable_wrt_inode_uidgid` in Linux).
+    fn knows_owners(self, attr: &Attr) -> bool {
+        let maps = |file, id| self.told(file).is_ok_and(|map| is_mapped(&map, id));
+        maps("uid_map", attr.uid) && maps("gid_map", attr.gid)
+    }
+
+    fn told(self, file: &str) -> io::Result<String> {
+        fs::read_to_string(format!("/proc/{}/{file}", self.thread))
+    }
+}
+
+/// Whether an id of ours is one of the ids in a `/proc/PID/uid_map` or `gid_map`: each line has the
+/// first id there, the first id here and how many there are.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().skip(1).map(str::parse::<u64>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(first)), Some(Ok(count))) => {
+                (first..first.saturating_add(count)).contains(&id.into())
+            }
+            _ => false,
+        }
+    })
 }
 
 /// Whether one of the further groups of `/proc/PID/status` is this one.
@@ -79,5 +107,15 @@ mod tests {
         assert!(is_member(STATUS, 4) && is_member(STATUS, 1000));
         assert!(!is_member(STATUS, 5) && !is_member("", 0) && !is_member("Groups:\t\n", 0));
         assert!(has(STATUS, CAP_FSETID) && !has(STATUS, 1) && !has("CapEff:\tx\n", 1));
+    }
+
+    #[test]
+    fn ids_of_a_namespace_are_those_of_its_map() {
+        let whole = "         0          0 4294967295\n";
+        assert!(is_mapped(whole, 0) && is_mapped(whole, 65_534));
+        let own = "0 65534 1\n10 1000 5\n";
+        assert!(is_mapped(own, 65_534) && is_mapped(own, 1000) && is_mapped(own, 1004));
+        assert!(!is_mapped(own, 0) && !is_mapped(own, 10) && !is_mapped(own, 1005));
+        assert!(!is_mapped("", 0) && !is_mapped("0 x 1\n0 0", 0));
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::fs::{
@@ -267,8 +268,27 @@ fn setuid_setgid_on_files() {
         as_nobody(|| set_mode(&path, 0o2755));
         assert_eq!(mode(&path), 0o755);
         root_without_the_right(&path, &fresh);
+        root_of_a_namespace_of_its_own(&path, &fresh);
         capabilities_go_too(&path, fresh);
     });
+}
+
+/// Its rights are those of its namespace, where the group of the file is nobody.
+fn root_of_a_namespace_of_its_own(path: &Path, fresh: &(dyn Fn(u32) + Sync)) {
+    const CUT: &str = r#"open(my $file, "+<&=", 0) or die; truncate($file, 3) or die "$!""#;
+    fresh(0o755);
+    give(path, NOBODY, 5);
+    set_mode(path, 0o2767);
+    let cut = as_nobody(|| {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let mut program = Command::new("unshare");
+        program.args(["-Ur", "perl", "-e", CUT]).stdin(file).stderr(Stdio::null());
+        program.status().unwrap().success()
+    });
+    match cut {
+        true => assert_eq!(mode(path), 0o767),
+        false => println!("skipped: not here: users have no namespaces of their own"),
+    }
 }
 
 /// It is not who one is that counts.
