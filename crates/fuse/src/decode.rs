@@ -90,6 +90,7 @@ impl<'a> Operation<'a> {
             46 => Self::Lseek(lseek(body)?),
             47 => Self::CopyFileRange(copy_file_range(body)?),
             51 => Self::Tmpfile(create(body)?),
+            52 => statx(body)?,
             other => Self::Other(other),
         })
     }
@@ -136,6 +137,12 @@ fn get_attr<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, Fault> {
     body.skip::<4>()?;
     let file = FileId(body.u64()?);
     Ok(Operation::GetAttr { file: (flags & GETATTR_FH != 0).then_some(file) })
+}
+
+/// `fuse_statx_in`: what is asked for is always the same.
+fn statx<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, Fault> {
+    body.skip::<24>()?;
+    Ok(Operation::Statx)
 }
 
 /// `fuse_setattr_in`.

@@ -66,6 +66,7 @@ pub(crate) fn dispatch(
         Operation::Fallocate(asked) => to.fallocate(header, asked, asks.reply()),
         Operation::Lseek(asked) => to.lseek(header, asked, asks.reply()),
         Operation::CopyFileRange(asked) => to.copy_file_range(header, asked, asks.reply()),
+        Operation::Statx => to.statx(header, asks.reply()),
         Operation::Other(_) => asks.reply::<()>().error(Errno::NOSYS),
     }
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use crate::attr::Attr;
+use crate::attr::{Attr, Timestamp};
 use crate::bytes::Layout;
 use crate::init::{Agreement, MAJOR, NEWEST_MINOR, OurMajor};
-use crate::reply::{Attributes, Created, Encode, Entry, Offset, Opened, Statfs, Written, Xattr};
+use crate::reply::{
+    Attributes, Created, Encode, Entry, Offset, Opened, Statfs, Statx, Written, Xattr,
+};
 use crate::request::NodeId;
 
 /// Bytes of `fuse_out_header`.
@@ -14,6 +16,10 @@ pub(crate) const OUT_HEADER_BYTES: usize = 16;
 const ATTR_BYTES: usize = 88;
 /// Bytes of `fuse_entry_out`.
 pub(crate) const ENTRY_BYTES: usize = 128;
+/// Bytes of `fuse_statx_out`.
+const STATX_BYTES: usize = 288;
+/// All that `stat` tells, and the time of birth (`STATX_BASIC_STATS`, `STATX_BTIME`).
+const STATX_MASK: u32 = 0xfff;
 /// Bytes of `fuse_open_out`.
 const OPEN_BYTES: usize = 16;
 
@@ -66,6 +72,15 @@ impl Encode for Attributes {
         let mut layout = Layout::<{ 16 + ATTR_BYTES }>::new();
         layout.u64(seconds(self.ttl)).u32(self.ttl.subsec_nanos()).u32(0);
         put_attr(&mut layout, &self.attr);
+        send(layout.done());
+    }
+}
+
+impl Encode for Statx {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<STATX_BYTES>::new();
+        layout.u64(seconds(self.ttl)).u32(self.ttl.subsec_nanos()).u32(0).padding(16);
+        put_statx(&mut layout, &self.attr, self.birth);
         send(layout.done());
     }
 }
@@ -193,6 +208,31 @@ fn put_attr<const BYTES: usize>(layout: &mut Layout<BYTES>, attr: &Attr) {
         .u32(attr.rdev)
         .u32(attr.block_bytes)
         .u32(0);
+}
+
+/// `fuse_statx`.
+fn put_statx<const BYTES: usize>(layout: &mut Layout<BYTES>, attr: &Attr, birth: Timestamp) {
+    let mode = attr.file_type as u32 | u32::from(attr.mode & 0o7777);
+    // As `new_encode_dev` of Linux has put them together.
+    let major = attr.rdev >> 8 & 0xfff;
+    let minor = attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00;
+    layout
+        .u32(STATX_MASK)
+        .u32(attr.block_bytes)
+        .u64(0)
+        .u32(attr.links)
+        .u32(attr.uid)
+        .u32(attr.gid)
+        .u16(mode as u16)
+        .u16(0)
+        .u64(attr.ino)
+        .u64(attr.size)
+        .u64(attr.blocks)
+        .u64(0);
+    for time in [attr.atime, birth, attr.ctime, attr.mtime] {
+        layout.i64(time.seconds).u32(time.nanos).u32(0);
+    }
+    layout.u32(major).u32(minor).u32(0).u32(0).padding(14 * 8);
 }
 
 /// Seconds that the kernel never takes for a time long ago.

@@ -8,7 +8,9 @@ use crate::operation::{
     CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,
     Release, Rename, SetAttr, Setxattr, Symlink, Write,
 };
-use crate::reply::{Attributes, Created, Entry, Offset, Opened, Reply, Statfs, Written, Xattr};
+use crate::reply::{
+    Attributes, Created, Entry, Offset, Opened, Reply, Statfs, Statx, Written, Xattr,
+};
 use crate::request::{FileId, Header, NodeId};
 
 /// A method for each request. What is not written answers `ENOSYS`, which the kernel understands as
@@ -28,6 +30,11 @@ pub trait Filesystem: Send + Sync + 'static {
     fn forget(&self, node: NodeId, lookups: u64) {}
 
     fn get_attr(&self, header: &Header, file: Option<FileId>, reply: Reply<Attributes>) {
+        reply.error(Errno::NOSYS);
+    }
+
+    /// As [`Filesystem::get_attr`], with the time of birth.
+    fn statx(&self, header: &Header, reply: Reply<Statx>) {
         reply.error(Errno::NOSYS);
     }
 

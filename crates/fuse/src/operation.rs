@@ -79,6 +79,8 @@ pub enum Operation<'a> {
     Fallocate(Fallocate),
     Lseek(Lseek),
     CopyFileRange(CopyFileRange),
+    /// Attributes and the time of birth; whatever is asked for, all is told.
+    Statx,
     /// An opcode that is not among these.
     Other(u32),
 }

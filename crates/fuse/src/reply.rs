@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Errno;
-use crate::attr::Attr;
+use crate::attr::{Attr, Timestamp};
 use crate::device::{Backing, Device};
 use crate::request::{FileId, NodeId};
 
@@ -50,6 +50,17 @@ pub struct Attributes {
     pub ttl: Duration,
     /// The attributes.
     pub attr: Attr,
+}
+
+/// Attributes with the time of birth, and how long they hold (`fuse_statx_out`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statx {
+    /// How long.
+    pub ttl: Duration,
+    /// The attributes.
+    pub attr: Attr,
+    /// When it was made.
+    pub birth: Timestamp,
 }
 
 /// An open file or directory (`fuse_open_out`).

@@ -10,10 +10,10 @@ use pelago_fuse::operation::{
     self, CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read,
     Readdir, Release, Rename, Setxattr, Symlink, Write,
 };
-use pelago_fuse::reply::{self, Attributes, Offset, Statfs};
+use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::request::{FileId, NodeId};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
-use pelago_wire::{Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
+use pelago_wire::{Attr, Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
 
 use super::caller::Caller;
 use super::gone::Gone;
@@ -41,6 +41,25 @@ impl Adapter {
     /// What requests share; whoever mounts it adds what is known only then.
     pub(crate) const fn state(&self) -> &Arc<State> {
         &self.0
+    }
+
+    /// Asks for attributes; `then` gets them when no page of the file is stale.
+    fn attributes(
+        &self,
+        header: &Header,
+        then: impl FnOnce(&State, Result<Attr, Error>) + Send + 'static,
+    ) {
+        let state = Arc::clone(&self.0);
+        let node = attr::ino(header.node);
+        let handle = state.handle(header.node);
+        self.0.files.get_attr(&context(header), handle).then(move |result| {
+            let result = state.or_gone(node, result, |gone, ino| gone.attr(ino));
+            if state.stale.is_empty() {
+                return then(&state, result);
+            }
+            let replies = Arc::clone(&state);
+            state.stale.when_gone(node, move || then(&replies, result));
+        });
     }
 
     fn wanted(&self, mode: i32, kill_privileges: bool) -> pelago_wire::OpenFlags {
@@ -146,16 +165,18 @@ impl Filesystem for Adapter {
 
     fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
         let asked = self.0.writers.moment();
-        let state = Arc::clone(&self.0);
-        let node = attr::ino(header.node);
-        let handle = state.handle(header.node);
-        self.0.files.get_attr(&context(header), handle).then(move |result| {
-            let result = state.or_gone(node, result, |gone, ino| gone.attr(ino));
-            if state.stale.is_empty() {
-                return state.reply_attr(asked, result, reply);
+        self.attributes(header, move |state, result| state.reply_attr(asked, result, reply));
+    }
+
+    fn statx(&self, header: &Header, reply: Reply<Statx>) {
+        let asked = self.0.writers.moment();
+        self.attributes(header, move |state, result| match result {
+            Ok(found) => {
+                let ttl = state.writers.ttl(&found, asked);
+                let birth = attr::timestamp(found.btime);
+                reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
             }
-            let replies = Arc::clone(&state);
-            state.stale.when_gone(node, move || replies.reply_attr(asked, result, reply));
+            Err(error) => reply.error(attr::error(error)),
         });
     }
 

@@ -96,7 +96,8 @@ pub(crate) const fn set_time(to: operation::SetTime) -> SetTime {
     }
 }
 
-const fn timestamp(time: Time) -> Timestamp {
+/// A time for the kernel.
+pub(crate) const fn timestamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanos: time.nanos }
 }
 

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags,
-    copy_file_range, fallocate, futimens, getxattr, getxattr_query, lgetxattr, listxattr,
-    lsetxattr, mknodat, removexattr, setxattr, statvfs, utimensat as set_both,
+    AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    XattrFlags, copy_file_range, fallocate, futimens, getxattr, getxattr_query, lgetxattr,
+    listxattr, lsetxattr, mknodat, removexattr, setxattr, statvfs, statx, utimensat as set_both,
 };
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -67,6 +67,52 @@ fn stat() {
 }
 
 /// From long ago to long from now, on both sides of the inline limit, and after a crash.
+#[test]
+fn birth_time() {
+    let birth = |path: &Path| {
+        let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).unwrap();
+        assert_ne!(found.stx_mask & StatxFlags::BTIME.bits(), 0, "{path:?}");
+        (found.stx_btime.tv_sec, found.stx_btime.tv_nsec)
+    };
+    on_both(|root| {
+        let (file, dir, link) = (root.join("f"), root.join("d"), root.join("l"));
+        fs::write(&file, "x").unwrap();
+        fs::create_dir(&dir).unwrap();
+        symlink("f", &link).unwrap();
+        let born: Vec<_> = [&file, &dir, &link].map(|path| birth(path)).into();
+        assert!(born.iter().all(|birth| birth.0 > 1_000_000_000), "{born:?}");
+        // Whatever the kernel has kept, and whatever changes.
+        assert_eq!(fs::metadata(&file).unwrap().len(), 1);
+        assert_eq!(birth(&file), born[0]);
+        fs::write(&file, vec![1; 100_000]).unwrap();
+        set_times(&file, (5, 6), (7, 8)).unwrap();
+        set_mode(&file, 0o600);
+        fs::write(dir.join("in"), "").unwrap();
+        let moved = root.join("moved");
+        fs::rename(&file, &moved).unwrap();
+        fs::hard_link(&moved, root.join("linked")).unwrap();
+        assert_eq!([&moved, &dir, &link].map(|path| birth(path)).to_vec(), born);
+        assert_eq!(birth(&root.join("linked")), born[0]);
+        let found = statx(CWD, &moved, AtFlags::STATX_FORCE_SYNC, StatxFlags::ALL).unwrap();
+        let meta = fs::metadata(&moved).unwrap();
+        assert_eq!((found.stx_size, u64::from(found.stx_nlink)), (meta.len(), meta.nlink()));
+        assert_eq!((found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec), (7, 8));
+        assert_eq!(
+            (found.stx_ino, found.stx_uid, found.stx_gid),
+            (meta.ino(), meta.uid(), meta.gid())
+        );
+        assert_eq!((u32::from(found.stx_mode), found.stx_blocks), (meta.mode(), meta.blocks()));
+    });
+    on_volume(|volume| {
+        let path = volume.files().join("f");
+        fs::write(&path, "x").unwrap();
+        let born = birth(&path);
+        volume.run("unmount", &[]).expect_success();
+        volume.up(&[]).expect_success();
+        assert_eq!(birth(&path), born);
+    });
+}
+
 #[test]
 fn nanoseconds() {
     const SECONDS: [i64; 5] = [0, -1, -2_000_000_000, 2_147_483_648, 15_000_000_000];

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec, Timestamps,
+    AtFlags, CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags, Timespec, Timestamps,
     XattrFlags, fcntl_setfl, open, seek, setxattr, statvfs, statx, utimensat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -14,16 +14,6 @@ use crate::beside::Door;
 use crate::harness::program::until;
 use crate::programs::Program;
 use crate::{errno, on_mount, on_volume};
-
-#[test]
-fn birth_time() {
-    on_mount(|root| {
-        fs::write(root.join("f"), "x").unwrap();
-        let found = statx(CWD, root.join("f"), AtFlags::empty(), StatxFlags::ALL).unwrap();
-        assert_eq!(found.stx_mask & StatxFlags::BTIME.bits(), 0);
-        assert_eq!(StatxFlags::BASIC_STATS.bits() & !found.stx_mask, 0);
-    });
-}
 
 #[test]
 fn times_far_away() {
