@@ -1,8 +1,9 @@
 //! The file system as everybody uses it: one method for each request of the wire.
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Context, Cookie, DataPath, DirEntry, Entry, FileKind, Handle, Name,
-    NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats, XattrFlags,
+    AllocateMode, Attr, Buffer, Context, Cookie, DataPath, DirEntry, Entry, FileKind, Handle,
+    InodeId, Name, NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats,
+    XattrFlags,
 };
 
 use crate::answer::Answer;
@@ -133,6 +134,9 @@ pub trait Files: Send + Sync {
 
     /// The directory above; the root's is the root.
     fn parent(&self, context: &Context, dir: Handle) -> Answer<Entry>;
+
+    /// The file with this number, wherever it is; that may take long.
+    fn find(&self, context: &Context, ino: InodeId) -> Answer<Entry>;
 
     /// Attributes.
     fn get_attr(&self, context: &Context, node: Handle) -> Answer<Attr>;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, NewMode,
-    OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr, VolumeStats,
-    XattrFlags,
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, InodeId,
+    NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr,
+    VolumeStats, XattrFlags,
 };
 
 use crate::answer::Answer;
@@ -77,6 +77,10 @@ impl Files for ServiceFiles {
 
     fn parent(&self, context: &Context, dir: Handle) -> Answer<Entry> {
         self.ask(context, Request::Parent { dir }, entry)
+    }
+
+    fn find(&self, context: &Context, ino: InodeId) -> Answer<Entry> {
+        self.ask(context, Request::Find { ino }, entry)
     }
 
     fn get_attr(&self, context: &Context, node: Handle) -> Answer<Attr> {

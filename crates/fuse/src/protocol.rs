@@ -23,6 +23,8 @@ impl Capabilities {
     pub const ASYNC_READ: Self = Self(1 << 0);
     /// `O_TRUNC` comes with the open.
     pub const ATOMIC_O_TRUNC: Self = Self(1 << 3);
+    /// Nodes that the kernel has forgotten are looked up by their number (`.` and `..`).
+    pub const EXPORT_SUPPORT: Self = Self(1 << 4);
     /// Writes may be larger than a page. Always agreed.
     pub const BIG_WRITES: Self = Self(1 << 5);
     /// The caller's umask is not applied by the kernel.

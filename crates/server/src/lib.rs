@@ -30,6 +30,7 @@ mod pool;
 mod progress;
 mod recover;
 mod router;
+mod seek;
 mod server;
 mod shard;
 mod space;

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, Name, OpenFlags, OpenId,
+    Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, InodeId, Name, OpenFlags, OpenId,
     RenameFlags, Reply, Request, Service,
 };
 
@@ -18,6 +18,7 @@ use crate::clock;
 use crate::open::{Allocate, Copy, Halt, Opening, Opens, Patience, Poke, Write, Written};
 use crate::pool::{Caller, Pool, Turn};
 use crate::progress::Progress;
+use crate::seek::Seeks;
 use crate::shard::{Move, NewNode, Page, Removed, SetXattr, Shard};
 use crate::space::Space;
 use crate::worker::content_failed;
@@ -55,6 +56,7 @@ pub(crate) struct Router {
 
 struct Inner {
     parts: Parts,
+    seeks: Seeks,
     /// Held to read while a request runs on its caller's thread. Taken before all others.
     stopped: RwLock<bool>,
 }
@@ -65,6 +67,8 @@ enum Answer {
     Now(Reply),
     /// When everything that is done now is safe.
     WhenSafe(Reply),
+    /// When it is found.
+    WhenFound(InodeId),
 }
 
 impl From<Reply> for Answer {
@@ -79,7 +83,8 @@ impl Router {
     /// A router that takes requests.
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
-        Self { inner: Arc::new(Inner { parts, stopped: RwLock::new(false) }) }
+        let seeks = Seeks::new(Arc::clone(&parts.shard));
+        Self { inner: Arc::new(Inner { parts, seeks, stopped: RwLock::new(false) }) }
     }
 
     /// From now on every request is answered `Unavailable`; those that wait for a thread too.
@@ -87,6 +92,7 @@ impl Router {
     pub(crate) fn stop(&self) {
         *self.inner.stopped.write() = true;
         self.inner.parts.pool.stop();
+        self.inner.seeks.stop();
     }
 }
 
@@ -111,7 +117,7 @@ impl Service for Router {
             Ok(Answer::Now(reply)) => return Some(Ok(reply)),
             Err(Halt::Failed(error)) => return Some(Err(error)),
             Err(Halt::Later) => {}
-            answered @ Ok(Answer::WhenSafe(_)) => {
+            answered @ Ok(Answer::WhenSafe(_) | Answer::WhenFound(_)) => {
                 inner.finish(answered, later());
                 return None;
             }
@@ -166,6 +172,7 @@ impl Inner {
                 };
                 progress.when_safe(progress.done(), Box::new(tell));
             }
+            Ok(Answer::WhenFound(ino)) => self.seeks.seek(ino, done),
             Err(Halt::Failed(error)) => done(Err(error)),
             // Nobody asks for more patience than there is.
             Err(Halt::Later) => done(Err(Code::Bug.into())),
@@ -246,12 +253,24 @@ impl Inner {
                 self.rename(context, wanted, *flags, patience)
             }
             Request::Link { node, dir, name } => self.link(context, *node, (*dir, name), patience),
+            Request::Find { ino } => self.find(*ino),
             Request::StatFs if patience == Patience::Brief => Err(Halt::Later),
             Request::StatFs => {
                 let stats = self.parts.content.statfs();
                 Ok(Reply::Volume(stats.map_err(|error| content_failed(&error))?).into())
             }
             _ => Ok(self.rows(context, request).inspect_err(|error| self.met(error))?.into()),
+        }
+    }
+
+    /// A file of which only the number is known.
+    fn find(&self, ino: InodeId) -> Answered {
+        let shard = &self.parts.shard;
+        match shard.found(Handle::own(ino)) {
+            Err(error) if error.code == Code::Stale && shard.gave_out(ino) => {
+                Ok(Answer::WhenFound(ino))
+            }
+            found => Ok(Reply::Entry(found?).into()),
         }
     }
 

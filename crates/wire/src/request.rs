@@ -1,7 +1,7 @@
 //! The operations of a whole POSIX file system.
 
 use crate::attr::{FileKind, NewMode, SetAttr};
-use crate::id::{Cookie, Handle, OpenId};
+use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::name::Name;
 
 /// What a file is opened for.
@@ -126,6 +126,12 @@ pub enum Request {
     Parent {
         /// The directory.
         dir: Handle,
+    },
+    /// The file with this number, wherever it is. Where nothing tells its place all names are
+    /// looked through. Reply: `Entry`.
+    Find {
+        /// Its number.
+        ino: InodeId,
     },
     /// Attributes. Reply: `Attr`.
     GetAttr {

@@ -297,6 +297,10 @@ impl Files for Naive {
         self.with(|disk| disk.entry(disk.parent(dir.ino.raw())))
     }
 
+    fn find(&self, _: &Context, ino: InodeId) -> Answer<Entry> {
+        self.with(|disk| disk.entry(ino.raw()))
+    }
+
     fn get_attr(&self, _: &Context, node: Handle) -> Answer<Attr> {
         self.with(|disk| disk.attr(node.ino.raw()))
     }

@@ -13,7 +13,7 @@ use pelago_fuse::operation::{
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::request::{FileId, NodeId};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
-use pelago_wire::{Attr, Code, Context, Error, OpenId, SeekFrom, SetAttr, limits};
+use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
 
 use super::caller::Caller;
 use super::gone::Gone;
@@ -41,6 +41,19 @@ impl Adapter {
     /// What requests share; whoever mounts it adds what is known only then.
     pub(crate) const fn state(&self) -> &Arc<State> {
         &self.0
+    }
+
+    /// LOOKUP of `.` and `..`: the kernel has a file handle of a file or directory that it does not
+    /// know any more.
+    fn lookup_by_number(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
+        let (asked, state) = (self.0.writers.moment(), Arc::clone(&self.0));
+        let (files, node) = (&self.0.files, attr::ino(header.node));
+        let answer = match name.as_bytes() {
+            b"." => files.find(&context(header), node),
+            b".." => files.parent(&context(header), Handle::own(node)),
+            _ => return reply.error(Errno::INVAL),
+        };
+        answer.then(move |found| state.reply_entry(asked, found, reply));
     }
 
     /// Asks for attributes; `then` gets them when no page of the file is stale.
@@ -146,7 +159,11 @@ macro_rules! take {
 
 impl Filesystem for Adapter {
     fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, name), reply);
+        let place = match self.0.place(header.node, name) {
+            Ok(place) => place,
+            Err(Errno::INVAL) => return self.lookup_by_number(header, name, reply),
+            Err(error) => return reply.error(error),
+        };
         let asked = self.0.writers.moment();
         let state = Arc::clone(&self.0);
         self.0.files.lookup(&context(header), place).then(move |found| match found {

@@ -20,7 +20,7 @@ const READAHEAD_BYTES: u32 = 1 << 20;
 /// elsewhere. No locks: the kernel's own are right for one mount.
 /// Never `ATOMIC_O_TRUNC`: the kernel finds that a program is being executed (`ETXTBSY`) behind an
 /// open with `O_RDONLY | O_TRUNC`, which would have emptied it by then.
-const WANTED: [Capabilities; 11] = [
+const WANTED: [Capabilities; 12] = [
     // Reads of one file at the same time.
     Capabilities::ASYNC_READ,
     // Pages go when size or time of a file turn out to be others than the kernel thought.
@@ -40,6 +40,8 @@ const WANTED: [Capabilities; 11] = [
     Capabilities::CACHE_SYMLINKS,
     // Large direct reads and writes are split and sent at once.
     Capabilities::ASYNC_DIO,
+    // File handles lead to files that the kernel has forgotten.
+    Capabilities::EXPORT_SUPPORT,
     // What may not be kept can be mapped all the same.
     Capabilities::DIRECT_IO_ALLOW_MMAP,
     Capabilities::MAX_PAGES,

@@ -53,6 +53,7 @@ pub(super) fn writes_rows(request: &Request) -> bool {
         Request::Open { flags, .. } => flags.write || flags.truncate,
         Request::Lookup { .. }
         | Request::Parent { .. }
+        | Request::Find { .. }
         | Request::GetAttr { .. }
         | Request::ReadLink { .. }
         | Request::FsyncDir { .. }

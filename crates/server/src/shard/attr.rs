@@ -2,11 +2,13 @@
 
 use pelago_store::key;
 use pelago_store::rows::{Rnode, Row};
-use pelago_wire::{Attr, Code, Error, FileKind, Handle, Reply, SetAttr, SetTime, Time};
+use pelago_wire::{
+    Attr, Code, Entry, Error, FileKind, Handle, InodeId, Reply, SetAttr, SetTime, Time,
+};
 
-use super::Shard;
 use super::bytes::without_privileges;
 use super::find::later_than;
+use super::{SHARD, SITE, Shard};
 use crate::answers::Asked;
 
 impl Shard {
@@ -18,6 +20,21 @@ impl Shard {
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         self.attr_of(&state, &node.rnode)
+    }
+
+    /// What a handle leads to, with its newest hint.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub(crate) fn found(&self, handle: Handle) -> Result<Entry, Error> {
+        let mut state = self.lock();
+        let node = self.node(&mut state, handle)?;
+        self.entry(&state, &node)
+    }
+
+    /// Whether a number may be a file's: it was given out here.
+    pub(crate) fn gave_out(&self, ino: InodeId) -> bool {
+        (ino.site(), ino.shard()) == (SITE, SHARD) && ino.counter() < self.lock().ids.next()
     }
 
     /// What a symbolic link says.

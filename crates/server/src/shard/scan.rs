@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key, Kind};
-use pelago_store::rows::{Answer, Partition, Rnode, Row};
+use pelago_store::rows::{Answer, NameRow, Partition, Rnode, Row};
 use pelago_store::table::{Batch, Snapshot};
 use pelago_wire::{Code, Error, Generation, Handle, InodeId, Reply};
 
@@ -17,6 +17,9 @@ use crate::partition::{Changes, Known};
 
 /// Rows of counts that are looked at under one call.
 const PARTITIONS: usize = 1024;
+
+/// Rows of names that are looked at under one call.
+const NAMES: usize = 4096;
 
 /// A scan of a directory's names that has begun.
 pub(crate) struct Scan {
@@ -84,6 +87,42 @@ impl Shard {
         });
         visited.map_err(|error| failed("looking for lost counts", &error))?;
         Ok((dirs, more))
+    }
+
+    /// The files with sought numbers that live under names, from the key `from` on, and the key to
+    /// go on from: a number of rows is looked at. `None`: that were all. An empty key is before
+    /// the first.
+    ///
+    /// # Errors
+    /// Where the table fails.
+    pub(crate) fn names_of_numbers(
+        &self,
+        from: &[u8],
+        is_sought: &dyn Fn(InodeId) -> bool,
+    ) -> Result<(Vec<Handle>, Option<Vec<u8>>), Error> {
+        let range = key::all(Kind::Name);
+        let from = if from.is_empty() { &range.from } else { from };
+        let mut found = Vec::new();
+        let (mut seen, mut more) = (0, None);
+        let visited = self.table.scan(from, &range.to, &mut |key, value| {
+            if seen == NAMES {
+                more = Some(key.to_vec());
+                return ControlFlow::Break(());
+            }
+            seen += 1;
+            match (key::parse_name(key), NameRow::decode(value)) {
+                (Some((dir, hash, _)), Ok((_, NameRow::Rnode(rnode)))) => {
+                    if is_sought(rnode.ino) {
+                        found.push(Handle::at(rnode.ino, dir, hash));
+                    }
+                }
+                (_, Ok(_)) => {}
+                (_, Err(error)) => drop(damaged(key, error)),
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| failed("looking for a file", &error))?;
+        Ok((found, more))
     }
 
     /// Begins a scan: from now on the shard records which names come and go. `None`: there is

@@ -15,6 +15,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::beside::{Door, NOBODY, as_nobody, can_be_others, on_both};
+use crate::harness::mapping::Mapping;
+use crate::programs::Program;
 use crate::{errno, on_volume};
 
 fn swap(a: &Path, b: &Path, flags: RenameFlags) -> Result<(), Errno> {
@@ -420,5 +422,84 @@ fn sticky_directories() {
         });
         chown(&dir, Some(NOBODY), None).unwrap();
         as_nobody(|| fs::remove_file(at("theirs")).unwrap());
+    });
+}
+
+/// Tells file handles, and opens by them. `name_to_handle_at` 303 and `open_by_handle_at` 304 of
+/// x86_64.
+const HANDLES: &str = r#"
+    $| = 1;
+    while (my $line = <STDIN>) {
+        chomp $line;
+        my ($verb, $name, $hex) = split / /, $line;
+        my ($root, $path) = ($ARGV[0], "$ARGV[0]/$name");
+        if ($verb eq "name") {
+            my ($handle, $mount) = (pack("L l", 120, 0) . "\0" x 120, pack("l", 0));
+            syscall(303, -100, $path, $handle, $mount, 0) == 0 or die "name_to_handle_at: $!";
+            print unpack("H*", $handle), "\n";
+        } else {
+            sysopen(my $dir, $root, 0) or die;
+            my $handle = pack("H*", $hex);
+            my $number = syscall(304, fileno($dir), $handle, 0);
+            if ($number < 0) {
+                print "no, " . ($! + 0) . "\n";
+                next;
+            }
+            open(my $file, "<&=", $number) or die;
+            my $text = "";
+            $text = <$file> // "" unless -d $file;
+            print "" . (stat $file)[1] . " $text\n";
+        }
+    }
+"#;
+
+#[test]
+fn file_handles() {
+    if !can_be_others() {
+        return;
+    }
+    if let Some(reason) = Mapping::cannot() {
+        println!("skipped: {reason}");
+        return;
+    }
+    on_volume(|volume| {
+        let root = volume.files();
+        let at = |name: &str| root.join(name);
+        fs::create_dir_all(at("d/deep")).unwrap();
+        for name in ["first", "d/deep/in", "moved", "linked", "gone"] {
+            fs::write(at(name), name).unwrap();
+        }
+        fs::hard_link(at("linked"), at("d/link")).unwrap();
+        let names = ["first", "d/deep/in", "moved", "linked", "d/deep", "gone"];
+        let told = |program: &mut Program, name: &str| program.ask(&format!("name {name}"));
+        let mut program = Program::perl(HANDLES, &root);
+        let handles = names.map(|name| told(&mut program, name));
+        let inos = names.map(|name| ino(&at(name)));
+        fs::rename(at("moved"), at("d/there")).unwrap();
+        fs::remove_file(at("gone")).unwrap();
+        let check = |program: &mut Program| {
+            for ((name, handle), ino) in names.iter().zip(&handles).zip(inos) {
+                let opened = program.ask(&format!("open {name} {handle}"));
+                let expected = match *name {
+                    "gone" => format!("no, {}", Errno::STALE.raw_os_error()),
+                    "d/deep" => format!("{ino} "),
+                    name => format!("{ino} {name}"),
+                };
+                assert_eq!(opened.trim_end(), expected.trim_end(), "{name}");
+            }
+        };
+        check(&mut program);
+        drop(program);
+        // A new process and a new mount know nothing but the number.
+        for _ in 0..2 {
+            volume.run("unmount", &[]).expect_success();
+            volume.up(&[]).expect_success();
+            let mut program = Program::perl(HANDLES, &root);
+            check(&mut program);
+            check(&mut program);
+        }
+        let mut program = Program::perl(HANDLES, &root);
+        assert_eq!(told(&mut program, "first"), handles[0], "as before");
+        assert_eq!(fs::read(at("d/deep/in")).unwrap(), b"d/deep/in");
     });
 }
