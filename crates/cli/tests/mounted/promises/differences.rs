@@ -3,15 +3,19 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc::channel;
+use std::thread;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags, Timespec, Timestamps,
+    AtFlags, CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec, Timestamps,
     XattrFlags, fcntl_setfl, open, seek, setxattr, statvfs, statx, utimensat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::process::{Signal, kill_process};
 
-use crate::beside::Door;
-use crate::harness::program::until;
+use crate::beside::{Door, can_be_others};
+use crate::harness::mapping::Mapping;
+use crate::harness::program::{DEADLINE, until};
 use crate::programs::Program;
 use crate::{errno, on_mount, on_volume};
 
@@ -126,5 +130,67 @@ fn rwf_nowait() {
         }
         file.read_exact_at(&mut room, 0).unwrap();
         assert_eq!(room, [1; 3]);
+    });
+}
+
+/// It answers while the volume's process stands still: nothing asks that.
+#[test]
+fn syncfs() {
+    on_volume(|volume| {
+        fs::write(volume.files().join("f"), "x").unwrap();
+        let dir = File::open(volume.files()).unwrap();
+        let pid = volume.pid().unwrap();
+        let (tell, told) = channel();
+        kill_process(pid, Signal::STOP).unwrap();
+        let syncs = move || tell.send(rustix::fs::syncfs(&dir)).unwrap();
+        let thread = thread::Builder::new().spawn(syncs).unwrap();
+        let answered = told.recv_timeout(DEADLINE);
+        kill_process(pid, Signal::CONT).unwrap();
+        thread.join().unwrap();
+        assert_eq!(answered, Ok(Ok(())));
+    });
+}
+
+/// `unshare` 272, `open_tree` 428 (clone 1), `mount_setattr` 442 (`AT_EMPTY_PATH` 0x1000,
+/// `MOUNT_ATTR_IDMAP` 0x100000) of x86_64.
+#[test]
+fn idmapped_mounts() {
+    const ASK: &str = r#"
+        pipe(my $hears, my $says);
+        pipe(my $waits, my $ends);
+        my $pid = fork();
+        if (!$pid) {
+            syscall(272, 0x10000000) == 0 or exit 1;
+            syswrite($says, "x");
+            close($ends);
+            sysread($waits, my $end, 1);
+            exit 0;
+        }
+        close($says);
+        sysread($hears, my $made, 1) or die "no namespace";
+        for my $map ("uid_map", "gid_map") {
+            open(my $file, ">", "/proc/$pid/$map") or die;
+            print $file "0 1000 10";
+            close($file) or die;
+        }
+        open(my $namespace, "<", "/proc/$pid/ns/user") or die;
+        my ($path, $none) = ($ARGV[0], "");
+        my $tree = syscall(428, -100, $path, 1);
+        die "open_tree: $!" if $tree < 0;
+        my $attr = pack("Q4", 0x100000, 0, 0, fileno($namespace));
+        my $done = syscall(442, $tree, $none, 0x1000, $attr, 32);
+        print $done == 0 ? "yes\n" : "no, " . ($! + 0) . "\n";
+        close($ends);
+    "#;
+    if !can_be_others() {
+        return;
+    }
+    if let Some(reason) = Mapping::cannot() {
+        println!("skipped: {reason}");
+        return;
+    }
+    on_mount(|root| {
+        let program = Program::perl(ASK, root);
+        assert_eq!(program.hear(), format!("no, {}", Errno::INVAL.raw_os_error()));
     });
 }
