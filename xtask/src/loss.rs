@@ -30,9 +30,12 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
 fn run_errors(arguments: &[String]) -> Answer {
     let choices = match arguments {
         [case] if case.contains(',') => vec![case.clone()],
-        [] => parts(DEFAULT_SEED),
-        [seed] => parts(seed.parse().map_err(|why| format!("seed `{seed}`: {why}"))?),
-        _ => return Err("--errors takes one seed, or one case".to_owned()),
+        [] => parts(DEFAULT_SEED, ""),
+        [seed] => parts(number(seed)?, ""),
+        [seed, within] => parts(number(seed)?, within),
+        _ => {
+            return Err("--errors takes a seed and a part of a case's line, or one case".to_owned());
+        }
     };
     let built = process::run_foreground(test("faults").arg("--no-run"))?;
     if !built.success() {
@@ -47,9 +50,15 @@ fn run_errors(arguments: &[String]) -> Answer {
     Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn parts(seed: u64) -> Vec<String> {
+fn parts(seed: u64, within: &str) -> Vec<String> {
     let parts = thread::available_parallelism().map_or(1, usize::from);
-    (0..parts).map(|part| format!("all {seed} {part} {parts}")).collect()
+    (0..parts)
+        .map(|part| format!("all {seed} {part} {parts} {within}").trim_end().to_owned())
+        .collect()
+}
+
+fn number(seed: &str) -> Result<u64, String> {
+    seed.parse().map_err(|why| format!("seed `{seed}`: {why}"))
 }
 
 fn start(choice: &str) -> Result<Child, String> {

@@ -75,7 +75,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "loss",
-        arguments: "[MOMENTS] | --errors [SEED|CASE]",
+        arguments: "[MOMENTS] | --errors [SEED [WITHIN] | CASE]",
         does: "power that fails at 500 seeded moments, not 60; --errors: every call that fails",
         run: loss::run,
     },

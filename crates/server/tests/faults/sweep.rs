@@ -35,14 +35,17 @@ pub(crate) struct Report {
     met: BTreeSet<(&'static str, &'static str)>,
 }
 
-/// Runs cases of one program, and of one start.
-pub(crate) fn run(seed: u64, choice: Choice) -> Kept<Report> {
+/// Runs the cases of one program, one start and one making that have `within` in their line.
+pub(crate) fn run(seed: u64, choice: Choice, within: &str) -> Kept<Report> {
     let mut report = Report::default();
     let mut number = 0;
     for (_, phase) in PHASES {
         let counts = run::count(phase, seed)?;
         report.met.extend(counts.keys().map(|call| (name_of(call.operation), call.class)));
         for case in cases(phase, seed, &counts, choice) {
+            if !case.to_string().contains(within) {
+                continue;
+            }
             number += 1;
             if let Choice::All { part, of } = choice
                 && number % of != part
