@@ -24,9 +24,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use pelago_store::table::fjall::catches_panics;
+use tikv_jemallocator::Jemalloc;
 
 use crate::failure::Outcome;
 use crate::verbs::{Cli, Verb};
+
+/// glibc's allocator keeps what it once had (decision 8).
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(stop_at_a_bug));
