@@ -13,6 +13,7 @@ mod golden;
 mod loss;
 mod machine;
 mod manner;
+mod memory;
 mod mounted;
 mod posix;
 mod process;
@@ -102,6 +103,12 @@ const VERBS: &[Verb] = &[
         arguments: "[--user NAME] [OPERATIONS]",
         does: "random reads, writes and mappings of files, 1000000 a mode unless told",
         run: fsx::run,
+    },
+    Verb {
+        name: "memory",
+        arguments: "[--user NAME] [--passthrough WAY] [ROUNDS]",
+        does: "what copies of large trees leave resident, at the most and at rest; 6 rounds",
+        run: memory::run,
     },
     Verb {
         name: "real",
