@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pelago_client::ServiceFiles;
 use pelago_client::mount::{self, Mount, MountOptions, UnmountError};
-use pelago_server::{Options, PassthroughStatus, Server};
+use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) passthrough: Passthrough,
     /// Bytes of a file kept in the table, where the volume is made.
     pub(crate) inline_bytes: Option<u32>,
+    /// Bytes of all caches and tables together.
+    pub(crate) memory_bytes: u64,
 }
 
 /// A volume that is up.
@@ -167,7 +169,8 @@ impl Daemon {
 
 fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     let (read_only, passthrough) = (plan.read_only, plan.passthrough.for_server());
-    let mut options = Options { read_only, passthrough, ..Options::default() };
+    let memory_bytes = plan.memory_bytes;
+    let mut options = Options { read_only, passthrough, memory_bytes, ..Options::default() };
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }
@@ -200,6 +203,7 @@ fn mount_it(
         read_only: plan.read_only,
         no_atime: plan.no_atime,
         passthrough: server.status().passthrough == PassthroughStatus::Available,
+        inode_table_bytes: inode_table_bytes(plan.memory_bytes),
     };
     let files = Arc::new(ServiceFiles::new(server.service()));
     let mounted = match &beneath {

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         read_only: false,
         no_atime: false,
         passthrough: false,
+        inode_table_bytes: 0,
     };
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,

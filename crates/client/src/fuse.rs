@@ -29,6 +29,7 @@ mod attr;
 mod backings;
 mod caller;
 mod flags;
+mod forgetting;
 mod gone;
 mod init;
 mod listed;

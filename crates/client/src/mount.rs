@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use crate::files::Files;
 use crate::fuse::{Adapter, NoPassthrough, Passthrough, Preferences, event_loops, wishes};
+use crate::inodes::Inodes;
 use crate::mount::device::Attached;
 use crate::mountinfo::{self, Liveness};
 
@@ -38,6 +39,8 @@ pub struct MountOptions {
     /// Reach the bytes of files by descriptors, where the files are on this machine and the kernel
     /// takes them; [`Mount::passthrough`] says what came of it.
     pub passthrough: bool,
+    /// Bytes of the table of inodes; beyond them the kernel is asked to forget some.
+    pub inode_table_bytes: u64,
 }
 
 /// Why a mount did not come about.
@@ -111,6 +114,7 @@ pub struct Mount {
     attached: Attached,
     end: Arc<End>,
     passthrough: Arc<Passthrough>,
+    inodes: Arc<Inodes>,
 }
 
 /// Mounts `files`.
@@ -140,11 +144,12 @@ fn mount_at(
     options: &MountOptions,
     point: Point,
 ) -> Result<Mount, MountError> {
-    let MountOptions { no_atime, passthrough, .. } = *options;
-    let adapter = Adapter::new(files, Preferences { no_atime, passthrough });
+    let MountOptions { no_atime, passthrough, inode_table_bytes, .. } = *options;
+    let preferences = Preferences { no_atime, passthrough, inode_table_bytes };
+    let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
-    let passthrough = Arc::clone(&state.passthrough);
-    start(Arc::new(adapter), options, point, passthrough, move |session| state.begin(session))
+    let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));
+    start(Arc::new(adapter), options, point, shown, move |session| state.begin(session))
 }
 
 /// Mounts any FUSE file system in the way ours is mounted; for the null file system of the
@@ -154,7 +159,8 @@ fn mount_at(
 /// [`MountError`]; then nothing is mounted.
 pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
     let point = Point::named(&options.mount_point)?;
-    start(filesystem, options, point, Arc::new(Passthrough::new()), |_| Ok(()))
+    let shown = (Arc::new(Passthrough::new()), Arc::new(Inodes::default()));
+    start(filesystem, options, point, shown, |_| Ok(()))
 }
 
 /// `begin` hears of the session before the first request is read.
@@ -162,7 +168,7 @@ fn start(
     filesystem: Arc<dyn Filesystem>,
     options: &MountOptions,
     point: Point,
-    passthrough: Arc<Passthrough>,
+    (passthrough, inodes): (Arc<Passthrough>, Arc<Inodes>),
     begin: impl FnOnce(&Session) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
     let (attached, descriptor) = device::attach(point, options)?;
@@ -188,7 +194,7 @@ fn start(
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the mount does not answer");
             }
-            Ok(Mount { attached, end, passthrough })
+            Ok(Mount { attached, end, passthrough, inodes })
         }
         Err(error) => {
             if let Err(left) = attached.detach() {
@@ -213,6 +219,12 @@ impl Mount {
     /// Why not.
     pub fn passthrough(&self) -> Result<(), NoPassthrough> {
         self.passthrough.state()
+    }
+
+    /// The table of the inodes that the kernel knows.
+    #[must_use]
+    pub fn inodes(&self) -> &Inodes {
+        &self.inodes
     }
 
     /// Unmounts, unless somebody uses it. Everything that was written has reached [`Files`] then.

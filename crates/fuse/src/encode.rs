@@ -40,6 +40,16 @@ pub(crate) fn inval_entry(dir: NodeId, name_bytes: u32) -> [u8; 16] {
     *Layout::new().u64(dir.0).u32(name_bytes).u32(0).done()
 }
 
+/// `fuse_notify_prune_out`; the numbers of so many nodes stand behind it.
+pub(crate) fn prune(count: u32) -> [u8; 16] {
+    *Layout::new().u32(count).u32(0).u64(0).done()
+}
+
+/// The number of a node in a list of them.
+pub(crate) fn number(node: NodeId) -> [u8; 8] {
+    *Layout::new().u64(node.0).done()
+}
+
 /// `fuse_entry_out`.
 pub(crate) fn entry(entry: &Entry) -> [u8; ENTRY_BYTES] {
     let mut layout = Layout::new();

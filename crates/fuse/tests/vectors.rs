@@ -305,7 +305,8 @@ fn notices_are_what_the_kernel_reads() {
     let notifier = session.notifier();
     notifier.inval_inode(NodeId(FILE.0), -1, 0).unwrap();
     notifier.inval_entry(NodeId(FILE.0), name("name")).unwrap();
-    for name in ["inval-inode", "inval-entry"] {
+    notifier.prune(&[NodeId(FILE.0), NodeId(FILE.0 + 1)]).unwrap();
+    for name in ["inval-inode", "inval-entry", "prune"] {
         let length = kernel.recv(&mut received).unwrap();
         assert_eq!(hex(&received[..length]), hex(&vector(NOTICES, name)), "{name}");
     }

@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use memory::{MEMORY_BYTES, MemoryUse};
+pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
 pub use open::Passthrough;
 pub use recover::{Owner, RecoverError, Recovered};
 pub use server::{Options, Parts, Server, StartError, Step, StopError};

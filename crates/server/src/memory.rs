@@ -36,6 +36,12 @@ pub const MEMORY_BYTES: u64 = (limits::TABLE_MEMORY_BYTES
     + limits::OPEN_BYTES
     + limits::INODE_TABLE_BYTES) as u64;
 
+/// Returns the bytes of the client's table of inodes where all limits together are `total` bytes.
+#[must_use]
+pub fn inode_table_bytes(total: u64) -> u64 {
+    Memory::of(total).inodes
+}
+
 /// The engine cannot live with less.
 const LEAST_TABLE_BYTES: u64 = 8 << 20;
 
@@ -77,5 +83,9 @@ mod tests {
         assert_eq!(memory.opens, limits::OPEN_BYTES as u64);
         assert_eq!(memory.inodes, limits::INODE_TABLE_BYTES as u64);
         assert_eq!(Memory::of(0).table, LEAST_TABLE_BYTES);
+        let least = Memory::of(limits::LEAST_MEMORY_BYTES);
+        assert_eq!(least.table, LEAST_TABLE_BYTES, "the least total gives the table its least");
+        let Memory { table, rows, filters, opens, inodes } = least;
+        assert_eq!(table + rows + filters + opens + inodes, limits::LEAST_MEMORY_BYTES);
     }
 }

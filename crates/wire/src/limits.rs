@@ -46,6 +46,9 @@ pub const FILTER_BYTES: usize = 24 << 20;
 pub const ROW_CACHE_BYTES: usize = 24 << 20;
 /// Bytes of the client's table of inodes that the kernel knows.
 pub const INODE_TABLE_BYTES: usize = 24 << 20;
+/// Bytes that the engine, the caches, open files and the table of inodes may be given together, at
+/// the least: the engine needs 8 MiB.
+pub const LEAST_MEMORY_BYTES: u64 = 20 << 20;
 /// Bytes of the payloads of requests that wait for a thread that may block.
 pub const POOL_BYTES: usize = 32 << 20;
 /// Threads for requests of one user that may block.

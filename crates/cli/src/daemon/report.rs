@@ -1,7 +1,7 @@
 //! What a volume that is up says of itself: one object, for `status` and for programs.
 
 use pelago_client::mount::Mount;
-use pelago_server::{PassthroughStatus, SpaceStatus, Status};
+use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, Status};
 use pelago_store::table::Pressure;
 use serde_json::{Value, json};
 
@@ -11,9 +11,15 @@ use crate::output::JSON_VERSION;
 /// The object.
 pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> Value {
     let why_not = why_not(status.passthrough, mount);
+    let inodes = MemoryUse {
+        name: "INODE_TABLE_BYTES",
+        limit: mount.inodes().limit_bytes(),
+        used: mount.inodes().bytes(),
+    };
     let memory: Vec<Value> = status
         .memory
         .iter()
+        .chain([&inodes])
         .map(|each| json!({ "name": each.name, "used": each.used, "limit": each.limit }))
         .collect();
     let workers: Vec<Value> = status

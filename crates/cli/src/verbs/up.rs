@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// made [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
     inline: Option<u32>,
+    /// Take this much memory for caches and tables, at least 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
+    memory: u64,
     /// Print one JSON object when it is up
     #[arg(long)]
     pub(crate) json: bool,
@@ -71,6 +74,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         no_atime: args.noatime,
         passthrough: args.passthrough,
         inline_bytes: args.inline,
+        memory_bytes: args.memory,
     };
     let daemon = Daemon::start(&plan)?;
     let object = daemon.describe();
@@ -121,6 +125,14 @@ fn parse_inline(text: &str) -> Result<u32, String> {
     }
 }
 
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text).map_err(|error| error.to_string())?;
+    if bytes < limits::LEAST_MEMORY_BYTES {
+        return Err(format!("at least {}", output::bytes(limits::LEAST_MEMORY_BYTES)));
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -147,5 +159,13 @@ mod tests {
         assert_eq!(parse_inline("64KiB"), Ok(65_536));
         assert!(parse_inline("65537").is_err());
         assert!(parse_inline("x").is_err());
+    }
+
+    #[test]
+    fn memory_has_a_least_and_the_default_is_the_servers() {
+        assert_eq!(parse_memory("20MiB"), Ok(20 << 20));
+        assert_eq!(parse_memory("20971519"), Err("at least 20 MiB".to_owned()));
+        assert!(parse_memory("much").is_err());
+        assert_eq!(parse_memory("160MiB"), Ok(pelago_server::MEMORY_BYTES));
     }
 }

@@ -306,7 +306,7 @@ impl Filling<'_> {
                 let fitted = listing.add(named, Some(&attr::entry(entry, ttl)));
                 if fitted {
                     // The kernel counts each entry it is given as a lookup.
-                    self.state.inodes.learn(entry.handle);
+                    self.state.learn(entry.handle);
                 }
                 fitted
             }

@@ -109,7 +109,7 @@ impl Opening<AtCreate> {
 
     fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, direct, door } = self;
-        state.inodes.learn(entry.handle);
+        state.learn(entry.handle);
         let attr_ttl = if direct && wanted.write { Duration::ZERO } else { ttl };
         let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, attr_ttl) };
         let door = WithEntry { reply: door.0, entry: found };

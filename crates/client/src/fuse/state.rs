@@ -10,10 +10,11 @@ use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes};
 use pelago_fuse::request::NodeId;
 use pelago_fuse::{Errno, Notifier, Reply, Session};
-use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError};
+use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
 
 use super::attr;
 use super::backings::Backings;
+use super::forgetting;
 use super::gone::Gone;
 use super::listing::Streams;
 use super::opens::Opens;
@@ -24,19 +25,28 @@ use crate::files::{Files, Place};
 use crate::inodes::Inodes;
 
 /// What whoever mounts wants.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preferences {
     /// Reading leaves times alone.
     pub no_atime: bool,
     /// The bytes lie on this machine: reach them by descriptors, if the kernel takes them.
     pub passthrough: bool,
+    /// Bytes of the table of inodes; beyond them the kernel is asked to forget some.
+    pub inode_table_bytes: u64,
+}
+
+impl Default for Preferences {
+    fn default() -> Self {
+        let inode_table_bytes = limits::INODE_TABLE_BYTES as u64;
+        Self { no_atime: false, passthrough: false, inode_table_bytes }
+    }
 }
 
 /// What requests share; replies that come later hold it.
 pub(crate) struct State {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) preferences: Preferences,
-    pub(crate) inodes: Inodes,
+    pub(crate) inodes: Arc<Inodes>,
     pub(crate) writers: Writers,
     pub(crate) opens: Opens,
     pub(crate) passthrough: Arc<Passthrough>,
@@ -54,7 +64,7 @@ impl State {
         Self {
             files,
             preferences,
-            inodes: Inodes::new(),
+            inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
             writers: Writers::default(),
             opens: Opens::default(),
             passthrough: Arc::new(Passthrough::new()),
@@ -120,6 +130,15 @@ impl State {
         }
     }
 
+    /// The kernel gets one more reference to a file, which was just seen where `handle` says.
+    pub(crate) fn learn(&self, handle: Handle) {
+        if self.inodes.learn(handle)
+            && let Some(kernel) = self.kernel.get()
+        {
+            forgetting::start(&self.inodes, kernel);
+        }
+    }
+
     pub(crate) fn reply_attr(
         &self,
         asked: Moment,
@@ -143,7 +162,7 @@ impl State {
     ) {
         match entry {
             Ok(entry) => {
-                self.inodes.learn(entry.handle);
+                self.learn(entry.handle);
                 let ttl = self.writers.ttl(&entry.attr, asked);
                 reply.ok(&attr::entry(&entry, ttl));
             }

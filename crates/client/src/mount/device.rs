@@ -256,6 +256,7 @@ mod tests {
             read_only: true,
             no_atime: true,
             passthrough: false,
+            inode_table_bytes: 0,
         };
         let said = helper_options(&options);
         assert!(said.starts_with("fsname=a\\,b\\\\c,subtype=pelago,"), "{said}");

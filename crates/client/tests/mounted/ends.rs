@@ -17,6 +17,7 @@ use rustix::fs::minor;
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use super::{mounted, options};
+use crate::INODE_TABLE_BYTES;
 use crate::memory::{Memory, spread};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -85,6 +86,7 @@ fn a_point_in_use_is_refused() {
         read_only: false,
         no_atime: false,
         passthrough: false,
+        inode_table_bytes: INODE_TABLE_BYTES,
     };
     let refused = mount(files, &options).unwrap_err();
     assert!(matches!(&refused, MountError::PointBusy { .. }), "{refused:?}");
@@ -167,6 +169,7 @@ fn the_child_that_is_killed() {
         read_only: false,
         no_atime: false,
         passthrough: false,
+        inode_table_bytes: INODE_TABLE_BYTES,
     };
     let _mount = mount(files, &options).unwrap();
     println!("mounted");

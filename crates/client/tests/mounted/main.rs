@@ -8,6 +8,8 @@ mod ends;
 #[cfg(test)]
 mod everyday;
 #[cfg(test)]
+mod forgetting;
+#[cfg(test)]
 mod listing;
 #[cfg(test)]
 #[path = "../../../cli/tests/harness/mapping.rs"]
@@ -28,9 +30,13 @@ use std::sync::Arc;
 
 use pelago_client::mount::{Mount, MountError, MountOptions, mount};
 use pelago_client::{Files, ServiceFiles};
+use pelago_wire::limits;
 use tempfile::TempDir;
 
 use crate::memory::Memory;
+
+/// Bytes of the table of inodes, unless a test says otherwise.
+const INODE_TABLE_BYTES: u64 = limits::INODE_TABLE_BYTES as u64;
 
 /// A mount that goes away with the test, in use or not.
 struct Mounted {
@@ -52,6 +58,7 @@ fn options(folder: &TempDir) -> MountOptions {
         read_only: false,
         no_atime: false,
         passthrough: false,
+        inode_table_bytes: INODE_TABLE_BYTES,
     }
 }
 
@@ -66,11 +73,17 @@ fn mounted_to_pass() -> Option<Mounted> {
 }
 
 fn mounted_as(hash: fn(&[u8]) -> u64, passthrough: bool) -> Option<Mounted> {
+    mounted_with(hash, |options| options.passthrough = passthrough)
+}
+
+fn mounted_with(hash: fn(&[u8]) -> u64, choose: impl FnOnce(&mut MountOptions)) -> Option<Mounted> {
     let folder = tempfile::tempdir().expect("a folder for the mount");
     let memory = Arc::new(Memory::new(hash));
     let service = Arc::clone(&memory);
     let files: Arc<dyn Files> = Arc::new(ServiceFiles::new(service));
-    match mount(files, &MountOptions { passthrough, ..options(&folder) }) {
+    let mut options = options(&folder);
+    choose(&mut options);
+    match mount(files, &options) {
         Ok(mount) => Some(Mounted { mount, memory, _folder: folder }),
         Err(
             error @ (MountError::NoDevice | MountError::NoPermission(_) | MountError::NoHelper),
