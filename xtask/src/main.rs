@@ -5,6 +5,7 @@
 
 mod account;
 mod bench;
+mod bystander;
 mod check;
 mod crash;
 mod fsx;
@@ -79,6 +80,12 @@ const VERBS: &[Verb] = &[
         arguments: "[MOMENTS] | --errors [SEED [WITHIN] | CASE]",
         does: "power that fails at 500 seeded moments, not 60; --errors: every call that fails",
         run: loss::run,
+    },
+    Verb {
+        name: "bystander",
+        arguments: "[--small] [SECONDS] [LOAD...]",
+        does: "what one user waits for while another does its worst, beside nullfs",
+        run: bystander::run,
     },
     Verb {
         name: "golden",

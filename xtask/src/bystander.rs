@@ -1,0 +1,283 @@
+//! `bystander`: what one user waits for while another does the worst that an ordinary user can.
+//!
+//! Each load of [`load::ALL`] runs as one user on a volume, and then on a file system in memory
+//! that does nothing (`crates/client/examples/nullfs.rs`), in turns. Meanwhile another user creates
+//! and removes files in a folder of its own. Nobody may be answered `EAGAIN`, the bystander may
+//! meet no error, and where the machine is quiet waits at most [`WORSE`] times as long as on the
+//! other file system.
+
+mod load;
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::manner::Manner;
+use crate::mounted::{self, Mounted};
+use crate::{Answer, machine, process, workspace};
+
+/// Who does the worst, and who stands by: users without rights, whether they have a name or not.
+const LOADER: u32 = 65_534;
+const BYSTANDER: u32 = 65_533;
+/// Times that the bystander may wait longer than on a file system that does nothing.
+const WORSE: f64 = 3.0;
+/// Seconds of each turn, unless told.
+const SECONDS: f64 = 10.0;
+/// Turns of each file system.
+const ROUNDS: u32 = 2;
+/// By what everything is smaller with `--small`.
+const SMALL: u64 = 50;
+/// Between two operations of the bystander.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What a bystander met.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    /// Milliseconds of a create and an unlink.
+    median: f64,
+    p99: f64,
+    most: f64,
+    errors: u64,
+    /// `EAGAIN`, of both users.
+    again: u64,
+}
+
+/// `[--small] [SECONDS] [LOAD...]`.
+pub(crate) fn run(arguments: &[String]) -> Answer {
+    match arguments {
+        [mode, name, folder, divisor, seconds] if mode == "--load" => {
+            let divisor = divisor.parse().map_err(|why| format!("{divisor}: {why}"))?;
+            load::run(name, Path::new(folder), divisor, number(seconds)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        [mode, folder, seconds] if mode == "--look" => {
+            look(Path::new(folder), number(seconds)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
+    if !machine::is_root() {
+        return Err("needs root, to be two other users".to_owned());
+    }
+    let (mut divisor, mut seconds, mut names) = (1, SECONDS, Vec::new());
+    for word in arguments {
+        match word.as_str() {
+            "--small" => divisor = SMALL,
+            word if word.parse::<f64>().is_ok() => seconds = number(word)?,
+            word if load::ALL.iter().any(|load| load.name == word) => names.push(word),
+            word => return Err(format!("no load `{word}`")),
+        }
+    }
+    if names.is_empty() {
+        names = load::ALL.iter().map(|load| load.name).collect();
+    }
+    compare(&names, divisor, seconds)
+}
+
+/// Runs each load on both file systems and prints what came of it.
+fn compare(names: &[&str], divisor: u64, seconds: f64) -> Answer {
+    let pelago = mounted::build()?;
+    let null = build_null()?;
+    let logs = mounted::log_folder("bystander")?;
+    let mut failed = false;
+    println!("a create and an unlink, in ms       p50      p99     most   errors   EAGAIN");
+    for name in names {
+        let (mut ours, mut theirs) = (Waited::default(), Waited::default());
+        for round in 0..ROUNDS {
+            let volume = Mounted::start(&pelago, &logs, name, &Manner::default())?;
+            let turn = Turn { name, divisor, seconds, logs: &logs };
+            ours = ours.worse(turn.run(&volume.point())?);
+            volume.finish()?;
+            let other = Null::mount(&null, round)?;
+            theirs = theirs.worse(turn.run(&other.point)?);
+        }
+        ours.print(name, "volume");
+        theirs.print(name, "null");
+        let slow = ours.p99 > WORSE * theirs.p99;
+        let wrong = ours.errors + ours.again > 0;
+        if slow || wrong {
+            println!("{name}: {}", if wrong { "errors" } else { "the bystander waits too long" });
+        }
+        failed |= slow || wrong;
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// One load on one file system.
+struct Turn<'a> {
+    name: &'a str,
+    divisor: u64,
+    seconds: f64,
+    logs: &'a Path,
+}
+
+impl Turn<'_> {
+    fn run(&self, point: &Path) -> Result<Waited, String> {
+        let said = |why: std::io::Error| format!("{}: {why}", point.display());
+        let (theirs, own) = (point.join("load"), point.join("bystander"));
+        for (folder, user) in [(&theirs, LOADER), (&own, BYSTANDER)] {
+            fs::create_dir(folder).map_err(said)?;
+            chown(folder, Some(user), Some(user)).map_err(said)?;
+        }
+        let program = self.program()?;
+        // It ends by itself a little later than the one who is looked at.
+        let longer = (self.seconds + 1.0).to_string();
+        let mut load = Command::new(&program);
+        load.args(["bystander", "--load", self.name]).arg(&theirs);
+        load.args([&self.divisor.to_string(), &longer]).uid(LOADER).gid(LOADER).current_dir("/");
+        let mut load = load.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(said)?;
+        let mut heard = BufReader::new(load.stdout.take().ok_or("no pipe")?).lines();
+        let ready = heard.by_ref().map_while(Result::ok).find(|line| line == "ready");
+        let mut bystander = Command::new(&program);
+        bystander.args(["bystander", "--look"]).arg(&own).arg(self.seconds.to_string());
+        bystander.uid(BYSTANDER).gid(BYSTANDER).current_dir("/");
+        let log = self.logs.join(format!("{}-look", self.name));
+        let looked = process::run_limited(&mut bystander, &log, mounted::STEP_LIMIT);
+        let rest: Vec<String> = heard.map_while(Result::ok).collect();
+        let ended = wait(&mut load);
+        drop(fs::remove_file(&program));
+        if ready.is_none() || !ended {
+            return Err(format!("the load `{}` came to nothing: {rest:?}", self.name));
+        }
+        let mut waited = Waited::parse(&looked?.stdout)?;
+        let again = rest.iter().find_map(|line| line.strip_prefix("again ")?.parse::<u64>().ok());
+        waited.again += again.unwrap_or(0);
+        Ok(waited)
+    }
+
+    /// A copy of this program where the users reach it.
+    fn program(&self) -> Result<PathBuf, String> {
+        let own = std::env::current_exe().map_err(|why| format!("where xtask is: {why}"))?;
+        let copy = std::env::temp_dir().join(format!("pelago-bystander-{}", std::process::id()));
+        let copied = fs::copy(own, &copy)
+            .and_then(|_| fs::set_permissions(&copy, Permissions::from_mode(0o755)));
+        copied.map(|()| copy.clone()).map_err(|why| format!("{}: {why}", copy.display()))
+    }
+}
+
+/// Creates and removes files, and says how long that took.
+fn look(folder: &Path, seconds: f64) {
+    let (mut times, mut errors, mut again) = (Vec::new(), 0, 0);
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    for number in 0.. {
+        let path = folder.join(format!("by{number}"));
+        let start = Instant::now();
+        let done = File::create(&path).and_then(|file| {
+            drop(file);
+            fs::remove_file(&path)
+        });
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+        if let Err(error) = done {
+            errors += 1;
+            again += u64::from(error.kind() == std::io::ErrorKind::WouldBlock);
+        }
+        if Instant::now() >= end {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
+    println!("{} {} {} {errors} {again}", at(0.5), at(0.99), at(1.0));
+}
+
+impl Waited {
+    fn parse(said: &str) -> Result<Self, String> {
+        let words: Option<Vec<f64>> =
+            said.split_whitespace().map(|word| word.parse().ok()).collect();
+        match words.as_deref() {
+            Some(&[median, p99, most, errors, again]) => {
+                Ok(Self { median, p99, most, errors: errors as u64, again: again as u64 })
+            }
+            _ => Err(format!("the bystander said: {said}")),
+        }
+    }
+
+    /// The worse of two turns.
+    fn worse(self, other: Self) -> Self {
+        Self {
+            median: self.median.max(other.median),
+            p99: self.p99.max(other.p99),
+            most: self.most.max(other.most),
+            errors: self.errors + other.errors,
+            again: self.again + other.again,
+        }
+    }
+
+    fn print(&self, load: &str, on: &str) {
+        let Self { median, p99, most, errors, again } = self;
+        println!("{load:<14}{on:<14}{median:>11.2}{p99:>9.2}{most:>9.1}{errors:>9}{again:>9}");
+    }
+}
+
+/// A mount of the file system that does nothing.
+struct Null {
+    point: PathBuf,
+    server: Child,
+}
+
+impl Null {
+    fn mount(program: &Path, round: u32) -> Result<Self, String> {
+        let name = format!("pelago-null-{}-{round}", std::process::id());
+        let point = std::env::temp_dir().join(name);
+        let said = |why: std::io::Error| format!("{}: {why}", point.display());
+        fs::create_dir(&point).map_err(said)?;
+        let mut null = Command::new(program);
+        null.arg(&point).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut server = null.spawn().map_err(said)?;
+        let heard = server.stdout.take().ok_or("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(heard).read_line(&mut line).map_err(said)?;
+        let mounted = Self { point, server };
+        if line.trim() == "mounted" { Ok(mounted) } else { Err("nullfs is not mounted".to_owned()) }
+    }
+}
+
+impl Drop for Null {
+    fn drop(&mut self) {
+        let pid = self.server.id().to_string();
+        if let Err(why) = process::run_foreground(Command::new("kill").args(["-TERM", &pid])) {
+            println!("{why}");
+        }
+        wait(&mut self.server);
+        if let Err(why) = fs::remove_dir(&self.point) {
+            println!("left behind: {}: {why}", self.point.display());
+        }
+    }
+}
+
+fn build_null() -> Result<PathBuf, String> {
+    let build = ["build", "--release", "--package", "pelago-client", "--example", "nullfs"];
+    let status = process::run_foreground(&mut workspace::cargo(&build))?;
+    let program = workspace::target_folder()?.join("release/examples/nullfs");
+    if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }
+}
+
+/// Whether it ended well.
+fn wait(child: &mut Child) -> bool {
+    child.wait().is_ok_and(|status| status.success())
+}
+
+fn number(word: &str) -> Result<f64, String> {
+    word.parse().map_err(|why| format!("{word}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worse_of_two_turns_counts() {
+        let one = Waited::parse("1 2.5 9 0 1\n").unwrap();
+        let other = Waited::parse("2 2 10 1 0").unwrap();
+        let worse = one.worse(other);
+        assert_eq!((worse.median, worse.p99, worse.most), (2.0, 2.5, 10.0));
+        assert_eq!((worse.errors, worse.again), (1, 1));
+        assert!(Waited::parse("1 2 3").is_err());
+    }
+}
