@@ -15,7 +15,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pelago_store::content::{self, Content, ContentFile, Measured};
 use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
@@ -27,7 +27,10 @@ use crate::shard::{self, Live};
 #[derive(Debug)]
 pub(super) struct Outside {
     source: Source,
-    /// A leaf.
+    /// Held while the medium is asked, so that what is seen comes in the order in which it was so.
+    /// Before what was seen.
+    asking: Mutex<()>,
+    /// Never held while the medium is asked: who shows attributes waits for nobody. A leaf.
     seen: Mutex<Seen>,
 }
 
@@ -101,7 +104,7 @@ impl Outside {
             readers: 0,
             warned: false,
         };
-        Ok(Arc::new(Self { source, seen: Mutex::new(seen) }))
+        Ok(Arc::new(Self { source, asking: Mutex::default(), seen: Mutex::new(seen) }))
     }
 
     /// The content file, where it is open.
@@ -141,6 +144,7 @@ impl Outside {
     /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`. Where
     /// somebody `has_written` it before anybody here knew, that counts.
     pub(super) fn begin(&self, measured: Measured, live: Live, has_written: bool) {
+        let _asking = self.asking.lock();
         let mut seen = self.seen.lock();
         let same_time = !has_written
             || measured.mtime == live.mtime
@@ -166,8 +170,8 @@ impl Outside {
 
     /// A request has changed its bytes: its times move even where the clock of the medium has not.
     pub(super) fn touch(&self) {
-        let mut seen = self.seen.lock();
-        seen.measure(&self.source, Touched::Bytes);
+        let _asking = self.asking.lock();
+        drop(self.measure(Touched::Bytes));
     }
 
     /// What the content file said last.
@@ -177,11 +181,11 @@ impl Outside {
 
     /// Sets the time of its last read, which is no change of anything that is shown.
     pub(super) fn set_atime(&self, atime: Time) -> Result<(), content::Error> {
-        let mut seen = self.seen.lock();
-        seen.measure(&self.source, Touched::Nothing);
-        let before = seen.measured;
+        let _asking = self.asking.lock();
+        let before = self.measure(Touched::Nothing).measured;
         self.source.lend()?.set_times(Some(atime), None)?;
         let now = self.source.measure()?;
+        let mut seen = self.seen.lock();
         if (now.size, now.mtime) == (before.size, before.mtime) {
             seen.measured = now;
             seen.atime = now.atime;
@@ -205,9 +209,9 @@ impl Outside {
             (None, None) => Ok(()),
             (Some(atime), None) => self.set_atime(atime),
             (atime, Some(mtime)) => {
+                let _asking = self.asking.lock();
                 self.source.lend()?.set_times(atime, Some(mtime))?;
-                let mut seen = self.seen.lock();
-                seen.measure(&self.source, Touched::Time(mtime));
+                let mut seen = self.measure(Touched::Time(mtime));
                 seen.atime = seen.measured.atime;
                 Ok(())
             }
@@ -216,9 +220,11 @@ impl Outside {
 
     /// One more may read it, and that counts.
     pub(super) fn add_reader(&self) {
+        let _asking = self.asking.lock();
         let mut seen = self.seen.lock();
         if seen.readers == 0 {
-            seen.measure(&self.source, Touched::Nothing);
+            drop(seen);
+            seen = self.measure(Touched::Nothing);
             seen.atime = seen.measured.atime;
         }
         seen.readers += 1;
@@ -232,17 +238,32 @@ impl Outside {
     /// Size and times now, and whether they have moved since this was asked last. `None`: nobody
     /// may write it.
     pub(super) fn look(&self) -> Option<(Live, bool)> {
-        let mut seen = self.seen.lock();
-        seen.measure(&self.source, Touched::Nothing);
+        let _asking = self.asking.lock();
+        let mut seen = self.measure(Touched::Nothing);
         let moved = std::mem::take(&mut seen.moved);
         seen.live.map(|live| (live, moved))
+    }
+
+    /// Asks the medium, by whoever is asking, and answers what is seen then.
+    fn measure(&self, touched: Touched) -> MutexGuard<'_, Seen> {
+        let now = self.source.measure();
+        let mut seen = self.seen.lock();
+        match now {
+            Ok(now) => seen.is(now, touched),
+            Err(error) => seen.warn(&error),
+        }
+        seen
     }
 }
 
 impl shard::Outside for Outside {
+    fn refresh(&self) {
+        let _asking = self.asking.lock();
+        drop(self.measure(Touched::Nothing));
+    }
+
     fn merge(&self, attr: Attr) -> Attr {
         let mut seen = self.seen.lock();
-        seen.measure(&self.source, Touched::Nothing);
         let unshown = std::mem::take(&mut seen.unshown);
         if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime < attr.ctime) {
             live.ctime = attr.ctime.next();
@@ -294,11 +315,8 @@ impl Seen {
         }
     }
 
-    fn measure(&mut self, source: &Source, touched: Touched) {
-        let now = match source.measure() {
-            Ok(now) => now,
-            Err(error) => return self.warn(&error),
-        };
+    /// The medium says this now.
+    fn is(&mut self, now: Measured, touched: Touched) {
         let before = std::mem::replace(&mut self.measured, now);
         let Some(live) = &mut self.live else { return };
         let moved = |one: &Measured| (one.size, one.mtime, one.ctime);

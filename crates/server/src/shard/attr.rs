@@ -17,6 +17,7 @@ impl Shard {
     /// # Errors
     /// `Stale`.
     pub(crate) fn attr(&self, handle: Handle) -> Result<Attr, Error> {
+        self.holds.refresh(handle.ino);
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         self.attr_of(&state, &node.rnode)
@@ -63,6 +64,7 @@ impl Shard {
         check(set)?;
         let asked = asked.into();
         let now = asked.now;
+        self.holds.refresh(handle.ino);
         let mut state = self.lock();
         let mut node = self.node(&mut state, handle)?;
         change(&mut node.rnode, set, now);

@@ -16,6 +16,18 @@ impl Shard {
     /// # Errors
     /// `NotFound`; `NotDirectory`, `Stale` for the directory.
     pub(crate) fn lookup(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
+        let mut found = self.lookup_known(dir, name)?;
+        let mut looked = None;
+        while looked != Some(found.attr.ino) && self.holds.refresh(found.attr.ino) {
+            looked = Some(found.attr.ino);
+            found = self.lookup_known(dir, name)?;
+        }
+        Ok(found)
+    }
+
+    /// The same, with the attributes of a file that changes without a request as they were when it
+    /// was looked at last.
+    fn lookup_known(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
         let hash = self.hasher.hash(name.as_bytes());
         let mut state = self.lock();
         self.directory(&mut state, dir)?;
@@ -202,7 +214,8 @@ impl Shard {
         Ok(Entry { handle: node.handle(), attr: self.attr_of(state, &node.rnode)? })
     }
 
-    /// The attributes of a node as they are now.
+    /// The attributes of a node as they are now; of one that changes without a request, as they
+    /// were when it was looked at last.
     pub(super) fn attr_of(&self, state: &State, rnode: &Rnode) -> Result<Attr, Error> {
         let attr = rnode.attr();
         if rnode.kind != FileKind::Directory {

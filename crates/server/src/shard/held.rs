@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use pelago_store::table::Batch;
@@ -24,6 +25,8 @@ const READS_AT_ONCE: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     all: Mutex<All>,
+    /// How many have an [`Outside`].
+    outsides: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +53,11 @@ struct Held {
 
 /// Who sees what is done to the bytes of a held inode where no request tells of it.
 pub(crate) trait Outside: fmt::Debug + Send + Sync {
-    /// The attributes as they are now, where these are those that are known without it. A time of
-    /// the last read that it changes is what the row is told next.
+    /// Looks at the bytes again. May wait for the medium: never called under a lock of the shard.
+    fn refresh(&self);
+
+    /// The attributes as they were at the last look, where these are those that are known without
+    /// it. A time of the last read that it changes is what the row is told next. Waits for nothing.
     fn merge(&self, attr: Attr) -> Attr;
 }
 
@@ -137,12 +143,36 @@ impl Holds {
         seen
     }
 
+    /// Looks at the bytes of an inode again, if they change without a request. Answers whether they
+    /// may. May wait for the medium.
+    pub(super) fn refresh(&self, ino: InodeId) -> bool {
+        if self.outsides.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let outside = self.all.lock().held.get(&ino).and_then(|held| held.outside.clone());
+        outside.inspect(|outside| outside.refresh()).is_some()
+    }
+
+    /// This one is asked from now on.
+    fn set_outside(&self, ino: InodeId, outside: Option<Arc<dyn Outside>>) {
+        let mut all = self.all.lock();
+        let Some(held) = all.held.get_mut(&ino) else { return };
+        self.outsides.fetch_add(usize::from(outside.is_some()), Ordering::AcqRel);
+        let before = std::mem::replace(&mut held.outside, outside);
+        self.outsides.fetch_sub(usize::from(before.is_some()), Ordering::AcqRel);
+    }
+
     /// One less holds it. Answers whether nobody does and it has lost its names.
     fn let_go(&self, ino: InodeId) -> bool {
         let mut all = self.all.lock();
         let Some(held) = all.held.get_mut(&ino) else { return false };
         held.opens -= 1;
-        held.opens == 0 && all.held.remove(&ino).is_some_and(|held| held.nameless)
+        if held.opens > 0 {
+            return false;
+        }
+        let Some(held) = all.held.remove(&ino) else { return false };
+        self.outsides.fetch_sub(usize::from(held.outside.is_some()), Ordering::AcqRel);
+        held.nameless
     }
 
     fn change(&self, ino: InodeId, change: impl FnOnce(&mut Held)) {
@@ -194,6 +224,7 @@ impl Shard {
     /// # Errors
     /// `Stale` where it is gone.
     pub(crate) fn hold(&self, handle: Handle) -> Result<(Node, Attr), Error> {
+        self.holds.refresh(handle.ino);
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         let attr = self.attr_of(&state, &node.rnode)?;
@@ -239,7 +270,7 @@ impl Shard {
     /// From now on this one is asked what is done to a held file without a request; `None`: nothing
     /// is. Without effect where it is not held.
     pub(crate) fn set_outside(&self, ino: InodeId, outside: Option<Arc<dyn Outside>>) {
-        self.holds.change(ino, |held| held.outside = outside);
+        self.holds.set_outside(ino, outside);
     }
 
     /// A held file is read. As with `relatime`, that counts only where nobody has read it since it
@@ -249,6 +280,7 @@ impl Shard {
     /// # Errors
     /// `Stale` where it is gone.
     pub(crate) fn read(&self, handle: Handle, now: Time) -> Result<bool, Error> {
+        self.holds.refresh(handle.ino);
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         let attr = self.attr_of(&state, &node.rnode)?;

@@ -24,6 +24,7 @@ impl Shard {
         name: &Name,
         asked: impl Into<Asked>,
     ) -> Result<Entry, Error> {
+        self.holds.refresh(file.ino);
         let mut state = self.lock();
         let mut node = self.node(&mut state, file)?;
         if node.rnode.kind == FileKind::Directory {

@@ -62,6 +62,9 @@ impl Shard {
         if !page.attributes {
             return Ok((rows.iter().map(plain_entry).collect(), end));
         }
+        for row in &rows {
+            self.holds.refresh(row.row.ino());
+        }
         let mut state = self.lock();
         if state.sequence == sequence {
             return Ok((self.with_attributes(&mut state, page.dir.ino, rows)?, end));

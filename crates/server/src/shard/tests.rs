@@ -21,6 +21,7 @@ use crate::progress::Progress;
 
 mod acl;
 mod climb;
+mod outside;
 mod work;
 
 const CALLER: Context = Context::direct(10, 20);
