@@ -247,6 +247,10 @@ fn power_that_fails_takes_nothing_that_was_fsynced() {
     drop(volume);
 }
 
+fn log(volume: &Volume) -> String {
+    fs::read_to_string(volume.dir.join("log")).unwrap()
+}
+
 fn kill(pid: Pid) {
     kill_process(pid, Signal::KILL).unwrap();
     // Where nobody reaps it, it runs nothing.
@@ -259,4 +263,82 @@ fn volume_is_gone(volume: &Volume) {
     until("the medium is gone", || {
         fs::read_dir(&volume.dir).is_ok_and(|mut all| all.next().is_none())
     });
+}
+
+/// The journal cannot be synced once, and then works again: what was answered and not safe is lost,
+/// and every descriptor of it is told.
+#[test]
+fn a_journal_that_cannot_be_synced() {
+    needs_mount!();
+    let volume = new_volume();
+    let lossfs = on_lossfs(&volume, Model::new());
+    let files = volume.files();
+    write_synced(&files.join("warm"), &content(1, 20_000)).unwrap();
+    write_synced(&files.join("old"), &[1; 500]).unwrap();
+    File::open(&files).unwrap().sync_all().unwrap();
+    let since = log(&volume).len();
+    lossfs.control().fail(fault(Operation::Sync, ".jnl"));
+    fs::write(files.join("old"), [7; 500]).unwrap();
+    let mut small = File::create(files.join("small")).unwrap();
+    small.write_all(&[2; 100]).unwrap();
+    let mut large = File::create(files.join("large")).unwrap();
+    large.write_all(&[2; 20_000]).unwrap();
+    until("the table is opened again", || log(&volume)[since..].contains("was opened again"));
+    for file in [&small, &large] {
+        let told = [errno(file.sync_all()), errno(file.sync_all())];
+        assert_eq!(told, [Some(Errno::IO), Some(Errno::STALE)]);
+    }
+    drop((small, large));
+    let old = File::open(files.join("old")).unwrap();
+    assert_eq!(errno(old.sync_all()), Some(Errno::IO));
+    old.sync_all().unwrap();
+    drop(old);
+    let bytes = content(5, 20_000);
+    write_synced(&files.join("again"), &bytes).unwrap();
+    volume.run("unmount", &[]).expect_success();
+    volume.check_whole();
+    volume.up(&[]).expect_success();
+    assert_eq!(fs::read(files.join("old")).unwrap(), [1; 500], "as the second fsync has said");
+    assert_eq!(fs::read(files.join("again")).unwrap(), bytes);
+    volume.run("unmount", &[]).expect_success();
+}
+
+/// Closed files cannot be synced in the background once; then the medium works again. Linux tells of
+/// that once, and the next sync says nothing about it.
+#[test]
+fn bytes_that_cannot_be_synced() {
+    needs_mount!();
+    let volume = new_volume();
+    let mut lossfs = on_lossfs(&volume, Model::new());
+    let files = volume.files();
+    let old = vec![1; 200_000];
+    write_synced(&files.join("target"), &old).unwrap();
+    lossfs.control().fail(Fault { times: 2, ..fault(Operation::Sync, "/content/") });
+    for name in ["a", "b"] {
+        fs::write(files.join(name), vec![2; 300_000]).unwrap();
+    }
+    let in_error = || log(&volume).matches("a file is in error").count();
+    until("both could not be synced", || in_error() == 2);
+    let a = File::open(files.join("a")).unwrap();
+    assert_eq!([errno(a.sync_all()), errno(a.sync_all())], [Some(Errno::IO); 2]);
+    let replaced = || fs::rename(files.join("b"), files.join("target"));
+    assert_eq!([errno(replaced()), errno(replaced())], [Some(Errno::IO); 2]);
+    drop(a);
+    // Written again as a whole, it is as good as any.
+    let mut a = OpenOptions::new().write(true).truncate(true).open(files.join("a")).unwrap();
+    a.write_all(&[3; 300_000]).unwrap();
+    a.sync_all().unwrap();
+    File::open(&files).unwrap().sync_all().unwrap();
+
+    let pid = volume.pid().unwrap();
+    let left = lossfs.control().cut(Survival::Nothing);
+    kill(pid);
+    drop((a, lossfs));
+    volume_is_gone(&volume);
+    lossfs = on_lossfs(&volume, left);
+    assert_eq!(fs::read(files.join("target")).unwrap(), old);
+    assert_eq!(fs::read(files.join("a")).unwrap(), [3; 300_000]);
+    volume.run("unmount", &[]).expect_success();
+    volume.check_whole();
+    drop(lossfs);
 }

@@ -210,8 +210,15 @@ pub trait Files: Send + Sync {
     /// Makes what was written safe; `data_only` leaves times alone that are not needed to find it.
     fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Answer<()>;
 
-    /// Makes the changes of a directory safe.
-    fn fsync_dir(&self, context: &Context, dir: Handle) -> Answer<()>;
+    /// Makes the changes of a directory safe. Answers `Io` if some of those that were answered
+    /// before are lost: once to each descriptor, with `since` the number of losses that it knows
+    /// of ([`Files::losses`]), else once.
+    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Answer<()>;
+
+    /// How often changes that were answered were lost before they were safe.
+    fn losses(&self) -> u64 {
+        0
+    }
 
     /// Reads `size` bytes from `offset`; fewer only at the end of the file.
     fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer>;

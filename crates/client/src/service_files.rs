@@ -192,8 +192,12 @@ impl Files for ServiceFiles {
         self.ask(context, Request::Fsync { open, data_only }, done)
     }
 
-    fn fsync_dir(&self, context: &Context, dir: Handle) -> Answer<()> {
-        self.ask(context, Request::FsyncDir { dir }, done)
+    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Answer<()> {
+        self.ask(context, Request::FsyncDir { dir, since }, done)
+    }
+
+    fn losses(&self) -> u64 {
+        self.service.losses()
     }
 
     fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer> {

@@ -27,6 +27,9 @@ pub(crate) struct Asked {
     pub(crate) now: Time,
     /// `None`: its answer is not remembered.
     pub(crate) receipt: Option<Receipt>,
+    /// [`crate::progress::Progress::doubts`] before it looked at what it relies on: with another
+    /// count it fails.
+    pub(crate) doubts: Option<u64>,
 }
 
 /// Which request it is.
@@ -39,13 +42,13 @@ pub(crate) struct Receipt {
 impl Asked {
     /// A request of somebody, now.
     pub(crate) fn by(context: &Context, now: Time) -> Self {
-        Self { now, receipt: Receipt::of(context) }
+        Self { now, receipt: Receipt::of(context), doubts: None }
     }
 }
 
 impl From<Time> for Asked {
     fn from(now: Time) -> Self {
-        Self { now, receipt: None }
+        Self { now, receipt: None, doubts: None }
     }
 }
 

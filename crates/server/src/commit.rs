@@ -23,9 +23,21 @@ pub(crate) struct GroupCommit {
     pub(crate) shard: Arc<Shard>,
     pub(crate) table: SharedTable,
     pub(crate) progress: Arc<Progress>,
+    /// Why the table has stopped, where a group commit saw it. A leaf.
+    cause: Mutex<Option<Error>>,
 }
 
 impl GroupCommit {
+    /// The group commit of these.
+    pub(crate) fn new(
+        opens: Arc<Opens>,
+        shard: Arc<Shard>,
+        table: SharedTable,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self { opens, shard, table, progress, cause: Mutex::default() }
+    }
+
     /// Makes safe what is done, if there is something. Whoever waits for it is told.
     ///
     /// # Errors
@@ -39,10 +51,14 @@ impl GroupCommit {
         }
         // Nor do counts: where they cannot be written, their directories stay marked.
         let counted = self.shard.write_counts();
+        // Before: what changes from here on may be part of it, or not.
+        self.shard.begin_group_commit();
         let made = self.make_safe();
         match made {
             Ok(()) => self.progress.losses.all_safe(),
-            Err(_) => self.progress.failed(),
+            // Its callers are told once every open file knows what was lost.
+            Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
+            Err(error) => self.progress.failed(error),
         }
         let done = made.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
@@ -61,26 +77,50 @@ impl GroupCommit {
         Ok(())
     }
 
+    /// What was begun and not made safe is lost: everybody who must know will be told.
+    fn lose(&self, cause: Error) {
+        self.progress.losses.lose();
+        self.opens.tell_of_losses(cause);
+    }
+
+    fn has_stopped(&self) -> bool {
+        matches!(self.table.get(&[0]), Err(table::Error::Stopped))
+    }
+
     /// Opens the table again where it has stopped. Answers whether it goes.
     pub(crate) fn revive(&self) -> bool {
-        if !matches!(self.table.get(&[0]), Err(table::Error::Stopped)) {
+        if !self.has_stopped() {
             return true;
         }
-        // Before they are forgotten.
-        let changed = self.shard.changed_directories();
-        // Before anything can be found safe again, and while nothing can be read: nobody shall meet
-        // the table with what is remembered of rows that it has lost.
-        self.progress.doubt();
+        let cause = self.cause.lock().unwrap_or(Code::Io.into());
+        // While nothing can be read: nobody shall meet the table with what is remembered of rows
+        // that it has lost.
+        self.shard.begin_group_commit();
         self.shard.forget_rows();
         self.opens.doubt();
-        if let Err(error) = self.shard.reopen() {
-            tracing::error!(%error, "the table could not be opened again");
-            return false;
+        let is_known = self.table.loses_unsafe();
+        if is_known {
+            self.lose(cause);
         }
-        self.progress.losses.lose(&changed);
+        // Behind that: a request that begins from here on finds the errors of what was lost. Before
+        // anything can be found safe again.
+        self.progress.doubt();
+        match self.shard.reopen() {
+            // The engine itself may have met the failure, which was not known before it ended.
+            Ok(true) if !is_known => {
+                self.lose(cause);
+                self.progress.doubt();
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, "the table could not be opened again");
+                self.progress.failed(cause);
+                return false;
+            }
+        }
+        *self.cause.lock() = None;
         let measured = self.opens.measure_again();
-        // Whoever began to wait meanwhile may wait for what is lost.
-        self.progress.failed();
+        self.progress.lost(cause);
         if let Err(error) = measured {
             tracing::error!(%error, "the table failed again");
             return false;

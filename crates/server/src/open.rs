@@ -51,15 +51,18 @@ mod buffers;
 mod changing;
 mod commit;
 mod descriptors;
+mod errors;
 mod file;
 mod idle;
 mod known;
+mod lost;
 mod marks;
 mod outside;
 mod policy;
 mod ranges;
 mod read;
 mod slots;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -200,6 +203,9 @@ pub(crate) struct Opens {
     held: Arc<AtomicUsize>,
     /// Bytes put into the table since the last group commit.
     unsafe_bytes: AtomicUsize,
+    /// Held while content files are synced that nobody need have open, and a failure is recorded.
+    /// Taken before the turn of a file.
+    whole_turn: Mutex<()>,
 }
 
 impl Opens {
@@ -226,6 +232,7 @@ impl Opens {
             buffers: Arc::default(),
             held: Arc::default(),
             unsafe_bytes: AtomicUsize::new(0),
+            whole_turn: Mutex::default(),
         }
     }
 
@@ -347,16 +354,22 @@ impl Opens {
     /// What was written through this open is committed.
     ///
     /// # Errors
-    /// `BadOpen`, `NoSpace`, where the table or the medium fails; [`Halt::Later`].
+    /// `BadOpen`, `NoSpace`, where the table or the medium fails; an error of the file that an open
+    /// to write was not told of; [`Halt::Later`].
     pub(crate) fn flush(&self, open: OpenId, patience: Patience) -> Result<(), Halt> {
         let opened = self.known.get(open)?;
         let mut state = opened.file.lock(patience)?;
         self.look(&opened.file, &mut state);
-        if !state.is_changed() {
-            return Ok(());
-        }
-        let _slot = if state.has_content() { self.slot(patience)? } else { None };
-        Ok(self.commit(&opened.file, &mut state, Mark::Keep)?)
+        let committed = if state.is_changed() {
+            let _slot = if state.has_content() { self.slot(patience)? } else { None };
+            self.commit(&opened.file, &mut state, Mark::Keep)
+        } else {
+            Ok(())
+        };
+        drop(state);
+        // A reader need not know at its close of what others wrote.
+        let error = if opened.flags.write { self.check_errors(open, &opened.file) } else { None };
+        Ok(error.map_or(committed, Err)?)
     }
 
     /// An open ends.
@@ -375,21 +388,6 @@ impl Opens {
             self.come_back(&opened.file, &state, opened.flags);
         }
         Ok(self.leave(&opened.file, state, opened.flags.write)?)
-    }
-
-    /// What was written through this open is committed, and its bytes made safe; the row is safe
-    /// when everything that is done now is.
-    ///
-    /// # Errors
-    /// As [`Opens::flush`].
-    pub(crate) fn fsync(
-        &self,
-        open: OpenId,
-        data_only: bool,
-        patience: Patience,
-    ) -> Result<(), Halt> {
-        let opened = self.known.get(open)?;
-        self.sync_file(&opened.file, data_only, patience)
     }
 
     /// Empties a file that was loaded.
@@ -411,7 +409,11 @@ impl Opens {
         let (node, attr) = self.shard.hold(handle)?;
         let refused = match node.rnode.kind {
             FileKind::Regular => {
-                let make = || OpenFile::stored(node.handle(), &self.held);
+                let make = || {
+                    let unseen = self.progress.losses.take(handle.ino);
+                    let unseen = unseen.then(|| Code::Io.into());
+                    OpenFile::stored(node.handle(), &self.held, unseen)
+                };
                 return Ok((self.known.enter(handle.ino, writes, make), attr));
             }
             FileKind::Directory => Code::IsDirectory,

@@ -200,12 +200,6 @@ impl Directories {
         std::mem::take(&mut self.changed)
     }
 
-    /// The directories whose count is to be written, for as long as it is not.
-    #[must_use]
-    pub(crate) fn changed(&self) -> &[InodeId] {
-        &self.changed
-    }
-
     /// Whether counts are to be written.
     #[must_use]
     pub(crate) fn have_changed(&self) -> bool {

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use pelago_wire::{Code, Error};
 
 use crate::losses::Losses;
 
-/// Called once: with whether the batch that was waited for is safe (`false`: it may never be).
-pub(crate) type WhenSafe = Box<dyn FnOnce(bool) + Send>;
+/// Called once: when the batch that was waited for is safe, or with the reason why it may never be.
+pub(crate) type WhenSafe = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// Sequence numbers of a shard's batches, counted from 1 in each life of the server.
 #[derive(Default)]
@@ -23,9 +24,18 @@ pub(crate) struct Progress {
     pub(crate) losses: Losses,
 }
 
+/// Someone who waits.
+struct Callback {
+    /// The batch.
+    sequence: u64,
+    /// [`Progress::doubts`] before it was written.
+    doubts: u64,
+    tell: WhenSafe,
+}
+
 #[derive(Default)]
 struct Waiting {
-    callbacks: Vec<(u64, WhenSafe)>,
+    callbacks: Vec<Callback>,
     /// Somebody wants a group commit before its time.
     wanted: bool,
     stopped: bool,
@@ -54,14 +64,9 @@ impl Progress {
         self.safe.fetch_max(sequence, Ordering::AcqRel);
         let ready = {
             let mut waiting = self.waiting.lock();
-            let (ready, later): (Vec<_>, Vec<_>) =
-                waiting.callbacks.drain(..).partition(|(wanted, _)| *wanted <= sequence);
-            waiting.callbacks = later;
-            ready
+            waiting.take(|one| one.sequence <= sequence)
         };
-        for (_, tell) in ready {
-            tell(true);
-        }
+        ready.into_iter().for_each(|one| (one.tell)(Ok(())));
     }
 
     /// As [`Progress::made_safe`], for callers who hold locks: those who wait are told by the group
@@ -77,6 +82,8 @@ impl Progress {
 
     /// What was done and is not safe may be lost from now on, though its numbers are passed.
     pub(crate) fn doubt(&self) {
+        // Under the lock: a caller of `when_safe` either waits already, or finds the new count.
+        let _waiting = self.waiting.lock();
         self.doubts.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -86,32 +93,43 @@ impl Progress {
         self.doubts.load(Ordering::Acquire)
     }
 
-    /// A group commit failed: those who wait are told so, since what failed may never become safe.
-    pub(crate) fn failed(&self) {
+    /// A group commit failed: those who wait are told why, since what failed may never become safe.
+    pub(crate) fn failed(&self, error: Error) {
         let waiting = std::mem::take(&mut self.waiting.lock().callbacks);
-        for (_, tell) in waiting {
-            tell(false);
-        }
+        waiting.into_iter().for_each(|one| (one.tell)(Err(error)));
+    }
+
+    /// What was done before the last doubt is lost: those who wait for it are told why.
+    pub(crate) fn lost(&self, error: Error) {
+        let doubts = self.doubts();
+        let waiting = self.waiting.lock().take(|one| one.doubts != doubts);
+        waiting.into_iter().for_each(|one| (one.tell)(Err(error)));
     }
 
     /// Calls `tell` when everything to `sequence` is safe, at once where it is, and asks for a
-    /// group commit before its time where it is not.
-    pub(crate) fn when_safe(&self, sequence: u64, tell: WhenSafe) {
+    /// group commit before its time where it is not. `doubts` is the count from before the caller
+    /// did what it waits for: with a newer one that may be lost, and is not safe.
+    pub(crate) fn when_safe(&self, sequence: u64, doubts: u64, tell: WhenSafe) {
         {
             let mut waiting = self.waiting.lock();
+            if self.doubts() != doubts {
+                drop(waiting);
+                tell(Err(Code::Io.into()));
+                return;
+            }
             if self.safe() < sequence {
                 if !waiting.stopped {
-                    waiting.callbacks.push((sequence, tell));
+                    waiting.callbacks.push(Callback { sequence, doubts, tell });
                     waiting.wanted = true;
                     self.changed.notify_all();
                     return;
                 }
                 drop(waiting);
-                tell(false);
+                tell(Err(Code::Io.into()));
                 return;
             }
         }
-        tell(true);
+        tell(Ok(()));
     }
 
     /// Asks for a group commit before its time.
@@ -136,7 +154,16 @@ impl Progress {
     pub(crate) fn stop(&self) {
         self.waiting.lock().stopped = true;
         self.changed.notify_all();
-        self.failed();
+        self.failed(Code::Io.into());
+    }
+}
+
+impl Waiting {
+    /// Takes out those of whom this is so.
+    fn take(&mut self, is_so: impl Fn(&Callback) -> bool) -> Vec<Callback> {
+        let (taken, left) = self.callbacks.drain(..).partition(is_so);
+        self.callbacks = left;
+        taken
     }
 }
 
@@ -148,7 +175,7 @@ mod tests {
 
     fn tells(told: &Sender<bool>) -> WhenSafe {
         let told = told.clone();
-        Box::new(move |safe| told.send(safe).unwrap())
+        Box::new(move |safe| told.send(safe.is_ok()).unwrap())
     }
 
     /// Who finds a batch safe may hold a lock that those who wait for it want.
@@ -156,14 +183,30 @@ mod tests {
     fn those_who_wait_are_told_by_the_group_commit_alone() {
         let progress = Progress::default();
         let (told, answers) = channel();
-        progress.when_safe(3, tells(&told));
+        progress.when_safe(3, 0, tells(&told));
         assert!(progress.wait_for_work(Duration::from_secs(3600)), "somebody waits");
         progress.found_safe(4);
         assert!(answers.try_recv().is_err());
         assert!(progress.wait_for_work(Duration::from_secs(3600)), "somebody is to be told");
         progress.made_safe(3);
         assert_eq!(answers.try_recv(), Ok(true));
-        progress.when_safe(4, tells(&told));
+        progress.when_safe(4, 0, tells(&told));
+        assert_eq!(answers.try_recv(), Ok(true));
+    }
+
+    /// The table was opened again between what was done and the wait for it: its number is passed,
+    /// but it may be among what was lost.
+    #[test]
+    fn what_was_done_before_a_doubt_is_never_found_safe_behind_it() {
+        let progress = Progress::default();
+        let (told, answers) = channel();
+        progress.did(1);
+        let before = progress.doubts();
+        progress.doubt();
+        progress.made_safe(1);
+        progress.when_safe(1, before, tells(&told));
+        assert_eq!(answers.try_recv(), Ok(false));
+        progress.when_safe(1, progress.doubts(), tells(&told));
         assert_eq!(answers.try_recv(), Ok(true));
     }
 
@@ -171,9 +214,9 @@ mod tests {
     fn a_stop_answers_all_who_wait_and_all_who_come_behind() {
         let progress = Progress::default();
         let (told, answers) = channel();
-        progress.when_safe(1, tells(&told));
+        progress.when_safe(1, 0, tells(&told));
         progress.stop();
-        progress.when_safe(2, tells(&told));
+        progress.when_safe(2, 0, tells(&told));
         assert_eq!(answers.try_iter().collect::<Vec<_>>(), [false, false]);
         assert!(!progress.wait_for_work(Duration::from_secs(3600)));
     }

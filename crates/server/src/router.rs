@@ -66,9 +66,21 @@ enum Answer {
     /// At once.
     Now(Reply),
     /// When everything that is done now is safe.
-    WhenSafe(Reply),
+    WhenSafe(Reply, Told),
     /// When it is found.
     WhenFound(InodeId),
+}
+
+/// What is told of an error of writing back by a request that waits for what is safe, so that it is
+/// not told again.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    /// An open of a file.
+    Open(OpenId),
+    /// A directory.
+    Directory(InodeId),
+    /// Nothing: the caller has neither yet.
+    Nothing,
 }
 
 impl From<Reply> for Answer {
@@ -113,12 +125,13 @@ impl Service for Router {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let inner = &self.inner;
+        let doubts = inner.parts.progress.doubts();
         match inner.run_here(context, &request, bulk.bytes(), Patience::Brief) {
             Ok(Answer::Now(reply)) => return Some(Ok(reply)),
             Err(Halt::Failed(error)) => return Some(Err(error)),
             Err(Halt::Later) => {}
-            answered @ Ok(Answer::WhenSafe(_) | Answer::WhenFound(_)) => {
-                inner.finish(answered, later());
+            answered @ Ok(Answer::WhenSafe(..) | Answer::WhenFound(_)) => {
+                inner.finish(answered, doubts, later());
                 return None;
             }
         }
@@ -126,21 +139,26 @@ impl Service for Router {
         let Some(room) = inner.parts.pool.room(caller, payload(&request, bulk.bytes())) else {
             // What may not be kept is carried out where it is: its caller is slowed down so.
             let answered = inner.run_here(context, &request, bulk.bytes(), Patience::Long);
-            inner.finish(answered, done);
+            inner.finish(answered, doubts, done);
             return None;
         };
         let (inner, context) = (Arc::clone(inner), *context);
         let bytes = bulk.bytes().to_vec();
         let job = move |turn| match turn {
             Turn::Run => {
+                let doubts = inner.parts.progress.doubts();
                 let answered = inner.run(&context, &request, &bytes, Patience::Long);
                 drop((bytes, room));
-                inner.finish(answered, done);
+                inner.finish(answered, doubts, done);
             }
             Turn::Stopped => done(Err(Code::Unavailable.into())),
         };
         self.inner.parts.pool.submit(caller, Box::new(job));
         None
+    }
+
+    fn losses(&self) -> u64 {
+        self.inner.parts.progress.losses.count()
     }
 }
 
@@ -161,16 +179,22 @@ impl Inner {
         }
     }
 
-    fn finish(&self, answered: Answered, done: Done) {
+    /// Answers a request. `doubts` is the count from before it ran: if the table was opened again
+    /// since, what it did may be lost.
+    fn finish(&self, answered: Answered, doubts: u64, done: Done) {
         match answered {
             Ok(Answer::Now(reply)) => done(Ok(reply)),
-            Ok(Answer::WhenSafe(reply)) => {
-                let progress = &self.parts.progress;
-                let tell = move |safe| match safe {
-                    true => done(Ok(reply)),
-                    false => done(Err(Code::Io.into())),
+            Ok(Answer::WhenSafe(reply, told)) => {
+                let (opens, progress) = (Arc::clone(&self.parts.opens), &self.parts.progress);
+                let tell = move |safe: Result<(), Error>| match safe {
+                    Ok(()) => done(Ok(reply)),
+                    Err(cause) => done(Err(match told {
+                        Told::Open(open) => opens.tell_open(open, cause),
+                        Told::Directory(dir) => opens.tell_directory(dir, cause),
+                        Told::Nothing => cause,
+                    })),
                 };
-                progress.when_safe(progress.done(), Box::new(tell));
+                progress.when_safe(progress.done(), doubts, Box::new(tell));
             }
             Ok(Answer::WhenFound(ino)) => self.seeks.seek(ino, done),
             Err(Halt::Failed(error)) => done(Err(error)),
@@ -304,14 +328,14 @@ impl Inner {
             }
             Request::Fsync { open, data_only } => {
                 opens.fsync(*open, *data_only, patience)?;
-                return Ok(Answer::WhenSafe(Reply::Done));
+                return Ok(Answer::WhenSafe(Reply::Done, Told::Open(*open)));
             }
-            Request::FsyncDir { dir } => {
+            Request::FsyncDir { dir, since } => {
                 self.parts.shard.attr(*dir)?;
-                if self.parts.progress.losses.tell(dir.ino) {
+                if self.parts.progress.losses.tell(dir.ino, *since) {
                     return Err(Code::Io.into());
                 }
-                return Ok(Answer::WhenSafe(Reply::Done));
+                return Ok(Answer::WhenSafe(Reply::Done, Told::Directory(dir.ino)));
             }
             Request::SetAttr { node, set, .. } if Receipt::of(context).is_some() => {
                 let asked = Asked::by(context, clock::now());
@@ -354,7 +378,8 @@ impl Inner {
                 | Reply::Opened { path: DataPath::Passthrough(_), .. }
         );
         match passes && flags.write && flags.sync {
-            true => Ok(Answer::WhenSafe(reply)),
+            // If it fails, the caller never has this open.
+            true => Ok(Answer::WhenSafe(reply, Told::Nothing)),
             false => Ok(reply.into()),
         }
     }
@@ -369,7 +394,11 @@ impl Inner {
                 let (offset, length, mode) = (*offset, *length, *mode);
                 let asked = Allocate { offset, length, mode, kill_privileges };
                 let sync = opens.allocate(*open, asked, patience)?;
-                Ok(if sync { Answer::WhenSafe(Reply::Done) } else { Reply::Done.into() })
+                Ok(if sync {
+                    Answer::WhenSafe(Reply::Done, Told::Open(*open))
+                } else {
+                    Reply::Done.into()
+                })
             }
             Request::Seek { open, from } => {
                 Ok(Reply::Offset(opens.seek(*open, *from, patience)?).into())
@@ -378,14 +407,14 @@ impl Inner {
                 let (from, from_offset, length) = (*from, *from_offset, *length);
                 let (to, to_offset) = (*to, *to_offset);
                 let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
-                Ok(written(opens.copy_range(copy, patience)?))
+                Ok(written(opens.copy_range(copy, patience)?, to))
             }
             _ => Err(Code::NotSupported.into()),
         }
     }
 
     fn write(&self, open: OpenId, write: Write<'_>, patience: Patience) -> Answered {
-        Ok(written(self.parts.opens.write(open, write, patience)?))
+        Ok(written(self.parts.opens.write(open, write, patience)?, open))
     }
 
     /// What touches only rows.
@@ -474,10 +503,15 @@ impl Inner {
         patience: Patience,
     ) -> Answered {
         let Parts { shard, opens, .. } = &self.parts;
-        if flags.replaces() && (opens.any_unsafe() || opens.count() > 0) {
+        let doubts = self.parts.progress.doubts();
+        let losses = self.parts.progress.losses.count() > 0;
+        if flags.replaces() && (opens.any_unsafe() || opens.count() > 0 || losses) {
             let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
-            if shard.lookup(wanted.to_dir, wanted.to).is_err() {
+            let target = shard.lookup(wanted.to_dir, wanted.to);
+            if target.is_err_and(|error| error.code == Code::NotFound) {
                 // Nothing is replaced.
+            } else if let Err(error) = target.map(drop).and(opens.expect_no_loss(source.ino)) {
+                return Err(error.into());
             } else if !opens.is_unsafe(source.ino) {
                 opens.commit_open(source.ino, patience)?;
             } else if patience == Patience::Brief {
@@ -486,9 +520,11 @@ impl Inner {
                 opens.make_safe(source)?;
             }
         }
+        // The bytes that were made safe above may have been lost since.
+        let asked = Asked { doubts: Some(doubts), ..Asked::by(context, clock::now()) };
         let renamed = match patience {
-            Patience::Brief => shard.rename_at_once(context, wanted, flags, clock::now()),
-            Patience::Long => shard.rename(context, wanted, flags, clock::now()).map(Some),
+            Patience::Brief => shard.rename_at_once(context, wanted, flags, asked),
+            Patience::Long => shard.rename(context, wanted, flags, asked).map(Some),
         };
         let renamed = renamed.inspect_err(|error| self.met(error))?.ok_or(Halt::Later)?;
         if renamed.replaced.is_some_and(|removed| removed.orphaned) {
@@ -511,9 +547,9 @@ impl Inner {
     }
 }
 
-fn written(written: Written) -> Answer {
+fn written(written: Written, open: OpenId) -> Answer {
     let reply = Reply::Written { bytes: written.bytes, size: written.size };
-    if written.sync { Answer::WhenSafe(reply) } else { Answer::Now(reply) }
+    if written.sync { Answer::WhenSafe(reply, Told::Open(open)) } else { Answer::Now(reply) }
 }
 
 #[cfg(test)]

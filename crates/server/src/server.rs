@@ -305,9 +305,11 @@ impl Server {
     fn settle(&self) -> Result<(), StopError> {
         let Core { parts, progress, shard, .. } = &self.core;
         // Programs may write on by descriptors and mappings: the next start measures those files.
-        let written = self.opens.still_changing();
+        let mut written = self.opens.still_changing();
         self.opens.commit_all().map_err(StopError::Commit)?;
         self.opens.sync_marked()?;
+        // Their bytes are not on the medium, whatever its memory shows: so the next life knows.
+        written.extend(self.opens.in_error());
         recover::forget_marks(shard, &*parts.table, &written).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = progress.done();
@@ -443,12 +445,9 @@ impl Core {
     }
 
     fn committer(&self, opens: &Arc<Opens>) -> io::Result<Committer> {
-        let commit = GroupCommit {
-            opens: Arc::clone(opens),
-            shard: Arc::clone(&self.shard),
-            table: Arc::clone(&self.parts.table),
-            progress: Arc::clone(&self.progress),
-        };
+        let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
+        let progress = Arc::clone(&self.progress);
+        let commit = GroupCommit::new(Arc::clone(opens), shard, table, progress);
         match self.options.stepped {
             true => Ok(Committer::stepped(commit)),
             false => Committer::start(commit, self.options.sync_interval),
@@ -464,7 +463,8 @@ impl Core {
         let count = Count::new(shard(), self.memory.filters, unclean);
         workers.start(&bells.count, count)?;
         let (table, content) = (Arc::clone(&self.parts.table), Arc::clone(&self.parts.content));
-        let reap = Reap::new(shard(), Arc::clone(&self.progress), table, content);
+        let reap =
+            Reap::new(shard(), Arc::clone(&self.progress), table, content, Arc::clone(opens));
         workers.start(&bells.reap, reap)?;
         let linger = Linger::new(Arc::clone(opens), self.options.sync_interval);
         workers.start(&bells.linger, linger)?;

@@ -27,6 +27,7 @@ use pelago_store::table::{self, Batch, SharedTable};
 use pelago_wire::{Code, Error, InodeId, Time};
 
 use crate::cache::Rows;
+use crate::losses::Changed;
 use crate::partition::Directories;
 use crate::progress::Progress;
 
@@ -119,6 +120,8 @@ struct State {
     /// Directories that moved to another one, and times that rows were forgotten: as long as this
     /// stays, so does what is above what.
     moves: u64,
+    /// Inodes whose rows changed since the last group commit began.
+    changed: Changed,
     /// How often somebody had the lock.
     #[cfg(test)]
     turns: u64,
@@ -142,6 +145,7 @@ impl Shard {
             rows: Rows::new(parts.cache_bytes),
             directories: Directories::default(),
             moves: 0,
+            changed: Changed::default(),
             #[cfg(test)]
             turns: 0,
         };
@@ -174,7 +178,6 @@ impl Shard {
         let stamp = self.stamp(&state);
         let mut batch = Batch::new();
         let changed = state.directories.take_changed();
-        self.progress.losses.begin(&changed);
         for ino in &changed {
             let Some(directory) = state.directories.get(*ino) else { continue };
             if !directory.uncounted {
@@ -213,18 +216,27 @@ impl Shard {
         Ok(())
     }
 
+    /// Hands over the inodes whose rows changed since this was called last: the group commit that
+    /// begins now makes them safe, or loses them.
+    pub(crate) fn begin_group_commit(&self) {
+        let mut state = self.lock();
+        let changed = std::mem::take(&mut state.changed);
+        self.progress.losses.begin(changed);
+    }
+
     /// Opens the table again where it has stopped, forgets what is remembered of its rows, and
     /// trusts no mark that may be lost: what was done and not safe may be gone. Nobody works
     /// between: a row written from what is remembered of lost ones would fit none of the others.
+    /// Answers whether what was not safe is gone.
     ///
     /// # Errors
     /// The table's; then nothing is forgotten.
-    pub(crate) fn reopen(&self) -> Result<(), table::Error> {
+    pub(crate) fn reopen(&self) -> Result<bool, table::Error> {
         let mut state = self.lock();
-        self.table.reopen()?;
+        let loses = self.table.reopen()?;
         state.forget_rows();
         state.ids.doubt();
-        Ok(())
+        Ok(loses)
     }
 
     /// Forgets what is remembered of the rows.

@@ -105,11 +105,13 @@ impl Rig {
     /// The volume after a crash that kept the first `keep` unsafe batches, and all bytes of content
     /// files.
     pub(crate) fn crashed(&self, keep: usize) -> Self {
+        self.opens.close_kept();
         Self::over(self.table.fork_crashed(keep), Arc::clone(&self.dir), self.options)
     }
 
     /// The same volume, served otherwise after it was killed.
     pub(crate) fn served(&self, options: Options) -> Self {
+        self.opens.close_kept();
         Self::over(self.table.fork_crashed(usize::MAX), Arc::clone(&self.dir), options)
     }
 
@@ -160,12 +162,8 @@ impl Rig {
             read_only: options.read_only,
             reap,
         });
-        let commit = GroupCommit {
-            opens: Arc::clone(&opens),
-            shard: Arc::clone(&shard),
-            table: shared,
-            progress: Arc::clone(&progress),
-        };
+        let parts = (Arc::clone(&opens), Arc::clone(&shard));
+        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&progress));
         Self {
             table,
             shard,

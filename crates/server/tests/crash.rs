@@ -163,7 +163,7 @@ fn a_table_that_fails_is_never_ahead_or_behind() {
             let when = format!("call {call}, for good: {fails_for_good}");
             if !fails_for_good {
                 // A file that could not be committed when it was closed is now.
-                let sync = || rig.call(Request::FsyncDir { dir: Handle::ROOT });
+                let sync = || rig.call(Request::FsyncDir { dir: Handle::ROOT, since: None });
                 harness::until("everything is committed", || sync().is_ok());
                 let left = rig.crashed(usize::MAX, by_hand());
                 left.expect_whole(&when);

@@ -184,7 +184,7 @@ impl World {
     }
 
     fn sync_names(&mut self) {
-        disk::call(&self.server, Request::FsyncDir { dir: ROOT }, &[]).unwrap();
+        disk::call(&self.server, Request::FsyncDir { dir: ROOT, since: None }, &[]).unwrap();
         self.rows_safe();
     }
 

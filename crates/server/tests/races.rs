@@ -116,8 +116,10 @@ fn a_lost_block_of_numbers_is_taken_again() {
     for call in 0..2 {
         rig.table.fail_at(call, Error::from_io("testing", std::io::Error::other("broken")));
     }
-    assert!(rig.call(Request::FsyncDir { dir: ROOT }).is_err());
-    harness::until("it goes again", || rig.call(Request::FsyncDir { dir: ROOT }).is_ok());
+    assert!(rig.call(Request::FsyncDir { dir: ROOT, since: None }).is_err());
+    harness::until("it goes again", || {
+        rig.call(Request::FsyncDir { dir: ROOT, since: None }).is_ok()
+    });
     let last = (HALF + 10..2 * HALF + 100).map(|number| make(&rig, number)).max().unwrap();
     let left = rig.crashed(usize::MAX, by_hand());
     assert!(make(&left, 9 * HALF) > last);
@@ -189,7 +191,7 @@ fn what_is_served_is_what_a_table_has_that_was_opened_again() {
             harness::until("it goes again", || {
                 let made = rig.make_dir(ROOT, &format!("last{number}"));
                 matches!(made, Ok(_) | Err(Code::Exists))
-                    && rig.call(Request::FsyncDir { dir: ROOT }).is_ok()
+                    && rig.call(Request::FsyncDir { dir: ROOT, since: None }).is_ok()
             });
         }
         let left = rig.crashed(0, by_hand());

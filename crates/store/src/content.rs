@@ -56,6 +56,31 @@ pub enum Listed {
     Foreign(PathBuf),
 }
 
+/// Content files that could not be made safe.
+#[derive(Debug, thiserror::Error)]
+#[error("content files could not be made safe")]
+pub struct Unsynced {
+    /// The first failure.
+    #[source]
+    pub error: Error,
+    /// What it is about.
+    pub what: Covered,
+}
+
+/// What a failed sync was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Covered {
+    /// All content files that were not safe before.
+    All,
+    /// Some of those that were asked for.
+    Some {
+        /// Files whose bytes may be lost.
+        files: Vec<InodeId>,
+        /// Folders whose names may be lost: the low bytes of the inodes in them.
+        folders: Vec<u64>,
+    },
+}
+
 impl Content {
     /// The content files in the folder `dir`, which is there.
     ///
@@ -296,19 +321,50 @@ impl Content {
     /// and each file and its folder is synced by itself.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn sync_these(&self, files: &[(InodeId, Generation)]) -> Result<(), Error> {
+    /// [`Unsynced`]: what is not safe, and may be lost. The system tells that once: a later sync
+    /// that succeeds says nothing about it.
+    pub fn sync_these(&self, files: &[(InodeId, Generation)]) -> Result<(), Unsynced> {
         if self.root.syncs_whole {
-            return self.sync_all();
+            return self.sync_all().map_err(|error| Unsynced { error, what: Covered::All });
         }
-        let mut folders = BTreeSet::new();
+        let (mut failed, mut folders) = (Vec::new(), BTreeSet::new());
+        let mut first = None;
         for (ino, generation) in files {
-            if let Some(file) = self.open_file(*ino, *generation, false)? {
-                file.sync(false)?;
+            let opened = self.open_file(*ino, *generation, false);
+            let synced = opened.and_then(|file| file.map_or(Ok(()), |file| file.sync(false)));
+            if let Err(error) = synced {
+                failed.push(*ino);
+                first.get_or_insert(error);
             }
             folders.insert(ino.raw() & 0xff);
         }
-        folders.into_iter().try_for_each(|folder| self.root.sync_names(folder))
+        let mut failed_folders = Vec::new();
+        for folder in folders {
+            if let Err(error) = self.root.sync_names(folder) {
+                failed_folders.push(folder);
+                first.get_or_insert(error);
+            }
+        }
+        let what = Covered::Some { files: failed, folders: failed_folders };
+        first.map_or(Ok(()), |error| Err(Unsynced { error, what }))
+    }
+
+    /// Whether [`Content::sync_all`] reaches the medium, and tells of every failure to write bytes
+    /// back since the last one, though no descriptor was open then (`syncfs` from Linux 5.8).
+    #[must_use]
+    pub fn syncs_whole(&self) -> bool {
+        self.root.syncs_whole
+    }
+
+    /// Drops what the system has in memory of a content file that is synced: from now on everybody
+    /// reads what the medium has. Pages that a program has mapped stay. `None`: there is no such
+    /// file.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn drop_cached(&self, ino: InodeId, generation: Generation) -> Result<Option<()>, Error> {
+        let Some(file) = self.open_file(ino, generation, false)? else { return Ok(None) };
+        file.drop_cached().map(Some)
     }
 
     /// Makes all content files safe, with their names and times (and whatever else is on their
@@ -378,6 +434,11 @@ impl Root {
         } else {
             folder.made.load(Ordering::Acquire)
         }
+    }
+
+    /// Whether the names of a folder up to `number` are safe.
+    fn is_synced(&self, ino: InodeId, number: u64) -> bool {
+        *self.folder_of(ino).synced.lock() >= number
     }
 
     /// Makes the names of a folder safe up to `number`, and the folder's own.

@@ -81,13 +81,19 @@ pub trait Table: Send + Sync {
     /// Whether a write now might have to wait for the engine's own housekeeping.
     fn pressure(&self) -> Pressure;
 
+    /// Whether it is known already that [`Table::reopen`] loses what was done and is not safe:
+    /// making it safe has failed.
+    fn loses_unsafe(&self) -> bool;
+
     /// Opens the table again after it stopped. What was done and not safe may be gone. It waits
     /// for scans that run, so no visitor may call it. While it runs other calls answer
     /// [`Error::Stopped`]; after it, snapshots taken before answer [`Error::Stale`].
     ///
+    /// Answers whether it is gone.
+    ///
     /// # Errors
     /// As opening it the first time; it then stays stopped.
-    fn reopen(&self) -> Result<(), Error>;
+    fn reopen(&self) -> Result<bool, Error>;
 
     /// What it costs now, for `status`.
     fn usage(&self) -> Usage;

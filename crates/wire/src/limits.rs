@@ -61,3 +61,10 @@ pub const CLIMB_STEPS: usize = 64;
 /// Rows that one operation reads or writes while it holds the lock of all names, about; those that
 /// need more let others in between.
 pub const LOCK_ROWS: usize = 4096;
+/// Inodes whose changes are known apart until a group commit makes them safe, and inodes that lost
+/// changes; beyond it the next descriptor that asks is told.
+pub const CHANGED_INODES: usize = 1 << 18;
+/// Content files that stay open after their last close until they are synced.
+pub const UNSYNCED_FILES: usize = 1024;
+/// Ranges of one file that are kept apart after a failed sync until they are written again.
+pub const LOST_RANGES: usize = 256;

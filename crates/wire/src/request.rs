@@ -275,6 +275,9 @@ pub enum Request {
     FsyncDir {
         /// The directory.
         dir: Handle,
+        /// [`crate::Service::losses`] when the caller opened it, or was told last; without it the
+        /// caller is told only of what no other was told.
+        since: Option<u64>,
     },
     /// Reads bytes. Reply: `Data`, shorter only at the end of the file.
     Read {

@@ -147,4 +147,10 @@ pub trait Service: Send + Sync {
         self.call(context, request, bulk, later());
         None
     }
+
+    /// How often changes that were answered were lost, because the medium failed before they were
+    /// safe. Who syncs a directory is told of what it lost since.
+    fn losses(&self) -> u64 {
+        0
+    }
 }

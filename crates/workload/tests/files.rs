@@ -459,7 +459,7 @@ impl Files for Naive {
         self.with(|disk| disk.opened(open).map(drop))
     }
 
-    fn fsync_dir(&self, _: &Context, dir: Handle) -> Answer<()> {
+    fn fsync_dir(&self, _: &Context, dir: Handle, _: Option<u64>) -> Answer<()> {
         self.with(|disk| disk.attr(dir.ino.raw()).map(drop))
     }
 

@@ -42,6 +42,15 @@ fn what_survives_is_tested_for_both_ends() {
     assert_eq!(tests_of(&[include_str!("../../../server/tests/survives.rs")]), lines);
 }
 
+/// Each failure of the disk below is tested on one that fails so.
+#[test]
+fn each_failure_of_the_disk_is_tested() {
+    let tests = tests_of(&[include_str!("../medium.rs")]);
+    let events = first_cells("## When the disk fails");
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().all(|event| tests.contains(&name_of(event))), "{events:?}");
+}
+
 /// Each code is met through a mount, or at the server, or cannot arise yet and says why.
 #[test]
 fn each_error_is_met() {

@@ -393,7 +393,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, header: &Header, _flags: i32, reply: Reply<reply::Opened>) {
-        reply.ok(&self.0.streams.open(attr::ino(header.node)));
+        reply.ok(&self.0.streams.open(attr::ino(header.node), self.0.files.losses()));
     }
 
     fn readdir(&self, header: &Header, asked: Readdir, listing: Listing, reply: Reply<Listing>) {
@@ -418,11 +418,16 @@ impl Filesystem for Adapter {
         reply.ok(&());
     }
 
-    fn fsyncdir(&self, header: &Header, _asked: Fsync, reply: Reply<()>) {
+    fn fsyncdir(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
         let state = Arc::clone(&self.0);
         let node = attr::ino(header.node);
-        let answer = self.0.files.fsync_dir(&context(header), self.0.handle(header.node));
+        let stream = state.streams.get(asked.file);
+        let since = stream.as_ref().map(|stream| stream.losses());
+        let answer = self.0.files.fsync_dir(&context(header), self.0.handle(header.node), since);
         answer.then(move |result| {
+            if let (Some(stream), Err(_)) = (&stream, &result) {
+                stream.told(state.files.losses());
+            }
             let none = |gone: &Gone, ino| gone.attr(ino).map(|_| ());
             done(state.or_gone(node, result, none), reply);
         });

@@ -41,10 +41,11 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Opens a directory.
-    pub(crate) fn open(&self, dir: InodeId) -> reply::Opened {
+    /// Opens a directory; `losses` is how many the server has told of until now.
+    pub(crate) fn open(&self, dir: InodeId, losses: u64) -> reply::Opened {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.lock().insert(id, Arc::new(Stream::default()));
+        let stream = Stream { losses: AtomicU64::new(losses), ..Stream::default() };
+        self.open.lock().insert(id, Arc::new(stream));
         let flags = match self.listed.may_keep(dir) {
             true => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
             false => FOPEN_CACHE_DIR,
@@ -81,6 +82,8 @@ pub(crate) struct Stream {
     given: AtomicU64,
     /// How many of those bring attributes.
     with_attributes: u64,
+    /// Losses of changes that its descriptor knows of.
+    losses: AtomicU64,
 }
 
 impl Default for Stream {
@@ -90,9 +93,20 @@ impl Default for Stream {
 }
 
 impl Stream {
+    /// Losses of changes that its descriptor knows of.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
+    /// Its descriptor was told of as many.
+    pub(crate) fn told(&self, losses: u64) {
+        self.losses.store(losses, Ordering::Relaxed);
+    }
+
     const fn new(with_attributes: u64) -> Self {
         let entries = AtomicU32::new(FIRST_ENTRIES);
-        Self { entries, given: AtomicU64::new(0), with_attributes }
+        let [given, losses] = [const { AtomicU64::new(0) }; 2];
+        Self { entries, given, with_attributes, losses }
     }
 
     /// Whether the next names bring attributes.

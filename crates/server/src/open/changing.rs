@@ -71,7 +71,13 @@ impl Opens {
             && content.is_writable()
         {
             let generation = content.generation();
-            state.bytes = outside.content().map_or(Bytes::File(generation), Bytes::Content);
+            state.bytes = match outside.content() {
+                Some(content) => Bytes::Content(content),
+                None => {
+                    self.marks.break_watch(file.handle.ino);
+                    Bytes::File(generation)
+                }
+            };
         }
         if outside.has_writers() {
             return;
@@ -109,6 +115,8 @@ impl Opens {
         if let Bytes::Content(content) = &state.bytes {
             state.bytes = Bytes::File(content.generation());
         }
+        // The one who still has it mapped need not sync it.
+        self.marks.break_watch(file.handle.ino);
     }
 
     /// Nobody is outside any more: what is there to see, nobody does without a request.

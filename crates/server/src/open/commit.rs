@@ -6,16 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use pelago_store::content;
 use pelago_store::key::{self, Key, Kind};
 use pelago_store::rows::{Row, Writing};
 use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId};
 
 use super::file::{Bytes, Changed, OpenFile, OpenState};
-use super::marks::Ended;
 use super::{Halt, Opens, Patience};
 use crate::shard::{BytesChange, Inline, Mark, damaged, failed};
-use crate::worker::content_failed;
 
 /// Bytes put into the table after which a group commit comes before its time.
 const HURRY_BYTES: usize = 4 << 20;
@@ -48,11 +45,13 @@ impl Opens {
                 self.dirty.lock().insert(ino);
                 continue;
             };
-            if let Err(error) = self.commit_and_pay(&file, state) {
-                if error.code != Code::Stale {
+            match self.commit_and_pay(&file, state) {
+                // The table lost it, and its openers are told: no later group commit can do more.
+                Ok(()) | Err(Error { code: Code::Stale }) => {}
+                Err(error) => {
                     self.dirty.lock().insert(ino);
+                    result = Err(error);
                 }
-                result = Err(error);
             }
         }
         result
@@ -65,11 +64,21 @@ impl Opens {
     pub(crate) fn commit_all(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.known.files() {
-            if let Err(error) = self.commit_and_pay(&file, file.wait()) {
-                result = Err(error);
+            match self.commit_and_pay(&file, file.wait()) {
+                Ok(()) | Err(Error { code: Code::Stale }) => {}
+                Err(error) => result = Err(error),
             }
         }
         result
+    }
+
+    /// The table has lost changes: the openers of their files are told of `cause`.
+    pub(crate) fn tell_of_losses(&self, cause: Error) {
+        for file in self.known.files() {
+            if self.progress.losses.take(file.handle.ino) {
+                file.errors.record(cause);
+            }
+        }
     }
 
     /// The table has stopped, and may have lost what it was told: every open file tells it again
@@ -155,45 +164,6 @@ impl Opens {
         visited.map_err(|error| failed("reading marks", &error))
     }
 
-    /// Makes content files safe that nobody writes any more, and deletes their marks.
-    /// For a worker: blocks on the medium. Answers how many marks went.
-    ///
-    /// # Errors
-    /// Where the medium or the table fails.
-    pub(crate) fn settle(&self) -> Result<usize, Error> {
-        if self.marks.count() == 0 {
-            return Ok(0);
-        }
-        let ended = self.marks.to_settle();
-        let files: Vec<_> = ended.iter().map(Ended::file).collect();
-        self.content.sync_these(&files).map_err(|error| content_failed(&error))?;
-        self.marks.settle(&ended, &self.shard)
-    }
-
-    /// Makes all content files safe that have a mark: the last thing but one before a clean end.
-    ///
-    /// # Errors
-    /// Where the medium fails.
-    pub(crate) fn sync_marked(&self) -> Result<(), content::Error> {
-        self.content.sync_these(&self.marks.files())
-    }
-
-    /// Makes the bytes of a file safe if they are not yet, whoever has it open: before a rename
-    /// puts it over another. Blocks on the medium.
-    ///
-    /// # Errors
-    /// `Stale`; where the medium or the table fails.
-    pub(crate) fn make_safe(&self, handle: Handle) -> Result<(), Error> {
-        let (file, _) = self.enter(handle, false)?;
-        let synced = match self.sync_file(&file, true, Patience::Long) {
-            Ok(()) => Ok(()),
-            Err(Halt::Failed(error)) => Err(error),
-            Err(Halt::Later) => Err(Code::Bug.into()),
-        };
-        let left = self.leave(&file, file.wait(), false);
-        synced.and(left)
-    }
-
     /// Commits a file, where somebody has it open: before a rename puts it over another. Whatever
     /// batch comes behind survives no crash without its bytes then.
     ///
@@ -220,42 +190,6 @@ impl Opens {
         }
     }
 
-    /// Whether the bytes of a file may be lost with the machine, whatever its row says.
-    pub(crate) fn is_unsafe(&self, ino: InodeId) -> bool {
-        self.marks.is_unsafe(ino)
-    }
-
-    /// Commits a file and makes its content safe; the row is safe with the next group commit.
-    pub(super) fn sync_file(
-        &self,
-        file: &OpenFile,
-        data_only: bool,
-        patience: Patience,
-    ) -> Result<(), Halt> {
-        let mut state = file.lock(patience)?;
-        self.load(file, &mut state)?;
-        if let Some(error) = state.unreported.take() {
-            return Err(error.into());
-        }
-        if !state.has_content() || !(state.marked || self.marks.is_unsafe(file.handle.ino)) {
-            self.commit(file, &mut state, Mark::Keep)?;
-            return Ok(());
-        }
-        if patience == Patience::Brief {
-            return Err(Halt::Later);
-        }
-        let content = self.open_content(file, &mut state)?;
-        self.commit(file, &mut state, Mark::Keep)?;
-        let written = state.written;
-        // Others read and write on meanwhile.
-        drop(state);
-        content.sync(data_only).map_err(|error| self.refused(&error))?;
-        content.sync_folder_once().map_err(|error| self.refused(&error))?;
-        let mut state = file.wait();
-        state.synced = state.synced.max(written);
-        Ok(())
-    }
-
     /// Commits what the row does not know yet, if there is something.
     pub(super) fn commit(
         &self,
@@ -263,6 +197,9 @@ impl Opens {
         state: &mut OpenState,
         mark: Mark,
     ) -> Result<(), Error> {
+        if state.lost {
+            return Err(Code::Stale.into());
+        }
         self.look_as_shown(file, state);
         if !state.is_changed() && mark == Mark::Keep {
             return Ok(());
@@ -284,8 +221,11 @@ impl Opens {
         let put = change.inline;
         if let Err(error) = self.tell(file, &change) {
             if error.code == Code::Stale {
-                // The table lost the file: there is nothing to keep it in.
+                // No later commit can keep what the openers were answered for.
                 state.changed = Changed::default();
+                if !std::mem::replace(&mut state.lost, true) {
+                    file.errors.record(Code::Io.into());
+                }
             }
             return Err(error);
         }
@@ -391,7 +331,11 @@ impl Opens {
             self.end_changing(file, &mut state);
         }
         let lingers = writes && last && file.is_changing();
-        let safe = !lingers && last && state.marked && state.written == state.synced;
+        let safe = !lingers
+            && last
+            && state.marked
+            && state.written == state.synced
+            && !self.marks.is_failed(ino);
         let mark = if safe { Mark::Delete } else { Mark::Keep };
         let committed = self.commit(file, &mut state, mark);
         if let Err(error) = committed
@@ -416,7 +360,8 @@ impl Opens {
             self.note_size(file, &state);
         }
         self.see_no_more(file, &mut state);
-        self.known.leave(ino, writes);
+        self.keep_descriptor(file, &state);
+        self.known.leave(ino, writes, |file| self.keep_error(file));
         drop(state);
         if self.shard.let_go(ino) {
             (self.reap)();

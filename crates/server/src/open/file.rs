@@ -10,6 +10,7 @@ use pelago_store::content::ContentFile;
 use pelago_wire::{Entry, Error, Generation, Handle, InodeId, Time};
 
 use super::descriptors::Descriptor;
+use super::errors::ErrorSequence;
 use super::outside::Outside;
 use super::{Halt, Patience};
 use crate::shard::Live;
@@ -27,6 +28,12 @@ pub(super) struct OpenFile {
     /// Somebody may write the content file without a request: size and times are those that it
     /// has, whenever it is asked. Set under the lock of the state.
     changing: AtomicBool,
+    /// What its openers must be told.
+    pub(super) errors: ErrorSequence,
+    /// Held while the content file is synced and a failure is recorded: the system tells a failure
+    /// to one call on a descriptor, and no other may be answered before it is known. Taken without
+    /// the state.
+    pub(super) sync_turn: Mutex<()>,
     state: Mutex<OpenState>,
 }
 
@@ -50,8 +57,8 @@ pub(super) struct OpenState {
     pub(super) written: u64,
     /// Changes of the content file that are safe.
     pub(super) synced: u64,
-    /// What the medium said of its bytes when nobody had asked: whoever syncs it next is told.
-    pub(super) unreported: Option<Error>,
+    /// The table has lost its row: there is nothing to keep it in.
+    pub(super) lost: bool,
     /// Those who left while it could not be committed: readers, writers.
     pub(super) owed: (u32, u32),
     /// What it takes of the memory of all open files.
@@ -101,10 +108,12 @@ pub(super) struct Held {
 }
 
 impl OpenFile {
-    /// A file that was there: its row is read when it is needed.
-    pub(super) fn stored(handle: Handle, held: &Arc<AtomicUsize>) -> Self {
+    /// A file that was there: its row is read when it is needed. `unseen` is an error from before
+    /// that no descriptor was told of.
+    pub(super) fn stored(handle: Handle, held: &Arc<AtomicUsize>, unseen: Option<Error>) -> Self {
         let folder = handle.is_under_a_name().then_some(handle.dir);
-        Self::new(handle, folder, OpenState::new(Bytes::Unknown, held))
+        let errors = ErrorSequence::after(unseen);
+        Self { errors, ..Self::new(handle, folder, OpenState::new(Bytes::Unknown, held)) }
     }
 
     /// A file that was just made in this directory.
@@ -117,7 +126,8 @@ impl OpenFile {
     fn new(handle: Handle, folder: Option<InodeId>, state: OpenState) -> Self {
         let (unread, read) = (AtomicI64::new(i64::MIN), AtomicBool::new(false));
         let changing = AtomicBool::new(false);
-        Self { handle, folder, unread, read, changing, state: Mutex::new(state) }
+        let (errors, sync_turn) = (ErrorSequence::default(), Mutex::default());
+        Self { handle, folder, unread, read, changing, errors, sync_turn, state: Mutex::new(state) }
     }
 
     /// Whether somebody may write the content file without a request.
@@ -178,7 +188,7 @@ impl OpenState {
             marked: false,
             written: 0,
             synced: 0,
-            unreported: None,
+            lost: false,
             owed: (0, 0),
             held: Held { all: Arc::clone(held), bytes: 0 },
             outside: None,
@@ -256,6 +266,11 @@ impl OpenContent {
     /// A content file that was opened to read only.
     pub(super) fn to_read(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
         Arc::new(Self { file, writable: false, descriptor })
+    }
+
+    /// Closes it and hands on the right to have one open.
+    pub(super) fn into_descriptor(self) -> Descriptor {
+        self.descriptor
     }
 
     /// Somebody is about to read or write it.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pelago_wire::{Error, InodeId};
 
 use super::descriptors::Descriptor;
-use super::file::{Bytes, OpenContent, OpenFile, OpenState};
+use super::file::{Bytes, OpenContent, OpenFile};
 use super::{Opens, Patience};
 use crate::shard::Mark;
 
@@ -45,7 +45,7 @@ impl Opens {
     /// Closes the content file of an open file, if it can be without loss; one with bytes that may
     /// not be safe only where `syncs` is set. Waits for nobody: the caller is at a file.
     fn close_idle(&self, ino: InodeId, syncs: bool) -> bool {
-        let Some(file) = self.known.file(ino) else { return false };
+        let Some(file) = self.known.file(ino) else { return self.marks.close_kept(ino) };
         let Ok(mut state) = file.lock(Patience::Brief) else { return false };
         let Bytes::Content(content) = &state.bytes else { return false };
         // Whoever reads, writes or syncs it at the moment has it from here.
@@ -55,7 +55,7 @@ impl Opens {
         let content = Arc::clone(content);
         let synced = state.marked && state.written == state.synced;
         let is_safe = synced || !(state.marked || self.marks.is_unsafe(ino));
-        if !(is_safe || syncs && self.sync_idle(&file, &mut state, &content)) {
+        if !(is_safe || syncs && self.sync_idle(&file, &content)) {
             return false;
         }
         if self.commit(&file, &mut state, Mark::Keep).is_err() {
@@ -65,12 +65,12 @@ impl Opens {
         true
     }
 
-    fn sync_idle(&self, file: &OpenFile, state: &mut OpenState, content: &OpenContent) -> bool {
+    fn sync_idle(&self, file: &OpenFile, content: &OpenContent) -> bool {
         match content.sync(true) {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(ino = %file.handle.ino, %error, "an idle file cannot be synced");
-                state.unreported = Some(self.refused(&error));
+                self.bytes_failed(file.handle.ino, self.refused(&error));
                 false
             }
         }

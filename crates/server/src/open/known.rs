@@ -42,6 +42,8 @@ pub(super) struct Opened {
     pub(super) file: Arc<OpenFile>,
     pub(super) flags: OpenFlags,
     pub(super) way: Way,
+    /// The errors of the file that it knows of.
+    since: u64,
 }
 
 /// How an open reaches the bytes. A mount's kernel takes the last two for one file only one at a
@@ -147,6 +149,13 @@ impl Known {
         self.state.lock().opens.contains_key(&open)
     }
 
+    /// An error of writing back that this open was not told of; it is told now.
+    pub(super) fn check_errors(&self, open: OpenId) -> Option<Error> {
+        let mut state = self.state.lock();
+        let opened = state.opens.get_mut(&open)?;
+        opened.file.errors.check(&mut opened.since)
+    }
+
     /// The number means nothing any more. Answers whether it did.
     pub(super) fn forget(&self, open: OpenId) -> bool {
         let mut state = self.state.lock();
@@ -161,19 +170,23 @@ impl Known {
         true
     }
 
-    /// One less has the file open. Answers whether it was the last; the file is then gone from
-    /// here.
-    pub(super) fn leave(&self, ino: InodeId, writes: bool) -> bool {
+    /// One less has the file open. After the last one the file is gone from here; `keep` is called
+    /// before, so that nobody opens it anew without what that keeps.
+    pub(super) fn leave(&self, ino: InodeId, writes: bool, keep: impl FnOnce(&OpenFile)) {
         let mut state = self.state.lock();
-        let Some(shared) = state.files.get_mut(&ino) else { return true };
+        let Some(shared) = state.files.get_mut(&ino) else { return };
         shared.openers -= 1;
         shared.writers -= u32::from(writes);
         if shared.openers == 0 {
+            keep(&shared.file);
             let gone = state.files.remove(&ino);
             state.closed -= usize::from(gone.is_some_and(|gone| gone.numbered == 0));
-            return true;
         }
-        false
+    }
+
+    /// Whether one opener is left.
+    pub(super) fn has_one_opener(&self, ino: InodeId) -> bool {
+        self.state.lock().files.get(&ino).is_some_and(|shared| shared.openers == 1)
     }
 
     /// How many have the file open for writing.
@@ -226,7 +239,8 @@ impl State {
         shared.numbered += 1;
         self.last += 1;
         let open = OpenId(self.last);
-        self.opens.insert(open, Opened { file: Arc::clone(file), flags, way });
+        let since = file.errors.sample();
+        self.opens.insert(open, Opened { file: Arc::clone(file), flags, way, since });
         Some(open)
     }
 }

@@ -109,7 +109,7 @@ impl Opens {
         }
         drop(state);
         if opened.flags.sync {
-            self.sync_file(file, true, Patience::Long)?;
+            self.sync_open(open, file, true, Patience::Long)?;
         }
         Ok(opened.flags.sync)
     }
@@ -286,7 +286,7 @@ impl Opens {
         let size = state.size;
         drop(state);
         if target.flags.sync {
-            self.sync_file(file, true, Patience::Long)?;
+            self.sync_open(copy.to, file, true, Patience::Long)?;
         }
         Ok(Written { bytes: bytes as u64, size, sync: target.flags.sync })
     }

@@ -85,6 +85,9 @@ impl Opens {
     /// Reads the row of a file, where that was not done yet; looks at the content file, where that
     /// may have changed without a request.
     pub(super) fn load(&self, file: &OpenFile, state: &mut OpenState) -> Result<(), Error> {
+        if state.lost {
+            return Err(Code::Stale.into());
+        }
         self.look(file, state);
         if !matches!(state.bytes, Bytes::Unknown) {
             return Ok(());
@@ -198,8 +201,13 @@ impl Opens {
             content.note_use();
             return Ok(Arc::clone(content));
         }
-        let descriptor = self.take_descriptor(file.handle.ino)?;
-        let content = OpenContent::new(self.open_file(file, state, true)?, descriptor);
+        let content = match self.marks.take_kept(file.handle.ino) {
+            Some(kept) => self.open_kept(file, state, kept, true)?,
+            None => {
+                let descriptor = self.take_descriptor(file.handle.ino)?;
+                OpenContent::new(self.open_file(file, state, true)?, descriptor)
+            }
+        };
         state.bytes = Bytes::Content(Arc::clone(&content));
         Ok(content)
     }
@@ -215,12 +223,45 @@ impl Opens {
         {
             return Ok(Arc::clone(content));
         }
-        let descriptor = self.take_descriptor(file.handle.ino)?;
-        let content = OpenContent::to_read(self.open_file(file, state, false)?, descriptor);
+        let content = match self.marks.take_kept(file.handle.ino) {
+            Some(kept) => self.open_kept(file, state, kept, false)?,
+            None => {
+                let descriptor = self.take_descriptor(file.handle.ino)?;
+                OpenContent::to_read(self.open_file(file, state, false)?, descriptor)
+            }
+        };
         if let Bytes::File(_) = state.bytes {
             state.bytes = Bytes::Content(Arc::clone(&content));
         }
         Ok(content)
+    }
+
+    /// The content file that was kept open since its file was closed, open to write too or to read
+    /// only.
+    fn open_kept(
+        &self,
+        file: &OpenFile,
+        state: &OpenState,
+        kept: Arc<OpenContent>,
+        write: bool,
+    ) -> Result<Arc<OpenContent>, Error> {
+        if kept.is_writable() == write {
+            kept.note_use();
+            return Ok(kept);
+        }
+        // The other way, and only then the first is closed: a failure to write bytes back is not
+        // forgotten between.
+        let opened = self.open_file(file, state, write).inspect_err(|_| {
+            self.marks.break_watch(file.handle.ino);
+        })?;
+        let descriptor = match Arc::try_unwrap(kept) {
+            Ok(kept) => kept.into_descriptor(),
+            Err(_) => self.take_descriptor(file.handle.ino)?,
+        };
+        Ok(match write {
+            true => OpenContent::new(opened, descriptor),
+            false => OpenContent::to_read(opened, descriptor),
+        })
     }
 
     fn open_file(

@@ -276,7 +276,7 @@ fn fsync_is_answered_when_the_group_commit_has_run() {
         }
         assert!(matches!(answered, Some(Ok(Reply::Done))));
         assert_eq!(rig.crashed(0).bytes(&text), pattern(length));
-        let told = rig.begin(Request::FsyncDir { dir: ROOT }, &[]);
+        let told = rig.begin(Request::FsyncDir { dir: ROOT, since: None }, &[]);
         assert!(matches!(answer(&told), Ok(Reply::Done)), "everything is safe");
         rig.close(open);
     }
@@ -310,10 +310,10 @@ fn a_failed_persist_is_told_to_who_waits_and_the_open_file_is_committed_again() 
     let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
-    assert_eq!(answer(&told).err(), Some(Code::Io));
     assert_eq!(rig.write(open, 4, b"!").unwrap(), (1, 5), "memory needs no table");
     assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io));
     assert!(rig.commit.revive());
+    assert_eq!(answer(&told).err(), Some(Code::Io));
     assert_eq!(rig.inline_row(entry.handle), None, "the twin forgot what was not safe");
     rig.commit.run().unwrap();
     assert_eq!(rig.crashed(0).bytes("f"), b"kept!");
@@ -570,6 +570,7 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
     assert!(rig.inline_row(entry.handle).is_none() && rig.is_marked(entry.handle));
     let again = rig.crashed(0);
     assert_eq!(again.bytes("f"), [pattern(100), pattern(10_000)].concat());
+    assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io), "what it was before");
     rig.close(open);
     assert_eq!(rig.opens.settle().unwrap(), 1);
     assert!(!rig.is_marked(entry.handle));

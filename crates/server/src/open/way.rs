@@ -51,7 +51,11 @@ impl Opens {
         if flags.truncate {
             self.empty(file, state, flags)?;
         }
+        let ino = file.handle.ino;
+        // What a kernel writes by itself to a file in error, nobody knows to be written again.
+        let passes = !self.marks.is_failed(ino) || self.known.outside(ino) > 0;
         if state.has_content()
+            && passes
             && let Some(open) = self.known.number(file, flags, Way::Outside)
         {
             // Its writes do not come here: it loses now what the first would take.
@@ -176,8 +180,7 @@ impl Opens {
             self.begin_changing(file, state, &outside, false)?;
             if flags.sync {
                 // Whoever writes makes bytes safe, not the name of their file.
-                let synced = content.sync_folder_once();
-                synced.map_err(|error| self.refused(&error))?;
+                self.sync_name(&content)?;
             }
         }
         if flags.read && !flags.no_atime {

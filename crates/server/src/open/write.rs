@@ -8,7 +8,7 @@ use pelago_wire::{Code, Error, Generation, OpenId, SetAttr, limits};
 use super::file::{Bytes, Changed, OpenContent, OpenFile, OpenState};
 use super::{Halt, Opens, Patience, Written};
 use crate::clock;
-use crate::shard::{BytesChange, Inline, Mark, Shard};
+use crate::shard::{BytesChange, Inline, Live, Mark, Shard};
 
 /// Where a write goes and what it does besides.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl Opens {
         let size = state.size;
         drop(state);
         if opened.flags.sync {
-            self.sync_file(file, true, Patience::Long)?;
+            self.sync_open(open, file, true, Patience::Long)?;
         }
         Ok(Written { bytes: bytes as u64, size, sync: opened.flags.sync })
     }
@@ -93,9 +93,42 @@ impl Opens {
             self.changed_memory(file, state);
             return Ok(());
         }
+        if size == 0 && state.outside.is_none() && self.marks.is_failed(file.handle.ino) {
+            return self.begin_again(file, state);
+        }
         let content = self.content_to_write(file, state)?;
         content.truncate(size).map_err(|error| self.refused(&error))?;
+        self.marks.rewrote(file.handle.ino, 0..0, size);
         self.changed_content(file, state, &content)
+    }
+
+    /// Empties a file in error: it gets another content file, of which nothing is lost.
+    fn begin_again(&self, file: &OpenFile, state: &mut OpenState) -> Result<(), Error> {
+        let (ino, before) = (file.handle.ino, state.generation);
+        let generation = Shard::next_generation(before);
+        let descriptor = self.take_descriptor(ino)?;
+        let made = self.content.create(ino, generation).map_err(|error| self.refused(&error))?;
+        state.touch(clock::now());
+        let timed = made.set_times(None, Some(state.mtime));
+        timed.map_err(|error| self.refused(&error))?;
+        let live = Live { size: 0, blocks: 0, ..state.live() };
+        let change = BytesChange {
+            live: Some(live),
+            generation: Some(generation),
+            mark: Mark::Put,
+            ..BytesChange::NOTHING
+        };
+        self.tell(file, &change)?;
+        (state.size, state.blocks) = (0, 0);
+        self.marks.heal(ino);
+        self.has_begun(file, state, OpenContent::new(made, descriptor));
+        file.changed();
+        self.shard.set_live(ino, Some(state.live()));
+        if let Some(before) = before {
+            // What is left of it after a failure is for `check`.
+            drop(self.content.remove(ino, before));
+        }
+        Ok(())
     }
 
     /// Whether a file of this size is kept in memory until it is committed.
@@ -179,6 +212,11 @@ impl Opens {
             }
         };
         self.changed_content(file, state, &content)?;
+        if self.marks.any_failed() {
+            let from = at.unwrap_or(state.size.saturating_sub(written as u64));
+            let range = from..from.saturating_add(written as u64);
+            self.marks.rewrote(file.handle.ino, range, state.size);
+        }
         Ok(written)
     }
 
@@ -215,6 +253,11 @@ impl Opens {
         }
         let content = self.open_to_write(file, state)?;
         self.mark(file, state, &content)?;
+        if self.marks.begin_rewrite(file.handle.ino) {
+            // The system tells this descriptor too of the failure that put the file in error. It
+            // must not be taken for one of what is written from here on.
+            drop(content.sync(true));
+        }
         Ok(content)
     }
 
@@ -304,15 +347,20 @@ impl Opens {
             if stored && !bytes.is_empty() {
                 // The table promised them: it may forget them only when they are safe elsewhere.
                 content.sync(false)?;
-                content.sync_folder_once()?;
             }
             let measured = content.measure()?;
             Ok((content, measured.blocks))
         });
-        let told = spilled.map_err(|error| self.refused(&error)).and_then(|(content, blocks)| {
+        let named = spilled.map_err(|error| self.refused(&error)).and_then(|spilled| {
+            match stored && !bytes.is_empty() {
+                true => self.sync_name(&spilled.0).map(|()| spilled),
+                false => Ok(spilled),
+            }
+        });
+        let told = named.and_then(|(content, blocks)| {
             state.blocks = blocks;
             let change = BytesChange {
-                live: Some(crate::shard::Live { blocks, ..state.live() }),
+                live: Some(Live { blocks, ..state.live() }),
                 inline: if stored || state.changed.all { Inline::Delete } else { Inline::Keep },
                 generation: Some(generation),
                 mark: Mark::Put,

@@ -30,7 +30,7 @@ fn a_callback_is_asked_for_where_the_answer_comes_later_and_only_there() {
     let (now, told) = ask(&rig, missing);
     assert!(matches!(now, Some(Err(error)) if error.code == Code::NotFound) && told.is_none());
 
-    let (now, told) = ask(&rig, Request::FsyncDir { dir: Handle::ROOT });
+    let (now, told) = ask(&rig, Request::FsyncDir { dir: Handle::ROOT, since: None });
     let told = told.unwrap();
     assert!(now.is_none() && told.try_recv().is_err(), "it waits for the group commit");
     rig.commit.run().unwrap();

@@ -82,6 +82,7 @@ impl Shard {
         }
         change.put_beside(&mut batch, &node, stamp);
         self.write(&mut state, batch)?;
+        state.changed.insert(handle.ino);
         self.holds.committed(handle.ino, change.live.is_some());
         let attr = self.attr_of(&state, &node.rnode)?;
         state.rows.put_node(node);

@@ -38,12 +38,6 @@ struct Listing {
 }
 
 impl Shard {
-    /// The directories whose names changed since counts were last written.
-    #[must_use]
-    pub(crate) fn changed_directories(&self) -> Vec<InodeId> {
-        self.lock().directories.changed().to_vec()
-    }
-
     /// A page of a directory, without `.` and `..`.
     ///
     /// # Errors

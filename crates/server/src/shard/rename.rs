@@ -76,12 +76,13 @@ impl Shard {
         context: &Context,
         wanted: Move<'_>,
         flags: RenameFlags,
-        now: Time,
+        asked: impl Into<Asked>,
     ) -> Result<Renamed, Error> {
+        let asked = asked.into();
         let (mut climbed, mut outdated) = (Vec::new(), 0);
         let mut alone = None;
         loop {
-            let tried = self.try_rename((context, now), wanted, flags, &climbed, alone.is_some());
+            let tried = self.try_rename((context, asked), wanted, flags, &climbed, alone.is_some());
             match tried? {
                 Tried::Renamed(renamed) => return Ok(renamed),
                 Tried::Far(climb) => climbed.push(self.climb(climb)?),
@@ -107,9 +108,9 @@ impl Shard {
         context: &Context,
         wanted: Move<'_>,
         flags: RenameFlags,
-        now: Time,
+        asked: impl Into<Asked>,
     ) -> Result<Option<Renamed>, Error> {
-        match self.try_rename((context, now), wanted, flags, &[], false)? {
+        match self.try_rename((context, asked.into()), wanted, flags, &[], false)? {
             Tried::Renamed(renamed) => Ok(Some(renamed)),
             Tried::Far(_) | Tried::Outdated | Tried::Wait => Ok(None),
         }
@@ -117,7 +118,7 @@ impl Shard {
 
     fn try_rename(
         &self,
-        (context, now): (&Context, Time),
+        (context, asked): (&Context, Asked),
         wanted: Move<'_>,
         flags: RenameFlags,
         climbed: &[Climbed],
@@ -154,7 +155,6 @@ impl Shard {
             },
             false => None,
         };
-        let asked = Asked::by(context, now);
         let renamed = match (flags, target) {
             (RenameFlags::NoReplace | RenameFlags::Whiteout { replace: false }, Some(_)) => {
                 Err(Code::Exists.into())
@@ -169,7 +169,7 @@ impl Shard {
             }
             (_, target) => {
                 let whiteout = match flags.leaves_a_whiteout() {
-                    true => Some(self.whiteout(&mut state, context, &from, now)?),
+                    true => Some(self.whiteout(&mut state, context, &from, asked.now)?),
                     false => None,
                 };
                 self.replace(&mut state, (from, node), (to, target), whiteout, asked)

@@ -6,7 +6,7 @@
 use pelago_store::key;
 use pelago_store::rows::{NameOf, NameRow, Row, Stamp};
 use pelago_store::table::Batch;
-use pelago_wire::{Error, FileKind, InodeId, Name, NameHash, Reply, Time};
+use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 
 use super::bytes::put_node;
 use super::{Shard, State};
@@ -43,6 +43,7 @@ pub(super) struct Tx {
     pub(super) now: Time,
     /// The request whose answer is remembered.
     receipt: Option<Receipt>,
+    doubts: Option<u64>,
     after: Vec<After>,
     /// Directories whose mark is in the batch.
     marks: Vec<InodeId>,
@@ -131,12 +132,13 @@ impl Tx {
 impl Shard {
     /// An operation that begins now.
     pub(super) fn begin_tx(&self, state: &State, asked: impl Into<Asked>) -> Tx {
-        let Asked { now, receipt } = asked.into();
+        let Asked { now, receipt, doubts } = asked.into();
         Tx {
             batch: Batch::new(),
             stamp: self.stamp(state),
             now,
             receipt,
+            doubts,
             after: Vec::with_capacity(2),
             marks: Vec::new(),
         }
@@ -153,7 +155,15 @@ impl Shard {
     }
 
     /// Writes the batch, then changes memory.
+    ///
+    /// # Errors
+    /// If the table fails; `Io` if it was opened again since the operation looked at what it relies
+    /// on.
     pub(super) fn finish_tx(&self, state: &mut State, tx: Tx) -> Result<(), Error> {
+        // Under the shard's lock, under which the table is opened again.
+        if tx.doubts.is_some_and(|doubts| doubts != self.progress.doubts()) {
+            return Err(Code::Io.into());
+        }
         self.write(state, tx.batch)?;
         for dir in tx.marks {
             state.directories.marked(dir);
@@ -169,18 +179,24 @@ impl State {
     fn apply(&mut self, after: After, now: Time) {
         match after {
             After::Came(spot, named) => {
+                self.changed.insert(spot.dir);
+                self.changed.insert(named.ino);
                 if let Some(directory) = self.directories.get_mut(spot.dir) {
                     directory.came(spot.hash, named.kind == FileKind::Directory, now);
                 }
                 self.rows.put_named(spot.dir, spot.hash, named);
             }
             After::Went(spot, kind) => {
+                self.changed.insert(spot.dir);
                 if let Some(directory) = self.directories.get_mut(spot.dir) {
                     directory.went(spot.hash, kind == FileKind::Directory, now);
                 }
                 self.rows.drop_named(spot.dir, spot.hash);
             }
-            After::Node(node) => self.rows.put_node(node),
+            After::Node(node) => {
+                self.changed.insert(node.rnode.ino);
+                self.rows.put_node(node);
+            }
             After::NodeGone(ino) => self.rows.drop_node(ino),
             After::DirectoryMade(ino, parent) => {
                 self.directories.insert(ino, Directory::empty(now, parent));

@@ -131,11 +131,15 @@ impl Table for Counted {
         self.0.ingest(rows)
     }
 
+    fn loses_unsafe(&self) -> bool {
+        self.0.loses_unsafe()
+    }
+
     fn pressure(&self) -> Pressure {
         self.0.pressure()
     }
 
-    fn reopen(&self) -> Result<(), Error> {
+    fn reopen(&self) -> Result<bool, Error> {
         self.0.reopen()
     }
 

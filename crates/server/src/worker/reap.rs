@@ -21,6 +21,7 @@ use pelago_store::table::SharedTable;
 use pelago_wire::{Code, Error, Generation, InodeId};
 
 use super::{Next, Piece, Worker, content_failed};
+use crate::open::Opens;
 use crate::progress::Progress;
 use crate::shard::{Shard, damaged, failed};
 
@@ -39,6 +40,7 @@ pub(crate) struct Reap {
     progress: Arc<Progress>,
     table: SharedTable,
     content: Arc<Content>,
+    opens: Arc<Opens>,
     /// Between the first step and the second, with the batch of the first.
     buried: VecDeque<(u64, InodeId, Option<Generation>)>,
     /// Between the second step and the third.
@@ -65,12 +67,14 @@ impl Reap {
         progress: Arc<Progress>,
         table: SharedTable,
         content: Arc<Content>,
+        opens: Arc<Opens>,
     ) -> Self {
         Self {
             shard,
             progress,
             table,
             content,
+            opens,
             buried: VecDeque::new(),
             removed: Vec::new(),
             since: Instant::now(),
@@ -141,6 +145,7 @@ impl Reap {
             && sequence <= safe
         {
             if let Some(generation) = generation {
+                self.opens.let_go_of_content(ino);
                 let removed = self.content.remove(ino, generation);
                 removed.map_err(|error| content_failed(&error))?;
             }
@@ -176,7 +181,7 @@ impl Reap {
         }
         let files = |(ino, generation): &Orphaned| generation.map(|number| (*ino, number));
         let files: Vec<_> = self.removed.iter().filter_map(files).collect();
-        self.content.sync_these(&files).map_err(|error| content_failed(&error))?;
+        self.opens.sync_some(&files)?;
         let inos: Vec<_> = self.removed.iter().map(|(ino, _)| *ino).collect();
         for some in inos.chunks(AT_ONCE) {
             self.shard.forget_orphans(some)?;

@@ -384,7 +384,7 @@ impl Program {
     fn sync_names(&mut self, stage: &Stage, path: &str) -> Kept {
         let folder = path.split_once('/').map_or("", |(folder, _)| folder).to_owned();
         let (dir, _) = self.dir(path);
-        match stage.call(Request::FsyncDir { dir }, &[]) {
+        match stage.call(Request::FsyncDir { dir, since: None }, &[]) {
             Ok(_) => {
                 self.synced(stage)?;
                 match self.owing.contains(&folder) {

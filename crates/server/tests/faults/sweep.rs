@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pelago_lossfs::{Call, Injection, Operation, Random};
+use pelago_lossfs::{Call, Injection, Random};
 
 use super::belief::Kept;
 use super::case::{CLASSES, Case, OPERATIONS, PHASES, Phase, failure_of, name_of};
@@ -84,12 +84,6 @@ fn cases(phase: Phase, seed: u64, counts: &Counts, choice: Choice) -> Vec<Case> 
     let mut random = Random(seed);
     let mut cases = Vec::new();
     for (call, count) in counts {
-        // Not yet: what a failed sync leaves behind is being mended.
-        let is_sync =
-            call.operation == Operation::Sync && ["journal", "content"].contains(&call.class);
-        if is_sync && phase == Phase::Program && choice == Choice::Sample {
-            continue;
-        }
         let failures = Case::failures(call.operation);
         let mut add = |failure, nth, lasting| {
             let Some(failure) = failure_of(failure) else { return };

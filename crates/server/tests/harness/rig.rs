@@ -212,7 +212,7 @@ impl Rig {
 
     /// Makes everything that was done safe.
     pub(crate) fn sync(&self) {
-        self.call(Request::FsyncDir { dir: Handle::ROOT }).unwrap();
+        self.call(Request::FsyncDir { dir: Handle::ROOT, since: None }).unwrap();
     }
 
     /// Writes a new file, whole.

@@ -233,7 +233,7 @@ fn fsync_of_a_directory_tells_once_of_changes_that_were_lost() {
         }
     };
     let [hit, other] = ["hit", "other"].map(make);
-    let sync = |dir| disk::call(server, Request::FsyncDir { dir }, &[]).map(drop);
+    let sync = |dir| disk::call(server, Request::FsyncDir { dir, since: None }, &[]).map(drop);
     sync(Handle::ROOT).unwrap();
     let fault = Fault {
         on: Operation::Sync,

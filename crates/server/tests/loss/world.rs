@@ -294,7 +294,7 @@ impl Program {
     }
 
     fn sync_names(&mut self, server: &Server) {
-        disk::call(server, Request::FsyncDir { dir: Handle::ROOT }, &[]).unwrap();
+        disk::call(server, Request::FsyncDir { dir: Handle::ROOT, since: None }, &[]).unwrap();
         self.history.names_synced();
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use pelago_wire::{AllocateMode, Backing, Generation, InodeId, Time, Whence};
 use rustix::fs::{
-    FallocateFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, copy_file_range, fallocate,
-    fdatasync, fstat, fsync, ftruncate, futimens, seek,
+    Advice, FallocateFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, copy_file_range,
+    fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, futimens, seek,
 };
 use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 
@@ -244,6 +244,21 @@ impl ContentFile {
     pub fn sync(&self, data_only: bool) -> Result<(), Error> {
         let synced = if data_only { fdatasync(&self.fd) } else { fsync(&self.fd) };
         synced.map_err(|error| self.failed("syncing", error))
+    }
+
+    /// Drops what the system has in memory of its bytes, as far as they are written back.
+    ///
+    /// # Errors
+    /// [`Error`] from the medium.
+    pub fn drop_cached(&self) -> Result<(), Error> {
+        fadvise(&self.fd, 0, None, Advice::DontNeed)
+            .map_err(|error| self.failed("dropping pages of", error))
+    }
+
+    /// Whether its name was made safe since it was made or found.
+    #[must_use]
+    pub fn has_safe_name(&self) -> bool {
+        self.root.is_synced(self.ino, self.number)
     }
 
     /// Makes the file's name safe. Costs nothing where it is already.

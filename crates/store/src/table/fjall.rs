@@ -193,8 +193,12 @@ impl Table for FjallTable {
         }
     }
 
-    fn reopen(&self) -> Result<(), Error> {
+    fn reopen(&self) -> Result<bool, Error> {
         self.held.reopen()
+    }
+
+    fn loses_unsafe(&self) -> bool {
+        self.held.tail.read().is_doubtful()
     }
 
     fn usage(&self) -> Usage {
@@ -372,7 +376,7 @@ impl Held {
         pressed
     }
 
-    fn reopen(&self) -> Result<(), Error> {
+    fn reopen(&self) -> Result<bool, Error> {
         self.stopped.store(true, Ordering::Release);
         // Held until it is open again, so that nobody else has the folder meanwhile.
         let owner = self.owner.lock();
@@ -387,12 +391,13 @@ impl Held {
         let shown = |error: Error| error.shown(&self.home, self.folder.path());
         let (opened, end, newest) = opened.map_err(shown)?;
         *engine = Some(opened);
+        let loses = tail.is_doubtful();
         *tail = end;
         *record = newest;
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.pressed.store(false, Ordering::Relaxed);
         self.stopped.store(false, Ordering::Release);
-        Ok(())
+        Ok(loses)
     }
 
     fn shut(&self) -> Result<(), Error> {

@@ -123,13 +123,18 @@ impl Table for MemTable {
         if self.state.lock().pressed { Pressure::High } else { Pressure::None }
     }
 
-    fn reopen(&self) -> Result<(), Error> {
+    fn reopen(&self) -> Result<bool, Error> {
         let mut state = self.state.lock();
-        if std::mem::take(&mut state.doubtful) {
+        let loses = std::mem::take(&mut state.doubtful);
+        if loses {
             *state = state.crashed(0);
         }
         state.stopped = false;
-        Ok(())
+        Ok(loses)
+    }
+
+    fn loses_unsafe(&self) -> bool {
+        self.state.lock().doubtful
     }
 
     fn usage(&self) -> Usage {

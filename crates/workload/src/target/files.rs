@@ -132,7 +132,7 @@ impl FilesTarget {
                 Outcome::Done
             }
             Op::FsyncDir { dir } => {
-                files.fsync_dir(&context, self.find_dir(dir)?).wait()?;
+                files.fsync_dir(&context, self.find_dir(dir)?, None).wait()?;
                 Outcome::Done
             }
             Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => return self.use_ranges(op),

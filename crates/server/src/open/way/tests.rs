@@ -3,7 +3,7 @@
 
 use pelago_lossfs::Operation;
 use pelago_store::table;
-use pelago_wire::{Code, DataPath, Entry, NewMode, OpenFlags, OpenId, Reply, Request};
+use pelago_wire::{Code, DataPath, Entry, NewMode, OpenFlags, OpenId, Reply, Request, SetAttr};
 use rustix::io::Errno;
 
 use super::super::{Counts, Passthrough};
@@ -80,6 +80,14 @@ fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes
     assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
     assert_eq!(rig.attr(file.handle).unwrap().size, LARGE as u64);
     failing.heal();
+    // Its name may be lost: only another content file has a safe one.
+    let (cached, _, path) = rig.find_way(file.handle, PASS);
+    assert!(matches!(path, DataPath::Cached));
+    assert_eq!(rig.call(Request::Fsync { open: cached, data_only: false }).err(), Some(Code::Io));
+    let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+    rig.set(file.handle, Some(cached), empty).unwrap();
+    rig.write(cached, 0, &[2; LARGE]).unwrap();
+    rig.close(cached);
     let told = rig.begin(Request::Open { node: file.handle, flags: SYNC }, &[]);
     let told = loop {
         rig.commit.run().unwrap();

@@ -102,6 +102,11 @@ impl Tail {
         }
     }
 
+    /// Whether a sync failed.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
     /// Lets go of the file, before the engine is waited for.
     pub(super) fn release(&mut self) {
         self.file = None;
