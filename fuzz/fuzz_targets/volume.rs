@@ -1,5 +1,5 @@
-//! Reads any bytes as the files `format` and `seed`, as they are and with the checksum put right. What is read
-//! must be written the same.
+//! Reads any bytes as the files `format` and `seed`, as they are and with the checksum put right.
+//! What is read must be written the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -303,8 +303,8 @@ fn a_journal_that_cannot_be_synced() {
     volume.run("unmount", &[]).expect_success();
 }
 
-/// Closed files cannot be synced in the background once; then the medium works again. Linux tells of
-/// that once, and the next sync says nothing about it.
+/// Closed files cannot be synced in the background once; then the medium works again. Linux tells
+/// of that once, and the next sync says nothing about it.
 #[test]
 fn bytes_that_cannot_be_synced() {
     needs_mount!();

@@ -2,8 +2,8 @@
 //!
 //! This crate owns the disk format (`docs/format.md`): keys ([`key`]), values ([`rows`]), the
 //! engine behind the [`table::Table`] seam, the files of a volume ([`volume`], [`reserve`]), opened
-//! below descriptors ([`folder`]), and the content files ([`content`]); [`os`] has the little that needs `unsafe`. It decides nothing about
-//! files and directories; the server does.
+//! below descriptors ([`folder`]), and the content files ([`content`]); [`os`] has the little that
+//! needs `unsafe`. It decides nothing about files and directories; the server does.
 //!
 //! Bytes that come from a medium never panic: they decode whole, or answer an error.
 

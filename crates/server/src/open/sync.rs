@@ -1,8 +1,8 @@
 //! Making the bytes of content files safe, and telling everybody who must know when that fails.
 //!
-//! A failed sync is an error of the file ([`super::errors`]): each descriptor that was open is told
-//! once. The file is then *in error* ([`super::lost`]): its mark stays, no later sync makes it safe,
-//! and nothing relies on its bytes, until they were all written again.
+//! A failed sync is an error of the file ([`super::errors`]): each descriptor that was open is
+//! told once. The file is then *in error* ([`super::lost`]): its mark stays, no later sync makes it
+//! safe, and nothing relies on its bytes, until they were all written again.
 
 use pelago_store::content::{self, ContentFile, Covered, Unsynced};
 use pelago_wire::{Code, Error, Generation, Handle, InodeId, OpenId};

@@ -55,8 +55,8 @@ pub enum VolumeError {
         known: u32,
     },
     /// An older program made it.
-    #[error("{} has format {found}, and this pelago knows only {known}: copy the files out with the \
-        pelago that made it, and into a new volume", path.display())]
+    #[error("{} has format {found}, and this pelago knows only {known}: copy the files out with \
+        the pelago that made it, and into a new volume", path.display())]
     Older {
         /// The `format` file.
         path: PathBuf,
