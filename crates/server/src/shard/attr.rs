@@ -28,6 +28,7 @@ impl Shard {
     /// # Errors
     /// `Stale`.
     pub(crate) fn found(&self, handle: Handle) -> Result<Entry, Error> {
+        self.holds.refresh(handle.ino);
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         self.entry(&state, &node)
