@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use pelago_client::ServiceFiles;
-use pelago_client::mount::{self, Mount, MountOptions, UnmountError};
+use pelago_client::mount::{self, Atime, Mount, MountOptions, Trusts, UnmountError};
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -52,8 +52,10 @@ pub(crate) struct Plan {
     pub(crate) point: Option<PathBuf>,
     /// Take no changes.
     pub(crate) read_only: bool,
-    /// Reading leaves times alone.
-    pub(crate) no_atime: bool,
+    /// Which reads change the time of the last read.
+    pub(crate) atime: Atime,
+    /// What counts on the mount.
+    pub(crate) trusts: Trusts,
     /// When the kernel is given descriptors of files.
     pub(crate) passthrough: Passthrough,
     /// Bytes of a file kept in the table, where the volume is made.
@@ -201,8 +203,11 @@ fn mount_it(
         mount_point: point.to_owned(),
         fs_name: plan.dir.to_string_lossy().into_owned(),
         read_only: plan.read_only,
-        no_atime: plan.no_atime,
-        passthrough: server.status().passthrough == PassthroughStatus::Available,
+        atime: plan.atime,
+        trusts: plan.trusts,
+        // Reads that the kernel carries out are not seen here.
+        passthrough: plan.atime != Atime::Always
+            && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
     };
     let files = Arc::new(ServiceFiles::new(server.service()));

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_client::fuse::TTL;
-use pelago_client::mount::{MountOptions, serve};
+use pelago_client::mount::{Atime, MountOptions, Trusts, serve};
 use pelago_fuse::listing::{Listed, Listing};
 use pelago_fuse::operation::{
     Create, Flush, Fsync, Mkdir, Mknod, Open, Read, Readdir, Release, Rename, SetAttr, Write,
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
         mount_point: point,
         fs_name: "null".to_owned(),
         read_only: false,
-        no_atime: false,
+        atime: Atime::default(),
+        trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: 0,
     };

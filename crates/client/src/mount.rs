@@ -34,13 +34,36 @@ pub struct MountOptions {
     pub fs_name: String,
     /// Take no changes.
     pub read_only: bool,
-    /// Reading leaves times alone.
-    pub no_atime: bool,
+    /// Which reads change the time of the last read.
+    pub atime: Atime,
+    /// What counts on the mount; only root may want any of it.
+    pub trusts: Trusts,
     /// Reach the bytes of files by descriptors, where the files are on this machine and the kernel
     /// takes them; [`Mount::passthrough`] says what came of it.
     pub passthrough: bool,
     /// Bytes of the table of inodes; beyond them the kernel is asked to forget some.
     pub inode_table_bytes: u64,
+}
+
+/// Which reads change the time of the last read of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// Those that tell something new (`relatime`): the first after a change, and one a day.
+    #[default]
+    Relative,
+    /// None (`noatime`).
+    Never,
+    /// All (`strictatime`). They go past the kernel's pages, so that each is seen.
+    Always,
+}
+
+/// What of a volume's files counts on its mount; nothing unless told otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trusts {
+    /// setuid and setgid bits and capabilities of programs (`suid`).
+    pub suid: bool,
+    /// Devices (`dev`).
+    pub dev: bool,
 }
 
 /// Why a mount did not come about.
@@ -144,8 +167,8 @@ fn mount_at(
     options: &MountOptions,
     point: Point,
 ) -> Result<Mount, MountError> {
-    let MountOptions { no_atime, passthrough, inode_table_bytes, .. } = *options;
-    let preferences = Preferences { no_atime, passthrough, inode_table_bytes };
+    let MountOptions { atime, passthrough, inode_table_bytes, .. } = *options;
+    let preferences = Preferences { atime, passthrough, inode_table_bytes };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
     let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));

@@ -46,6 +46,7 @@ pub(crate) const BOTH: OpenFlags = OpenFlags {
     sync: false,
     kill_privileges: false,
     no_atime: true,
+    strict_atime: false,
     passthrough: false,
 };
 /// To read.

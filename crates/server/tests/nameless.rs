@@ -27,6 +27,7 @@ const FLAGS: OpenFlags = OpenFlags {
     sync: false,
     kill_privileges: false,
     no_atime: false,
+    strict_atime: false,
     passthrough: false,
 };
 

@@ -37,6 +37,7 @@ const BOTH: OpenFlags = OpenFlags {
     sync: false,
     kill_privileges: false,
     no_atime: false,
+    strict_atime: false,
     passthrough: false,
 };
 

@@ -23,6 +23,8 @@ pub struct OpenFlags {
     /// Reads through it leave the time of the last read alone (`O_NOATIME`, or a mount that wants
     /// that).
     pub no_atime: bool,
+    /// Each read changes the time of the last read, unless `no_atime`.
+    pub strict_atime: bool,
     /// Who asks is beside the bytes and can use an open descriptor
     /// ([`crate::DataPath::Passthrough`]).
     pub passthrough: bool,

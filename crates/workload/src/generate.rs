@@ -236,6 +236,7 @@ impl Generator {
             sync: write && self.random.chance(5),
             kill_privileges: false,
             no_atime: self.random.chance(50),
+            strict_atime: false,
             passthrough: false,
         }
     }

@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use pelago_client::mount::{Atime, Trusts};
 use pelago_store::volume;
 use pelago_wire::limits;
+use rustix::process::geteuid;
 use serde_json::Value;
 
 use crate::daemon::{Daemon, Passthrough, Plan, way};
 use crate::detach;
-use crate::failure::Outcome;
+use crate::failure::{Exit, Failure, Outcome};
 use crate::{log, output, place, size};
 
 /// Bring a volume up: make it if there is none, mount it, and serve it until it is unmounted.
@@ -33,6 +35,15 @@ pub(crate) struct Args {
     /// Leave times alone when files are read
     #[arg(long)]
     noatime: bool,
+    /// Note the time of each read; bytes go through this process then
+    #[arg(long, conflicts_with = "noatime")]
+    strictatime: bool,
+    /// Let setuid programs of the volume count; root only
+    #[arg(long)]
+    suid: bool,
+    /// Let devices of the volume count; root only
+    #[arg(long)]
+    dev: bool,
     /// Let the kernel read and write files itself, past this process: where they are large (auto),
     /// always or never; needs root
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = Passthrough::Auto)]
@@ -66,12 +77,23 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     } else {
         log::to_terminal();
     }
+    let trusts = Trusts { suid: args.suid, dev: args.dev };
+    if trusts != Trusts::default() && !geteuid().is_root() {
+        return Err(Failure::new(Exit::Denied, "only root can mount with --suid or --dev")
+            .hint("bring it up without them, or as root"));
+    }
+    let atime = match (args.noatime, args.strictatime) {
+        (true, _) => Atime::Never,
+        (false, true) => Atime::Always,
+        (false, false) => Atime::Relative,
+    };
     let point = args.mount.as_deref().map(place::absolute).transpose()?;
     let plan = Plan {
         dir,
         point,
         read_only: args.read_only,
-        no_atime: args.noatime,
+        atime,
+        trusts,
         passthrough: args.passthrough,
         inline_bytes: args.inline,
         memory_bytes: args.memory,

@@ -24,6 +24,7 @@ use super::rename::Renaming;
 use super::state::{Preferences, State};
 use super::{attr, flags};
 use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
+use crate::mount::Atime;
 
 /// Whoever sets it may not be let keep the setgid bit.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -78,8 +79,9 @@ impl Adapter {
     fn wanted(&self, mode: i32, kill_privileges: bool) -> pelago_wire::OpenFlags {
         let wanted = flags::open(mode, kill_privileges);
         let passthrough = self.0.passthrough.is_on();
-        let no_atime = wanted.no_atime || self.0.preferences.no_atime;
-        pelago_wire::OpenFlags { no_atime, passthrough, ..wanted }
+        let no_atime = wanted.no_atime || self.0.preferences.atime == Atime::Never;
+        let strict_atime = self.0.preferences.atime == Atime::Always;
+        pelago_wire::OpenFlags { no_atime, strict_atime, passthrough, ..wanted }
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn open(flags: i32, kill_privileges: bool) -> OpenFlags {
         sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),
         kill_privileges,
         no_atime: flags.contains(OFlags::NOATIME),
+        strict_atime: false,
         passthrough: false,
     }
 }

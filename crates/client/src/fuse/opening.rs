@@ -164,6 +164,10 @@ impl<D: Door> Opening<D> {
     /// The pages of a file stay when it is opened again: all its changes go through this kernel,
     /// and through its pages unless they were written past them.
     fn pages(&self, ino: InodeId) -> u32 {
+        if self.wanted.strict_atime && !self.wanted.no_atime {
+            // What the kernel answers from pages is not seen here.
+            return FOPEN_DIRECT_IO;
+        }
         if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
     }
 
@@ -273,6 +277,7 @@ mod tests {
         sync: false,
         kill_privileges: false,
         no_atime: false,
+        strict_atime: false,
         passthrough: true,
     };
 

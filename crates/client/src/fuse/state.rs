@@ -23,12 +23,13 @@ use super::stale::Stale;
 use super::writers::{Moment, Writers};
 use crate::files::{Files, Place};
 use crate::inodes::Inodes;
+use crate::mount::Atime;
 
 /// What whoever mounts wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preferences {
-    /// Reading leaves times alone.
-    pub no_atime: bool,
+    /// Which reads change the time of the last read.
+    pub atime: Atime,
     /// The bytes lie on this machine: reach them by descriptors, if the kernel takes them.
     pub passthrough: bool,
     /// Bytes of the table of inodes; beyond them the kernel is asked to forget some.
@@ -38,7 +39,8 @@ pub struct Preferences {
 impl Default for Preferences {
     fn default() -> Self {
         let inode_table_bytes = limits::INODE_TABLE_BYTES as u64;
-        Self { no_atime: false, passthrough: false, inode_table_bytes }
+        let atime = Atime::default();
+        Self { atime, passthrough: false, inode_table_bytes }
     }
 }
 

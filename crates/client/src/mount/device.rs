@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{getegid, geteuid};
 
-use super::{MountError, MountOptions, Point, UnmountError, way};
+use super::{Atime, MountError, MountOptions, Point, UnmountError, way};
 use crate::mountinfo::{self, FS_TYPE};
 
 const DEVICE: &str = "/dev/fuse";
@@ -140,10 +140,13 @@ fn mount_directly(point: &Point, options: &MountOptions) -> Result<OwnedFd, Moun
         Some(number) => device_error(point, Errno::from_raw_os_error(number)),
         None => MountError::Kernel(error),
     })?);
-    // Programs of a volume are not trusted with more rights than their user has.
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::empty();
+    // Programs of a volume are not trusted with more rights than their user has, unless root says.
+    flags.set(MountFlags::NOSUID, !options.trusts.suid);
+    flags.set(MountFlags::NODEV, !options.trusts.dev);
     flags.set(MountFlags::RDONLY, options.read_only);
-    flags.set(MountFlags::NOATIME, options.no_atime);
+    flags.set(MountFlags::NOATIME, options.atime == Atime::Never);
+    flags.set(MountFlags::STRICTATIME, options.atime == Atime::Always);
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other,max_read={}",
         device.as_raw_fd(),
@@ -198,7 +201,7 @@ fn helper_options(options: &MountOptions) -> String {
     if options.read_only {
         said.push_str(",ro");
     }
-    if options.no_atime {
+    if options.atime == Atime::Never {
         said.push_str(",noatime");
     }
     said
@@ -247,6 +250,7 @@ fn helper_error(point: &Path, says: &str) -> MountError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::Trusts;
 
     #[test]
     fn the_helper_is_told_names_with_commas() {
@@ -254,7 +258,8 @@ mod tests {
             mount_point: PathBuf::from("/mnt"),
             fs_name: "a,b\\c".to_owned(),
             read_only: true,
-            no_atime: true,
+            atime: Atime::Never,
+            trusts: Trusts::default(),
             passthrough: false,
             inode_table_bytes: 0,
         };

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_client::ServiceFiles;
-use pelago_client::mount::{MountError, MountOptions, UnmountError, mount};
+use pelago_client::mount::{Atime, MountError, MountOptions, Trusts, UnmountError, mount};
 use pelago_client::mountinfo::{self, Liveness};
 use rustix::fs::minor;
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
@@ -84,7 +84,8 @@ fn a_point_in_use_is_refused() {
         mount_point: mounted.mount.point().to_owned(),
         fs_name: NAME.to_owned(),
         read_only: false,
-        no_atime: false,
+        atime: Atime::default(),
+        trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
     };
@@ -101,7 +102,7 @@ fn a_read_only_mount_takes_no_changes() {
     }
     let memory = Arc::new(Memory::new(spread));
     memory.put("there", b"bytes");
-    let options = MountOptions { read_only: true, no_atime: true, ..options(&folder) };
+    let options = MountOptions { read_only: true, atime: Atime::Never, ..options(&folder) };
     let mount = mount(Arc::new(ServiceFiles::new(memory)), &options).unwrap();
     assert_eq!(fs::read(mount.point().join("there")).unwrap(), b"bytes");
     let refused = File::create(mount.point().join("new")).unwrap_err();
@@ -167,7 +168,8 @@ fn the_child_that_is_killed() {
         mount_point: point,
         fs_name: NAME.to_owned(),
         read_only: false,
-        no_atime: false,
+        atime: Atime::default(),
+        trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
     };

@@ -28,7 +28,7 @@ mod stall;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelago_client::mount::{Mount, MountError, MountOptions, mount};
+use pelago_client::mount::{Atime, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_client::{Files, ServiceFiles};
 use pelago_wire::limits;
 use tempfile::TempDir;
@@ -56,7 +56,8 @@ fn options(folder: &TempDir) -> MountOptions {
         mount_point: folder.path().to_owned(),
         fs_name: "a test, of ours".to_owned(),
         read_only: false,
-        no_atime: false,
+        atime: Atime::default(),
+        trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
     }

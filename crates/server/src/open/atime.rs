@@ -39,16 +39,18 @@ impl OpenFile {
 }
 
 impl Opens {
-    /// A file is read; its state is locked. A read does not fail for this.
-    pub(super) fn note_read(&self, file: &OpenFile) {
+    /// A file is read; its state is locked. A read does not fail for this. `always`: it counts
+    /// whatever was read before.
+    pub(super) fn note_read(&self, file: &OpenFile, always: bool) {
         let now = clock::now();
-        if self.read_only || now.seconds < file.unread.load(Ordering::Relaxed) {
+        let counts = always || now.seconds >= file.unread.load(Ordering::Relaxed);
+        if self.read_only || !counts {
             return;
         }
         let until = now.seconds.saturating_add(READ_AGAIN);
         // Before it is asked: attributes that change meanwhile make the next read count.
         file.unread.store(until, Ordering::Relaxed);
-        if self.shard.read(file.handle, now) == Ok(true) {
+        if self.shard.read(file.handle, now, always) == Ok(true) {
             file.read.store(true, Ordering::Relaxed);
         }
     }

@@ -35,7 +35,7 @@ impl Opens {
         let mut state = file.lock(patience)?;
         self.load(file, &mut state)?;
         if !opened.flags.no_atime {
-            self.note_read(file);
+            self.note_read(file, opened.flags.strict_atime);
         }
         let left = state.size.saturating_sub(offset);
         let size = u64::from(size).min(left).min(limits::IO_BYTES as u64) as usize;

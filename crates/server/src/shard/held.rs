@@ -274,17 +274,17 @@ impl Shard {
     }
 
     /// A held file is read. As with `relatime`, that counts only where nobody has read it since it
-    /// changed, or for a day. Shown at once, and in the row with its next commit or with
-    /// [`Shard::keep_read`]. Answers whether it counts.
+    /// changed, or for a day, unless it counts `always`. Shown at once, and in the row with its
+    /// next commit or with [`Shard::keep_read`]. Answers whether it counts.
     ///
     /// # Errors
     /// `Stale` where it is gone.
-    pub(crate) fn read(&self, handle: Handle, now: Time) -> Result<bool, Error> {
+    pub(crate) fn read(&self, handle: Handle, now: Time, always: bool) -> Result<bool, Error> {
         self.holds.refresh(handle.ino);
         let mut state = self.lock();
         let node = self.node(&mut state, handle)?;
         let attr = self.attr_of(&state, &node.rnode)?;
-        let counts = read_counts(&attr, now);
+        let counts = always || read_counts(&attr, now);
         if counts {
             self.holds.change(handle.ino, |held| held.atime = Some(now));
         }

@@ -32,6 +32,7 @@ pub(crate) const READ: OpenFlags = OpenFlags {
     sync: false,
     kill_privileges: false,
     no_atime: true,
+    strict_atime: false,
     passthrough: false,
 };
 pub(crate) const BOTH: OpenFlags = OpenFlags { write: true, ..READ };

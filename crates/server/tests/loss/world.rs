@@ -28,6 +28,7 @@ const READ: OpenFlags = OpenFlags {
     sync: false,
     kill_privileges: false,
     no_atime: true,
+    strict_atime: false,
     passthrough: false,
 };
 const BOTH: OpenFlags = OpenFlags { write: true, ..READ };

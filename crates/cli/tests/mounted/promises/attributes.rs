@@ -231,6 +231,17 @@ fn atime() {
         assert_eq!(fs::read(at("later")).unwrap(), b"read me");
         assert_eq!(accessed(&at("later")), (1000, 1));
         assert_eq!(["old", "day"].map(|name| accessed(&at(name))), kept);
+        up_again(&["--strictatime"]);
+        let mut last = accessed(&at("seen"));
+        set_times(&at("seen"), (1000, 1), (1000, 0)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(fs::read(at("seen")).unwrap(), b"read me");
+            let read = accessed(&at("seen"));
+            assert!(read != last && read.0 >= now, "{read:?} after {last:?}");
+            last = read;
+        }
+        up_again(&[]);
+        assert_eq!(accessed(&at("seen")), last);
     });
 }
 

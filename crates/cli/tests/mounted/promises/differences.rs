@@ -2,18 +2,20 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec, Timestamps,
-    XattrFlags, fcntl_setfl, open, seek, setxattr, statvfs, statx, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec,
+    Timestamps, XattrFlags, fcntl_setfl, makedev, mknodat, open, seek, setxattr, statvfs, statx,
+    utimensat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Signal, kill_process};
 
-use crate::beside::{Door, can_be_others};
+use crate::beside::{Door, NOBODY, as_nobody, can_be_others};
 use crate::harness::mapping::Mapping;
 use crate::harness::program::{DEADLINE, until};
 use crate::programs::Program;
@@ -59,6 +61,32 @@ fn setuid_programs_and_devices() {
     on_mount(|root| {
         let flags = statvfs(root).unwrap().f_flag;
         assert!(flags.contains(StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV));
+    });
+    if !can_be_others() {
+        return;
+    }
+    on_volume(|volume| {
+        let files = volume.files();
+        fs::set_permissions(&files, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy("/usr/bin/id", files.join("id")).unwrap();
+        fs::set_permissions(files.join("id"), fs::Permissions::from_mode(0o4755)).unwrap();
+        // The device of `/dev/null`.
+        let (device, mode) = (makedev(1, 3), Mode::from_raw_mode(0o666));
+        mknodat(CWD, files.join("null"), FileType::CharacterDevice, mode, device).unwrap();
+        // Whatever the umask is.
+        fs::set_permissions(files.join("null"), fs::Permissions::from_mode(0o666)).unwrap();
+        let counts = || {
+            let door = Door::to(&files);
+            as_nobody(|| {
+                let id = Command::new(door.path().join("id")).arg("-u").output().unwrap();
+                let writes = fs::write(door.path().join("null"), "x").map_err(|e| e.kind());
+                (String::from_utf8(id.stdout).unwrap().trim().to_owned(), writes)
+            })
+        };
+        assert_eq!(counts(), (NOBODY.to_string(), Err(std::io::ErrorKind::PermissionDenied)));
+        volume.run("unmount", &[]).expect_success();
+        volume.up(&["--suid", "--dev"]).expect_success();
+        assert_eq!(counts(), ("0".to_owned(), Ok(())));
     });
 }
 

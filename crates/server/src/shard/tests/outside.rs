@@ -52,7 +52,7 @@ fn a_stalled_medium_stops_nobody_but_who_asks_for_its_file() {
         let others = move || {
             assert_eq!(rig.shard.attr(other).unwrap().size, 0);
             rig.look(ROOT, "other").unwrap();
-            rig.shard.read(other, at(9)).unwrap();
+            rig.shard.read(other, at(9), false).unwrap();
             let made = rig.file(ROOT, "made", 2).handle;
             rig.shard.hold(made).unwrap();
             rig.shard.let_go(made.ino);
