@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{RawDir, SeekFrom, seek};
+use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, StatxFlags, seek, statx};
 
 use super::{Mounted, mounted};
 use crate::memory::{collide, spread};
@@ -53,12 +53,17 @@ fn three_hundred_thousand_names_come_once_each() {
     let entries = assert_complete(mounted.mount.point(), 32 << 10, 300_000);
     let requests = || mounted.memory.requests.load(Ordering::Relaxed);
     assert!(requests() < 5_000, "{} requests for 300,000 names", requests());
-    let stat = |at: usize| {
-        let before = requests();
-        assert!(fs::metadata(mounted.path(&entries[at].0)).unwrap().is_file());
+    let costs = |at: usize, what: StatxFlags| {
+        let (before, path) = (requests(), mounted.path(&entries[at].0));
+        let found = statx(CWD, &path, AtFlags::empty(), what).unwrap();
+        assert_eq!(found.stx_mask & what.bits(), what.bits());
         requests() - before
     };
-    assert_eq!((stat(1_000), stat(299_000)), (0, 1));
+    let attributes = StatxFlags::BASIC_STATS;
+    assert_eq!((costs(1_000, attributes), costs(299_000, attributes)), (0, 1));
+    // No listing and no lookup brings the time of birth: it is asked for once.
+    let all = attributes | StatxFlags::BTIME;
+    assert_eq!((costs(1_000, all), costs(1_000, all)), (1, 0));
 }
 
 #[test]
