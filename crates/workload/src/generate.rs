@@ -23,6 +23,7 @@ const MANNERS: Manners = Manners {
     strict_times: false,
     xattrs: true,
     nameless: true,
+    keeps_times_of_failures: true,
 };
 
 /// The program of `steps` operations that this seed gives.

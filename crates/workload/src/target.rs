@@ -36,6 +36,9 @@ pub struct Manners {
     pub xattrs: bool,
     /// There are files without a name, which can get one.
     pub nameless: bool,
+    /// A rename that shall leave a whiteout, and fails, changes nothing. (ext4 puts the old name
+    /// back, which changes the times of its directory.)
+    pub keeps_times_of_failures: bool,
 }
 
 /// The attributes of a file that programs compare.

@@ -130,7 +130,8 @@ impl Model {
         let target = self.tree.child(to_dir, &to.name);
         let wrong = self.rename_errors(source, (to_dir, target), flags);
         if !wrong.is_empty() {
-            return Err(Stop::Fails(wrong));
+            let skips = flags.leaves_a_whiteout() && !self.manners.keeps_times_of_failures;
+            return Err(if skips { Stop::Skip } else { Stop::Fails(wrong) });
         }
         if target == Some(moved) {
             return Ok(Expected::Done);

@@ -34,6 +34,7 @@ impl FilesTarget {
             strict_times,
             xattrs: true,
             nameless: true,
+            keeps_times_of_failures: true,
         };
         Self { files, context, manners, slots: [None; SLOTS], scans: [None; SCANS] }
     }

@@ -43,12 +43,15 @@ impl LocalTarget {
         if probe.is_ok() {
             fs::fremovexattr(&root, "user.probe")?;
         }
+        let counts_names = stat.st_size == 0 && has_size_of_names(&root)?;
         let manners = Manners {
-            counts_names: stat.st_size == 0 && has_size_of_names(&root)?,
+            counts_names,
             counts_dirs: stat.st_nlink == 2,
             strict_times: false,
             xattrs: probe.is_ok(),
             nameless: nameless::can_be(&root)?,
+            // Whatever counts names is ours, or as strict.
+            keeps_times_of_failures: counts_names,
         };
         Ok(Self { root, manners, slots: [const { None }; SLOTS], scans: [const { None }; SCANS] })
     }
