@@ -92,7 +92,7 @@ impl Check<'_> {
             let Some(file) = self.content.open_file(ino, generation, false)? else {
                 return Ok(());
             };
-            let rows = self.adopt_content(ino, generation, &file.measure()?);
+            let rows = self.adopt_content(ino, generation, &file.measure()?)?;
             Repair::rows("give it a name in the root directory", rows)
         } else {
             let remove = Some((ino, generation));

@@ -70,11 +70,11 @@ impl Check<'_> {
         here.directories += u64::from(row.kind() == FileKind::Directory);
         let (exists, spot) = (here.exists, Spot { key, dir, hash, name });
         if !exists {
-            self.nowhere(&spot, row);
-            return Ok(());
+            return self.nowhere(&spot, row);
         }
         if self.hasher.hash(name) != hash || Name::new(name).is_err() {
-            self.found_at(Damage::NameHash, key, self.rehash(&spot, &row));
+            let repair = self.rehash(&spot, &row)?;
+            self.found_at(Damage::NameHash, key, repair);
             return Ok(());
         }
         match row {
@@ -85,38 +85,40 @@ impl Check<'_> {
     }
 
     /// A name in a directory that is not there.
-    fn nowhere(&mut self, spot: &Spot<'_>, row: NameRow) {
+    fn nowhere(&mut self, spot: &Spot<'_>, row: NameRow) -> Result<(), table::Error> {
         let repair = match row {
             NameRow::Rnode(rnode) => {
-                let moved = self.move_to_root(spot.key, rnode);
+                let moved = self.move_to_root(spot.key, rnode)?;
                 Repair::rows("give it a name in the root directory", moved)
             }
-            NameRow::Link { ino, .. } => Repair::rows(
-                "remove the name; a file without another gets one in the root directory",
-                vec![Change::Delete(spot.key.to_vec()), Change::Delete(spot.name_of(ino))],
-            ),
+            NameRow::Link { ino, .. } => spot.remove(ino),
         };
         self.found_at(Damage::NameNowhere, spot.key, Some(repair));
+        Ok(())
     }
 
-    /// What puts a name where its hash leads, under another name where it is none.
-    fn rehash(&self, spot: &Spot<'_>, row: &NameRow) -> Option<Repair> {
-        if Name::new(spot.name).is_err() {
-            let NameRow::Rnode(rnode) = row else { return None };
-            let moved = self.move_to_root(spot.key, rnode.clone());
-            return Some(Repair::rows("give it a name in the root directory", moved));
-        }
+    /// What puts a name where its hash leads; under another name if it is none, or if another file
+    /// has it.
+    fn rehash(&self, spot: &Spot<'_>, row: &NameRow) -> Result<Option<Repair>, table::Error> {
         let hash = self.hasher.hash(spot.name);
-        let mut changes = vec![
-            Change::Delete(spot.key.to_vec()),
-            put(key::name(spot.dir, hash, spot.name), row.encode(self.stamp)),
-        ];
+        let to = key::name(spot.dir, hash, spot.name);
+        let is_name = Name::new(spot.name).is_ok();
+        if !is_name || (to != spot.key && self.table.get(&to)?.is_some()) {
+            return match row {
+                NameRow::Rnode(rnode) => {
+                    let moved = self.move_to_root(spot.key, rnode.clone())?;
+                    Ok(Some(Repair::rows("give it a name in the root directory", moved)))
+                }
+                NameRow::Link { ino, .. } => Ok(is_name.then(|| spot.remove(*ino))),
+            };
+        }
+        let mut changes = vec![Change::Delete(spot.key.to_vec()), put(to, row.encode(self.stamp))];
         if let NameRow::Link { ino, .. } = row {
             changes.push(Change::Delete(spot.name_of(*ino)));
             let there = key::name_of(*ino, spot.dir, hash, spot.name);
             changes.push(put(there, NameOf.encode(self.stamp)));
         }
-        Some(Repair::rows("put it where its hash leads", changes))
+        Ok(Some(Repair::rows("put it where its hash leads", changes)))
     }
 
     /// A file in the row of its only name.
@@ -264,6 +266,12 @@ struct Spot<'k> {
 }
 
 impl Spot<'_> {
+    /// What removes this name of a file that has a row of its own.
+    fn remove(&self, ino: InodeId) -> Repair {
+        let gone = vec![Change::Delete(self.key.to_vec()), Change::Delete(self.name_of(ino))];
+        Repair::rows("remove the name; a file without another gets one in the root directory", gone)
+    }
+
     fn name_of(&self, ino: InodeId) -> Vec<u8> {
         key::name_of(ino, self.dir, self.hash, self.name)
     }

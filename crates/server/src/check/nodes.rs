@@ -273,9 +273,9 @@ impl Check<'_> {
             self.orphan_stray(ino);
         }
         if names == 0 {
-            let repair = self.rnode(ino, known)?.map(|(_, rnode)| {
-                Repair::rows("give it a name in the root directory", self.link_in_root(&rnode))
-            });
+            let rows = self.rnode(ino, known)?.map(|(_, rnode)| self.link_in_root(&rnode));
+            let says = "give it a name in the root directory";
+            let repair = rows.transpose()?.map(|rows| Repair::rows(says, rows));
             self.found(Damage::Lost, ino, repair);
         } else if known.kind != FileKind::Directory && names != known.links {
             let repair = self.rewrite(ino, known, "count again", |rnode| rnode.links = names)?;
@@ -470,7 +470,7 @@ impl Check<'_> {
             }
             ControlFlow::Continue(())
         })?;
-        changes.extend(self.link_in_root(&rnode));
+        changes.extend(self.link_in_root(&rnode)?);
         Ok(Some(Repair::rows("give it a name in the root directory", changes)))
     }
 }

@@ -3,7 +3,7 @@
 use pelago_store::content::Measured;
 use pelago_store::key;
 use pelago_store::rows::{Moved, NameOf, NameRow, Rnode, RnodeFlags, Row};
-use pelago_store::table::{Batch, Change};
+use pelago_store::table::{self, Batch, Change};
 use pelago_wire::{FileKind, Generation, InodeId};
 
 use super::{Check, CheckError, Parts, Plan};
@@ -41,39 +41,53 @@ pub(super) fn carry_out(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError
 }
 
 impl Check<'_> {
-    /// The name that a lost file gets.
-    pub(super) fn lost_name(ino: InodeId) -> Vec<u8> {
-        format!("lost+found.{ino}").into_bytes()
+    /// Returns the name that a lost file gets in the root, and its key: the first that no other
+    /// file has, since users can make files of any name.
+    fn lost_name(&self, ino: InodeId) -> Result<(Vec<u8>, Vec<u8>), table::Error> {
+        let mut name = format!("lost+found.{ino}").into_bytes();
+        for number in 1_u64.. {
+            let key = key::name(InodeId::ROOT, self.hasher.hash(&name), &name);
+            match self.table.get(&key)?.as_deref().map(NameRow::decode) {
+                Some(Ok((_, row))) if row.ino() != ino => {}
+                Some(Err(_)) => {}
+                Some(Ok(_)) | None => return Ok((name, key)),
+            }
+            name = format!("lost+found.{ino}.{number}").into_bytes();
+        }
+        unreachable!("a directory has fewer names than there are numbers")
     }
 
     /// Rows that give an rnode without a name one in the root. Its own row, where it has one, is in
     /// `inodes`.
-    pub(super) fn link_in_root(&self, rnode: &Rnode) -> Vec<Change> {
-        let name = Self::lost_name(rnode.ino);
+    pub(super) fn link_in_root(&self, rnode: &Rnode) -> Result<Vec<Change>, table::Error> {
+        let (name, key) = self.lost_name(rnode.ino)?;
         let hash = self.hasher.hash(&name);
         let link = NameRow::Link { ino: rnode.ino, kind: rnode.kind };
         let mut rnode = rnode.clone();
         rnode.links = 1;
-        vec![
-            put(key::name(InodeId::ROOT, hash, &name), link.encode(self.stamp)),
+        Ok(vec![
+            put(key, link.encode(self.stamp)),
             put(key::name_of(rnode.ino, InodeId::ROOT, hash, &name), NameOf.encode(self.stamp)),
             put(key::inode(rnode.ino), rnode.encode(self.stamp)),
-        ]
+        ])
     }
 
     /// Rows that move an rnode that stands under a name into the root.
-    pub(super) fn move_to_root(&self, from: &[u8], mut rnode: Rnode) -> Vec<Change> {
-        let name = Self::lost_name(rnode.ino);
+    pub(super) fn move_to_root(
+        &self,
+        from: &[u8],
+        mut rnode: Rnode,
+    ) -> Result<Vec<Change>, table::Error> {
+        let (name, to) = self.lost_name(rnode.ino)?;
         let hash = self.hasher.hash(&name);
         let moved = Moved { dir: InodeId::ROOT, hash };
         let ino = rnode.ino;
         rnode.flags.moved = true;
-        let to = key::name(InodeId::ROOT, hash, &name);
-        vec![
+        Ok(vec![
             Change::Delete(from.to_vec()),
             put(to, NameRow::Rnode(rnode).encode(self.stamp)),
             put(key::moved(ino), moved.encode(self.stamp)),
-        ]
+        ])
     }
 
     /// Rows that make a file of bytes whose rows were lost.
@@ -82,7 +96,7 @@ impl Check<'_> {
         ino: InodeId,
         generation: Generation,
         measured: &Measured,
-    ) -> Vec<Change> {
+    ) -> Result<Vec<Change>, table::Error> {
         let flags = RnodeFlags { has_content: true, ..RnodeFlags::default() };
         let rnode = Rnode {
             flags,
@@ -96,7 +110,11 @@ impl Check<'_> {
     }
 
     /// As [`Check::adopt_content`], for bytes in the table.
-    pub(super) fn adopt_inline(&self, ino: InodeId, bytes: usize) -> Vec<Change> {
+    pub(super) fn adopt_inline(
+        &self,
+        ino: InodeId,
+        bytes: usize,
+    ) -> Result<Vec<Change>, table::Error> {
         let flags = RnodeFlags { inline: true, ..RnodeFlags::default() };
         self.name_in_root(Rnode { flags, size: bytes as u64, ..self.found_file(ino) })
     }
@@ -107,10 +125,9 @@ impl Check<'_> {
         Rnode { ino, kind: FileKind::Regular, mode: 0o600, ..like }
     }
 
-    fn name_in_root(&self, rnode: Rnode) -> Vec<Change> {
-        let name = Self::lost_name(rnode.ino);
-        let key = key::name(InodeId::ROOT, self.hasher.hash(&name), &name);
-        vec![put(key, NameRow::Rnode(rnode).encode(self.stamp))]
+    fn name_in_root(&self, rnode: Rnode) -> Result<Vec<Change>, table::Error> {
+        let (_, key) = self.lost_name(rnode.ino)?;
+        Ok(vec![put(key, NameRow::Rnode(rnode).encode(self.stamp))])
     }
 }
 

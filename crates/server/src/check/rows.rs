@@ -242,7 +242,7 @@ impl Check<'_> {
             let repair = match bytes {
                 Some(bytes) if self.adopt => Repair::rows(
                     "give it a name in the root directory",
-                    self.adopt_inline(ino, bytes),
+                    self.adopt_inline(ino, bytes)?,
                 ),
                 _ => Repair::delete("remove them", key),
             };

@@ -7,8 +7,8 @@ use pelago_store::content::Content;
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, Kind};
 use pelago_store::rows::{
-    HighWater, Inline as InlineRow, Moved, NameOf, NameRow, Orphan, Partition, Rnode, Row, Stamp,
-    Writing, Xattr, XattrNames,
+    HighWater, Inline as InlineRow, Moved, NameOf, NameRow, Orphan, Partition, Rnode, RnodeFlags,
+    Row, Stamp, Writing, Xattr, XattrNames,
 };
 use pelago_store::table::mem::MemTable;
 use pelago_store::table::{Batch, Table};
@@ -224,6 +224,54 @@ fn what_has_lost_its_place_gets_a_name_in_the_root() {
     let (one, ino) = (rig.name_row(InodeId::ROOT, "one"), rig.linked.handle.ino);
     assert_eq!(one.unwrap().ino(), ino);
     assert_eq!(rig.own(ino).links, 1);
+}
+
+/// Users can make files of any name: what is found again takes the name of none of them.
+#[test]
+fn a_lost_file_takes_no_name_that_is_there() {
+    let rig = Rig::new();
+    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let taken = rig.rnode_at(dir, "small");
+    for (number, lost) in [dir, small, small].into_iter().enumerate() {
+        let text = match number {
+            2 => format!("lost+found.{lost}.1"),
+            _ => format!("lost+found.{lost}"),
+        };
+        let ino = InodeId::from_raw(40 + number as u64);
+        let theirs = Rnode { ino, flags: RnodeFlags::default(), size: 0, ..taken.clone() };
+        rig.put(rig.name_key(InodeId::ROOT, &text), NameRow::Rnode(theirs).encode(STAMP));
+    }
+    rig.expect(&[Damage::Counts]);
+    // The directory, and then all that was in it.
+    rig.delete(rig.name_key(InodeId::ROOT, "dir"));
+    rig.delete(key::name_of(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
+    rig.expect(&[Damage::Lost, Damage::Counts]);
+    rig.delete(key::inode(dir));
+    rig.expect(&[Damage::NameNowhere]);
+    let at = |text: String| rig.name_row(InodeId::ROOT, &text).map(|row| row.ino().raw());
+    assert_eq!(at(format!("lost+found.{dir}")), Some(40));
+    assert_eq!(at(format!("lost+found.{small}")), Some(41));
+    assert_eq!(at(format!("lost+found.{small}.1")), Some(42));
+    assert_eq!(at(format!("lost+found.{small}.2")), Some(small.raw()));
+}
+
+/// A name that stands where its hash does not lead, and another file that has it where it does.
+#[test]
+fn a_misplaced_name_takes_no_name_that_is_there() {
+    let rig = Rig::new();
+    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let theirs = Rnode {
+        ino: InodeId::from_raw(41),
+        flags: RnodeFlags::default(),
+        size: 0,
+        ..rig.rnode_at(dir, "small")
+    };
+    let value = rig.table.get(&rig.name_key(dir, "small")).unwrap().unwrap();
+    rig.put(key::name(dir, NameHash(1), b"small"), value);
+    rig.put(rig.name_key(dir, "small"), NameRow::Rnode(theirs).encode(STAMP));
+    rig.expect(&[Damage::NameHash]);
+    assert_eq!(rig.rnode_at(dir, "small").ino.raw(), 41);
+    assert_eq!(rig.rnode_at(InodeId::ROOT, &format!("lost+found.{small}")).size, 5);
 }
 
 #[test]
