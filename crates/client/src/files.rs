@@ -233,13 +233,14 @@ pub trait Files: Send + Sync {
         kill_privileges: bool,
     ) -> Answer<Written>;
 
-    /// Lists about `entries` names behind `after`, with attributes if wanted. Names of one cookie
-    /// are never cut apart.
+    /// Lists up to `entries` names behind `after`, with attributes if wanted; behind the name
+    /// `behind` if `after` is a ranked place that was behind it.
     fn list(
         &self,
         context: &Context,
         dir: Handle,
         after: Cookie,
+        behind: Option<Name>,
         entries: u32,
         attributes: bool,
     ) -> Answer<Listing>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, InodeId,
-    NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr,
+    Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr,
     VolumeStats, XattrFlags,
 };
 
@@ -223,10 +223,11 @@ impl Files for ServiceFiles {
         context: &Context,
         dir: Handle,
         after: Cookie,
+        behind: Option<Name>,
         entries: u32,
         attributes: bool,
     ) -> Answer<Listing> {
-        let request = Request::List { dir, after, entries, attributes };
+        let request = Request::List { dir, after, behind, entries, attributes };
         self.ask(context, request, |reply| match reply {
             Reply::Listed { entries, end } => Some(Listing { entries, end }),
             _ => None,

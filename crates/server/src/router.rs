@@ -426,9 +426,10 @@ impl Inner {
             Request::Parent { dir } => Reply::Entry(shard.parent(*dir)?),
             Request::GetAttr { node } => Reply::Attr(shard.attr(*node)?),
             Request::ReadLink { node } => Reply::Bytes(shard.read_link(*node)?),
-            Request::List { dir, after, entries, attributes } => {
+            Request::List { dir, after, behind, entries, attributes } => {
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
-                let page = Page { dir: *dir, after: *after, entries, attributes: *attributes };
+                let (behind, attributes) = (behind.as_ref(), *attributes);
+                let page = Page { dir: *dir, after: *after, behind, entries, attributes };
                 let (entries, end) = shard.list(page)?;
                 Reply::Listed { entries, end }
             }

@@ -341,7 +341,13 @@ fn open(server: &Server, node: Handle) -> Result<OpenId, Code> {
 
 /// All names with their bytes; each can be read, and is as long as it says.
 fn see(server: &Server, when: &str) -> BTreeMap<String, Vec<u8>> {
-    let list = Request::List { dir: ROOT, after: Cookie::START, entries: 100, attributes: true };
+    let list = Request::List {
+        dir: ROOT,
+        after: Cookie::START,
+        behind: None,
+        entries: 100,
+        attributes: true,
+    };
     let Reply::Listed { entries, .. } = disk::call(server, list, &[]).unwrap() else {
         panic!("a listing answers `Listed`");
     };

@@ -72,6 +72,20 @@ impl fmt::Display for InodeId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NameHash(pub u64);
 
+impl NameHash {
+    /// Returns its first 32 bits.
+    #[must_use]
+    pub const fn prefix(self) -> u64 {
+        self.0 >> 32
+    }
+
+    /// Returns the lowest hash with these first 32 bits.
+    #[must_use]
+    pub const fn first_of(prefix: u64) -> Self {
+        Self(prefix << 32)
+    }
+}
+
 impl fmt::Debug for NameHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{:016x}", self.0)
@@ -113,8 +127,13 @@ impl Handle {
     }
 }
 
-/// A place in a directory listing, stable while the directory changes. It follows from the hash
-/// alone: `(hash >> 2) + 3`, so that it never meets the three fixed places below it.
+/// A place in a directory listing.
+///
+/// Behind a name it follows from the name's hash alone, `(hash >> 2) + 3`, so that it stays good
+/// while the directory changes, and never meets the three fixed places below it. Where names share
+/// these bits of their hashes, all but the last of them have *ranked* places instead, above all
+/// others: the first 32 bits of the hash, and how many names of the directory begin with these up
+/// to there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(pub u64);
 
@@ -132,7 +151,28 @@ impl Cookie {
         Self((hash.0 >> 2) + 3)
     }
 
-    /// The lowest hash behind this place; `None` where there is none.
+    /// Returns the place behind the name that is the `rank`-th of those whose hashes begin as this
+    /// one does, counted from 1; `None` beyond [`crate::limits::EQUAL_NAMES`].
+    #[must_use]
+    pub const fn ranked(hash: NameHash, rank: u64) -> Option<Self> {
+        if rank == 0 || rank > crate::limits::EQUAL_NAMES {
+            return None;
+        }
+        Some(Self(RANKED | hash.prefix() << RANK_BITS | rank))
+    }
+
+    /// Returns the lowest hash that begins as those of this ranked place, and the rank; `None` for
+    /// all other places.
+    #[must_use]
+    pub const fn rank(self) -> Option<(NameHash, u64)> {
+        if self.0 < RANKED || self.0 >> 63 != 0 {
+            return None;
+        }
+        let prefix = (self.0 & !RANKED) >> RANK_BITS;
+        Some((NameHash::first_of(prefix), self.0 & crate::limits::EQUAL_NAMES))
+    }
+
+    /// The lowest hash behind this place, which is not ranked; `None` where there is none.
     #[must_use]
     pub const fn first_hash_behind(self) -> Option<NameHash> {
         if self.0 < 3 {
@@ -142,6 +182,12 @@ impl Cookie {
         if group >> 62 != 0 { None } else { Some(NameHash(group << 2)) }
     }
 }
+
+/// The first ranked place, above all others.
+const RANKED: u64 = 3 << 61;
+/// Bits of a rank.
+const RANK_BITS: u32 = 29;
+const _: () = assert!(crate::limits::EQUAL_NAMES == (1 << RANK_BITS) - 1, "all ranks have bits");
 
 /// A file that a session has open. Not reused within a life of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,6 +219,26 @@ pub struct RequestId(pub u64);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ranked places are above all others, in the order of the hashes, and fit into what the kernel
+    /// takes for an offset.
+    #[test]
+    fn a_ranked_place_gives_back_its_parts() {
+        let last = Cookie::of(NameHash(u64::MAX));
+        for hash in [0, 1 << 32, 0xfeed_f00d_dead_beef, u64::MAX] {
+            let prefix = NameHash(hash >> 32 << 32);
+            for rank in [1, 2, crate::limits::EQUAL_NAMES] {
+                let place = Cookie::ranked(NameHash(hash), rank).unwrap();
+                assert_eq!(place.rank(), Some((prefix, rank)));
+                assert!(place > last && place.0 <= i64::MAX as u64);
+            }
+        }
+        assert_eq!(Cookie::ranked(NameHash(1), 0), None);
+        assert_eq!(Cookie::ranked(NameHash(1), crate::limits::EQUAL_NAMES + 1), None);
+        for place in [Cookie::START, Cookie::AFTER_DOT_DOT, last, Cookie(u64::MAX)] {
+            assert_eq!(place.rank(), None);
+        }
+    }
 
     #[test]
     fn an_inode_id_gives_back_its_parts() {

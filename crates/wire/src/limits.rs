@@ -22,6 +22,10 @@ pub const FILE_BYTES: u64 = i64::MAX as u64;
 pub const IO_BYTES: usize = 1 << 20;
 /// Entries of one reply to a listing.
 pub const LIST_ENTRIES: usize = 1024;
+/// Names of one directory whose hashes begin with the same 32 bits, where some are equal.
+pub const EQUAL_NAMES: u64 = (1 << 29) - 1;
+/// Places between names of equal hashes that an open directory remembers by name.
+pub const LISTING_PLACES: usize = 4096;
 /// Bytes of a file that may be kept inline in the table, at the most; the default is
 /// [`INLINE_DEFAULT_BYTES`].
 pub const INLINE_BYTES: usize = 65_536;

@@ -306,8 +306,10 @@ pub enum Request {
         dir: Handle,
         /// Behind which place to go on.
         after: Cookie,
-        /// Entries wanted, to [`crate::limits::LIST_ENTRIES`]. Names of one cookie are never cut
-        /// apart, so that a few more may come.
+        /// The name that a ranked place was behind, if that is known: then the listing goes on
+        /// exactly behind that name, even if it is gone, or others of its hash came or went.
+        behind: Option<Name>,
+        /// Entries wanted, to [`crate::limits::LIST_ENTRIES`].
         entries: u32,
         /// Whether attributes are wanted too.
         attributes: bool,

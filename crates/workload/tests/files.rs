@@ -500,6 +500,7 @@ impl Files for Naive {
         _: &Context,
         dir: Handle,
         after: Cookie,
+        _behind: Option<Name>,
         entries: u32,
         attributes: bool,
     ) -> Answer<Listing> {

@@ -8,12 +8,12 @@
 //! for the next piece could be gone by then, and an entry with attributes makes the kernel believe
 //! in it for as long as the TTL says. How much is asked for follows how much fitted last time.
 //!
-//! Several names may share a cookie. The server never cuts them apart, but the kernel may, so all
-//! but the last of them carry a *mark*: an offset above all cookies that says which names of a
-//! cookie are behind it. Marks are the same for everybody who reads the directory, because the
-//! kernel keeps listings (`listed`), offsets included, for whoever reads it next.
+//! Names with equal hashes have ranked cookies, which count names: they would lead elsewhere once
+//! names of that hash have come or gone. So an open directory remembers which name stands before
+//! each of them that it gave out ([`Places`]), and says it to the server, which goes on exactly
+//! there, without counting.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,7 +36,6 @@ use crate::files::Listing;
 pub(crate) struct Streams {
     open: Mutex<HashMap<u64, Arc<Stream>>>,
     last: AtomicU64,
-    marks: Marks,
     pub(crate) listed: Listed,
 }
 
@@ -68,12 +67,6 @@ const FIRST_ENTRIES: u32 = 128;
 /// slot ([`crate::inodes`]) until it needs the memory, wanted or not, so that somebody who lists
 /// millions of names alone would fill both. Whoever wants attributes behind these asks one by one.
 const WITH_ATTRIBUTES: u64 = 262_144;
-/// Marks of all directories. Names share a cookie about never (62 bits of a keyed hash); beyond the
-/// limit they are delivered twice rather than lost.
-const MARKS: usize = 1024;
-/// The offset of the first mark, above every cookie.
-const FIRST_MARK: u64 = 3 << 61;
-
 /// One open directory.
 pub(crate) struct Stream {
     /// To ask for next.
@@ -84,6 +77,8 @@ pub(crate) struct Stream {
     with_attributes: u64,
     /// Losses of changes that its descriptor knows of.
     losses: AtomicU64,
+    /// A leaf.
+    places: Mutex<Places>,
 }
 
 impl Default for Stream {
@@ -103,10 +98,10 @@ impl Stream {
         self.losses.store(losses, Ordering::Relaxed);
     }
 
-    const fn new(with_attributes: u64) -> Self {
+    fn new(with_attributes: u64) -> Self {
         let entries = AtomicU32::new(FIRST_ENTRIES);
         let [given, losses] = [const { AtomicU64::new(0) }; 2];
-        Self { entries, given, with_attributes, losses }
+        Self { entries, given, with_attributes, losses, places: Mutex::default() }
     }
 
     /// Whether the next names bring attributes.
@@ -122,52 +117,45 @@ impl Stream {
     }
 }
 
-/// The marks of all directories. Its lock is a leaf.
+/// Names that ranked places of one open directory are behind: the last
+/// [`limits::LISTING_PLACES`] of them.
 #[derive(Default)]
-struct Marks(Mutex<Vec<(InodeId, Mark)>>);
+struct Places {
+    names: HashMap<u64, Name>,
+    offsets: HashMap<Name, u64>,
+    order: VecDeque<u64>,
+}
 
-impl Marks {
-    /// The offset of an entry behind which `mark` is: all names but the last of a cookie.
-    fn offset_of(&self, dir: InodeId, mark: Mark) -> u64 {
-        let mut marks = self.0.lock();
-        let known = marks.iter().position(|(of, known)| *of == dir && *known == mark);
-        let index = match known {
-            Some(index) => index,
-            None if marks.len() < MARKS => {
-                marks.push((dir, mark));
-                marks.len() - 1
-            }
-            None => return mark.cookie.0.saturating_sub(1),
-        };
-        FIRST_MARK + index as u64
-    }
-
-    /// Where to go on in a directory from an offset.
-    fn at(&self, dir: InodeId, offset: u64) -> Mark {
-        let index = offset.checked_sub(FIRST_MARK).and_then(|index| usize::try_from(index).ok());
-        let known = index.and_then(|index| self.0.lock().get(index).cloned());
-        match known {
-            Some((of, mark)) if of == dir => mark,
-            _ => Mark { cookie: Cookie(offset), behind: Vec::new() },
+impl Places {
+    /// Returns the offset behind an entry: the one that it had before, or a new one.
+    fn offset_of(&mut self, entry: &DirEntry) -> u64 {
+        let Some((prefix, _)) = entry.cookie.rank() else { return entry.cookie.0 };
+        if let Some(offset) = self.offsets.get(&entry.name) {
+            return *offset;
         }
+        let mut offset = entry.cookie.0;
+        // What stood there before may be asked for still.
+        while self.names.contains_key(&offset) {
+            offset += 1;
+        }
+        if Cookie(offset).rank().is_none_or(|(other, rank)| other != prefix || rank == 0) {
+            return entry.cookie.0;
+        }
+        if self.order.len() >= limits::LISTING_PLACES
+            && let Some(oldest) = self.order.pop_front()
+            && let Some(name) = self.names.remove(&oldest)
+        {
+            self.offsets.remove(&name);
+        }
+        self.names.insert(offset, entry.name.clone());
+        self.offsets.insert(entry.name.clone(), offset);
+        self.order.push_back(offset);
+        offset
     }
-}
 
-/// A place in a listing: behind `cookie`; if names are given, behind those of its names.
-#[derive(Clone, PartialEq, Eq)]
-struct Mark {
-    cookie: Cookie,
-    behind: Vec<Name>,
-}
-
-impl Mark {
-    /// Where the server shall go on: before the cookie where some of its names are still to come.
-    fn after(&self) -> Cookie {
-        if self.behind.is_empty() { self.cookie } else { Cookie(self.cookie.0.saturating_sub(1)) }
-    }
-
-    fn has_passed(&self, entry: &DirEntry) -> bool {
-        entry.cookie == self.cookie && self.behind.contains(&entry.name)
+    /// Returns the name that an offset is behind, if that is remembered.
+    fn behind(&self, offset: u64) -> Option<Name> {
+        self.names.get(&offset).cloned()
     }
 }
 
@@ -219,8 +207,8 @@ impl Reading {
             return self.sink.ok();
         }
         if offset >= Cookie::AFTER_DOT_DOT.0 {
-            let mark = self.state.streams.marks.at(self.dir.ino, offset);
-            return self.ask(mark);
+            let behind = self.stream.places.lock().behind(offset);
+            return self.ask(Cookie(offset), behind);
         }
         let state = Arc::clone(&self.state);
         state.files.parent(&self.context, self.dir).then(move |parent| {
@@ -229,29 +217,30 @@ impl Reading {
             if !self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
                 return self.sink.ok();
             }
-            self.ask(Mark { cookie: Cookie::AFTER_DOT_DOT, behind: Vec::new() });
+            self.ask(Cookie::AFTER_DOT_DOT, None);
         });
     }
 
-    fn ask(self, from: Mark) {
+    fn ask(self, after: Cookie, behind: Option<Name>) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
         let attributes = self.sink.listing.with_attributes() && self.stream.brings_attributes();
         state
             .files
-            .list(&self.context, self.dir, from.after(), entries, attributes)
-            .then(move |listing| self.deliver(&from, (entries, attributes), listing));
+            .list(&self.context, self.dir, after, behind, entries, attributes)
+            .then(move |listing| self.deliver((entries, attributes), listing));
     }
 
-    fn deliver(mut self, from: &Mark, asked: (u32, bool), listing: Result<Listing, Error>) {
+    fn deliver(mut self, asked: (u32, bool), listing: Result<Listing, Error>) {
         let (asked, attributes) = asked;
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
         };
         let moment = self.asked;
-        let filling = Filling { state: &self.state, dir: self.dir.ino, moment, attributes };
-        let (fitted, full) = filling.fill(&mut self.sink.listing, from, &listing.entries);
+        let (state, places) = (&self.state, &self.stream.places);
+        let filling = Filling { state, places, moment, attributes };
+        let (fitted, full) = filling.fill(&mut self.sink.listing, &listing.entries);
         self.stream.learn(asked, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
         if listing.end && !full {
@@ -260,8 +249,8 @@ impl Reading {
         match listing.entries.last() {
             // None of the names was still there, and more come: an empty reply would say the end.
             Some(last) if fitted == 0 && !full && !listing.end => {
-                let from = Mark { cookie: last.cookie, behind: Vec::new() };
-                self.ask(from);
+                let behind = last.cookie.rank().map(|_| last.name.clone());
+                self.ask(last.cookie, behind);
             }
             _ => self.sink.ok(),
         }
@@ -271,7 +260,7 @@ impl Reading {
 /// Entries of a directory on their way into a reply.
 struct Filling<'a> {
     state: &'a State,
-    dir: InodeId,
+    places: &'a Mutex<Places>,
     /// Before the entries were asked for.
     moment: Moment,
     /// Whether they were asked for with attributes.
@@ -280,22 +269,12 @@ struct Filling<'a> {
 
 impl Filling<'_> {
     /// Adds what fits; how many did and whether something did not.
-    fn fill(
-        &self,
-        listing: &mut listing::Listing,
-        from: &Mark,
-        entries: &[DirEntry],
-    ) -> (u32, bool) {
+    fn fill(&self, listing: &mut listing::Listing, entries: &[DirEntry]) -> (u32, bool) {
         let mut fitted = 0;
-        for (index, entry) in entries.iter().enumerate() {
-            if from.has_passed(entry) {
-                continue;
-            }
-            let next = entries.get(index + 1);
-            let offset = if next.is_some_and(|next| next.cookie == entry.cookie) {
-                self.state.streams.marks.offset_of(self.dir, mark_behind(&entries[..=index]))
-            } else {
-                entry.cookie.0
+        for entry in entries {
+            let offset = match entry.cookie.rank() {
+                None => entry.cookie.0,
+                Some(_) => self.places.lock().offset_of(entry),
             };
             match self.add(listing, entry, offset) {
                 Added::Fitted => fitted += 1,
@@ -336,15 +315,6 @@ enum Added {
     Full,
 }
 
-/// The place behind the last of `entries`, which is not the last of its cookie.
-fn mark_behind(entries: &[DirEntry]) -> Mark {
-    let cookie = entries.last().map_or(Cookie::START, |entry| entry.cookie);
-    let same = entries.iter().rev().take_while(|entry| entry.cookie == cookie);
-    let mut behind: Vec<_> = same.map(|entry| entry.name.clone()).collect();
-    behind.reverse();
-    Mark { cookie, behind }
-}
-
 #[cfg(test)]
 mod tests {
     use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service, Time};
@@ -365,36 +335,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_mark_goes_on_between_names_of_one_cookie() {
-        let marks = Marks::default();
-        let entries = [entry("a", 8), entry("b", 9), entry("c", 9), entry("d", 9)];
-        let offset = marks.offset_of(DIR, mark_behind(&entries[..3]));
-        assert!(offset > Cookie::of(NameHash(u64::MAX)).0);
-        assert_eq!(marks.offset_of(DIR, mark_behind(&entries[..3])), offset);
-        let mark = marks.at(DIR, offset);
-        assert_eq!(mark.after(), Cookie(8));
-        let passed: Vec<_> = entries.iter().map(|entry| mark.has_passed(entry)).collect();
-        assert_eq!(passed, [false, true, true, false]);
+    fn ranked(name: &str, rank: u64) -> DirEntry {
+        entry(name, Cookie::ranked(NameHash(9 << 32), rank).unwrap().0)
     }
 
     #[test]
-    fn an_offset_that_is_no_mark_is_a_cookie() {
-        let marks = Marks::default();
-        for offset in [0, 3, 77, Cookie::of(NameHash(u64::MAX)).0, FIRST_MARK, u64::MAX] {
-            assert_eq!(marks.at(DIR, offset).after(), Cookie(offset));
-        }
+    fn a_place_stays_with_its_name() {
+        let mut places = Places::default();
+        assert_eq!(places.offset_of(&entry("plain", 77)), 77);
+        assert_eq!(places.behind(77), None);
+        let b = places.offset_of(&ranked("b", 2));
+        assert_eq!(b, ranked("b", 2).cookie.0);
+        assert_eq!(places.behind(b), Some(ranked("b", 2).name));
+        // The name before it has gone: its rank is another now, and its place is not.
+        assert_eq!(places.offset_of(&ranked("b", 1)), b);
+        let c = places.offset_of(&ranked("c", 2));
+        assert_eq!(c, b + 1, "what was given out is not given out again");
+        assert_eq!(places.behind(c), Some(ranked("c", 2).name));
     }
 
     #[test]
-    fn marks_are_bounded_and_then_repeat_rather_than_lose() {
-        let marks = Marks::default();
-        for index in 0..MARKS {
-            let entries = [entry(&format!("{index}"), 50)];
-            assert!(marks.offset_of(DIR, mark_behind(&entries)) >= FIRST_MARK);
+    fn places_are_bounded_and_the_last_are_kept() {
+        let mut places = Places::default();
+        let count = limits::LISTING_PLACES as u64 + 100;
+        for rank in 1..=count {
+            places.offset_of(&ranked(&rank.to_string(), rank));
         }
-        let offset = marks.offset_of(DIR, mark_behind(&[entry("one more", 50)]));
-        assert_eq!(marks.at(DIR, offset).after(), Cookie(49));
+        let sizes = (places.names.len(), places.offsets.len(), places.order.len());
+        let most = limits::LISTING_PLACES;
+        assert_eq!(sizes, (most, most, most));
+        let behind = |rank: u64| places.behind(ranked("x", rank).cookie.0);
+        assert_eq!(behind(100), None);
+        assert_eq!(behind(101), Some(ranked("101", 101).name));
+        assert_eq!(behind(count), Some(ranked(&count.to_string(), count).name));
     }
 
     #[test]
@@ -448,14 +421,14 @@ mod tests {
         let files = ServiceFiles::new(Arc::new(Silent));
         let state = State::new(Arc::new(files), Preferences::default());
         let stream = Stream::new(1_000);
-        let nowhere = Mark { cookie: Cookie::AFTER_DOT_DOT, behind: Vec::new() };
         for first in (100..5_100).step_by(100) {
             let attributes = stream.brings_attributes();
             let moment = state.writers.moment();
-            let filling = Filling { state: &state, dir: DIR, moment, attributes };
+            let places = &stream.places;
+            let filling = Filling { state: &state, places, moment, attributes };
             let entries: Vec<_> = (first..first + 100).map(file).collect();
             let mut listing = listing::Listing::of_entries(32 << 10);
-            let (fitted, full) = filling.fill(&mut listing, &nowhere, &entries);
+            let (fitted, full) = filling.fill(&mut listing, &entries);
             assert_eq!((fitted, full), (100, false));
             stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
         }

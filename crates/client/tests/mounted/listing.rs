@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, StatxFlags, seek, statx};
 
 use super::{Mounted, mounted};
-use crate::memory::{collide, spread};
+use crate::memory::{collide, same, spread};
 
 /// Room for one or two entries, so that the kernel stops everywhere.
 const TINY: usize = 72;
@@ -72,6 +72,30 @@ fn names_of_one_cookie_come_once_each_wherever_the_kernel_stops() {
     fill(&mounted, 900);
     for room in [TINY, 200, 4096, 32 << 10] {
         assert_complete(mounted.mount.point(), room, 900);
+    }
+}
+
+/// As many names of one hash as nobody would ever have by chance: a listing ends, and a part of it
+/// costs no more than any other.
+#[test]
+fn five_thousand_names_of_one_hash_come_once_each() {
+    let Some(mounted) = mounted(same) else { return };
+    fill(&mounted, 5_000);
+    for room in [200, 4096, 32 << 10] {
+        let before = mounted.memory.requests.load(Ordering::Relaxed);
+        let dir = File::open(mounted.mount.point()).unwrap();
+        let mut seen = BTreeSet::new();
+        let mut count = 0;
+        let mut buffer = vec![MaybeUninit::uninit(); room];
+        let mut reader = RawDir::new(&dir, &mut buffer);
+        while let Some(entry) = reader.next() {
+            seen.insert(entry.unwrap().file_name().to_owned());
+            count += 1;
+            assert!(count <= 5_002, "room {room}: the listing goes on, {} names", seen.len());
+        }
+        assert_eq!((count, seen.len()), (5_002, 5_002), "room {room}");
+        let requests = mounted.memory.requests.load(Ordering::Relaxed) - before;
+        assert!(requests < 5_000, "room {room}: {requests} requests");
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::ops::Bound;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
@@ -436,6 +437,9 @@ impl State {
                 let (from, to) = (key(hash, &from), key(hash, &to));
                 self.rename((from_dir, from), (to_dir, to), flags)
             }
+            Request::List { dir, after, behind, entries, attributes } => {
+                self.list(hash, dir, after, behind.as_ref(), (entries as usize, attributes))
+            }
             other => self.answer_about_content(other, bulk),
         }
     }
@@ -479,9 +483,6 @@ impl State {
                 node.write(start as usize, bulk);
                 node.touch();
                 Ok(Reply::Written { bytes: bulk.len() as u64, size: node.attr().size })
-            }
-            Request::List { dir, after, entries, attributes } => {
-                self.list(dir, after, entries as usize, attributes)
             }
             Request::StatFs => Ok(Reply::Volume(VolumeStats {
                 block_bytes: 4096,
@@ -590,29 +591,63 @@ impl State {
         parent.touch();
     }
 
-    fn list(&mut self, dir: Handle, after: Cookie, count: usize, attributes: bool) -> Answer {
-        let Some(first) = after.first_hash_behind() else {
-            return Ok(Reply::Listed { entries: Vec::new(), end: true });
-        };
+    fn list(
+        &mut self,
+        hash: fn(&[u8]) -> u64,
+        dir: Handle,
+        after: Cookie,
+        behind: Option<&Name>,
+        (count, attributes): (usize, bool),
+    ) -> Answer {
         self.find(dir)?;
         let names = &self.nodes[&dir.ino.raw()].names;
-        let mut entries: Vec<DirEntry> = Vec::new();
-        let mut end = true;
-        for ((hash, name), ino) in names.range((first.0, Vec::new())..) {
-            let cookie = Cookie::of(NameHash(*hash));
-            if entries.len() >= count && entries.last().is_some_and(|last| last.cookie != cookie) {
-                end = false;
-                break;
+        let within = |prefix: u64| {
+            let end = NameHash::first_of(prefix + 1).0;
+            names.range((NameHash::first_of(prefix).0, Vec::new())..(end, Vec::new()))
+        };
+        // The name to go on behind, and its rank.
+        let (from, mut rank) = match (after.rank(), after.first_hash_behind()) {
+            (Some((_, rank)), _) if behind.is_some() => {
+                let key = key(hash, behind.unwrap());
+                (Bound::Excluded(key), rank)
             }
+            (Some((first, rank)), _) => {
+                let passed = within(first.prefix()).take(rank as usize);
+                let last = passed.last().map_or((first.0, Vec::new()), |(key, _)| key.clone());
+                (Bound::Excluded(last), rank)
+            }
+            (None, Some(first)) => {
+                let before = within(first.prefix()).take_while(|((hash, _), _)| *hash < first.0);
+                (Bound::Included((first.0, Vec::new())), before.count() as u64)
+            }
+            (None, None) => return Ok(Reply::Listed { entries: Vec::new(), end: true }),
+        };
+        let mut rows = names.range((from, Bound::Unbounded)).peekable();
+        let mut prefix = after.rank().or_else(|| after.first_hash_behind().map(|first| (first, 0)));
+        let mut entries: Vec<DirEntry> = Vec::new();
+        while entries.len() < count
+            && let Some(((hash, name), ino)) = rows.next()
+        {
+            let hash = NameHash(*hash);
+            if prefix.is_none_or(|(first, _)| first.prefix() != hash.prefix()) {
+                (prefix, rank) = (Some((hash, 0)), 0);
+            }
+            rank += 1;
+            let next = rows.peek().map(|((hash, _), _)| Cookie::of(NameHash(*hash)));
+            let is_shared = next == Some(Cookie::of(hash));
             let entry = self.entry(*ino)?;
             entries.push(DirEntry {
                 name: Name::new(name).unwrap(),
                 ino: entry.attr.ino,
                 kind: entry.attr.kind,
-                cookie,
+                cookie: match is_shared {
+                    true => Cookie::ranked(hash, rank).unwrap(),
+                    false => Cookie::of(hash),
+                },
                 entry: attributes.then_some(entry),
             });
         }
+        let end = rows.peek().is_none();
         Ok(Reply::Listed { entries, end })
     }
 }
@@ -655,6 +690,11 @@ pub(crate) fn spread(name: &[u8]) -> u64 {
     name.iter().fold(start, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
     })
+}
+
+/// A hash that all names share.
+pub(crate) fn same(_name: &[u8]) -> u64 {
+    0x1234_5678_9abc_def0
 }
 
 /// A hash that gives about three names each the same cookie, and others neighbouring ones.

@@ -21,6 +21,7 @@ use crate::progress::Progress;
 
 mod acl;
 mod climb;
+mod equal;
 mod outside;
 mod work;
 
@@ -94,7 +95,8 @@ impl Rig {
     }
 
     fn names(&self, dir: Handle) -> Vec<String> {
-        let page = Page { dir, after: Cookie::START, entries: 1000, attributes: true };
+        let page =
+            Page { dir, after: Cookie::START, behind: None, entries: 1000, attributes: true };
         let (entries, end) = self.shard.list(page).unwrap();
         assert!(end);
         let mut names: Vec<_> = entries.iter().map(|entry| entry.name.to_string()).collect();
@@ -380,7 +382,7 @@ fn open_files_show_what_they_have() {
     rig.shard.hold(file).unwrap();
     let live = Live { size: 42, blocks: 8, mtime: at(120), ctime: at(120) };
     rig.shard.set_live(file.ino, Some(live));
-    let page = Page { dir: ROOT, after: Cookie::START, entries: 9, attributes: true };
+    let page = Page { dir: ROOT, after: Cookie::START, behind: None, entries: 9, attributes: true };
     let listed = rig.shard.list(page).unwrap().0[0].entry.unwrap().attr;
     for attr in [listed, rig.shard.attr(file).unwrap(), rig.look(ROOT, "f").unwrap().attr] {
         assert_eq!((attr.size, attr.mtime), (42, at(120)));
@@ -401,7 +403,7 @@ fn a_listing_is_stable_while_names_come_and_go() {
     }
     let (mut after, mut seen) = (Cookie::START, Vec::new());
     for round in 0.. {
-        let page = Page { dir: ROOT, after, entries: 7, attributes: round % 2 == 0 };
+        let page = Page { dir: ROOT, after, behind: None, entries: 7, attributes: round % 2 == 0 };
         let (entries, end) = rig.shard.list(page).unwrap();
         after = entries.last().map_or(after, |entry| entry.cookie);
         seen.extend(entries.iter().map(|entry| entry.name.to_string()));

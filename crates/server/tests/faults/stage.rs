@@ -223,7 +223,7 @@ impl Stage {
     pub(crate) fn list(&self, dir: Handle) -> Result<Vec<(String, Entry)>, Code> {
         let (mut names, mut after) = (Vec::new(), Cookie::START);
         loop {
-            let list = Request::List { dir, after, entries: 100, attributes: true };
+            let list = Request::List { dir, after, behind: None, entries: 100, attributes: true };
             let Reply::Listed { entries, end } = self.call(list, &[])? else {
                 panic!("a listing answers `Listed`");
             };

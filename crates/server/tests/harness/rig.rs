@@ -253,7 +253,8 @@ impl Rig {
     fn walk(&self, dir: Handle, path: &str, tree: &mut Tree) {
         let mut after = Cookie::START;
         loop {
-            let request = Request::List { dir, after, entries: 100, attributes: false };
+            let request =
+                Request::List { dir, after, behind: None, entries: 100, attributes: false };
             let Reply::Listed { entries, end } = self.call(request).unwrap() else {
                 panic!("a listing answers `Listed`");
             };

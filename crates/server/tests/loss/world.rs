@@ -378,7 +378,8 @@ pub(crate) fn see(server: &Server, when: &str) -> Tree {
 }
 
 fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) {
-    let list = Request::List { dir, after: Cookie::START, entries: 100, attributes: true };
+    let list =
+        Request::List { dir, after: Cookie::START, behind: None, entries: 100, attributes: true };
     let Reply::Listed { entries, .. } = disk::call(server, list, &[]).unwrap() else {
         panic!("a listing answers `Listed`");
     };

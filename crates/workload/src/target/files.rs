@@ -234,7 +234,7 @@ impl FilesTarget {
                 let Some(Some((dir, cookie))) = self.scans.get_mut(*scan) else {
                     return Err(Code::BadOpen.into());
                 };
-                let listing = files.list(&context, *dir, *cookie, *entries, false).wait()?;
+                let listing = files.list(&context, *dir, *cookie, None, *entries, false).wait()?;
                 if let Some(last) = listing.entries.last() {
                     *cookie = last.cookie;
                 }
@@ -258,7 +258,7 @@ impl FilesTarget {
         let mut names = BTreeMap::new();
         let mut cookie = Cookie::START;
         loop {
-            let listing = self.files.list(&self.context, dir, cookie, PAGE, true).wait()?;
+            let listing = self.files.list(&self.context, dir, cookie, None, PAGE, true).wait()?;
             for entry in &listing.entries {
                 if names.insert(entry.name.clone(), entry.kind).is_some() {
                     return Ok(Outcome::Broken(format!("{:?} is listed twice", entry.name)));

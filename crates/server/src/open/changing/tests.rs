@@ -165,7 +165,13 @@ fn every_attribute_shows_what_is_written_without_a_request() {
     assert_eq!(seen.size, LARGE as u64 + 50);
     assert!(seen.changing && seen.mtime > file.attr.mtime && seen.ctime > file.attr.ctime);
     assert_eq!(rig.attr(file.handle).unwrap(), seen);
-    let list = Request::List { dir: ROOT, after: Cookie::START, entries: 9, attributes: true };
+    let list = Request::List {
+        dir: ROOT,
+        after: Cookie::START,
+        behind: None,
+        entries: 9,
+        attributes: true,
+    };
     let Ok(Reply::Listed { entries, .. }) = rig.call(list) else { panic!("a listing") };
     assert_eq!(entries[0].entry.unwrap().attr, seen);
     let link = Request::Link { node: file.handle, dir: ROOT, name: name("g") };

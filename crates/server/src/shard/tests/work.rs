@@ -132,7 +132,8 @@ fn no_operation_holds_the_lock_for_many_rows() {
     let list = || {
         let mut after = Cookie::START;
         loop {
-            let page = Page { dir: full, after, entries: usize::MAX, attributes: true };
+            let page =
+                Page { dir: full, after, behind: None, entries: usize::MAX, attributes: true };
             let (entries, end) = rig.shard.list(page).unwrap();
             match entries.last() {
                 Some(last) if !end => after = last.cookie,
