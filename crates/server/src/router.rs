@@ -511,7 +511,7 @@ impl Inner {
             let target = shard.lookup(wanted.to_dir, wanted.to);
             if target.is_err_and(|error| error.code == Code::NotFound) {
                 // Nothing is replaced.
-            } else if let Err(error) = target.map(drop).and(opens.expect_no_loss(source.ino)) {
+            } else if let Err(error) = target.and_then(|_| opens.expect_no_loss(source.ino)) {
                 return Err(error.into());
             } else if !opens.is_unsafe(source.ino) {
                 opens.commit_open(source.ino, patience)?;

@@ -22,7 +22,8 @@ pub(super) struct Lost {
 impl Lost {
     /// All bytes of a file; its name too if the folder could not be synced.
     pub(super) fn all(name: bool) -> Self {
-        Self { ranges: vec![0..u64::MAX], name, is_fresh: true }
+        let all = Range { start: 0, end: u64::MAX };
+        Self { ranges: Vec::from([all]), name, is_fresh: true }
     }
 
     /// Another sync has failed: all bytes may be lost again.

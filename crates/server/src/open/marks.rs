@@ -361,7 +361,7 @@ mod tests {
     fn a_file_in_error_is_settled_only_once_it_was_written_again() {
         let (marks, ino) = (Marks::default(), InodeId::from_raw(7));
         assert!(!marks.fail(ino, Lost::all(false)), "it has no mark");
-        drop(marks.begin(ino, Generation::FIRST));
+        assert!(marks.begin(ino, Generation::FIRST).is_some());
         marks.end(ino);
         assert!(marks.fail(ino, Lost::all(false)));
         assert!(marks.is_failed(ino) && marks.to_settle().is_empty() && marks.files().is_empty());

@@ -213,7 +213,7 @@ impl Opens {
         };
         self.changed_content(file, state, &content)?;
         if self.marks.any_failed() {
-            let from = at.unwrap_or(state.size.saturating_sub(written as u64));
+            let from = at.unwrap_or_else(|| state.size.saturating_sub(written as u64));
             let range = from..from.saturating_add(written as u64);
             self.marks.rewrote(file.handle.ino, range, state.size);
         }
