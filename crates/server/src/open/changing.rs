@@ -84,7 +84,10 @@ impl Opens {
         }
         // Behind the answer: whatever was written is there.
         self.look_as_shown(file, state);
-        self.shard.set_live(file.handle.ino, Some(state.live()));
+        // Until it is committed. If there is nothing to commit, nothing takes it away again, and it
+        // would hide what another opener sets.
+        let live = state.is_changed().then(|| state.live());
+        self.shard.set_live(file.handle.ino, live);
         outside.end();
         file.set_changing(false);
         // What was synced meanwhile is not what was written last.

@@ -663,3 +663,21 @@ fn times_of_a_changing_file_go_back_only_where_somebody_wants_it() {
     }
     rig.close(open);
 }
+
+/// A program closes a file that it has not written, and sets its time while the kernel still gives
+/// the open back. Found by a crash round: the time of before came back with the next start.
+#[test]
+fn a_time_that_is_set_while_an_unwritten_file_is_closed_stays() {
+    let Some(rig) = rig_that_tells() else { return };
+    let file = rig.large("f");
+    let reader = rig.open(file.handle, PASS_READ).unwrap();
+    let (open, program) = rig.pass(file.handle, PASS);
+    drop(program);
+    rig.call(Request::Release { open }).unwrap();
+    rig.opens.let_go_of_closed().unwrap();
+    let set = SetAttr { mtime: Some(SetTime::To(at(77))), ..SetAttr::default() };
+    assert_eq!(rig.set(file.handle, None, set).unwrap().mtime, at(77));
+    assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));
+    rig.call(Request::Release { open: reader }).unwrap();
+    assert_eq!(rig.killed().attr(file.handle).unwrap().mtime, at(77));
+}
