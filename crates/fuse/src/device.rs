@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, writev};
 
 use crate::encode::{OUT_HEADER_BYTES, out_header};
-use crate::os;
+use crate::{os, rights};
 
 /// The device's place.
 const PATH: &str = "/dev/fuse";
@@ -39,12 +39,13 @@ impl Device {
         Self(descriptor)
     }
 
-    /// Makes a descriptor known to the kernel. Needs `CAP_SYS_ADMIN` and Linux 6.9.
+    /// Makes a descriptor known to the kernel, which then uses it with the rights of an ordinary
+    /// user. Needs `CAP_SYS_ADMIN` and Linux 6.9.
     ///
     /// # Errors
     /// The kernel's.
     pub fn open_backing(self: &Arc<Self>, file: BorrowedFd<'_>) -> io::Result<Backing> {
-        let number = os::open_backing(self.as_fd(), file)?;
+        let number = rights::as_ordinary(|| Ok(os::open_backing(self.as_fd(), file)?))?;
         Ok(Backing { number, device: Arc::clone(self) })
     }
 

@@ -31,6 +31,7 @@ mod decode;
 mod dispatch;
 mod encode;
 mod os;
+mod rights;
 
 pub use attr::{Attr, FileType, Timestamp};
 pub use filesystem::Filesystem;
