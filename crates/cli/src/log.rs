@@ -47,7 +47,11 @@ pub(crate) fn to_file(mut file: File) -> io::Result<File> {
     let given = file.try_clone()?;
     let mut state = SINK.0.lock();
     if let State::Held(bytes) = &*state {
-        file.write_all(bytes)?;
+        match file.write_all(bytes) {
+            // A volume comes up on a full disk, too; what is in it says nothing of it.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            written => written?,
+        }
     }
     *state = State::File(file);
     Ok(given)

@@ -326,7 +326,9 @@ impl Opens {
         patience: Patience,
     ) -> Result<Opening, Halt> {
         self.expect_room()?;
-        if flags.passthrough && self.passes() && self.shard.has_content(handle)? {
+        // Nobody counts what is written outside.
+        let keeps_in = flags.write && self.space.is_short();
+        if flags.passthrough && self.passes() && !keeps_in && self.shard.has_content(handle)? {
             return self.open_outside(handle, flags, patience);
         }
         let _slot = if flags.truncate { self.expect_quick(handle.ino, patience)? } else { None };
@@ -345,6 +347,10 @@ impl Opens {
         if let Some(open) = self.known.number(&file, flags, Way::by_requests(flags)) {
             let path = if file.is_changing() { DataPath::Direct } else { DataPath::Cached };
             return Ok(Opening { open, attr, path });
+        }
+        if keeps_in && let Some(open) = self.known.number(&file, flags, Way::Requests) {
+            // Others have it by a descriptor: then the kernel may keep no pages of it.
+            return Ok(Opening { open, attr, path: DataPath::Direct });
         }
         // It got its content file just now, and others have it by a descriptor.
         self.leave(&file, file.wait(), flags.write)?;

@@ -96,6 +96,8 @@ pub(crate) fn begin(
     let (stamp, mark) = HighWater::decode(&value)?;
     let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
     let mut batch = Batch::new();
+    // Without it nothing can be removed.
+    batch.set_frees();
     batch.put(key::high_water(SHARD), mark.encode(Stamp { epoch, sequence: 0 }));
     table.write(&batch)?;
     Ok(Start { epoch, next_id: mark.next })
@@ -119,6 +121,7 @@ fn make(
     let stamp = Stamp { epoch: 1, sequence: 0 };
     let next_id = InodeId::ROOT.counter() + 1;
     let mut batch = Batch::new();
+    batch.set_frees();
     batch.put(key::mark(Mark::Identity), Identity { volume }.encode(stamp));
     batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
     batch.put(key::inode(InodeId::ROOT), root(owner, now).encode(stamp));

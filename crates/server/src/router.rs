@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use pelago_store::content::Content;
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
     Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, InodeId, Name, OpenFlags, OpenId,
@@ -21,7 +20,6 @@ use crate::progress::Progress;
 use crate::seek::Seeks;
 use crate::shard::{Move, NewNode, Page, Removed, SetXattr, Shard};
 use crate::space::Space;
-use crate::worker::content_failed;
 
 use kinds::{brings_data, changes, is_remembered, payload, writes_rows};
 
@@ -35,11 +33,9 @@ pub(crate) struct Parts {
     pub(crate) opens: Arc<Opens>,
     /// Asked whether it keeps up.
     pub(crate) table: SharedTable,
-    /// Asked for its space.
-    pub(crate) content: Arc<Content>,
     /// Who knows what is safe.
     pub(crate) progress: Arc<Progress>,
-    /// Asked whether new data is taken.
+    /// Asked for its space, and whether new data is taken.
     pub(crate) space: Arc<Space>,
     /// Where requests run that may wait.
     pub(crate) pool: Arc<Pool>,
@@ -279,10 +275,7 @@ impl Inner {
             Request::Link { node, dir, name } => self.link(context, *node, (*dir, name), patience),
             Request::Find { ino } => self.find(*ino),
             Request::StatFs if patience == Patience::Brief => Err(Halt::Later),
-            Request::StatFs => {
-                let stats = self.parts.content.statfs();
-                Ok(Reply::Volume(stats.map_err(|error| content_failed(&error))?).into())
-            }
+            Request::StatFs => Ok(Reply::Volume(self.parts.space.measure()?).into()),
             _ => Ok(self.rows(context, request).inspect_err(|error| self.met(error))?.into()),
         }
     }

@@ -139,8 +139,9 @@ impl Server {
         let volume = Volume::open_or_create(dir, made)?;
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
         let (file, path) = volume.reserve()?;
-        let reserve = Reserve::ensure(file, path, limits::RESERVE_BYTES)?;
+        let reserve = Arc::new(Reserve::ensure(file, path, limits::RESERVE_BYTES)?);
         let table = open_table(&volume, &reserve, &options)?;
+        table.lend_from(Arc::clone(&reserve));
         let content = Arc::new(Content::open_in(volume.content())?);
         volume.mark_unclean()?;
         let parts = Parts {
@@ -163,7 +164,7 @@ impl Server {
     fn build(
         parts: Parts,
         options: Options,
-        reserve: Option<Reserve>,
+        reserve: Option<Arc<Reserve>>,
         held: Option<Held>,
     ) -> Result<Self, StartError> {
         let dir = held.as_ref().map(|held| held.volume.dir().to_path_buf()).unwrap_or_default();
@@ -432,7 +433,6 @@ impl Core {
             shard: Arc::clone(&self.shard),
             opens: Arc::clone(opens),
             table: Arc::clone(&self.parts.table),
-            content: Arc::clone(&self.parts.content),
             progress: Arc::clone(&self.progress),
             space: Arc::clone(&self.space),
             pool: Arc::new(match self.options.stepped {
@@ -469,7 +469,8 @@ impl Core {
         let linger = Linger::new(Arc::clone(opens), self.options.sync_interval);
         workers.start(&bells.linger, linger)?;
         workers.start(&bells.settle, Settle::new(Arc::clone(opens)))?;
-        workers.start(&bells.space, KeepSpace::new(Arc::clone(&self.space)))?;
+        let table = Arc::clone(&self.parts.table);
+        workers.start(&bells.space, KeepSpace::new(Arc::clone(&self.space), table))?;
         Ok(workers)
     }
 }

@@ -171,12 +171,20 @@ impl Shard {
     /// # Errors
     /// Where the table fails; the counts are then written the next time.
     pub(crate) fn write_counts(&self) -> Result<u64, Error> {
+        self.put_counts(false)
+    }
+
+    /// `last`: no other batch comes that may need the space.
+    fn put_counts(&self, last: bool) -> Result<u64, Error> {
         let mut state = self.lock();
         if !state.directories.have_changed() {
             return Ok(state.sequence);
         }
         let stamp = self.stamp(&state);
         let mut batch = Batch::new();
+        if last {
+            batch.set_frees();
+        }
         let changed = state.directories.take_changed();
         for ino in &changed {
             let Some(directory) = state.directories.get(*ino) else { continue };
@@ -206,9 +214,10 @@ impl Shard {
         if let Err(error) = self.commit_reads() {
             tracing::debug!(%error, "times of reads are not written");
         }
-        self.write_counts()?;
+        self.put_counts(true)?;
         let mut state = self.lock();
         let mut batch = Batch::new();
+        batch.set_frees();
         let mark = HighWater { next: state.ids.next() };
         batch.put(key::high_water(SHARD), mark.encode(self.stamp(&state)));
         self.write(&mut state, batch)?;

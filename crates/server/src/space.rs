@@ -1,13 +1,17 @@
 //! What happens when the medium is full: new data is refused early enough that names can still go,
-//! bytes that were taken can still be committed, and the reserve is given up where even that fails.
+//! bytes that were taken can still be committed, and others do not take the last block.
 //!
 //! While less than a floor is free, requests that bring new data are refused with `NoSpace`
-//! ([`Space::admit`]). Where a write fails for want of space all the same, the reserve file is
-//! given up ([`Space::noticed_full`]). What it frees is no room for new data: until it is taken
-//! back the floor is higher by its size.
+//! ([`Space::admit`]). Bytes for content files are counted besides ([`Space::take`]), so that the
+//! floor holds between two looks at the medium. It counts what every user may have: of what the
+//! medium keeps for root, data takes nothing.
+//!
+//! What the floor cannot keep, because others write to the same medium, is the journal's: it has
+//! blocks ahead, and takes more of them out of the reserve (`store::table`). Until the reserve is
+//! whole again the floor is higher by its size.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pelago_store::content::{self, Content};
 use pelago_store::reserve::Reserve;
@@ -15,22 +19,20 @@ use pelago_wire::{Code, Error, VolumeStats, limits};
 
 use crate::worker::{Bell, content_failed};
 
-/// Free bytes below which new data is refused; on a small medium a part of it.
-pub(crate) const FLOOR_BYTES: u64 = 16 << 20;
-/// That part.
+/// The floor of a small medium is this part of it.
 const FLOOR_PART: u64 = 32;
 
 /// The space of the medium below a volume.
 pub(crate) struct Space {
     content: Arc<Content>,
     /// `None`: a test has none.
-    reserve: Option<Reserve>,
+    reserve: Option<Arc<Reserve>>,
     /// New data is refused.
     short: AtomicBool,
-    /// Somebody met a full medium.
-    full: AtomicBool,
-    /// The reserve was given up and not taken back yet.
-    given_up: AtomicBool,
+    /// Bytes that content files may still take before the medium is asked again.
+    left: AtomicU64,
+    /// The reserve was whole at some time of this life.
+    was_whole: AtomicBool,
     bell: Arc<Bell>,
 }
 
@@ -38,9 +40,14 @@ impl Space {
     /// The space that these content files, and this reserve, share. `bell` is rung when the medium
     /// is full.
     #[must_use]
-    pub(crate) fn new(content: Arc<Content>, reserve: Option<Reserve>, bell: Arc<Bell>) -> Self {
-        let [short, full, given_up] = [false; 3].map(AtomicBool::new);
-        Self { content, reserve, short, full, given_up, bell }
+    pub(crate) fn new(
+        content: Arc<Content>,
+        reserve: Option<Arc<Reserve>>,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let was_whole = AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_held()));
+        let (short, left) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { content, reserve, short, left, was_whole, bell }
     }
 
     /// Whether a request that brings new data may be tried.
@@ -48,13 +55,40 @@ impl Space {
     /// # Errors
     /// `NoSpace`.
     pub(crate) fn admit(&self) -> Result<(), Error> {
-        if self.short.load(Ordering::Relaxed) { Err(Code::NoSpace.into()) } else { Ok(()) }
+        if self.is_short() { Err(Code::NoSpace.into()) } else { Ok(()) }
     }
 
-    /// Something failed for want of space: gives up the reserve, and refuses new data until there
-    /// is room again. Does not block.
+    /// How many of these new bytes a content file may take, one at the least. Now and then it asks
+    /// the medium.
+    ///
+    /// # Errors
+    /// `NoSpace`; those of the medium.
+    pub(crate) fn take(&self, bytes: u64) -> Result<u64, Error> {
+        self.admit()?;
+        if self.count_down(bytes) == bytes {
+            return Ok(bytes);
+        }
+        self.measure()?;
+        self.admit()?;
+        match self.count_down(bytes) {
+            0 => {
+                self.noticed_full();
+                Err(Code::NoSpace.into())
+            }
+            taken => Ok(taken),
+        }
+    }
+
+    /// Counts as many of these bytes as are left, and answers how many.
+    fn count_down(&self, bytes: u64) -> u64 {
+        let less = |left: u64| Some(left.saturating_sub(bytes));
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.left.fetch_update(set, fetch, less).map_or(0, |left| left.min(bytes))
+    }
+
+    /// Something failed for want of space: refuses new data until there is room again. Does not
+    /// block.
     pub(crate) fn noticed_full(&self) {
-        self.full.store(true, Ordering::Relaxed);
         self.short.store(true, Ordering::Relaxed);
         self.bell.ring();
     }
@@ -64,55 +98,53 @@ impl Space {
     /// # Errors
     /// Where the medium fails.
     pub(crate) fn look(&self) -> Result<(), Error> {
-        let was_full = self.full.swap(false, Ordering::Relaxed);
-        let mut stats = self.stats().map_err(|error| content_failed(&error))?;
-        let block = u64::from(stats.block_bytes);
-        // With more than that free, it was somebody's limit that was met.
-        if was_full && stats.available.saturating_mul(block) < limits::RESERVE_BYTES {
-            self.give_up()?;
-            stats = self.stats().map_err(|error| content_failed(&error))?;
-        }
-        let free = stats.available.saturating_mul(block);
-        let least = FLOOR_BYTES.min(stats.blocks.saturating_mul(block) / FLOOR_PART);
-        let given_up = self.given_up.load(Ordering::Relaxed);
-        let floor = least + if given_up { limits::RESERVE_BYTES } else { 0 };
-        let was_short = self.short.load(Ordering::Relaxed);
-        // Twice the least before new data is taken again, so that it does not flutter.
-        let short = free < if was_short { floor + least } else { floor };
-        self.short.store(short, Ordering::Relaxed);
-        if short != was_short {
-            let now = if short { "refused" } else { "taken again" };
-            tracing::warn!(free, floor, "new data is {now}");
-        }
-        // Given up, or there was no room for it when the server started.
-        if !short && !self.holds_reserve() {
+        self.measure()?;
+        // Lent to the journal, or there was no room for it when the server started.
+        if !self.is_short() && !self.holds_reserve() {
             self.take_back()?;
         }
         Ok(())
     }
 
-    fn give_up(&self) -> Result<(), Error> {
-        let Some(reserve) = &self.reserve else { return Ok(()) };
-        if reserve.give_up().map_err(|error| reserve_failed(&error))? {
-            self.given_up.store(true, Ordering::Relaxed);
-            tracing::warn!("the medium is full: the reserve was given up");
+    /// Measures the medium: what is free decides whether new data is taken. Answers what was
+    /// measured; of that, programs may have what is above the floor.
+    ///
+    /// # Errors
+    /// Where the medium fails.
+    pub(crate) fn measure(&self) -> Result<VolumeStats, Error> {
+        let mut stats = self.stats().map_err(|error| content_failed(&error))?;
+        let block = u64::from(stats.block_bytes).max(1);
+        let free = stats.available.saturating_mul(block);
+        let least = limits::FREE_FLOOR_BYTES.min(stats.blocks.saturating_mul(block) / FLOOR_PART);
+        let lent = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
+        let floor = least + if lent { limits::RESERVE_BYTES } else { 0 };
+        let was_short = self.is_short();
+        // Twice the least before new data is taken again, so that it does not flutter.
+        let short = free < if was_short { floor + least } else { floor };
+        let left = if short { 0 } else { free - floor };
+        self.left.store(left, Ordering::Relaxed);
+        self.short.store(short, Ordering::Relaxed);
+        if short != was_short {
+            let now = if short { "refused" } else { "taken again" };
+            tracing::warn!(free, floor, "new data is {now}");
         }
-        Ok(())
+        stats.available = left / block;
+        Ok(stats)
     }
 
     fn take_back(&self) -> Result<(), Error> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
         if reserve.restore().map_err(|error| reserve_failed(&error))? {
-            self.given_up.store(false, Ordering::Relaxed);
+            self.was_whole.store(true, Ordering::Relaxed);
             tracing::info!("there is room again: the reserve was taken back");
         }
         Ok(())
     }
 
-    /// Whether the reserve is held.
+    /// Whether the whole reserve is held.
     #[must_use]
     pub(crate) fn holds_reserve(&self) -> bool {
-        self.reserve.as_ref().is_some_and(Reserve::is_held)
+        self.reserve.as_ref().is_some_and(|reserve| reserve.is_held())
     }
 
     /// Whether new data is refused.

@@ -156,7 +156,6 @@ impl Rig {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),
             table: Arc::clone(&shared),
-            content: Arc::clone(&content),
             progress: Arc::clone(&progress),
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),

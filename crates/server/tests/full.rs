@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use pelago_server::{Options, Server, check};
-use pelago_wire::{Code, Handle};
+use pelago_wire::{AllocateMode, Code, Handle, OpenFlags, OpenId, Reply, Request, SetAttr, limits};
 
 use harness::disk;
 
@@ -21,17 +21,132 @@ impl Drop for Medium<'_> {
     }
 }
 
+impl<'a> Medium<'a> {
+    /// One of 200 MiB; nothing where none can be mounted.
+    fn new(path: &'a Path) -> Option<Self> {
+        std::fs::create_dir(path).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("none", path, "tmpfs", flags, c"size=200m") {
+            Ok(()) => Some(Self(path)),
+            Err(error) => {
+                println!("skipped: cannot mount a file system that fills up: {error}");
+                None
+            }
+        }
+    }
+}
+
+/// Bytes that `statfs` says a program may write.
+fn available(server: &Server) -> u64 {
+    match disk::call(server, Request::StatFs, &[]).unwrap() {
+        Reply::Volume(stats) => stats.available * u64::from(stats.block_bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<u64, Code> {
+    let request = Request::Write { open, offset, kill_privileges: false };
+    match disk::call(server, request, bytes)? {
+        Reply::Written { bytes, .. } => Ok(bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn truncate(server: &Server, node: Handle, open: OpenId, size: u64) {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    disk::call(server, Request::SetAttr { node, open: Some(open), set }, &[]).unwrap();
+}
+
+/// A program can write as much as `statfs` says, and not a block more.
+#[test]
+fn what_is_available_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    let Some(_medium) = Medium::new(&path) else { return };
+    let server = Server::start(&path.join("volume"), Options::default()).unwrap();
+    let said = available(&server);
+    let (_, open) = disk::create(&server, Handle::ROOT, "f").unwrap();
+    let filler = vec![7; limits::IO_BYTES];
+    let mut written = 0;
+    let code = loop {
+        match write(&server, open, written, &filler) {
+            Ok(bytes) => written += bytes,
+            Err(code) => break code,
+        }
+    };
+    assert_eq!(code, Code::NoSpace);
+    // Rows and their journal are written beside the bytes.
+    assert!(written.abs_diff(said) < 2 << 20, "{written} bytes of {said}");
+    assert_eq!(available(&server), 0);
+    assert_eq!(disk::put(&server, Handle::ROOT, "g", b"more").unwrap_err(), Code::NoSpace);
+    disk::close(&server, open).unwrap();
+    server.stop().unwrap();
+}
+
+/// Bytes in holes are new data: by none of the ways that lead there does the floor go.
+#[test]
+fn holes_are_not_filled_while_space_is_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("medium");
+    let Some(_medium) = Medium::new(&path) else { return };
+    let server = Server::start(&path.join("volume"), Options::default()).unwrap();
+    let (entry, sparse) = disk::create(&server, Handle::ROOT, "sparse").unwrap();
+    truncate(&server, entry.handle, sparse, 1 << 30);
+    let filler = vec![7; limits::IO_BYTES];
+    let mut at = 0;
+    let refused = loop {
+        match write(&server, sparse, at, &filler) {
+            Ok(bytes) => at += bytes,
+            Err(code) => break code,
+        }
+    };
+    assert_eq!(refused, Code::NoSpace);
+    let stats = rustix::fs::statvfs(&path).unwrap();
+    let floor = (stats.f_blocks * stats.f_frsize / 32).min(limits::FREE_FLOOR_BYTES);
+    let holds = || {
+        let stats = rustix::fs::statvfs(&path).unwrap();
+        assert!(stats.f_bavail * stats.f_frsize + (1 << 20) > floor, "the floor was taken");
+        assert!(server.status().space.unwrap().holds_reserve);
+    };
+    holds();
+    let hole = 512 << 20;
+    let copy = Request::CopyRange {
+        from: sparse,
+        from_offset: 0,
+        to: sparse,
+        to_offset: hole,
+        length: 1 << 20,
+    };
+    assert_eq!(disk::call(&server, copy, &[]).unwrap_err(), Code::NoSpace);
+    let mode = AllocateMode::Reserve { keep_size: true };
+    let allocate = Request::Allocate { open: sparse, offset: hole, length: 1 << 20, mode };
+    assert_eq!(disk::call(&server, allocate, &[]).unwrap_err(), Code::NoSpace);
+    // What has its blocks is written over, as on any full disk.
+    assert_eq!(write(&server, sparse, 0, &filler).unwrap(), filler.len() as u64);
+    // Whoever opens it to write gets no descriptor: nobody would count what is written there.
+    let flags = OpenFlags { write: true, passthrough: true, ..OpenFlags::default() };
+    disk::close(&server, sparse).unwrap();
+    let open = Request::Open { node: entry.handle, flags };
+    let Reply::Opened { open, path: way, .. } = disk::call(&server, open, &[]).unwrap() else {
+        panic!("it is opened");
+    };
+    assert!(!matches!(way, pelago_wire::DataPath::Passthrough(_)), "{way:?}");
+    assert_eq!(write(&server, open, hole, &filler).unwrap_err(), Code::NoSpace);
+    holds();
+    truncate(&server, entry.handle, open, 0);
+    disk::close(&server, open).unwrap();
+    harness::until("there is room again", || {
+        disk::unlink(&server, Handle::ROOT, "again").ok();
+        disk::put(&server, Handle::ROOT, "again", &filler).is_ok()
+    });
+    server.stop().unwrap();
+}
+
 #[test]
 fn on_a_full_medium_names_can_go_and_files_can_be_committed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("medium");
-    std::fs::create_dir(&path).unwrap();
-    let flags = rustix::mount::MountFlags::empty();
-    if let Err(error) = rustix::mount::mount("none", &path, "tmpfs", flags, c"size=200m") {
-        println!("skipped: cannot mount a file system that fills up: {error}");
-        return;
-    }
-    let _medium = Medium(&path);
+    let Some(_medium) = Medium::new(&path) else { return };
     let dir = path.join("volume");
     let server = Server::start(&dir, Options::default()).unwrap();
     assert!(server.status().space.unwrap().holds_reserve);
@@ -57,6 +172,8 @@ fn on_a_full_medium_names_can_go_and_files_can_be_committed() {
     }
     disk::unlink(&server, Handle::ROOT, &format!("f{files}")).ok();
     harness::until("there is room again", || {
+        // What an attempt before has left of it goes first.
+        disk::unlink(&server, Handle::ROOT, "again").ok();
         disk::put(&server, Handle::ROOT, "again", &filler).is_ok()
     });
     harness::until("the reserve is held again", || server.status().space.unwrap().holds_reserve);

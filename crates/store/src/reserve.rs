@@ -45,6 +45,30 @@ impl Reserve {
         Ok(reserve)
     }
 
+    /// Bytes that are reserved while nobody needs them.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Frees up to `bytes` of the space, for one who takes them at once; `kept` stay. Answers
+    /// whether any was freed.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn lend(&self, bytes: u64, kept: u64) -> io::Result<bool> {
+        let mut held = self.held.lock();
+        let meta = self.file.metadata()?;
+        // A file that never got its blocks has none to lend.
+        let has = meta.len().min(meta.blocks().saturating_mul(512));
+        if has <= kept {
+            return Ok(false);
+        }
+        *held = false;
+        self.file.set_len(kept.max(has.saturating_sub(bytes)))?;
+        Ok(true)
+    }
+
     /// Frees the space. Answers whether there was any.
     ///
     /// # Errors

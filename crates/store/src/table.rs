@@ -95,6 +95,16 @@ pub trait Table: Send + Sync {
     /// As opening it the first time; it then stays stopped.
     fn reopen(&self) -> Result<bool, Error>;
 
+    /// Called now and then: a table that kept what it writes small, because the medium was nearly
+    /// full, uses the room that there is again. Nothing is lost by it; snapshots taken before may
+    /// answer [`Error::Stale`].
+    ///
+    /// # Errors
+    /// As [`Table::reopen`].
+    fn use_room(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What it costs now, for `status`.
     fn usage(&self) -> Usage;
 }

@@ -1,6 +1,7 @@
 //! The engine's own promises: small journals, damage that is told, one owner, a full medium.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::{FjallTable, Options};
 use pelago_store::table::{Batch, Error, Pressure, Table};
 
@@ -219,6 +221,194 @@ fn fill_the_medium() {
     table.write(&numbered(number + 1)).unwrap();
     table.reopen().unwrap();
     assert_eq!(prefix(&table), number + 1);
+}
+
+/// What frees space is written into the journal's own blocks though not one block is free, in this
+/// life and the next; whatever else is written leaves half of them.
+#[test]
+fn what_frees_space_is_written_on_a_full_medium() {
+    run_in_a_small_file_system("free_space_on_a_full_medium");
+}
+
+/// The part of the test above that runs in the small file system.
+#[test]
+fn free_space_on_a_full_medium() {
+    let Ok(folder) = std::env::var(SMALL_FOLDER) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    let open = || FjallTable::open(&folder.join("table"), Options::default()).unwrap();
+    let table = open();
+    table.write(&numbered(1)).unwrap();
+    fill(&folder.join("ballast"));
+    let mut number = 1;
+    while table.write(&numbered(number + 1)).is_ok() {
+        number += 1;
+    }
+    assert!(number > 500, "{number} batches of 500 bytes");
+    let mut table = table;
+    for _ in 0..3 {
+        for _ in 0..300 {
+            let mut batch = numbered(number + 1);
+            batch.set_frees();
+            table.write(&batch).unwrap();
+            number += 1;
+        }
+        table.persist().unwrap();
+        assert!(matches!(table.write(&numbered(number + 1)), Err(Error::Full)));
+        table.close().unwrap();
+        drop(table);
+        // Others take what the close has freed.
+        fill(&folder.join("ballast"));
+        table = open();
+        assert_eq!(prefix(&table), number);
+    }
+    fs::remove_file(folder.join("ballast")).unwrap();
+    table.use_room().unwrap();
+    table.write(&numbered(number + 1)).unwrap();
+    assert_eq!(prefix(&table), number + 1);
+}
+
+/// Where nobody takes what the reserve gives up, all of it goes to the journal, a step at a time;
+/// what does not free space gets a half.
+#[test]
+fn the_reserve_goes_to_the_journal_in_steps() {
+    run_in_a_small_file_system("lend_to_the_journal");
+}
+
+/// The part of the test above that runs in the small file system.
+#[test]
+fn lend_to_the_journal() {
+    let Ok(folder) = std::env::var(SMALL_FOLDER) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    let path = folder.join("reserve");
+    let open = File::options().write(true).create_new(true).open(&path).unwrap();
+    let reserve = Arc::new(Reserve::ensure(open, path.clone(), 4 * MIB).unwrap());
+    assert!(reserve.is_held());
+    let table = FjallTable::open(&folder.join("table"), Options::default()).unwrap();
+    table.lend_from(Arc::clone(&reserve));
+    fill(&folder.join("ballast"));
+    let number = Cell::new(0);
+    let write = |frees: bool| {
+        let mut batch = numbered(number.get() + 1);
+        if frees {
+            batch.set_frees();
+        }
+        let written = table.write(&batch);
+        number.set(number.get() + u64::from(written.is_ok()));
+        written
+    };
+    while write(false).is_ok() {}
+    assert_eq!(bytes_of(&path), 2 * MIB);
+    write(true).unwrap();
+    assert_eq!(bytes_of(&path), MIB);
+    while write(true).is_ok() {}
+    assert_eq!(bytes_of(&path), 0);
+    assert!(matches!(write(true), Err(Error::Full)));
+    let number = || number.get();
+    assert!(number() * 500 > 4 * MIB, "{} batches of 500 bytes", number());
+    fs::remove_file(folder.join("ballast")).unwrap();
+    assert!(reserve.restore().unwrap());
+    write(false).unwrap();
+    assert_eq!(prefix(&table), number());
+}
+
+/// A memtable that cannot be written, for want of space, stops the engine; opened again it goes on
+/// with its journal alone, and writes the memtable once there is room.
+#[test]
+fn a_memtable_that_cannot_be_written_stops_nobody() {
+    run_in_a_small_file_system("fail_a_flush");
+}
+
+/// The part of the test above that runs in the small file system.
+#[test]
+fn fail_a_flush() {
+    let Ok(folder) = std::env::var(SMALL_FOLDER) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    let options = Options { memory_bytes: 8 * MIB };
+    let table = FjallTable::open(&folder.join("table"), options).unwrap();
+    let ballast = folder.join("ballast");
+    let mut number = 0;
+    // There is no folder for sorted runs, so that the first flush fails.
+    let tables = folder.join("table/engine/keyspaces/1/tables");
+    fs::rename(&tables, folder.join("aside")).unwrap();
+    poll(|| {
+        let written = table.write(&numbered(number + 1));
+        number += u64::from(written.is_ok());
+        written.is_err() || table.persist().is_err()
+    });
+    assert!(matches!(table.get(b"row"), Err(Error::Stopped)));
+    fs::rename(folder.join("aside"), &tables).unwrap();
+    fill(&ballast);
+    table.reopen().unwrap();
+    assert_eq!(prefix(&table), number);
+    for _ in 0..100 {
+        let mut batch = numbered(number + 1);
+        batch.set_frees();
+        table.write(&batch).unwrap();
+        number += 1;
+    }
+    table.persist().unwrap();
+    table.reopen().unwrap();
+    assert_eq!(prefix(&table), number);
+    let before = table.usage().disk_bytes - table.usage().journal_bytes;
+    fs::remove_file(&ballast).unwrap();
+    table.use_room().unwrap();
+    let more = number + 8_000;
+    while number < more {
+        table.write(&numbered(number + 1)).unwrap();
+        number += 1;
+    }
+    poll(|| {
+        table.persist().unwrap();
+        table.usage().disk_bytes - table.usage().journal_bytes > before
+    });
+    assert_eq!(prefix(&table), number);
+}
+
+/// A clean close leaves next to nothing to replay, and nothing is lost by that.
+#[test]
+fn a_close_leaves_next_to_no_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for batches in [40_000, 3, 90_000, 40_000] {
+        let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+        assert_eq!(prefix(&table), count);
+        for _ in 0..batches {
+            count += 1;
+            table.write(&numbered(count)).unwrap();
+        }
+        table.close().unwrap();
+        drop(table);
+        let left: u64 = journals(folder.path()).iter().map(|path| bytes_of(path)).sum();
+        assert!(left <= MIB, "{left} bytes of journal");
+    }
+    let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+    assert_eq!(prefix(&table), count);
+}
+
+fn journals(folder: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder.join("engine")).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == "jnl")).collect()
+}
+
+fn bytes_of(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+/// Takes every block that is free.
+fn fill(path: &Path) {
+    use std::io::Write as _;
+
+    let mut file = File::options().append(true).create(true).open(path).unwrap();
+    for part in [MIB, 4096] {
+        while file.write_all(&vec![1; usize::try_from(part).unwrap()]).is_ok() {}
+    }
+    assert_eq!(rustix::fs::statvfs(path).unwrap().f_bavail, 0);
 }
 
 /// The journal may not grow over a limit, so that a write of the engine fails in the middle of a

@@ -35,6 +35,11 @@ pub const INLINE_DEFAULT_BYTES: usize = 4096;
 pub const ID_BLOCK: u64 = 1 << 16;
 /// Bytes of the file that is given up when the disk is full.
 pub const RESERVE_BYTES: u64 = 64 << 20;
+/// Bytes of the engine's journal that have blocks behind its last batch, on a disk of 256 MiB or
+/// more; a sixteenth of a smaller one.
+pub const JOURNAL_AHEAD_BYTES: u64 = 16 << 20;
+/// Bytes of a disk below which new data is refused; on a disk of less than 512 MiB a part of it.
+pub const FREE_FLOOR_BYTES: u64 = 16 << 20;
 /// Bytes of the engine's journals together.
 pub const JOURNAL_BYTES: u64 = 64 << 20;
 /// Files that all sessions of a server may have open together, where the process may have

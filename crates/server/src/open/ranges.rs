@@ -226,7 +226,7 @@ impl Opens {
     /// Whether so many bytes can be had by a file that has some: else a file system takes all that
     /// is left, from everybody, before it gives up.
     fn expect_space(&self, bytes: u64, has: u64) -> Result<(), Error> {
-        let stats = self.content.statfs().map_err(|error| self.refused(&error))?;
+        let stats = self.space.measure()?;
         let free = stats.available.saturating_mul(u64::from(stats.block_bytes));
         match bytes > free.saturating_add(has) {
             true => Err(Code::NoSpace.into()),
@@ -262,18 +262,15 @@ impl Opens {
         copy: Copy,
     ) -> Result<Written, Halt> {
         let end = copy.to_offset.checked_add(copy.length);
-        let end = end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;
+        end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;
         let file = &target.file;
         let mut state = file.wait();
         if !self.known.has(copy.to) {
             return Err(Code::BadOpen.into());
         }
         self.load(file, &mut state)?;
-        if end > state.size {
-            self.space.admit()?;
-        }
+        let length = self.expect_bytes(file, &mut state, copy.to_offset, copy.length)? as usize;
         let into = self.content_to_write(file, &mut state)?;
-        let length = copy.length as usize;
         let bytes = match content.copy_to(copy.from_offset, &into, copy.to_offset, length) {
             Ok(bytes) => bytes,
             Err(error) if error.written == 0 => return Err(self.refused_range(&error).into()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pelago_store::content::ContentFile;
-use pelago_wire::{Code, Error, Generation, OpenId, SetAttr, limits};
+use pelago_wire::{Code, Error, Generation, OpenId, SetAttr, Whence, limits};
 
 use super::file::{Bytes, Changed, OpenContent, OpenFile, OpenState};
 use super::{Halt, Opens, Patience, Written};
@@ -52,16 +52,17 @@ impl Opens {
         if write.bytes.is_empty() {
             return Ok(Written { bytes: 0, size: state.size, sync: false });
         }
-        if end > state.size {
-            self.space.admit()?;
-        }
         let bytes = if self.fits_memory(&state, end.max(state.size)) {
+            if end > state.size {
+                self.space.admit()?;
+            }
             self.write_memory(file, &mut state, at, write.bytes)?;
             write.bytes.len()
         } else {
             let _slot = self.slot(patience)?;
+            let room = self.expect_bytes(file, &mut state, at, write.bytes.len() as u64)?;
             let at = Some(at).filter(|_| !(opened.flags.append && file.is_changing()));
-            self.write_content(file, &mut state, at, write.bytes)?
+            self.write_content(file, &mut state, at, &write.bytes[..room as usize])?
         };
         if write.kill_privileges {
             self.kill_privileges(file)?;
@@ -74,6 +75,30 @@ impl Opens {
         Ok(Written { bytes: bytes as u64, size, sync: opened.flags.sync })
     }
 
+    /// How many of some bytes may be written into a content file. While new data is refused these
+    /// are bytes that have their blocks already.
+    ///
+    /// # Errors
+    /// `NoSpace`; those of the medium.
+    pub(super) fn expect_bytes(
+        &self,
+        file: &OpenFile,
+        state: &mut OpenState,
+        at: u64,
+        bytes: u64,
+    ) -> Result<u64, Error> {
+        let taken = self.space.take(bytes);
+        let refused = matches!(&taken, Err(error) if error.code == Code::NoSpace);
+        if !refused || !state.has_content() || at + bytes > state.size {
+            return taken;
+        }
+        let content = self.open_content(file, state)?;
+        let hole = content.seek(at, Whence::Hole).map_err(|error| self.refused(&error))?;
+        // A file system calls reserved blocks a hole; a file that has them all has no other.
+        let whole = state.blocks.saturating_mul(512) >= state.size;
+        if whole || hole.is_some_and(|hole| hole >= at + bytes) { Ok(bytes) } else { taken }
+    }
+
     /// Cuts a file off, or extends it by a hole. Its row was read.
     pub(super) fn truncate(
         &self,
@@ -83,6 +108,9 @@ impl Opens {
     ) -> Result<(), Error> {
         if size > limits::FILE_BYTES {
             return Err(Code::FileTooLarge.into());
+        }
+        if size > state.size && !state.has_content() {
+            self.space.admit()?;
         }
         if self.fits_memory(state, size) {
             if size == 0 {

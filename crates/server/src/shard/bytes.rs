@@ -77,6 +77,9 @@ impl Shard {
         let mut batch = Batch::new();
         let read = self.holds.read_at(handle.ino);
         let change = &BytesChange { atime: change.atime.or(read), ..*change };
+        if change.frees(&node) {
+            batch.set_frees();
+        }
         if change.apply(&mut node) {
             put_node(&mut batch, &node, stamp);
         }
@@ -91,6 +94,12 @@ impl Shard {
 }
 
 impl BytesChange<'_> {
+    /// Whether this is a part of cutting a file off: its end, or the mark that comes before.
+    fn frees(&self, node: &Node) -> bool {
+        let is_shorter = self.live.is_some_and(|live| live.size < node.rnode.size);
+        is_shorter || self.mark == Mark::Put && self.generation.is_none()
+    }
+
     /// Changes the row; answers whether anything did.
     fn apply(&self, node: &mut Node) -> bool {
         let rnode = &mut node.rnode;

@@ -68,8 +68,13 @@ impl Shard {
             let snapshot = self.table.snapshot().map_err(|error| failed("listing", &error))?;
             (snapshot, state.sequence)
         };
-        let mut scan =
-            |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| snapshot.scan(from, to, visit);
+        let mut scan = |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| {
+            match snapshot.scan(from, to, visit) {
+                // The table was opened again in between; it shows what is there now as well.
+                Err(table::Error::Stale) => self.table.scan(from, to, visit),
+                scanned => scanned,
+            }
+        };
         let Some(mut start) = self.start(page, &mut scan)? else { return Ok((Vec::new(), true)) };
         let (rows, end) = read_page(page, &mut start, true, &mut scan)?;
         if !page.attributes {

@@ -42,6 +42,7 @@ impl Shard {
         self.mark(&state, &mut tx, spot.dir);
         let removed = self.drop_file(&state, &mut tx, &spot, node, false)?;
         tx.answer(&Reply::Removed(removed.attr));
+        tx.batch.set_frees();
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }
@@ -66,6 +67,7 @@ impl Shard {
         self.mark(&state, &mut tx, spot.dir);
         let removed = self.drop_directory(&state, &mut tx, &spot, node, false)?;
         tx.answer(&Reply::Removed(removed.attr));
+        tx.batch.set_frees();
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }

@@ -214,6 +214,7 @@ impl Shard {
                 // many.
                 None => (None, self.has_xattrs.load(Ordering::Acquire)),
             };
+            batch.set_frees();
             self.write(&mut state, batch)?;
             state.rows.drop_node(ino);
             (state.sequence, generation, more)
@@ -221,6 +222,7 @@ impl Shard {
         while more {
             let mut state = self.lock();
             let mut batch = Batch::new();
+            batch.set_frees();
             more = self.drop_some_xattrs(&mut batch, ino, self.stamp(&state))?;
             self.write(&mut state, batch)?;
             sequence = state.sequence;
@@ -235,6 +237,7 @@ impl Shard {
     pub(crate) fn forget_orphans(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
+        batch.set_frees();
         for ino in inos {
             batch.delete(key::orphan(*ino));
             batch.delete(key::writing(*ino));
@@ -257,6 +260,7 @@ impl Shard {
     pub(crate) fn forget_marks(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
+        batch.set_frees();
         for ino in inos {
             batch.delete(key::writing(*ino));
         }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pelago_store::table::{self, SharedTable};
 use pelago_wire::Error;
 
 use super::{Next, Piece, Worker};
+use crate::shard::failed;
 use crate::space::Space;
 
 /// How often it looks.
@@ -14,19 +16,27 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The worker `space`.
 pub(crate) struct KeepSpace {
     space: Arc<Space>,
+    table: SharedTable,
 }
 
 impl KeepSpace {
-    /// A worker that watches this space.
+    /// A worker that watches this space, and tells this table that there is room again.
     #[must_use]
-    pub(crate) fn new(space: Arc<Space>) -> Self {
-        Self { space }
+    pub(crate) fn new(space: Arc<Space>, table: SharedTable) -> Self {
+        Self { space, table }
     }
 }
 
 impl Worker for KeepSpace {
     fn work(&mut self) -> Result<Piece, Error> {
         self.space.look()?;
+        if !self.space.is_short() {
+            match self.table.use_room() {
+                // The group commit opens it again.
+                Ok(()) | Err(table::Error::Stopped) => {}
+                Err(error) => return Err(failed("using the room there is again", &error)),
+            }
+        }
         Ok(Piece { items: 0, next: Next::After(INTERVAL) })
     }
 }

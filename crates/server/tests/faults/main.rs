@@ -71,8 +71,6 @@ fn a_sync_that_failed_for_the_engine_alone_is_a_failed_sync() {
     let (entry, open) = stage.create(Handle::ROOT, "filled").unwrap();
     stage.close(open).unwrap();
     stage.step(Step::Commit);
-    let written = Call { operation: Operation::Rename, class: "table", ours: false };
-    harness::until("the engine is at rest", || control.counts().contains_key(&written));
     let nth = control.counts().get(&call).map_or(1, |count| count + 1);
     control.inject(Some(Injection { call, nth, lasting: false, failure }));
     // Until the table begins a new memtable, and the engine writes the old one.

@@ -27,6 +27,7 @@ impl Change {
 pub struct Batch {
     changes: Vec<Change>,
     bytes: usize,
+    frees: bool,
 }
 
 impl Batch {
@@ -54,6 +55,18 @@ impl Batch {
         assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "a key has 1 to 65,535 bytes");
         self.bytes += key.len();
         self.changes.push(Change::Delete(key));
+    }
+
+    /// This batch frees space, or the table cannot be used without it: on a full medium it may
+    /// have the blocks that no other batch gets.
+    pub fn set_frees(&mut self) {
+        self.frees = true;
+    }
+
+    /// Whether it frees space.
+    #[must_use]
+    pub fn frees(&self) -> bool {
+        self.frees
     }
 
     /// The changes, first to last.

@@ -20,11 +20,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fjall::{AbstractTree, Readable};
 use parking_lot::{Mutex, RwLock};
 
+use crate::reserve::Reserve;
+
 use super::{Batch, Change, Error, MAX_KEY_BYTES, Pressure, Snapshot, Table, Usage, Visit};
 use crate::folder::Folder;
 use engine::Engine;
 use guard::guarded;
 use record::Record;
+use room::Room;
 use tail::Tail;
 
 pub use guard::catches_panics;
@@ -33,6 +36,7 @@ mod engine;
 mod guard;
 mod journal;
 mod record;
+mod room;
 mod start;
 mod tail;
 mod version;
@@ -41,6 +45,8 @@ mod version;
 const ROTATE_BYTES: u64 = 64_000_000;
 /// The least a persist seals for no other reason than to let old journals go.
 const SMALL_SEAL_BYTES: u64 = 4 << 20;
+/// Bytes of journal that a close leaves for the next open to replay, at the most.
+const CLOSED_BYTES: u64 = 1 << 20;
 
 /// How a table is held.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +108,7 @@ impl FjallTable {
         let home = folder.way();
         let shown = |error: Error| error.shown(&home, folder.path());
         let owner = lock(&home).map_err(shown)?;
-        let (engine, tail, record) = open(&home, &options).map_err(shown)?;
+        let (engine, tail, record) = open(&home, &options, false).map_err(shown)?;
         let held = Held {
             folder: folder.clone(),
             home,
@@ -114,21 +120,34 @@ impl FjallTable {
             stopped: AtomicBool::new(false),
             pressed: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
             owner: Mutex::new(Some(owner)),
         };
         Ok(Self { held: Arc::new(held) })
     }
 
-    /// Makes everything safe, ends the engine's threads and lets go of the folder. Calls after it
-    /// answer [`Error::Stopped`], [`Table::reopen`] too.
+    /// Makes everything safe, ends the engine's threads and lets go of the folder. Where there is
+    /// room for that, nearly nothing is left in the journals. Calls after it answer
+    /// [`Error::Stopped`], [`Table::reopen`] too.
     ///
     /// # Errors
     /// As [`Table::persist`]; the engine's threads have ended all the same.
     pub fn close(&self) -> Result<(), Error> {
         let safe = self.persist();
+        let flushed = safe.is_ok().then(|| self.held.flush_all()).flatten();
         let shut = self.held.shut();
+        if let (Ok(()), Some(last)) = (&shut, flushed)
+            && let Err(error) = self.held.empty_journals(last)
+        {
+            tracing::warn!(%error, "the journals stay, and are replayed by the next open");
+        }
         drop(self.held.owner.lock().take());
         safe.and(shut)
+    }
+
+    /// Gives the journal blocks of this reserve if the medium has none.
+    pub fn lend_from(&self, reserve: Arc<Reserve>) {
+        self.held.tail.write().lend_from(Some(reserve));
     }
 }
 
@@ -201,6 +220,10 @@ impl Table for FjallTable {
         self.held.tail.read().is_doubtful()
     }
 
+    fn use_room(&self) -> Result<(), Error> {
+        self.held.use_room()
+    }
+
     fn usage(&self) -> Usage {
         self.held.usage()
     }
@@ -227,6 +250,8 @@ struct Held {
     pressed: AtomicBool,
     /// How often the engine was opened again: an older snapshot is no longer of this one.
     generation: AtomicU64,
+    /// The engine is quiet because it failed where there was little room.
+    failed: AtomicBool,
     owner: Mutex<Option<File>>,
 }
 
@@ -283,7 +308,7 @@ impl Held {
             if self.stopped.load(Ordering::Acquire) {
                 return Err(Error::Stopped);
             }
-            tail.reserve(bytes)?;
+            tail.reserve(bytes, batch.frees())?;
             self.busy.store(true, Ordering::Release);
             let done = self.caught(|| engine.commit(batch));
             self.busy.store(false, Ordering::Release);
@@ -292,7 +317,9 @@ impl Held {
                 return Err(error);
             }
             tail.grow(bytes);
-            if tail.since_seal() >= 2 * self.options.seal_bytes() {
+            if tail.since_seal() >= 2 * self.options.seal_bytes()
+                && self.can_seal(engine, &mut tail)
+            {
                 self.seal(engine, &mut tail)?;
             }
             Ok(())
@@ -304,7 +331,7 @@ impl Held {
         self.with(|engine| {
             let (end, file) = {
                 let mut tail = self.tail.write();
-                if self.is_seal_due(engine, &tail) {
+                if self.is_seal_due(engine, &tail) && self.can_seal(engine, &mut tail) {
                     self.seal(engine, &mut tail)?;
                 }
                 tail.follow()?;
@@ -327,6 +354,19 @@ impl Held {
         let long = tail.bytes() > ROTATE_BYTES || engine.journals() > 1;
         (since >= self.options.seal_bytes() || (since >= SMALL_SEAL_BYTES && long))
             && engine.sealed() == 0
+    }
+
+    /// Whether there is room for a memtable and its merge. Where there is none the rows stay in
+    /// memory and in the journal.
+    fn can_seal(&self, engine: &Engine, tail: &mut Tail) -> bool {
+        if engine.is_quiet() || !tail.may_seal() {
+            return false;
+        }
+        let room = Room::of(&self.home).is_ok_and(|room| room.is_for(2 * tail.since_seal()));
+        if !room {
+            tail.put_off_seal();
+        }
+        room
     }
 
     fn seal(&self, engine: &Engine, tail: &mut Tail) -> Result<(), Error> {
@@ -386,10 +426,30 @@ impl Held {
         let mut record = self.record.lock();
         let mut engine = self.engine.write();
         let mut tail = self.tail.write();
-        self.end(&mut engine, &mut tail)?;
-        let opened = open(&self.home, &self.options);
+        self.open_anew(&mut engine, &mut tail, &mut record, true)
+    }
+
+    /// Ends the engine and opens it again, for one who holds all locks.
+    fn open_anew(
+        &self,
+        engine: &mut Option<Engine>,
+        tail: &mut Tail,
+        record: &mut Record,
+        careful: bool,
+    ) -> Result<bool, Error> {
+        let lender = tail.lender();
+        self.stopped.store(true, Ordering::Release);
+        self.end(engine, tail)?;
+        if !careful && tail.is_doubtful() {
+            // The engine met a failure that was not known before. It stays stopped, so that
+            // everybody who lost something is told when it is opened again.
+            return Err(Error::Stopped);
+        }
+        let opened = open(&self.home, &self.options, careful);
         let shown = |error: Error| error.shown(&self.home, self.folder.path());
-        let (opened, end, newest) = opened.map_err(shown)?;
+        let (opened, mut end, newest) = opened.map_err(shown)?;
+        end.lend_from(lender);
+        self.failed.store(careful && opened.is_quiet(), Ordering::Relaxed);
         *engine = Some(opened);
         let loses = tail.is_doubtful();
         *tail = end;
@@ -398,6 +458,78 @@ impl Held {
         self.pressed.store(false, Ordering::Relaxed);
         self.stopped.store(false, Ordering::Release);
         Ok(loses)
+    }
+
+    /// Opens a quiet engine again with its threads once there is room for what they write. Nothing
+    /// is lost by it.
+    fn use_room(&self) -> Result<(), Error> {
+        if !self.with(|engine| Ok(engine.is_quiet()))? || !self.has_room_again()? {
+            return Ok(());
+        }
+        let owner = self.owner.lock();
+        let mut record = self.record.lock();
+        let mut engine = self.engine.write();
+        let mut tail = self.tail.write();
+        if owner.is_none() || self.stopped.load(Ordering::Acquire) {
+            return Err(Error::Stopped);
+        }
+        // First: were this sync to fail, rows that nobody knows to be in doubt would be cut off.
+        tail.follow()?;
+        let (end, file) = tail.end()?;
+        if let Err(error) = file.sync_data() {
+            self.stopped.store(true, Ordering::Release);
+            tail.set_doubtful();
+            return Err(Error::from_io("syncing the journal", error));
+        }
+        tail.set_safe(end);
+        // Who ends the engine waits until its files are closed.
+        drop(file);
+        tracing::info!("there is room again: the table writes its rows from memory");
+        self.open_anew(&mut engine, &mut tail, &mut record, false).map(drop)
+    }
+
+    fn has_room_again(&self) -> Result<bool, Error> {
+        let looking = |error| Error::from_io("looking for room", error);
+        let folder = self.home.join("engine");
+        let since = self.tail.read().since_seal();
+        let mut needed = room::needed_to_open(&folder).map_err(looking)?.max(2 * since);
+        // With very much in memory a merge that may fail is the smaller evil.
+        if self.failed.load(Ordering::Relaxed) && since < 4 * self.options.seal_bytes() {
+            needed += room::needed_to_merge(&folder).map_err(looking)?;
+        }
+        Ok(Room::of(&self.home).map_err(looking)?.is_surely_for(needed))
+    }
+
+    /// Has all rows written as sorted runs, where that is worth while and there is room for it;
+    /// nothing is written any more. Answers the journal that can be emptied then.
+    fn flush_all(&self) -> Option<u64> {
+        self.stopped.store(true, Ordering::Release);
+        let engine = self.engine.read();
+        let engine = engine.as_ref().filter(|engine| !engine.is_quiet())?;
+        {
+            let mut tail = self.tail.write();
+            tail.follow().ok()?;
+            let is_long = tail.bytes() > CLOSED_BYTES || engine.journals() > 1;
+            let needed = 2 * tail.since_seal().max(tail.bytes());
+            if !is_long || !Room::of(&self.home).ok()?.is_for(needed) {
+                return None;
+            }
+            self.seal(engine, &mut tail).ok()?;
+        }
+        let flushed = self.caught(|| engine.wait_until_flushed());
+        if let Err(error) = flushed {
+            tracing::warn!(%error, "rows stay in the journals, and are replayed by the next open");
+            return None;
+        }
+        let mut tail = self.tail.write();
+        tail.follow().ok()?;
+        Some(tail.end().ok()?.0.journal)
+    }
+
+    /// Empties the journals once all their rows are in sorted runs and the engine has ended.
+    fn empty_journals(&self, last: u64) -> io::Result<()> {
+        self.record.lock().take_back(Position { journal: last, bytes: 0 })?;
+        tail::empty(&self.home.join("engine"), last)
     }
 
     fn shut(&self) -> Result<(), Error> {
@@ -496,14 +628,23 @@ impl Snapshot for View {
     }
 }
 
-fn open(home: &Path, options: &Options) -> Result<(Engine, Tail, Record), Error> {
+/// Opens the table in `home`; quietly where there is little room. `careful`: it has failed just
+/// now, and a merge may have met the end of the medium.
+fn open(home: &Path, options: &Options, careful: bool) -> Result<(Engine, Tail, Record), Error> {
     let opening = |error| Error::from_io("opening the table", error);
     let folder = home.join("engine");
-    let end = start::check(home, &folder)?.unwrap_or(Position { journal: 0, bytes: 0 });
-    let engine = guarded(|| Engine::open(&folder, options)).unwrap_or_else(|panic| {
-        let what = format!("the engine panicked while it opened its files: {panic}");
-        Err(Error::Corrupt { place: folder.clone(), what })
-    })?;
+    let end = start::check(home, &folder)?;
+    let quiet = end.is_some() && !has_room(&folder, careful).map_err(opening)?;
+    let mut engine = open_engine(&folder, options, quiet);
+    if end.is_some() && !quiet && matches!(engine, Err(Error::Full | Error::Stopped)) {
+        start::wait_for_release(&folder)?;
+        engine = open_engine(&folder, options, true);
+    }
+    let engine = engine?;
+    if engine.is_quiet() {
+        tracing::warn!("there is little room: the table keeps new rows in memory and its journal");
+    }
+    let end = end.unwrap_or(Position { journal: 0, bytes: 0 });
     let tail = Tail::open(&folder, end).map_err(opening)?;
     let record = match Record::open(home)? {
         Some(record) => record,
@@ -513,6 +654,21 @@ fn open(home: &Path, options: &Options) -> Result<(Engine, Tail, Record), Error>
         }
     };
     Ok((engine, tail, record))
+}
+
+fn open_engine(folder: &Path, options: &Options, quiet: bool) -> Result<Engine, Error> {
+    guarded(|| Engine::open(folder, options, quiet)).unwrap_or_else(|panic| {
+        let what = format!("the engine panicked while it opened its files: {panic}");
+        Err(Error::Corrupt { place: folder.to_owned(), what })
+    })
+}
+
+fn has_room(engine: &Path, careful: bool) -> io::Result<bool> {
+    let mut needed = room::needed_to_open(engine)?;
+    if careful {
+        needed += room::needed_to_merge(engine)?;
+    }
+    Ok(Room::of(engine)?.is_for(needed))
 }
 
 fn lock(home: &Path) -> Result<File, Error> {
@@ -527,13 +683,11 @@ fn lock(home: &Path) -> Result<File, Error> {
     }
 }
 
-/// Bytes of blocks that the journals have, those reserved ahead included.
+/// Bytes that the journals have, without the blocks ahead.
 fn journal_bytes(folder: &Path) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-
     let mut bytes = 0;
     for id in journal::list(folder)? {
-        bytes += fs::metadata(journal::path(folder, id)).map_or(0, |file| file.blocks() * 512);
+        bytes += fs::metadata(journal::path(folder, id)).map_or(0, |file| room::bytes_of(&file));
     }
     Ok(bytes)
 }

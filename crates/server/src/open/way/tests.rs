@@ -111,6 +111,8 @@ fn a_file_that_cannot_be_marked_is_not_handed_out() {
     assert_eq!(refused.err(), Some(Code::NoSpace));
     assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
     assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().changing);
+    // While space is short nobody is handed anything to write.
+    rig.space.look().unwrap();
     let (open, _, path) = rig.find_way(file.handle, PASS);
     assert!(matches!(path, DataPath::Passthrough(_)) && rig.is_marked(file.handle));
     rig.call(Request::Release { open }).unwrap();

@@ -37,21 +37,31 @@ pub(super) struct Engine {
     rows: Keyspace,
     database: Database,
     folder: PathBuf,
+    quiet: bool,
 }
 
 impl Engine {
-    pub(super) fn open(folder: &Path, options: &Options) -> Result<Self, Error> {
+    /// Opens the database in `folder`. A quiet one has no threads: it writes nothing but its
+    /// journal, and so needs no space beside that.
+    pub(super) fn open(folder: &Path, options: &Options, quiet: bool) -> Result<Self, Error> {
         let place = |error| wrong(folder, "opening the engine", error);
         let database = Database::builder(folder)
             .cache_size(options.cache_bytes())
-            .worker_threads(THREADS)
+            .worker_threads_unchecked(if quiet { 0 } else { THREADS })
             .max_journaling_size(JOURNAL_BYTES)
             .open()
             .map_err(place)?;
         let rows = database.keyspace("rows", keyspace_options).map_err(place)?;
-        let engine = Self { rows, database, folder: folder.to_owned() };
-        engine.wait_until_flushed()?;
+        let engine = Self { rows, database, folder: folder.to_owned(), quiet };
+        if !quiet {
+            engine.wait_until_flushed()?;
+        }
         Ok(engine)
+    }
+
+    /// Whether it has no threads; nothing may be sealed then.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     pub(super) fn rows(&self) -> &Keyspace {
@@ -106,8 +116,8 @@ impl Engine {
         self.database.journal_count()
     }
 
-    /// Waits for memtables that a start found in old journals, so that those are gone.
-    fn wait_until_flushed(&self) -> Result<(), Error> {
+    /// Waits until every sealed memtable is a sorted run, so that old journals are gone.
+    pub(super) fn wait_until_flushed(&self) -> Result<(), Error> {
         while self.sealed() > 0 {
             // A worker that failed never gets there; this says so.
             self.database
@@ -146,6 +156,9 @@ pub(super) fn without_repeats(batch: &Batch) -> Option<Batch> {
         last.insert(change.key(), at);
     }
     let mut single = Batch::new();
+    if batch.frees() {
+        single.set_frees();
+    }
     for (at, change) in changes.iter().enumerate() {
         if last.get(change.key()) == Some(&at) {
             match change {

@@ -64,14 +64,25 @@ impl Record {
         self.position
     }
 
+    /// Before the journals shrink: neither slot says more than `position` when this returns.
+    pub(super) fn take_back(&mut self, position: Position) -> io::Result<()> {
+        for _ in 0..2 {
+            self.write(position)?;
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+
     /// `position` is on stable storage now.
     pub(super) fn set(&mut self, position: Position) -> io::Result<()> {
-        if position != self.position {
-            let turn = self.turn + 1;
-            self.file.write_all_at(&slot(turn, position), turn % 2 * SLOT_STEP)?;
-            self.turn = turn;
-            self.position = position;
-        }
+        if position == self.position { Ok(()) } else { self.write(position) }
+    }
+
+    fn write(&mut self, position: Position) -> io::Result<()> {
+        let turn = self.turn + 1;
+        self.file.write_all_at(&slot(turn, position), turn % 2 * SLOT_STEP)?;
+        self.turn = turn;
+        self.position = position;
         Ok(())
     }
 }

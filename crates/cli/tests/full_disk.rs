@@ -1,0 +1,248 @@
+//! A disk that others fill to the last byte: names still go, files are still cut off, the volume
+//! is unmounted and comes up again, and what was kept is whole.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::statvfs;
+use rustix::process::geteuid;
+
+use crate::harness::program::{run, until};
+use crate::harness::volume::{Volume, cannot_mount, ways};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+/// Writes 64 KiB at a time, then a page at a time, and tries again for as long as it lives. With a
+/// size it fills the holes of a sparse file, else it appends. The first refusal is told.
+const WRITER: &str = r#"
+use Fcntl;
+$| = 1;
+my ($name, $size) = @ARGV;
+sysopen(my $file, $name, O_RDWR | O_CREAT, 0644) or die "open: $!";
+truncate($file, $size) or die "truncate: $!" if $size;
+my ($at, $part, $told) = (0, 65536, 0);
+while (1) {
+    sysseek($file, $at, 0);
+    my $done = syswrite($file, "\x07" x $part);
+    if ($done) { $at += $done; next; }
+    die "write: $!" unless $!{ENOSPC};
+    if ($part > 4096) { $part = 4096; next; }
+    print "full\n" unless $told++;
+    select(undef, undef, undef, 0.002);
+    $part = 65536;
+}
+"#;
+
+/// A program of an ordinary user that writes as much as it can. Its end is that of the value.
+struct Writer(Child);
+
+impl Writer {
+    /// Starts it in a folder; its file is `name`, and holes are filled up to `size`.
+    fn start(folder: &Path, name: &str, size: u64) -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.args(["perl", "-MErrno", "-e", WRITER, name]).arg(size.to_string());
+        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    /// Waits until it was refused for want of space.
+    fn wait_until_full(&mut self) {
+        use std::io::{BufRead as _, BufReader};
+
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "full\n", "the writer ended");
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+/// The file system below a volume.
+#[derive(Clone, Copy, Debug)]
+enum Medium {
+    /// This many MiB of memory.
+    Memory(u64),
+    /// An ext4 image of this many MiB, of which only root may have so many of a hundred.
+    Ext4(u64, u64),
+}
+
+impl Medium {
+    /// Mounts it; says why that cannot be done.
+    fn mount(self, root: &Path, point: &Path) -> Result<(), String> {
+        let mut mounted = Command::new("mount");
+        match self {
+            Self::Memory(mib) => {
+                mounted.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]);
+            }
+            Self::Ext4(mib, kept) => {
+                let image = root.join("image");
+                File::create(&image).and_then(|file| file.set_len(mib << 20)).unwrap();
+                let mut made = Command::new("mkfs.ext4");
+                made.args(["-q", "-F", "-m", &kept.to_string()]).arg(&image);
+                let made = made.status();
+                if !made.is_ok_and(|status| status.success()) {
+                    return Err("not here: there is no mkfs.ext4".to_owned());
+                }
+                mounted.args(["-o", "loop"]).arg(&image);
+            }
+        }
+        let ran = run(mounted.arg(point));
+        match ran.code {
+            Some(0) => Ok(()),
+            _ => Err(format!("not here: {}", ran.err.trim())),
+        }
+    }
+}
+
+/// Bytes that a program of an ordinary user finds free.
+fn available(path: &Path) -> u64 {
+    let stats = statvfs(path).unwrap();
+    stats.f_bavail * stats.f_frsize
+}
+
+/// Blocks of a hundred that only root finds free.
+fn for_root(path: &Path) -> u64 {
+    let stats = statvfs(path).unwrap();
+    (stats.f_bfree - stats.f_bavail) * 100 / stats.f_blocks
+}
+
+/// Lets everybody write in a folder.
+fn open_to_all(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+/// What is in a volume before its disk fills up.
+struct Stored {
+    files: PathBuf,
+}
+
+const SMALL: usize = 400;
+const LARGE: usize = 6;
+
+impl Stored {
+    fn put(files: PathBuf) -> Self {
+        for number in 0..SMALL {
+            let folder = files.join(format!("d{}", number % 20));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(format!("small{number}")), [number as u8; 900]).unwrap();
+        }
+        for number in 0..LARGE {
+            fs::write(files.join(format!("large{number}")), vec![number as u8; 2 << 20]).unwrap();
+        }
+        fs::write(files.join("kept"), [1; 5_000]).unwrap();
+        fs::write(files.join("kept-small"), [2; 500]).unwrap();
+        Self { files }
+    }
+
+    /// Takes the first or the second half of it away: by its names, and by cutting it off.
+    fn take_away(&self, half: usize) {
+        for number in (0..SMALL).filter(|number| number % 20 / 10 == half) {
+            let path = self.files.join(format!("d{}/small{number}", number % 20));
+            fs::remove_file(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+        for folder in (0..20).filter(|folder| folder / 10 == half) {
+            fs::remove_dir(self.files.join(format!("d{folder}"))).unwrap();
+        }
+        for number in (0..LARGE).filter(|number| number % 2 == half) {
+            let path = self.files.join(format!("large{number}"));
+            File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    fn expect_kept(&self) {
+        assert_eq!(fs::read(self.files.join("kept")).unwrap(), [1; 5_000]);
+        assert_eq!(fs::read(self.files.join("kept-small")).unwrap(), [2; 500]);
+    }
+}
+
+/// The whole life of a volume on a full disk.
+fn live_on_a_full(medium: Medium) {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    if !geteuid().is_root() {
+        println!("skipped: needs root for a medium that fills up");
+        return;
+    }
+    for way in ways(&["never", "always"]) {
+        let mut volume = Volume::in_folder(Path::new("medium/vol"));
+        volume.way = Some(way.clone());
+        let point = volume.root.join("medium");
+        if let Err(reason) = medium.mount(&volume.root, &point) {
+            println!("skipped: {reason}");
+            return;
+        }
+        println!("{medium:?}, {way}");
+        open_to_all(&point);
+        volume.up(&[]).expect_success();
+        open_to_all(&volume.files());
+        let stored = Stored::put(volume.files());
+
+        // Two write in the volume, the second into holes, and one beside it.
+        let mut inside = [
+            Writer::start(&volume.files(), "append", 0),
+            Writer::start(&volume.files(), "sparse", 1 << 30),
+        ];
+        inside.iter_mut().for_each(Writer::wait_until_full);
+        let mut beside = Writer::start(&point, "beside", 0);
+        beside.wait_until_full();
+        until("the disk is full", || available(&point) == 0);
+        if let Medium::Ext4(_, kept) = medium {
+            // What is written past the daemon is not written by root.
+            assert!(for_root(&point) + 1 >= kept, "{way}: {} of {kept}", for_root(&point));
+        }
+        stored.take_away(0);
+        stored.expect_kept();
+        drop(inside);
+        until("the disk is full again", || available(&point) < 64 << 10);
+        volume.run("unmount", &[]).expect_success();
+        volume.up(&[]).expect_success();
+        stored.expect_kept();
+        stored.take_away(1);
+        volume.kill();
+        volume.up(&[]).expect_success();
+        stored.expect_kept();
+        for name in ["append", "sparse"] {
+            fs::remove_file(volume.files().join(name)).unwrap();
+        }
+        volume.run("unmount", &[]).expect_success();
+        drop(beside);
+        fs::remove_file(point.join("beside")).unwrap();
+        volume.up(&[]).expect_success();
+        stored.expect_kept();
+        until("there is room again", || {
+            fs::write(volume.files().join("again"), vec![3; 1 << 20]).is_ok()
+        });
+        volume.finish();
+    }
+}
+
+#[test]
+fn what_is_on_a_full_disk_in_memory_can_go() {
+    live_on_a_full(Medium::Memory(200));
+}
+
+#[test]
+fn what_is_on_a_full_ext4_can_go() {
+    live_on_a_full(Medium::Ext4(200, 0));
+}
+
+#[test]
+fn what_is_on_a_larger_full_ext4_can_go() {
+    live_on_a_full(Medium::Ext4(400, 5));
+}
