@@ -1,7 +1,8 @@
 //! A file system that does nothing: the floor that benchmarks compare with.
 //!
 //! It is mounted in the same way, with the same agreements with the kernel, and answers the same
-//! requests, with names and sizes in one table in memory and no bytes at all: files read as zeros.
+//! requests, with names and sizes in one table in memory and no bytes at all: files and extended
+//! attributes read as zeros.
 //!
 //! Usage: `nullfs POINT`. Prints `mounted` when it is ready; ends when it is unmounted, or with
 //! SIGTERM or SIGINT.
@@ -22,7 +23,8 @@ use pelago_client::fuse::TTL;
 use pelago_client::mount::{Atime, MountOptions, Trusts, serve};
 use pelago_fuse::listing::{Listed, Listing};
 use pelago_fuse::operation::{
-    Create, Flush, Fsync, Mkdir, Mknod, Open, Read, Readdir, Release, Rename, SetAttr, Write,
+    Create, Fallocate, Flush, Fsync, Link, Mkdir, Mknod, Open, Read, Readdir, Release, Rename,
+    SetAttr, Setxattr, Symlink, Write,
 };
 use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH};
 use pelago_fuse::reply::{Attributes, Created, Entry, Opened, Statfs, Written, Xattr};
@@ -80,15 +82,20 @@ struct Null(Mutex<Tree>);
 
 struct Tree {
     nodes: HashMap<u64, Node>,
+    /// The last number that an inode or a name was given.
     last: u64,
 }
 
 struct Node {
     attr: Attr,
     parent: u64,
+    /// The number of each name in `order`.
     names: HashMap<Vec<u8>, u64>,
-    /// The order of listings.
-    order: BTreeMap<u64, Vec<u8>>,
+    /// The order of listings, with the inode of each name.
+    order: BTreeMap<u64, (Vec<u8>, u64)>,
+    target: Vec<u8>,
+    /// How many bytes each extended attribute has.
+    xattrs: BTreeMap<Vec<u8>, usize>,
 }
 
 impl Null {
@@ -115,18 +122,29 @@ impl Node {
             rdev: 0,
             block_bytes: 4096,
         };
-        Self { attr, parent, names: HashMap::new(), order: BTreeMap::new() }
+        Self {
+            attr,
+            parent,
+            names: HashMap::new(),
+            order: BTreeMap::new(),
+            target: Vec::new(),
+            xattrs: BTreeMap::new(),
+        }
     }
 
-    fn put(&mut self, name: &[u8], ino: u64) {
-        self.names.insert(name.to_vec(), ino);
-        self.order.insert(ino, name.to_vec());
+    fn find(&self, name: &OsStr) -> Option<u64> {
+        let number = self.names.get(name.as_bytes())?;
+        self.order.get(number).map(|(_, ino)| *ino)
+    }
+
+    fn put(&mut self, name: &[u8], number: u64, ino: u64) {
+        self.names.insert(name.to_vec(), number);
+        self.order.insert(number, (name.to_vec(), ino));
     }
 
     fn take(&mut self, name: &[u8]) -> Option<u64> {
-        let ino = self.names.remove(name)?;
-        self.order.remove(&ino);
-        Some(ino)
+        let number = self.names.remove(name)?;
+        self.order.remove(&number).map(|(_, ino)| ino)
     }
 }
 
@@ -138,15 +156,34 @@ impl Tree {
             return None;
         }
         self.last += 1;
-        dir.put(name, self.last);
+        dir.put(name, self.last, self.last);
         let node = Node::new(self.last, parent, file_type, mode, dir.attr.uid);
         let attr = node.attr;
         self.nodes.insert(self.last, node);
         Some(attr)
     }
 
+    fn link(&mut self, node: NodeId, dir: NodeId, name: &OsStr) -> Option<Attr> {
+        self.last += 1;
+        self.nodes.get_mut(&dir.0)?.put(name.as_bytes(), self.last, node.0);
+        let attr = &mut self.nodes.get_mut(&node.0)?.attr;
+        attr.links += 1;
+        Some(*attr)
+    }
+
     fn take(&mut self, dir: NodeId, name: &OsStr) -> Option<u64> {
         self.nodes.get_mut(&dir.0)?.take(name.as_bytes())
+    }
+
+    /// Takes a name away, and the inode with its last.
+    fn remove(&mut self, dir: NodeId, name: &OsStr) -> Option<u64> {
+        let ino = self.take(dir, name)?;
+        let attr = &mut self.nodes.get_mut(&ino)?.attr;
+        attr.links -= 1;
+        if attr.links == 0 || attr.file_type == FileType::Directory {
+            self.nodes.remove(&ino);
+        }
+        Some(ino)
     }
 
     fn attr(&self, node: NodeId) -> Option<Attr> {
@@ -167,8 +204,8 @@ impl Tree {
             }
         }
         let last = offset.saturating_sub(FIRST_OFFSET);
-        for (ino, name) in node.order.range((Bound::Excluded(last), Bound::Unbounded)) {
-            if !add(self.attr(NodeId(*ino))?, ino + FIRST_OFFSET, name) {
+        for (number, (name, ino)) in node.order.range((Bound::Excluded(last), Bound::Unbounded)) {
+            if !add(self.attr(NodeId(*ino))?, number + FIRST_OFFSET, name) {
                 break;
             }
         }
@@ -202,9 +239,8 @@ fn removed(removed: Option<u64>, reply: Reply<()>) {
 impl Filesystem for Null {
     fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<Entry>) {
         let tree = self.0.lock();
-        let dir = tree.nodes.get(&header.node.0);
-        let ino = dir.and_then(|dir| dir.names.get(name.as_bytes()));
-        match ino.and_then(|ino| tree.attr(NodeId(*ino))) {
+        let ino = tree.nodes.get(&header.node.0).and_then(|dir| dir.find(name));
+        match ino.and_then(|ino| tree.attr(NodeId(ino))) {
             Some(attr) => reply.ok(&entry_of(attr)),
             None => {
                 let none = Node::new(0, 0, FileType::Regular, 0, 0).attr;
@@ -233,6 +269,23 @@ impl Filesystem for Null {
         }
     }
 
+    fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
+        match self.0.lock().nodes.get(&header.node.0) {
+            Some(node) => reply.ok(&node.target),
+            None => reply.error(Errno::STALE),
+        }
+    }
+
+    fn symlink(&self, header: &Header, asked: Symlink<'_>, reply: Reply<Entry>) {
+        let mut tree = self.0.lock();
+        let attr = tree.make((header.node, asked.name), FileType::Symlink, 0o777);
+        if let Some(node) = attr.and_then(|attr| tree.nodes.get_mut(&attr.ino)) {
+            node.target = asked.target.as_bytes().to_vec();
+            node.attr.size = node.target.len() as u64;
+        }
+        made(attr, reply);
+    }
+
     fn mknod(&self, header: &Header, asked: Mknod<'_>, reply: Reply<Entry>) {
         let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
         made(self.0.lock().make(at, FileType::Regular, mode), reply);
@@ -244,41 +297,35 @@ impl Filesystem for Null {
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
-        let mut tree = self.0.lock();
-        let ino = tree.take(header.node, name);
-        if let Some(ino) = ino {
-            tree.nodes.remove(&ino);
-        }
-        removed(ino, reply);
+        removed(self.0.lock().remove(header.node, name), reply);
     }
 
     fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let mut tree = self.0.lock();
-        let dir = tree.nodes.get(&header.node.0);
-        let ino = dir.and_then(|dir| dir.names.get(name.as_bytes())).copied();
+        let ino = tree.nodes.get(&header.node.0).and_then(|dir| dir.find(name));
         let full = |ino| tree.nodes.get(&ino).is_some_and(|node| !node.names.is_empty());
         if ino.is_some_and(full) {
             return reply.error(Errno::NOTEMPTY);
         }
-        let ino = tree.take(header.node, name);
-        if let Some(ino) = ino {
-            tree.nodes.remove(&ino);
-        }
-        removed(ino, reply);
+        removed(tree.remove(header.node, name), reply);
     }
 
     fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
         let mut tree = self.0.lock();
         let moved = tree.take(header.node, asked.name);
         if let Some(ino) = moved {
-            if let Some(old) = tree.take(asked.to_dir, asked.to_name) {
-                tree.nodes.remove(&old);
-            }
+            tree.remove(asked.to_dir, asked.to_name);
+            tree.last += 1;
+            let number = tree.last;
             if let Some(dir) = tree.nodes.get_mut(&asked.to_dir.0) {
-                dir.put(asked.to_name.as_bytes(), ino);
+                dir.put(asked.to_name.as_bytes(), number, ino);
             }
         }
         removed(moved, reply);
+    }
+
+    fn link(&self, header: &Header, asked: Link<'_>, reply: Reply<Entry>) {
+        made(self.0.lock().link(asked.node, header.node, asked.name), reply);
     }
 
     fn open(&self, _header: &Header, asked: Open, reply: Reply<Opened>) {
@@ -358,7 +405,61 @@ impl Filesystem for Null {
         });
     }
 
-    fn getxattr(&self, _header: &Header, _name: &OsStr, _size: u32, reply: Reply<Xattr>) {
-        reply.error(Errno::NODATA);
+    fn setxattr(&self, header: &Header, asked: Setxattr<'_>, reply: Reply<()>) {
+        match self.0.lock().nodes.get_mut(&header.node.0) {
+            Some(node) => {
+                node.xattrs.insert(asked.name.as_bytes().to_vec(), asked.value.len());
+                reply.ok(&());
+            }
+            None => reply.error(Errno::STALE),
+        }
+    }
+
+    fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<Xattr>) {
+        let tree = self.0.lock();
+        let node = tree.nodes.get(&header.node.0);
+        match node.and_then(|node| node.xattrs.get(name.as_bytes())) {
+            Some(length) => xattr(vec![0; *length], size, reply),
+            None => reply.error(Errno::NODATA),
+        }
+    }
+
+    fn listxattr(&self, header: &Header, size: u32, reply: Reply<Xattr>) {
+        match self.0.lock().nodes.get(&header.node.0) {
+            Some(node) => {
+                let names = node.xattrs.keys().flat_map(|name| [&name[..], &b"\0"[..]]);
+                xattr(names.flatten().copied().collect(), size, reply);
+            }
+            None => reply.error(Errno::STALE),
+        }
+    }
+
+    fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let mut tree = self.0.lock();
+        let node = tree.nodes.get_mut(&header.node.0);
+        match node.and_then(|node| node.xattrs.remove(name.as_bytes())) {
+            Some(_) => reply.ok(&()),
+            None => reply.error(Errno::NODATA),
+        }
+    }
+
+    fn fallocate(&self, header: &Header, asked: Fallocate, reply: Reply<()>) {
+        match self.0.lock().nodes.get_mut(&header.node.0) {
+            Some(node) if asked.mode == 0 => {
+                node.attr.size = node.attr.size.max(asked.offset.saturating_add(asked.length));
+                reply.ok(&());
+            }
+            Some(_) => reply.error(Errno::OPNOTSUPP),
+            None => reply.error(Errno::STALE),
+        }
+    }
+}
+
+fn xattr(bytes: Vec<u8>, size: u32, reply: Reply<Xattr>) {
+    match u32::try_from(bytes.len()) {
+        Ok(length) if size == 0 => reply.ok(&Xattr::Size(length)),
+        Ok(length) if length <= size => reply.ok(&Xattr::Value(bytes)),
+        Ok(_) => reply.error(Errno::RANGE),
+        Err(_) => reply.error(Errno::TOOBIG),
     }
 }
