@@ -84,13 +84,14 @@ fn compare(names: &[&str], divisor: u64, seconds: f64) -> Answer {
     let pelago = mounted::build()?;
     let null = build_null()?;
     let logs = mounted::log_folder("bystander")?;
+    let program = std::env::current_exe().map_err(|why| format!("the path of xtask: {why}"))?;
     let mut failed = false;
     println!("a create and an unlink, in ms       p50      p99     most   errors   EAGAIN");
     for name in names {
         let (mut ours, mut theirs) = (Waited::default(), Waited::default());
         for round in 0..ROUNDS {
             let volume = Mounted::start(&pelago, &logs, name, &Manner::default())?;
-            let turn = Turn { name, divisor, seconds, logs: &logs };
+            let turn = Turn { program: &program, name, divisor, seconds, logs: &logs };
             ours = ours.worse(turn.run(&volume.point())?);
             volume.finish()?;
             let other = Null::mount(&null, round)?;
@@ -110,6 +111,8 @@ fn compare(names: &[&str], divisor: u64, seconds: f64) -> Answer {
 
 /// One load on one file system.
 struct Turn<'a> {
+    /// xtask.
+    program: &'a Path,
     name: &'a str,
     divisor: u64,
     seconds: f64,
@@ -124,7 +127,7 @@ impl Turn<'_> {
             fs::create_dir(folder).map_err(said)?;
             chown(folder, Some(user), Some(user)).map_err(said)?;
         }
-        let program = self.program()?;
+        let program = self.bring_program()?;
         // It ends by itself a little later than the one who is looked at.
         let longer = (self.seconds + 1.0).to_string();
         let mut load = Command::new(&program);
@@ -150,11 +153,10 @@ impl Turn<'_> {
         Ok(waited)
     }
 
-    /// A copy of this program where the users reach it.
-    fn program(&self) -> Result<PathBuf, String> {
-        let own = std::env::current_exe().map_err(|why| format!("where xtask is: {why}"))?;
+    /// A copy of the program where the users reach it.
+    fn bring_program(&self) -> Result<PathBuf, String> {
         let copy = std::env::temp_dir().join(format!("pelago-bystander-{}", std::process::id()));
-        let copied = fs::copy(own, &copy)
+        let copied = fs::copy(self.program, &copy)
             .and_then(|_| fs::set_permissions(&copy, Permissions::from_mode(0o755)));
         copied.map(|()| copy.clone()).map_err(|why| format!("{}: {why}", copy.display()))
     }
@@ -271,6 +273,8 @@ fn number(word: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
+    const SHORT_SECONDS: f64 = 0.5;
+
     #[test]
     fn the_worse_of_two_turns_counts() {
         let one = Waited::parse("1 2.5 9 0 1\n").unwrap();
@@ -279,5 +283,26 @@ mod tests {
         assert_eq!((worse.median, worse.p99, worse.most), (2.0, 2.5, 10.0));
         assert_eq!((worse.errors, worse.again), (1, 1));
         assert!(Waited::parse("1 2 3").is_err());
+    }
+
+    /// Each load, smaller, on a volume. How long the bystander waits depends on the machine, so it
+    /// is not asked here.
+    #[test]
+    fn no_load_makes_anybody_meet_an_error() {
+        if !machine::is_root() {
+            println!("skipped: needs root, to be two other users");
+            return;
+        }
+        let release = workspace::target_folder().unwrap().join("release");
+        let (pelago, program) = (release.join("pelago"), release.join("xtask"));
+        let logs = mounted::log_folder("bystander-short").unwrap();
+        for load in load::ALL {
+            let volume = Mounted::start(&pelago, &logs, load.name, &Manner::default()).unwrap();
+            let (name, divisor, seconds) = (load.name, SMALL, SHORT_SECONDS);
+            let turn = Turn { program: &program, name, divisor, seconds, logs: &logs };
+            let waited = turn.run(&volume.point()).unwrap();
+            volume.finish().unwrap();
+            assert_eq!((waited.errors, waited.again), (0, 0), "{name}");
+        }
     }
 }
