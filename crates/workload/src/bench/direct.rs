@@ -1,5 +1,6 @@
 //! Creates through [`Files`], without kernel and mount.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -222,12 +223,16 @@ struct Caller<'a> {
 impl Caller<'_> {
     fn work(&self, tell: &SyncSender<Mark>) -> Result<(), Error> {
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        // Kept, so that its growth is no part of a create.
+        let mut text = String::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.count {
                 return Ok(());
             }
-            let name = Name::new(format!("f{number:08}").as_bytes()).expect("letters and digits");
+            text.clear();
+            write!(text, "f{number:08}").expect("a string takes everything");
+            let name = Name::new(text.as_bytes()).expect("letters and digits");
             let place = Place::new(self.dir, name);
             let open = self
                 .files

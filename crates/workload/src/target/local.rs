@@ -464,10 +464,6 @@ const fn kind_of(file_type: FileType) -> FileKind {
 }
 
 fn seen(stat: &Stat) -> Seen {
-    let time = |seconds: i64, nanos: u64| Time {
-        seconds,
-        nanos: u32::try_from(nanos).expect("the kernel shows less than 10⁹ nanoseconds"),
-    };
     Seen {
         ino: stat.st_ino,
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
@@ -477,4 +473,10 @@ fn seen(stat: &Stat) -> Seen {
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         ctime: time(stat.st_ctime, stat.st_ctime_nsec),
     }
+}
+
+/// `nanos` has another type in each of the backends of rustix.
+fn time(seconds: i64, nanos: impl TryInto<u32>) -> Time {
+    let nanos = nanos.try_into().ok();
+    Time { seconds, nanos: nanos.expect("the kernel shows less than 10⁹ nanoseconds") }
 }
