@@ -24,6 +24,7 @@ mod test;
 mod tidy;
 mod tools;
 mod workspace;
+mod xfstests;
 
 use std::process::ExitCode;
 
@@ -122,6 +123,12 @@ const VERBS: &[Verb] = &[
         arguments: "[--user NAME] [--passthrough auto|always|never] [PROGRAM...]",
         does: "git, sqlite, postgres, cargo, tar, rsync, overlay, stress, bonnie, each on a volume",
         run: real::run,
+    },
+    Verb {
+        name: "xfstests",
+        arguments: "PATH [--passthrough WAY] [TEST...]",
+        does: "the generic quick group of a built xfstests in PATH, ext4 beside; as root",
+        run: xfstests::run,
     },
 ];
 

@@ -158,6 +158,7 @@ pub(crate) fn listed_names(text: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xfstests;
 
     const OUTPUT: &str = "unlink::enotdir::fifo        ok\n\
                           chmod::erofs_named    skipped\n\
@@ -200,8 +201,10 @@ mod tests {
 
     #[test]
     fn every_committed_skip_has_its_reason() {
-        for list in ["pjdfstest/skipped.txt", "stress-ng/excluded.txt"] {
-            let path = workspace::root().join("conformance").join(list);
+        let xfstests = xfstests::LISTS.map(|list| format!("xfstests/{list}"));
+        let others = ["pjdfstest/skipped.txt", "stress-ng/excluded.txt"].map(str::to_owned);
+        for list in others.into_iter().chain(xfstests) {
+            let path = workspace::root().join("conformance").join(&list);
             let text = fs::read_to_string(path).unwrap();
             for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
                 assert!(line.split_whitespace().count() > 2, "{list}: {line}");

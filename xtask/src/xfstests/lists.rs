@@ -1,0 +1,141 @@
+//! What is committed about tests that do not pass on Pelago, and the comparison with a run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::LISTS;
+use super::verdicts::{Verdict, Verdicts};
+use crate::posix::listed_names;
+
+/// Names of tests.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// Not run at all.
+    excluded: BTreeSet<String>,
+    /// Fail on Pelago, and not on ext4.
+    failing: BTreeSet<String>,
+    /// Are not run on Pelago, for a reason of xfstests, and pass on ext4.
+    not_run: BTreeSet<String>,
+}
+
+impl Lists {
+    pub(super) fn read(folder: &Path) -> Result<Self, String> {
+        let read = |name: &str| {
+            let path = folder.join(name);
+            let text = fs::read_to_string(&path);
+            text.map(|text| listed_names(&text)).map_err(|why| format!("{}: {why}", path.display()))
+        };
+        let [excluded, failing, not_run] = LISTS.map(read);
+        Ok(Self { excluded: excluded?, failing: failing?, not_run: not_run? })
+    }
+
+    /// The tests but those excluded.
+    pub(super) fn without_excluded(&self, tests: &[String]) -> Vec<String> {
+        tests.iter().filter(|test| !self.excluded.contains(*test)).cloned().collect()
+    }
+
+    /// What is not as it should be, a line each.
+    pub(super) fn compare(
+        &self,
+        tests: &[String],
+        ours: &Verdicts,
+        theirs: &Verdicts,
+    ) -> Vec<String> {
+        let one = |test: &String| self.finding(test, ours.of(test), theirs.of(test));
+        tests.iter().filter_map(one).collect()
+    }
+
+    fn finding(
+        &self,
+        test: &String,
+        ours: Option<&Verdict>,
+        theirs: Option<&Verdict>,
+    ) -> Option<String> {
+        let fails = self.failing.contains(test);
+        let is_left_out = self.not_run.contains(test);
+        let found = match ours {
+            None => format!("has no verdict: {test}"),
+            Some(Verdict::Passed) if fails => format!("listed as failing and passed: {test}"),
+            Some(Verdict::Passed) if is_left_out => format!("listed as not run and passed: {test}"),
+            Some(Verdict::NotRun(why)) if fails => {
+                format!("listed as failing and not run: {test}: {why}")
+            }
+            Some(Verdict::NotRun(why)) if !is_left_out && theirs == Some(&Verdict::Passed) => {
+                format!("not run and not listed: {test}: {why}")
+            }
+            Some(Verdict::Failed(said))
+                if !fails && !matches!(theirs, Some(Verdict::Failed(_))) =>
+            {
+                format!("failed: {test} {said}")
+            }
+            Some(_) => return None,
+        };
+        Some(found)
+    }
+}
+
+/// How many tests pass on ext4 alone, in words.
+pub(super) fn behind(tests: &[String], ours: &Verdicts, theirs: &Verdicts) -> String {
+    let (mut failed, mut not_run) = (0, 0);
+    for test in tests.iter().filter(|test| theirs.of(test) == Some(&Verdict::Passed)) {
+        match ours.of(test) {
+            Some(Verdict::NotRun(_)) => not_run += 1,
+            Some(Verdict::Passed) => {}
+            _ => failed += 1,
+        }
+    }
+    format!("{failed} failed, {not_run} not run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verdicts::Progress;
+    use super::*;
+
+    /// The tests 1 to 4 ended so.
+    fn verdicts(ends: [&str; 4]) -> Verdicts {
+        let lines = ends.iter().zip(1..).map(|(end, test)| format!("generic/{test:03} {end}\n"));
+        Progress::parse(&lines.collect::<String>()).verdicts
+    }
+
+    fn compare(ours: [&str; 4], theirs: [&str; 4]) -> Vec<String> {
+        let lists = Lists {
+            excluded: listed_names("generic/005  takes an hour\n"),
+            failing: listed_names("generic/002  has no such option\n"),
+            not_run: listed_names("generic/003  needs a block device\n"),
+        };
+        let tests: Vec<String> = (1..=5).map(|test| format!("generic/{test:03}")).collect();
+        let tests = lists.without_excluded(&tests);
+        assert_eq!(tests.len(), 4);
+        lists.compare(&tests, &verdicts(ours), &verdicts(theirs))
+    }
+
+    const LISTED: [&str; 4] = ["1s", "[failed]", "[not run] no device", "1s"];
+
+    #[test]
+    fn what_is_listed_is_no_finding() {
+        assert_eq!(compare(LISTED, ["1s"; 4]), [""; 0]);
+        assert_eq!(behind(&[], &verdicts(LISTED), &verdicts(["1s"; 4])), "0 failed, 0 not run");
+    }
+
+    #[test]
+    fn the_lists_are_exact() {
+        let found = compare(["1s"; 4], ["1s"; 4]);
+        assert!(found[0].starts_with("listed as failing and passed"), "{found:?}");
+        assert!(found[1].starts_with("listed as not run and passed"), "{found:?}");
+        let found = compare(["[failed]", "[failed]", "[failed]", "[not run] why"], ["1s"; 4]);
+        assert!(found[0].starts_with("failed: generic/001"), "{found:?}");
+        assert!(found[1].starts_with("failed: generic/003"), "{found:?}");
+        assert_eq!(found[2], "not run and not listed: generic/004: why");
+    }
+
+    /// A test that ext4 fails says nothing about Pelago; one that ext4 does not run may.
+    #[test]
+    fn ext4_is_the_measure() {
+        let ours = ["[failed]", LISTED[1], LISTED[2], "[not run] why"];
+        assert_eq!(compare(ours, ["[failed]", "1s", "1s", "[not run] why"]), [""; 0]);
+        let found = compare(ours, ["[not run] why"; 4]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+}

@@ -1,0 +1,186 @@
+//! Runs `check` of xfstests where everything ends with it: processes, mounts, loop devices.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::conformance;
+use super::verdicts::{Progress, Verdicts};
+use crate::process;
+
+/// One test, however slow the machine is.
+const TEST_LIMIT: Duration = Duration::from_secs(300);
+/// Each of the two devices. Only what is written takes space.
+const DEVICE_BYTES: u64 = 4 << 30;
+/// How often the output is looked at.
+const POLL: Duration = Duration::from_millis(200);
+/// How long the kernel may take to let go of what a run had.
+const END_LIMIT: Duration = Duration::from_secs(60);
+/// The exit code of `enter.sh` where a volume is not whole.
+const NOT_WHOLE: i32 = 7;
+
+/// What is run, and where.
+pub(super) struct Place<'a> {
+    /// `pelago` or `ext4`.
+    pub(super) system: &'static str,
+    pub(super) way: &'static str,
+    pub(super) tree: &'a Path,
+    pub(super) logs: &'a Path,
+    pub(super) pelago: &'a Path,
+}
+
+impl Place<'_> {
+    /// What is run, in words.
+    pub(super) fn title(&self) -> String {
+        match self.system {
+            "pelago" => format!("pelago (passthrough {})", self.way),
+            other => other.to_owned(),
+        }
+    }
+
+    /// Runs all of them. Behind one that ends the run, or that is ended at its limit, a new run
+    /// begins on new devices.
+    pub(super) fn run(&self, tests: &[String]) -> Result<Verdicts, String> {
+        let results = self.logs.join(self.system);
+        if results.exists() {
+            fs::remove_dir_all(&results).map_err(|why| format!("{}: {why}", results.display()))?;
+        }
+        fs::create_dir(&results).map_err(|why| format!("{}: {why}", results.display()))?;
+        let (mut all, mut rest) = (Verdicts::default(), tests.to_vec());
+        for run in 1_u32.. {
+            let log = self.logs.join(format!("{}-{run}", self.system));
+            let (mut progress, ended) = self.run_once(&results, &log, &rest)?;
+            if ended == Ended::NotWhole {
+                return Err(format!("a volume is not whole: see {}.out", log.display()));
+            }
+            if let Some(test) = &progress.running {
+                let why = if ended == Ended::Late { "ran past its limit" } else { "ended the run" };
+                println!("{test}: {why}");
+                progress.verdicts.fail(test, format!("{why}\n"));
+            }
+            let left = rest.len();
+            rest.retain(|test| progress.verdicts.of(test).is_none());
+            all.extend(progress.verdicts);
+            if rest.is_empty() {
+                break;
+            }
+            if rest.len() == left {
+                return Err(format!("no test could be run: see {}.out", log.display()));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Runs as many of them as one namespace sees.
+    fn run_once(
+        &self,
+        results: &Path,
+        log: &Path,
+        tests: &[String],
+    ) -> Result<(Progress, Ended), String> {
+        let devices = Devices::make()?;
+        let mut command = Command::new("setpriv");
+        // Whoever ends us ends `unshare`, and that the first process of the namespace.
+        command.args(["--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"]);
+        command.args(["--mount", "--mount-proc", "--propagation", "private"]);
+        command.arg(conformance().join("enter.sh")).arg(self.system).arg(&devices.folder);
+        command.arg(self.tree).arg(results).arg(self.pelago).args(tests);
+        command.env("PELAGO_PASSTHROUGH", self.way).env_remove("TMPDIR");
+        let output = log.with_extension("out");
+        let watched = watch(&mut command, &output);
+        let (progress, ended) =
+            watched.map_err(|why| format!("cannot run {}: {why}", process::shown(&command)))?;
+        devices.remove()?;
+        Ok((progress, ended))
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    ByItself,
+    /// Was ended, because one test ran past its limit.
+    Late,
+    /// A volume was damaged.
+    NotWhole,
+}
+
+/// Runs it until it ends or one test takes too long.
+fn watch(command: &mut Command, output: &Path) -> io::Result<(Progress, Ended)> {
+    let out = File::create(output)?;
+    command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+    let mut child = command.spawn()?;
+    let (mut running, mut since) = (None, Instant::now());
+    loop {
+        let status = child.try_wait()?;
+        let progress = Progress::parse(&String::from_utf8_lossy(&fs::read(output)?));
+        if let Some(status) = status {
+            return Ok((progress, ended(status)));
+        }
+        if progress.running != running {
+            running.clone_from(&progress.running);
+            since = Instant::now();
+        }
+        if since.elapsed() > TEST_LIMIT {
+            end(&mut child)?;
+            return Ok((progress, Ended::Late));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    if status.code() == Some(NOT_WHOLE) { Ended::NotWhole } else { Ended::ByItself }
+}
+
+/// Ends the namespace with all that is in it.
+fn end(child: &mut Child) -> io::Result<()> {
+    child.kill()?;
+    child.wait().map(|_| ())
+}
+
+/// Two sparse files in a temporary folder, which become loop devices.
+struct Devices {
+    folder: PathBuf,
+}
+
+impl Devices {
+    fn make() -> Result<Self, String> {
+        let name = format!("pelago-xfstests-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let make = || {
+            fs::create_dir(&folder)?;
+            for image in ["test.img", "scratch.img"] {
+                File::create_new(folder.join(image))?.set_len(DEVICE_BYTES)?;
+            }
+            Ok(())
+        };
+        make().map_err(|why: io::Error| format!("{}: {why}", folder.display()))?;
+        Ok(Self { folder })
+    }
+
+    /// Waits until no loop device has them or a file on them, and removes them.
+    fn remove(self) -> Result<(), String> {
+        let start = Instant::now();
+        while let Some(device) = self.loop_device() {
+            if start.elapsed() > END_LIMIT {
+                return Err(format!("{device} still has a file of {}", self.folder.display()));
+            }
+            thread::sleep(POLL);
+        }
+        fs::remove_dir_all(&self.folder)
+            .map_err(|why| format!("left behind: {}: {why}", self.folder.display()))
+    }
+
+    /// A loop device on one of our files, if there is one.
+    fn loop_device(&self) -> Option<String> {
+        let listed =
+            process::output_of("losetup", &["--list", "--noheadings", "-O", "NAME,BACK-FILE"])?;
+        let name = self.folder.file_name()?.to_str()?;
+        let line = listed.lines().find(|line| line.contains(name))?;
+        line.split_whitespace().next().map(str::to_owned)
+    }
+}
