@@ -6,11 +6,21 @@
 # test.img and scratch.img. On ext4 these are the devices; of Pelago, a volume lies in each.
 set -eu -o pipefail
 
+if [ $$ -ne 1 ]; then
+    echo "enter.sh: runs only as the first process of a namespace" >&2
+    exit 1
+fi
 system=$1 folder=$2 tree=$3 results=$4 pelago=$5
 shift 5
 ours=$(dirname "$(readlink -f "$0")")
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+# Tests that read /proc/locks look below the /proc of this namespace then, for the machine's.
+export FSTESTS_ISOL=privatens
 export PELAGO=/mnt/pelago HOST_OPTIONS=/mnt/ours/$system.config RESULT_BASE=/mnt/results
+
+# A volume that is mounted elsewhere was copied into this namespace, and its process would wait for
+# the end of the copy.
+umount --all --lazy --types fuse.pelago || true
 
 # The same short paths on each machine.
 mount -t tmpfs -o mode=755 pelago-xtask /mnt

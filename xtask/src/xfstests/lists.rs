@@ -67,7 +67,7 @@ impl Lists {
             Some(Verdict::Failed(said))
                 if !fails && !matches!(theirs, Some(Verdict::Failed(_))) =>
             {
-                format!("failed: {test} {said}")
+                format!("failed: {test} {}", said.trim_end())
             }
             Some(_) => return None,
         };

@@ -95,7 +95,9 @@ fn verdict(rest: &str) -> Verdict {
     if let Some((_, why)) = rest.split_once("[not run]") {
         return Verdict::NotRun(why.trim().to_owned());
     }
-    let seconds = rest.trim().strip_suffix('s').unwrap_or_default();
+    // What it took the last time stands before the dots.
+    let took = rest.rsplit("...").next().unwrap_or_default();
+    let seconds = took.trim().strip_suffix('s').unwrap_or_default();
     if !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()) {
         return Verdict::Passed;
     }
@@ -136,5 +138,7 @@ mod tests {
         assert_eq!(verdicts.of("generic/020"), None);
         let said = "generic/001  5s\n_check_dmesg: something found in dmesg\n";
         assert_eq!(Progress::parse(said).verdicts.counts(), (0, 1, 0));
+        let said = "generic/001  5s ...  4s\n";
+        assert_eq!(Progress::parse(said).verdicts.counts(), (1, 0, 0));
     }
 }
