@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use crate::{Answer, process, tidy, workspace};
 
+/// The arguments with which cargo runs clippy, here and in the pre-commit hook.
+pub(crate) const CLIPPY: &[&str] =
+    &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+
 /// Runs every step even if one fails, and names those that failed.
 pub(crate) fn run(arguments: &[String]) -> Answer {
     if let Some(unknown) = arguments.first() {
         return Err(format!("takes no arguments, not `{unknown}`"));
     }
-    let clippy = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
     let doc = ["doc", "--release", "--no-deps", "--workspace"];
     let mut failed = Vec::new();
     let mut step = |name: &str, passed: &mut dyn FnMut() -> Result<bool, String>| {
@@ -27,7 +30,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
         }
     };
     step("fmt", &mut || component("fmt", &mut workspace::cargo(&["fmt", "--all", "--check"])));
-    step("clippy", &mut || component("clippy", &mut workspace::cargo(&clippy)));
+    step("clippy", &mut || component("clippy", &mut workspace::cargo(CLIPPY)));
     step("doc", &mut || succeeds(workspace::cargo(&doc).env("RUSTDOCFLAGS", "-D warnings")));
     step("tidy", &mut || tidy::run(&[]).map(|code| code == ExitCode::SUCCESS));
     if failed.is_empty() {

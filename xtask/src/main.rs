@@ -55,7 +55,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "setup",
         arguments: "",
-        does: "what the tests need from Debian (fusermount3) and from the crate registry",
+        does: "fetches what the tests need (fusermount3, crates); installs the pre-commit hook",
         run: setup::run,
     },
     Verb {

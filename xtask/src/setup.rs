@@ -1,4 +1,7 @@
-//! `setup`: what the tests need from Debian and from the crate registry, fetched only if missing.
+//! `setup`: what the tests need from Debian and from the crate registry, fetched only if missing;
+//! and the hook that looks at a commit before it is made.
+
+mod hook;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -21,6 +24,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     let logs = workspace::target_folder()?.join("xtask");
     std::fs::create_dir_all(&logs).map_err(|why| format!("{}: {why}", logs.display()))?;
     ensure(&logs)?;
+    install_hook();
     println!("setup: ready");
     Ok(ExitCode::SUCCESS)
 }
@@ -37,6 +41,18 @@ pub(crate) fn ensure(logs: &Path) -> Result<(), String> {
         install_fuse(logs)?;
     }
     machine::fuse_trouble().map_or(Ok(()), Err)
+}
+
+/// Not fatal: CI makes no commits, and a build needs no hook.
+fn install_hook() {
+    if machine::is_ci() {
+        return;
+    }
+    match hook::install(&workspace::root()) {
+        Ok(true) => println!("setup: installed the hook .git/hooks/pre-commit"),
+        Ok(false) => {}
+        Err(why) => println!("setup: cannot install the hook .git/hooks/pre-commit: {why}"),
+    }
 }
 
 /// Not fatal: the build that follows says it better if a crate is missing.
