@@ -61,7 +61,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "tidy",
         arguments: "[--report] [--write]",
-        does: "sizes, walls, licences, links; --report: what is large; --write: docs/limits.md",
+        does: "sizes, walls, documents; --report: what is large; --write: mends documents",
         run: tidy::run,
     },
     Verb {

@@ -1,9 +1,10 @@
 //! `tidy`: the rules of the house that no compiler knows.
 //!
 //! Every rule is one function from the tree of files (or from what cargo says) to findings. Nothing
-//! is fixed here, but for the table of limits with `--write`.
+//! is fixed here, but by `--write`, which writes what can be derived.
 
 mod documents;
+mod fill;
 mod lexer;
 mod limits;
 mod modules;
@@ -48,6 +49,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     let root = workspace::root();
     if write {
         limits::write(&root)?;
+        fill::write(&root)?;
     }
     let tree = Tree::read(&root)?;
     if report {
@@ -72,5 +74,6 @@ fn findings(tree: &Tree) -> Result<Findings, String> {
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
     limits::check(tree, &mut found);
+    fill::check(tree, &mut found);
     Ok(found)
 }

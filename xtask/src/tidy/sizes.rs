@@ -14,7 +14,7 @@ const FUNCTION_LINES: usize = 70;
 /// Lines of a function above which `--report` asks why.
 const ASK_FUNCTION_LINES: usize = 60;
 /// Characters of a line.
-const LINE_LETTERS: usize = 100;
+pub(super) const LINE_LETTERS: usize = 100;
 
 /// The hard limits.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
