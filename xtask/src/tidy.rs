@@ -4,9 +4,11 @@
 //! is fixed here, but by `--write`, which writes what can be derived.
 
 mod documents;
+mod figures;
 mod fill;
 mod lexer;
 mod limits;
+mod marked;
 mod modules;
 mod packages;
 mod sizes;
@@ -49,6 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     let root = workspace::root();
     if write {
         limits::write(&root)?;
+        figures::write(&root)?;
         fill::write(&root)?;
     }
     let tree = Tree::read(&root)?;
@@ -74,6 +77,8 @@ fn findings(tree: &Tree) -> Result<Findings, String> {
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
     limits::check(tree, &mut found);
+    figures::check(tree, &mut found);
     fill::check(tree, &mut found);
+
     Ok(found)
 }

@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::Findings;
 use super::tree::Tree;
+use super::{Findings, marked};
 
 const SOURCE: &str = "crates/wire/src/limits.rs";
 const DOCUMENT: &str = "docs/limits.md";
-/// Between these two lines stands the table that `--write` writes.
-const BEGIN: &str = "<!-- limits:begin -->";
-const END: &str = "<!-- limits:end -->";
+/// The marks between which the document has the table.
+const NAME: &str = "limits";
 
 /// One `pub const`.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,26 +38,22 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
             None => found.of(DOCUMENT, format_args!("{} is missing; `tidy --write`", limit.name)),
         }
     }
-    for (name, _) in rows_of(between_marks(&document.text)) {
+    for (name, _) in rows_of(marked::between(&document.text, NAME).unwrap_or_default()) {
         if !limits.iter().any(|limit| limit.name == name) {
             found.of(DOCUMENT, format_args!("{name} is not in {SOURCE}; `tidy --write`"));
         }
     }
 }
 
-/// Writes the table anew, and the document if there is none.
+/// Writes the table into the document.
 pub(super) fn write(root: &Path) -> Result<(), String> {
     let read = |path: &str| {
         fs::read_to_string(root.join(path)).map_err(|why| format!("cannot read {path}: {why}"))
     };
     let table = table_of(&limits_of(&read(SOURCE)?));
-    let head = "# Limits\n\nEverything that grows has a limit, and it has a name.\n\n";
-    let document = read(DOCUMENT).unwrap_or_else(|_| format!("{head}{BEGIN}\n{END}\n"));
-    let (Some(begin), Some(end)) = (document.find(BEGIN), document.find(END)) else {
-        return Err(format!("{DOCUMENT} has no lines `{BEGIN}` and `{END}`"));
-    };
-    let (before, after) = (&document[..begin + BEGIN.len()], &document[end..]);
-    fs::write(root.join(DOCUMENT), format!("{before}\n{table}{after}"))
+    let document = marked::replaced(&read(DOCUMENT)?, NAME, &table)
+        .ok_or_else(|| format!("{DOCUMENT}: {}", marked::missing(NAME)))?;
+    fs::write(root.join(DOCUMENT), document)
         .map_err(|why| format!("cannot write {DOCUMENT}: {why}"))
 }
 
@@ -106,11 +101,6 @@ fn limit_of(declaration: &str, meaning: &str) -> Option<Limit> {
     let (_, value) = rest.split_once(" = ")?;
     let value = value.trim_end_matches(';').trim().to_owned();
     Some(Limit { name: name.to_owned(), value, meaning: meaning.to_owned() })
-}
-
-fn between_marks(document: &str) -> &str {
-    let inner = document.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
-    inner.map_or("", |(inner, _)| inner)
 }
 
 /// First and second cell of each row whose first is the name of a constant.
@@ -163,12 +153,17 @@ pub const fn not() {}
         found.0
     }
 
+    fn in_marks(table: &str) -> String {
+        let empty = "<!-- limits:begin -->\n<!-- limits:end -->";
+        marked::replaced(empty, NAME, table).unwrap()
+    }
+
     #[test]
     fn what_is_written_is_found_right() {
         let table = table_of(&limits_of(LIMITS));
         assert!(table.contains("| `A_1` | `64 << 20` | Bytes of `X`, at most. |"), "{table}");
         assert!(table.contains("| `MASK` | `1 \\| 2` |"), "{table}");
-        assert!(found_with(&format!("{BEGIN}\n{table}{END}\n")).is_empty());
+        assert!(found_with(&in_marks(&table)).is_empty());
         assert!(found_with("| A_1 | 64<<20 | x |\n| `MASK` | 1 \\| 2 |\n").is_empty());
     }
 
@@ -176,7 +171,7 @@ pub const fn not() {}
     fn wrong_missing_and_foreign_rows_are_found() {
         assert_eq!(found_with("| A_1 | 65 << 20 | x |\n").len(), 2);
         let table = table_of(&limits_of(LIMITS));
-        let foreign = format!("{BEGIN}\n{table}| `GONE` | 1 | |\n{END}\n| `OTHER` | 1 | |\n");
+        let foreign = in_marks(&format!("{table}| `GONE` | 1 | |\n")) + "\n| `OTHER` | 1 | |\n";
         assert_eq!(found_with(&foreign).len(), 1);
     }
 }
