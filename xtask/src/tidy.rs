@@ -79,6 +79,6 @@ fn findings(tree: &Tree) -> Result<Findings, String> {
     limits::check(tree, &mut found);
     figures::check(tree, &mut found);
     fill::check(tree, &mut found);
-
+    walls::check_document(tree, &mut found);
     Ok(found)
 }

@@ -1,8 +1,13 @@
-//! Who may import whom.
+//! Which crate may import which, and that `ARCHITECTURE.md` shows the same table.
 
 use serde_json::Value;
 
 use super::Findings;
+use super::tree::Tree;
+
+const DOCUMENT: &str = "ARCHITECTURE.md";
+/// The columns of the document's table that are compared; what a crate owns stands between.
+const COLUMNS: [&str; 3] = ["crate", "may import", "its tests also"];
 
 /// What one package may import of ours.
 struct Wall {
@@ -65,9 +70,65 @@ fn check_edge(wall: &Wall, dependency: &Value, found: &mut Findings) {
     }
 }
 
+/// Rows of the document's table that differ from [`WALLS`].
+pub(super) fn check_document(tree: &Tree, found: &mut Findings) {
+    // That the document is missing is said among the documents.
+    let Some(document) = tree.file(DOCUMENT) else { return };
+    let rows = rows_of(&document.text);
+    for wall in WALLS {
+        let row = [short(wall.package), listed(wall.imports), listed(wall.tests_import)];
+        if !rows.contains(&row) {
+            let [name, imports, tests] = row;
+            let what = format!("the row of `{name}` must say: {imports} | {tests}");
+            found.of(DOCUMENT, what);
+        }
+    }
+    for [name, ..] in rows {
+        if !WALLS.iter().any(|wall| short(wall.package) == name) {
+            found.of(DOCUMENT, format_args!("`{name}` has no wall in xtask/src/tidy/walls.rs"));
+        }
+    }
+}
+
+/// The cells of [`COLUMNS`] in each row of the table that has them, without backticks.
+fn rows_of(document: &str) -> Vec<[String; 3]> {
+    let mut rows = Vec::new();
+    let mut columns: Option<[usize; 3]> = None;
+    for line in document.lines() {
+        let Some(row) = line.strip_prefix('|') else {
+            columns = None;
+            continue;
+        };
+        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        if let Some(columns) = columns {
+            if !cells[0].starts_with('-') {
+                rows.push(columns.map(|at| cells.get(at).copied().unwrap_or_default().to_owned()));
+            }
+        } else {
+            let at = COLUMNS.map(|name| cells.iter().position(|cell| *cell == name));
+            if let [Some(name), Some(imports), Some(tests)] = at {
+                columns = Some([name, imports, tests]);
+            }
+        }
+    }
+    rows
+}
+
+fn listed(packages: &[&str]) -> String {
+    let names: Vec<String> = packages.iter().map(|package| short(package)).collect();
+    if names.is_empty() { "–".to_owned() } else { names.join(", ") }
+}
+
+/// The name of a package's folder.
+fn short(package: &str) -> String {
+    package.strip_prefix("pelago-").unwrap_or(package).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use super::super::tree::Source;
 
     use super::*;
 
@@ -104,5 +165,27 @@ mod tests {
         let mut found = Findings::default();
         check(&packages, &mut found);
         assert!(found.0.is_empty());
+    }
+
+    #[test]
+    fn a_document_with_other_walls_is_found() {
+        let row = |wall: &Wall| {
+            let [imports, tests] = [listed(wall.imports), listed(wall.tests_import)];
+            format!("| `{}` | owns | {imports} | {tests} |\n", short(wall.package))
+        };
+        let head = "| crate | owns | may import | its tests also |\n|---|---|---|---|\n";
+        let found_in = |rows: &str| {
+            let text = format!("{head}{rows}\n| other | table |\n|---|---|\n| `gone` | – |\n");
+            let file = Source { path: DOCUMENT.to_owned(), text };
+            let mut found = Findings::default();
+            check_document(&Tree::of(vec![file]), &mut found);
+            found.0
+        };
+        let rows: String = WALLS.iter().map(row).collect();
+        assert!(found_in(&rows).is_empty(), "{:?}", found_in(&rows));
+        let wrong = rows.replace("| owns | wire | – |", "| owns | – | – |");
+        assert_eq!(found_in(&wrong), ["ARCHITECTURE.md: the row of `store` must say: wire | –"]);
+        assert_eq!(found_in(&row(&WALLS[0])).len(), WALLS.len() - 1);
+        assert_eq!(found_in(&(rows + "| `new` | owns | – | – |\n")).len(), 1);
     }
 }
