@@ -125,14 +125,18 @@ fn letters(text: &str) -> usize {
     text.chars().count()
 }
 
-/// What a line break does not divide: words, code between backticks, and a word together with the
-/// one behind it that would begin a list or a heading.
+/// What a line break does not divide: words, code between backticks, a number and its percent sign,
+/// and a word together with the one behind it that would begin a list or a heading.
 fn units(text: &str) -> Vec<String> {
     let has_whole_code = text.matches('`').count().is_multiple_of(2);
     let mut units: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match units.last_mut() {
-            Some(unit) if has_whole_code && is_inside_code(unit) || begins_block(word) => {
+            Some(unit)
+                if has_whole_code && is_inside_code(unit)
+                    || word.starts_with('%')
+                    || begins_block(word) =>
+            {
                 unit.push(' ');
                 unit.push_str(word);
             }
