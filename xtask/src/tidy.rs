@@ -3,12 +3,12 @@
 //! Every rule is one function from the tree of files (or from what cargo says) to findings. Nothing
 //! is fixed here, but by `--write`, which writes what can be derived.
 
+mod derived;
 mod documents;
 mod figures;
 mod fill;
 mod lexer;
 mod limits;
-mod marked;
 mod modules;
 mod packages;
 mod sizes;
@@ -50,8 +50,8 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     }
     let root = workspace::root();
     if write {
-        limits::write(&root)?;
-        figures::write(&root)?;
+        limits::TABLE.write(&root)?;
+        figures::TABLE.write(&root)?;
         fill::write(&root)?;
     }
     let tree = Tree::read(&root)?;
@@ -76,8 +76,8 @@ fn findings(tree: &Tree) -> Result<Findings, String> {
     walls::check(&members, &mut found);
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
-    limits::check(tree, &mut found);
-    figures::check(tree, &mut found);
+    limits::TABLE.check(tree, &mut found);
+    figures::TABLE.check(tree, &mut found);
     fill::check(tree, &mut found);
     walls::check_document(tree, &mut found);
     Ok(found)

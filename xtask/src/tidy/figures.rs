@@ -1,15 +1,10 @@
 //! README's table of figures is cut out of `docs/benchmarks.md`, so that the two cannot disagree.
 
-use std::fs;
-use std::path::Path;
+use super::derived::Derived;
 
-use super::tree::Tree;
-use super::{Findings, marked};
-
-const SOURCE: &str = "docs/benchmarks.md";
-const DOCUMENT: &str = "README.md";
-/// The marks between which README has the table.
-const NAME: &str = "figures";
+/// README's table.
+pub(super) const TABLE: Derived =
+    Derived { source: "docs/benchmarks.md", document: "README.md", name: "figures", table };
 
 /// One row of README's table.
 struct Figure {
@@ -84,34 +79,6 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
-/// Reports a table in README that is not the one of the measurements.
-pub(super) fn check(tree: &Tree, found: &mut Findings) {
-    // That one of the two is missing is said among the documents.
-    let (Some(source), Some(document)) = (tree.file(SOURCE), tree.file(DOCUMENT)) else { return };
-    match (table(&source.text), marked::between(&document.text, NAME)) {
-        (Err(why), _) => found.of(SOURCE, why),
-        (_, None) => found.of(DOCUMENT, marked::missing(NAME)),
-        (Ok(table), Some(shown)) if table != shown => {
-            found.of(
-                DOCUMENT,
-                format_args!("its figures are not those of {SOURCE}; `tidy --write`"),
-            );
-        }
-        _ => {}
-    }
-}
-
-/// Writes the table into README.
-pub(super) fn write(root: &Path) -> Result<(), String> {
-    let read = |path: &str| {
-        fs::read_to_string(root.join(path)).map_err(|why| format!("cannot read {path}: {why}"))
-    };
-    let table = table(&read(SOURCE)?).map_err(|why| format!("{SOURCE}: {why}"))?;
-    let text = marked::replaced(&read(DOCUMENT)?, NAME, &table)
-        .ok_or_else(|| format!("{DOCUMENT}: {}", marked::missing(NAME)))?;
-    fs::write(root.join(DOCUMENT), text).map_err(|why| format!("cannot write {DOCUMENT}: {why}"))
-}
-
 fn table(source: &str) -> Result<String, String> {
     let mut table = "| what | Pelago | compared with |\n|---|---:|---|\n".to_owned();
     for Figure { what, cells, unit, beside } in FIGURES {
@@ -149,7 +116,6 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::Source;
     use super::*;
 
     const MEASURED: &str = "# B\n\n## One\n\ntext\n\n| step | /s | ratio |\n|---|---|---|\n\
@@ -166,23 +132,5 @@ mod tests {
         for lost in [of("Two", "create", "/s"), of("One", "create", "no"), of("No", "1", "/s")] {
             assert!(lost.is_err(), "{lost:?}");
         }
-    }
-
-    #[test]
-    fn a_figure_that_is_not_the_measured_one_is_found() {
-        let tree = Tree::read(&crate::workspace::root()).unwrap();
-        let text = |path: &str| tree.file(path).unwrap().text.clone();
-        let found_with = |readme: String| {
-            let source = |path: &str, text| Source { path: path.to_owned(), text };
-            let tree = Tree::of(vec![source(SOURCE, text(SOURCE)), source(DOCUMENT, readme)]);
-            let mut found = Findings::default();
-            check(&tree, &mut found);
-            found.0
-        };
-        let right = marked::replaced(&text(DOCUMENT), NAME, &table(&text(SOURCE)).unwrap());
-        let right = right.unwrap();
-        assert!(found_with(right.clone()).is_empty());
-        assert_eq!(found_with(right.replace(" × |", "0 × |")).len(), 1);
-        assert_eq!(found_with("no marks".to_owned()).len(), 1);
     }
 }

@@ -1,0 +1,125 @@
+//! Tables of documents that are made from another file, so that the two cannot disagree.
+//!
+//! Such a table stands between the lines `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The check
+//! makes it again and compares; `tidy --write` writes it.
+
+use std::fs;
+use std::path::Path;
+
+use super::Findings;
+use super::tree::Tree;
+
+/// A table in `document` that is made from `source`.
+pub(super) struct Derived {
+    pub(super) source: &'static str,
+    pub(super) document: &'static str,
+    /// The name in the marks.
+    pub(super) name: &'static str,
+    /// Makes the table from the text of the source, or says what the source lacks.
+    pub(super) table: fn(&str) -> Result<String, String>,
+}
+
+impl Derived {
+    /// Reports a table that is not the one made from the source.
+    pub(super) fn check(&self, tree: &Tree, found: &mut Findings) {
+        let Some(source) = tree.file(self.source) else {
+            found.of(self.source, "is missing");
+            return;
+        };
+        // A missing document is reported among the documents.
+        let Some(document) = tree.file(self.document) else { return };
+        match (self.table)(&source.text) {
+            Err(why) => found.of(self.source, why),
+            Ok(table) => match between(&document.text, self.name) {
+                Some(shown) if shown == table => {}
+                Some(_) => {
+                    let what = format!("its table is not that of {}; `tidy --write`", self.source);
+                    found.of(self.document, what);
+                }
+                None => found.of(self.document, missing(self.name)),
+            },
+        }
+    }
+
+    /// Writes the table into the document.
+    pub(super) fn write(&self, root: &Path) -> Result<(), String> {
+        let Self { source, document, name, .. } = *self;
+        let read = |path: &str| {
+            fs::read_to_string(root.join(path)).map_err(|why| format!("cannot read {path}: {why}"))
+        };
+        let table = (self.table)(&read(source)?).map_err(|why| format!("{source}: {why}"))?;
+        let text = replaced(&read(document)?, name, &table)
+            .ok_or_else(|| format!("{document}: {}", missing(name)))?;
+        fs::write(root.join(document), text)
+            .map_err(|why| format!("cannot write {document}: {why}"))
+    }
+}
+
+/// The text between the two marks.
+fn between<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(&begin(name))?;
+    rest.split_once(&end(name)).map(|(inner, _)| inner)
+}
+
+/// The document with `inner` between the two marks.
+fn replaced(document: &str, name: &str, inner: &str) -> Option<String> {
+    let (before, rest) = document.split_once(&begin(name))?;
+    let (_, after) = rest.split_once(&end(name))?;
+    Some(format!("{before}{}{inner}{}{after}", begin(name), end(name)))
+}
+
+fn missing(name: &str) -> String {
+    format!("has no lines `{}` and `{}`", begin(name).trim_end(), end(name))
+}
+
+fn begin(name: &str) -> String {
+    format!("<!-- {name}:begin -->\n")
+}
+
+fn end(name: &str) -> String {
+    format!("<!-- {name}:end -->")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Source;
+    use super::*;
+
+    const DERIVED: Derived = Derived {
+        source: "a.rs",
+        document: "b.md",
+        name: "x",
+        table: |source| (source != "bad").then(|| source.to_owned()).ok_or_else(|| "no".to_owned()),
+    };
+
+    fn found_with(source: &str, document: &str) -> Vec<String> {
+        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let mut found = Findings::default();
+        DERIVED.check(&Tree::of(vec![file("a.rs", source), file("b.md", document)]), &mut found);
+        found.0
+    }
+
+    #[test]
+    fn a_table_that_is_not_the_one_of_the_source_is_found() {
+        let document = "<!-- x:begin -->\nnew\n<!-- x:end -->\n";
+        assert!(found_with("new\n", document).is_empty());
+        let other = "b.md: its table is not that of a.rs; `tidy --write`";
+        assert_eq!(found_with("other\n", document), [other]);
+        assert_eq!(found_with("bad", document), ["a.rs: no"]);
+        let no_marks = "b.md: has no lines `<!-- x:begin -->` and `<!-- x:end -->`";
+        assert_eq!(found_with("new\n", "new\n"), [no_marks]);
+    }
+
+    #[test]
+    fn only_the_text_between_the_marks_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let document = folder.path().join("b.md");
+        fs::write(folder.path().join("a.rs"), "new\n").unwrap();
+        fs::write(&document, "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n").unwrap();
+        DERIVED.write(folder.path()).unwrap();
+        let new = "a\n<!-- x:begin -->\nnew\n<!-- x:end -->\nb\n";
+        assert_eq!(fs::read_to_string(&document).unwrap(), new);
+        fs::write(&document, "<!-- x:begin -->\n").unwrap();
+        assert!(DERIVED.write(folder.path()).is_err());
+    }
+}
