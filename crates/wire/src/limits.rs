@@ -1,5 +1,5 @@
 //! Every limit of the protocol and of a server's memory, by name, with its unit.
-//! `docs/limits.md` lists them; `cargo xtask tidy` compares.
+//! `docs/limits.md` lists them; `cargo xtask tidy` compares the two.
 
 /// Bytes of a name in a directory (`NAME_MAX` of Linux).
 pub const NAME_BYTES: usize = 255;
@@ -11,39 +11,39 @@ pub const XATTR_NAME_BYTES: usize = 255;
 pub const XATTR_VALUE_BYTES: usize = 65_536;
 /// Bytes of all names of one file's extended attributes (`XATTR_LIST_MAX`).
 pub const XATTR_LIST_BYTES: usize = 65_536;
-/// Bytes of an access control list as an extended attribute, 511 entries: the kernel's FUSE asks
-/// for a page.
+/// Bytes of an access control list as an extended attribute, 511 entries: FUSE in the kernel
+/// requests a page.
 pub const ACL_BYTES: usize = 4096;
 /// Names that one file may have.
 pub const LINKS: u32 = 65_000;
-/// Bytes of the largest file, and the largest offset (`off_t`'s largest).
+/// Bytes of the largest file, and the largest offset (the maximum of `off_t`).
 pub const FILE_BYTES: u64 = i64::MAX as u64;
 /// Bytes of one READ or WRITE.
 pub const IO_BYTES: usize = 1 << 20;
 /// Entries of one reply to a listing.
 pub const LIST_ENTRIES: usize = 1024;
-/// Names of one directory whose hashes begin with the same 32 bits, where some are equal.
+/// Names of one directory whose hashes begin with the same 32 bits, if some hashes are equal.
 pub const EQUAL_NAMES: u64 = (1 << 29) - 1;
-/// Places between names of equal hashes that an open directory remembers by name.
+/// Positions between names of equal hashes that an open directory remembers by name.
 pub const LISTING_PLACES: usize = 4096;
-/// Bytes of a file that may be kept inline in the table, at the most; the default is
+/// Largest inline limit of a volume, in bytes of a file; the default is
 /// [`INLINE_DEFAULT_BYTES`].
 pub const INLINE_BYTES: usize = 65_536;
-/// Bytes of a file that are kept inline in the table unless told otherwise.
+/// Default inline limit of a volume, in bytes of a file; larger files have a content file.
 pub const INLINE_DEFAULT_BYTES: usize = 4096;
-/// Ids that are reserved and persisted ahead at a time.
+/// Ids that are reserved and persisted ahead, at a time.
 pub const ID_BLOCK: u64 = 1 << 16;
-/// Bytes of the file that is given up when the disk is full.
+/// Bytes of the file whose blocks are lent to the journal when the disk is full.
 pub const RESERVE_BYTES: u64 = 64 << 20;
 /// Bytes of the engine's journal that have blocks behind its last batch, on a disk of 256 MiB or
 /// more; a sixteenth of a smaller one.
 pub const JOURNAL_AHEAD_BYTES: u64 = 16 << 20;
-/// Bytes of a disk below which new data is refused; on a disk of less than 512 MiB a part of it.
+/// Free bytes of a disk below which new data is refused; fewer on a disk of less than 512 MiB.
 pub const FREE_FLOOR_BYTES: u64 = 16 << 20;
 /// Bytes of the engine's journals together.
 pub const JOURNAL_BYTES: u64 = 64 << 20;
-/// Files that all sessions of a server may have open together, where the process may have
-/// that many descriptors.
+/// Files that all sessions of a server may have open together, if the process may have that many
+/// descriptors.
 pub const OPEN_FILES: usize = 1 << 20;
 /// Bytes that open files hold in memory before they are spilled to content files.
 pub const OPEN_BYTES: usize = 24 << 20;
@@ -55,8 +55,8 @@ pub const FILTER_BYTES: usize = 24 << 20;
 pub const ROW_CACHE_BYTES: usize = 24 << 20;
 /// Bytes of the client's table of inodes that the kernel knows.
 pub const INODE_TABLE_BYTES: usize = 24 << 20;
-/// Bytes that the engine, the caches, open files and the table of inodes may be given together, at
-/// the least: the engine needs 8 MiB.
+/// Least memory for the engine, the caches, open files and the inode table together, in bytes: the
+/// engine needs 8 MiB.
 pub const LEAST_MEMORY_BYTES: u64 = 20 << 20;
 /// Bytes of the payloads of requests that wait for a thread that may block.
 pub const POOL_BYTES: usize = 32 << 20;
@@ -64,16 +64,17 @@ pub const POOL_BYTES: usize = 32 << 20;
 pub const POOL_SHARE: usize = 4;
 /// Threads for requests of all users that may block.
 pub const POOL_THREADS: usize = 32;
-/// Directories upwards that a rename looks at while it holds the lock of all names; the rest of a
-/// longer way is gone without it.
+/// Ancestors that a rename reads under the lock of all names; it reads those above them without the
+/// lock.
 pub const CLIMB_STEPS: usize = 64;
-/// Rows that one operation reads or writes while it holds the lock of all names, about; those that
-/// need more let others in between.
+/// Rows, about, that one operation reads or writes under the lock of all names; an operation that
+/// needs more releases the lock in between.
 pub const LOCK_ROWS: usize = 4096;
-/// Inodes whose changes are known apart until a group commit makes them safe, and inodes that lost
-/// changes; beyond it the next descriptor that asks is told.
+/// Inodes whose unsafe changes are tracked individually, and inodes that lost changes; beyond this
+/// number the next descriptor that asks is told.
 pub const CHANGED_INODES: usize = 1 << 18;
-/// Content files that stay open after their last close until they are synced.
+/// Content files that stay open from their last close until they are synced.
 pub const UNSYNCED_FILES: usize = 1024;
-/// Ranges of one file that are kept apart after a failed sync until they are written again.
+/// Ranges of one file that are tracked individually from a failed sync until they are written
+/// again.
 pub const LOST_RANGES: usize = 256;
