@@ -50,6 +50,7 @@ fn filled_document(text: &str) -> String {
 fn paragraphs(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut found: Vec<(usize, Vec<String>)> = Vec::new();
     let (mut is_code, mut is_open) = (false, false);
+    let mut next = 1;
     for (index, line) in text.lines().enumerate() {
         let words = line.trim_start();
         let is_fence = words.starts_with("```") || words.starts_with("~~~");
@@ -58,9 +59,17 @@ fn paragraphs(text: &str) -> Vec<(usize, Vec<String>)> {
             is_open = false;
             continue;
         }
+        // As in CommonMark, a number inside a paragraph begins an item only if it is the first or
+        // the next one: "files have mode\n0600. Folders" is no list.
+        let number = number(line);
+        let is_item = marker(line) > 0
+            && (!is_open || number.is_none_or(|number| number == 1 || number == next));
         match found.last_mut() {
-            Some((_, paragraph)) if is_open && marker(line) == 0 => paragraph.push(line.to_owned()),
+            Some((_, paragraph)) if is_open && !is_item => paragraph.push(line.to_owned()),
             _ => found.push((index + 1, vec![line.to_owned()])),
+        }
+        if let (true, Some(number)) = (is_item, number) {
+            next = number.saturating_add(1);
         }
         is_open = true;
     }
@@ -85,11 +94,15 @@ fn is_indented_code(line: &str, is_open: bool) -> bool {
 /// Letters of the marker with which a line begins an item of a list, its blank included; else 0.
 fn marker(line: &str) -> usize {
     let word = line.split_whitespace().next().unwrap_or_default();
-    let number = word.strip_suffix(['.', ')']).unwrap_or_default();
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let has_text = line.trim_start().len() > word.len();
-    let is_marker = has_text && (is_number || ["-", "+", "*"].contains(&word));
+    let is_marker = has_text && (number(line).is_some() || ["-", "+", "*"].contains(&word));
     if is_marker { word.len() + 1 } else { 0 }
+}
+
+/// The number with which a line begins, as an item of an ordered list does.
+fn number(line: &str) -> Option<u32> {
+    let word = line.split_whitespace().next()?.strip_suffix(['.', ')'])?;
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
 /// A paragraph with as many words on each line as fit.
@@ -195,6 +208,14 @@ mod tests {
         let ragged = format!("1. {}\nfour fives\n   - six\n     seven\n", words(8));
         let fixed = format!("1. {} four\n   fives\n   - six seven\n", words(8));
         assert_eq!(filled_document(&ragged), fixed);
+    }
+
+    #[test]
+    fn a_number_at_the_start_of_a_line_is_no_item() {
+        let text = format!("{} mode\n0600. Folders\n", words(9));
+        assert_eq!(filled_document(&text), format!("{}\nmode 0600. Folders\n", words(9)));
+        let items = "one:\n1. two\n2. three\n   - four\n3. five\n";
+        assert!(found_in(items).is_empty(), "{:?}", found_in(items));
     }
 
     #[test]
