@@ -94,7 +94,7 @@ fn is_indented_code(line: &str, is_open: bool) -> bool {
 /// Letters of the marker with which a line begins an item of a list, its blank included; else 0.
 fn marker(line: &str) -> usize {
     let word = line.split_whitespace().next().unwrap_or_default();
-    let has_text = line.trim_start().len() > word.len();
+    let has_text = line.trim_start()[word.len()..].starts_with(' ');
     let is_marker = has_text && (number(line).is_some() || ["-", "+", "*"].contains(&word));
     if is_marker { word.len() + 1 } else { 0 }
 }
