@@ -8,22 +8,22 @@ use parking_lot::RwLock;
 
 use pelago_store::table::{Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, DataPath, Done, Error, FileKind, Handle, InodeId, Name, OpenFlags, OpenId,
-    RenameFlags, Reply, Request, Service,
+    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, OpenId, Reply, Request, Service,
 };
 
-use crate::answers::{Asked, Receipt};
-use crate::clock;
-use crate::open::{Allocate, Copy, Halt, Opening, Opens, Patience, Poke, Write, Written};
+use crate::answers::Receipt;
+use crate::open::{Halt, Opens, Patience, Poke};
 use crate::pool::{Caller, Pool, Turn};
 use crate::progress::Progress;
 use crate::seek::Seeks;
-use crate::shard::{Move, NewNode, Page, Removed, SetXattr, Shard};
+use crate::shard::Shard;
 use crate::space::Space;
 
-use kinds::{brings_data, changes, is_remembered, payload, writes_rows};
+use carry_out::Call;
 
-mod kinds;
+mod bytes;
+mod carry_out;
+mod names;
 
 /// What a router is made of.
 pub(crate) struct Parts {
@@ -105,14 +105,6 @@ impl Router {
 }
 
 impl Service for Router {
-    fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
-        let mut done = Some(done);
-        let mut later = || done.take().expect("it is asked for once");
-        if let Some(answer) = self.ask(context, request, bulk, &mut later) {
-            later()(answer);
-        }
-    }
-
     fn ask(
         &self,
         context: &Context,
@@ -199,6 +191,8 @@ impl Inner {
         }
     }
 
+    /// Carries out a request. Every request passes here, reads too: what holds for all requests of
+    /// one effect is decided here and nowhere else.
     fn run(
         &self,
         context: &Context,
@@ -206,344 +200,78 @@ impl Inner {
         bytes: &[u8],
         patience: Patience,
     ) -> Answered {
-        if !writes_rows(request) {
-            return self.carry_out(context, request, bytes, patience);
+        let Description { operation, effect, subjects, .. } = request.describe();
+        let _span = tracing::debug_span!(
+            "request",
+            operation = operation.name(),
+            inode = subjects.each_inode().next().map(InodeId::raw),
+            open = subjects.each_open().next().map(|open| open.0),
+            session = ?context.session,
+        )
+        .entered();
+        if let Some(reply) = self.admit(context, effect, patience)? {
+            return Ok(reply.into());
         }
-        self.mutate(context, request, patience, || {
-            self.carry_out(context, request, bytes, patience)
-        })
+        let call = Call { parts: &self.parts, context, bytes, patience };
+        let answered = call.carry_out(request);
+        if let Err(Halt::Failed(error)) = &answered
+            && error.code == Code::NoSpace
+            && effect.writes_rows()
+        {
+            self.parts.space.noticed_full();
+        }
+        answered
     }
 
-    /// The one door of all that changes rows: whether it was carried out already, whether it may
-    /// be, and whether it may now. The answers of sessions other than the direct one are remembered
-    /// in the batch that carries a request out; what cannot be answered twice that way, open files
-    /// above all, is refused for them until sessions have open files.
-    fn mutate(
+    /// Decides whether a request with this effect may be carried out now. Returns the stored reply
+    /// if it was carried out before.
+    ///
+    /// Only replies to sessions other than the direct one are stored. Such a session cannot have
+    /// open files yet, so requests whose replies are not stored are refused for it.
+    ///
+    /// # Errors
+    /// [`Code::ReadOnly`], [`Code::NoSpace`], [`Code::NotSupported`]; [`Halt::Later`] if the engine
+    /// falls behind and the caller is an event loop.
+    fn admit(
         &self,
         context: &Context,
-        request: &Request,
+        effect: Effect,
         patience: Patience,
-        run: impl FnOnce() -> Answered,
-    ) -> Answered {
-        if changes(request) {
-            if self.parts.read_only {
-                return Err(Code::ReadOnly.into());
-            }
-            if let Some(receipt) = Receipt::of(context) {
-                if !is_remembered(request) {
-                    return Err(Code::NotSupported.into());
+    ) -> Result<Option<Reply>, Halt> {
+        match effect {
+            Effect::None => return Ok(None),
+            Effect::Commit => {}
+            Effect::Change { .. } if self.parts.read_only => return Err(Code::ReadOnly.into()),
+            Effect::Change { replayed, grows } => {
+                if let Some(receipt) = Receipt::of(context) {
+                    if !replayed {
+                        return Err(Code::NotSupported.into());
+                    }
+                    if let Some(reply) = self.parts.shard.answered(&receipt)? {
+                        return Ok(Some(reply));
+                    }
                 }
-                if let Some(reply) = self.parts.shard.answered(&receipt)? {
-                    return Ok(reply.into());
+                if grows {
+                    self.parts.space.admit()?;
                 }
             }
-        }
-        if brings_data(request) {
-            self.parts.space.admit()?;
         }
         if patience == Patience::Brief && self.parts.table.pressure() == Pressure::High {
             return Err(Halt::Later);
         }
-        run()
-    }
-
-    fn carry_out(
-        &self,
-        context: &Context,
-        request: &Request,
-        bytes: &[u8],
-        patience: Patience,
-    ) -> Answered {
-        match request {
-            Request::Read { .. }
-            | Request::Write { .. }
-            | Request::Open { .. }
-            | Request::Create { .. }
-            | Request::CreateNameless { .. }
-            | Request::Flush { .. }
-            | Request::Release { .. }
-            | Request::Fsync { .. }
-            | Request::FsyncDir { .. }
-            | Request::SetAttr { .. }
-            | Request::Allocate { .. }
-            | Request::Seek { .. }
-            | Request::CopyRange { .. } => self.files(context, request, bytes, patience),
-            Request::Rename { from_dir, from, to_dir, to, flags } => {
-                let wanted = Move { from_dir: *from_dir, from, to_dir: *to_dir, to };
-                self.rename(context, wanted, *flags, patience)
-            }
-            Request::Link { node, dir, name } => self.link(context, *node, (*dir, name), patience),
-            Request::Find { ino } => self.find(*ino),
-            Request::StatFs if patience == Patience::Brief => Err(Halt::Later),
-            Request::StatFs => Ok(Reply::Volume(self.parts.space.measure()?).into()),
-            _ => Ok(self.rows(context, request).inspect_err(|error| self.met(error))?.into()),
-        }
-    }
-
-    /// A file of which only the number is known.
-    fn find(&self, ino: InodeId) -> Answered {
-        let shard = &self.parts.shard;
-        match shard.found(Handle::own(ino)) {
-            Err(error) if error.code == Code::Stale && shard.gave_out(ino) => {
-                Ok(Answer::WhenFound(ino))
-            }
-            found => Ok(Reply::Entry(found?).into()),
-        }
-    }
-
-    /// What touches open files.
-    fn files(
-        &self,
-        context: &Context,
-        request: &Request,
-        bytes: &[u8],
-        patience: Patience,
-    ) -> Answered {
-        let opens = &self.parts.opens;
-        let reply = match request {
-            Request::Create { .. } | Request::CreateNameless { .. } | Request::Open { .. } => {
-                return self.open(context, request, patience);
-            }
-            Request::Read { open, offset, size } => {
-                Reply::Data(opens.read(*open, *offset, *size, patience)?)
-            }
-            Request::Write { open, offset, kill_privileges } => {
-                let (offset, kill_privileges) = (*offset, *kill_privileges);
-                return self.write(*open, Write { offset, bytes, kill_privileges }, patience);
-            }
-            Request::Flush { open } => {
-                opens.flush(*open, patience)?;
-                Reply::Done
-            }
-            Request::Release { open } => {
-                opens.release(*open, patience)?;
-                Reply::Done
-            }
-            Request::Fsync { open, data_only } => {
-                opens.fsync(*open, *data_only, patience)?;
-                return Ok(Answer::WhenSafe(Reply::Done, Told::Open(*open)));
-            }
-            Request::FsyncDir { dir, since } => {
-                self.parts.shard.attr(*dir)?;
-                if self.parts.progress.losses.tell(dir.ino, *since) {
-                    return Err(Code::Io.into());
-                }
-                return Ok(Answer::WhenSafe(Reply::Done, Told::Directory(dir.ino)));
-            }
-            Request::SetAttr { node, set, .. } if Receipt::of(context).is_some() => {
-                let asked = Asked::by(context, clock::now());
-                Reply::Attr(self.parts.shard.set_attr(*node, set, asked)?)
-            }
-            Request::SetAttr { node, open, set } => {
-                Reply::Attr(opens.set_attr(*node, *open, set, patience)?)
-            }
-            _ => return self.ranges(context, request, patience),
-        };
-        Ok(reply.into())
-    }
-
-    /// What opens files. Whoever writes synchronously without us relies on the mark to be safe.
-    fn open(&self, context: &Context, request: &Request, patience: Patience) -> Answered {
-        let opens = &self.parts.opens;
-        let (reply, flags) = match request {
-            Request::Create { dir, name, mode, flags } => {
-                let created = opens.create(context, (*dir, name), *mode, *flags, patience);
-                let (entry, open, path) = created.inspect_err(|halt| self.met_by(halt))?;
-                (Reply::Created { entry, open, path }, flags)
-            }
-            Request::CreateNameless { dir, mode, flags } => {
-                let created = opens.create_nameless(context, *dir, *mode, *flags, patience);
-                let (entry, open, path) = created.inspect_err(|halt| self.met_by(halt))?;
-                (Reply::Created { entry, open, path }, flags)
-            }
-            Request::Open { node, flags } => {
-                // As with ranges: nobody says who may keep setuid and setgid bits.
-                let kills = flags.kill_privileges || (flags.passthrough && context.uid != 0);
-                let asked = OpenFlags { kill_privileges: kills, ..*flags };
-                let Opening { open, attr, path } = opens.open(*node, asked, patience)?;
-                (Reply::Opened { open, attr, path }, flags)
-            }
-            _ => return Err(Code::NotSupported.into()),
-        };
-        let passes = matches!(
-            reply,
-            Reply::Created { path: DataPath::Passthrough(_), .. }
-                | Reply::Opened { path: DataPath::Passthrough(_), .. }
-        );
-        match passes && flags.write && flags.sync {
-            // If it fails, the caller never has this open.
-            true => Ok(Answer::WhenSafe(reply, Told::Nothing)),
-            false => Ok(reply.into()),
-        }
-    }
-
-    /// What touches ranges of open files. Changes by anybody but root take setuid and setgid bits
-    /// away: the kernel does not say who may keep them.
-    fn ranges(&self, context: &Context, request: &Request, patience: Patience) -> Answered {
-        let opens = &self.parts.opens;
-        let kill_privileges = context.uid != 0;
-        match request {
-            Request::Allocate { open, offset, length, mode } => {
-                let (offset, length, mode) = (*offset, *length, *mode);
-                let asked = Allocate { offset, length, mode, kill_privileges };
-                let sync = opens.allocate(*open, asked, patience)?;
-                Ok(if sync {
-                    Answer::WhenSafe(Reply::Done, Told::Open(*open))
-                } else {
-                    Reply::Done.into()
-                })
-            }
-            Request::Seek { open, from } => {
-                Ok(Reply::Offset(opens.seek(*open, *from, patience)?).into())
-            }
-            Request::CopyRange { from, from_offset, to, to_offset, length } => {
-                let (from, from_offset, length) = (*from, *from_offset, *length);
-                let (to, to_offset) = (*to, *to_offset);
-                let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
-                Ok(written(opens.copy_range(copy, patience)?, to))
-            }
-            _ => Err(Code::NotSupported.into()),
-        }
-    }
-
-    fn write(&self, open: OpenId, write: Write<'_>, patience: Patience) -> Answered {
-        Ok(written(self.parts.opens.write(open, write, patience)?, open))
-    }
-
-    /// What touches only rows.
-    fn rows(&self, context: &Context, request: &Request) -> Result<Reply, Error> {
-        let shard = &self.parts.shard;
-        let asked = Asked::by(context, clock::now());
-        let reply = match request {
-            Request::Lookup { dir, name } => Reply::Entry(shard.lookup(*dir, name)?),
-            Request::Parent { dir } => Reply::Entry(shard.parent(*dir)?),
-            Request::GetAttr { node } => Reply::Attr(shard.attr(*node)?),
-            Request::ReadLink { node } => Reply::Bytes(shard.read_link(*node)?),
-            Request::List { dir, after, behind, entries, attributes } => {
-                let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
-                let (behind, attributes) = (behind.as_ref(), *attributes);
-                let page = Page { dir: *dir, after: *after, behind, entries, attributes };
-                let (entries, end) = shard.list(page)?;
-                Reply::Listed { entries, end }
-            }
-            Request::GetXattr { node, name } => Reply::Bytes(shard.get_xattr(*node, name)?),
-            Request::ListXattr { node } => Reply::Bytes(shard.list_xattr(context, *node)?),
-            Request::SetXattr { node, name, value, flags, kill_setgid } => {
-                let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
-                shard.set_xattr(*node, &xattr, asked)?;
-                Reply::Done
-            }
-            Request::RemoveXattr { node, name } => {
-                shard.remove_xattr(*node, name, asked)?;
-                Reply::Done
-            }
-            Request::Unlink { dir, name } => self.removed(shard.unlink(*dir, name, asked)?),
-            Request::RemoveDir { dir, name } => self.removed(shard.remove_dir(*dir, name, asked)?),
-            Request::MakeDir { dir, name, mode } => {
-                self.make(context, (*dir, name), NewNode::directory(*mode))?
-            }
-            Request::MakeNode { dir, name, kind, mode, rdev } => {
-                if matches!(kind, FileKind::Directory | FileKind::Symlink) {
-                    return Err(Code::Invalid.into());
-                }
-                let new = NewNode { kind: *kind, rdev: *rdev, ..NewNode::file(*mode) };
-                self.make(context, (*dir, name), new)?
-            }
-            Request::Symlink { dir, name, target } => {
-                self.make(context, (*dir, name), NewNode::symlink(target.clone()))?
-            }
-            _ => return Err(Code::NotSupported.into()),
-        };
-        Ok(reply)
-    }
-
-    fn make(
-        &self,
-        context: &Context,
-        (dir, name): (Handle, &Name),
-        new: NewNode,
-    ) -> Result<Reply, Error> {
-        self.parts.shard.create(context, dir, name, new, false, clock::now()).map(Reply::Entry)
-    }
-
-    fn removed(&self, removed: Removed) -> Reply {
-        if removed.orphaned {
-            (self.parts.reap)();
-        }
-        Reply::Removed(removed.attr)
-    }
-
-    /// One more name, or the first of a file: whoever finds it by that name finds the bytes too,
-    /// after a crash as well.
-    fn link(
-        &self,
-        context: &Context,
-        node: Handle,
-        (dir, name): (Handle, &Name),
-        patience: Patience,
-    ) -> Answered {
-        let Parts { shard, opens, .. } = &self.parts;
-        opens.commit_nameless(node, patience).inspect_err(|halt| self.met_by(halt))?;
-        let linked = shard.link(node, dir, name, Asked::by(context, clock::now()));
-        Ok(Reply::Entry(linked.inspect_err(|error| self.met(error))?).into())
-    }
-
-    /// A rename over an existing file: the new bytes must be safe before the old ones can go.
-    fn rename(
-        &self,
-        context: &Context,
-        wanted: Move<'_>,
-        flags: RenameFlags,
-        patience: Patience,
-    ) -> Answered {
-        let Parts { shard, opens, .. } = &self.parts;
-        let doubts = self.parts.progress.doubts();
-        let losses = self.parts.progress.losses.count() > 0;
-        if flags.replaces() && (opens.any_unsafe() || opens.count() > 0 || losses) {
-            let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
-            let target = shard.lookup(wanted.to_dir, wanted.to);
-            if target.is_err_and(|error| error.code == Code::NotFound) {
-                // Nothing is replaced.
-            } else if let Err(error) = target.and_then(|_| opens.expect_no_loss(source.ino)) {
-                return Err(error.into());
-            } else if !opens.is_unsafe(source.ino) {
-                opens.commit_open(source.ino, patience)?;
-            } else if patience == Patience::Brief {
-                return Err(Halt::Later);
-            } else {
-                opens.make_safe(source)?;
-            }
-        }
-        // The bytes that were made safe above may have been lost since.
-        let asked = Asked { doubts: Some(doubts), ..Asked::by(context, clock::now()) };
-        let renamed = match patience {
-            Patience::Brief => shard.rename_at_once(context, wanted, flags, asked),
-            Patience::Long => shard.rename(context, wanted, flags, asked).map(Some),
-        };
-        let renamed = renamed.inspect_err(|error| self.met(error))?.ok_or(Halt::Later)?;
-        if renamed.replaced.is_some_and(|removed| removed.orphaned) {
-            (self.parts.reap)();
-        }
-        Ok(renamed.reply().into())
-    }
-
-    fn met_by(&self, halt: &Halt) {
-        if let Halt::Failed(error) = halt {
-            self.met(error);
-        }
-    }
-
-    /// Somebody met this error.
-    fn met(&self, error: &Error) {
-        if error.code == Code::NoSpace {
-            self.parts.space.noticed_full();
-        }
+        Ok(None)
     }
 }
 
-fn written(written: Written, open: OpenId) -> Answer {
-    let reply = Reply::Written { bytes: written.bytes, size: written.size };
-    if written.sync { Answer::WhenSafe(reply, Told::Open(open)) } else { Answer::Now(reply) }
+/// Returns the bytes that are kept for a request that waits: those of its caller, and those in
+/// itself that may be many.
+fn payload(request: &Request, bytes: &[u8]) -> usize {
+    let own = match request {
+        Request::SetXattr { value, .. } => value.len(),
+        Request::Symlink { target, .. } => target.len(),
+        _ => 0,
+    };
+    own + bytes.len()
 }
 
 #[cfg(test)]

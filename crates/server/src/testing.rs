@@ -16,8 +16,8 @@ use pelago_store::table::mem::MemTable;
 use pelago_store::table::{SharedTable, Table};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Attr, Backing, Bulk, Code, Context, DataPath, Entry, Error, Handle, Name, NewMode, OpenFlags,
-    OpenId, Reply, Request, Service, SetAttr, Time,
+    Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
+    OpenFlags, OpenId, Reply, Request, Service, SetAttr, Time,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -183,8 +183,13 @@ impl Rig {
     /// Begins a request; its answer comes through the channel.
     pub(crate) fn begin(&self, request: Request, bytes: &[u8]) -> Receiver<Result<Reply, Error>> {
         let (tell, told) = channel();
-        let done = Box::new(move |answer| drop(tell.send(answer)));
-        self.router.call(&CALLER, request, Bulk::Borrowed(bytes), done);
+        let mut later = || -> Done {
+            let tell = tell.clone();
+            Box::new(move |answer| drop(tell.send(answer)))
+        };
+        if let Some(now) = self.router.ask(&CALLER, request, Bulk::Borrowed(bytes), &mut later) {
+            later()(now);
+        }
         told
     }
 

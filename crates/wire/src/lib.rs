@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
+pub use description::{Description, Effect, Operation, Right, Subjects};
 pub use error::{Code, Error, Kind};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
 pub use name::{Name, NameError};
@@ -16,6 +17,7 @@ pub use request::{AllocateMode, OpenFlags, RenameFlags, Request, SeekFrom, Whenc
 pub use service::{Buffer, Bulk, Context, Done, Lender, Service};
 
 mod attr;
+mod description;
 mod error;
 mod id;
 pub mod limits;

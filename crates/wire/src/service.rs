@@ -130,23 +130,18 @@ pub type Done = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
 /// What a server does for a client.
 pub trait Service: Send + Sync {
-    /// Carries out `request`. `done` is called exactly once: before this returns, or later on any
-    /// thread. This returns soon: what can wait for a disk or for others goes on elsewhere.
-    fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done);
-
-    /// The same for callers who need memory for an answer only where it comes later: answers at
-    /// once, or calls `later`, once, for what is called with the answer, before this returns or
-    /// later on any thread.
+    /// Carries out a request, and returns the answer if it is known at once. Else it asks `later`,
+    /// exactly once, for what to call with the answer, so that a caller needs memory only for
+    /// answers that come later; they come before this returns, or later on any thread.
+    ///
+    /// Returns soon: what can wait for a disk or for others goes on elsewhere.
     fn ask(
         &self,
         context: &Context,
         request: Request,
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
-    ) -> Option<Result<Reply, Error>> {
-        self.call(context, request, bulk, later());
-        None
-    }
+    ) -> Option<Result<Reply, Error>>;
 
     /// How often changes that were answered were lost, because the medium failed before they were
     /// safe. Who syncs a directory is told of what it lost since.

@@ -385,8 +385,14 @@ mod tests {
     struct Silent;
 
     impl Service for Silent {
-        fn call(&self, _context: &Context, _request: Request, _bulk: Bulk<'_>, done: Done) {
-            done(Err(pelago_wire::Code::Bug.into()));
+        fn ask(
+            &self,
+            _context: &Context,
+            _request: Request,
+            _bulk: Bulk<'_>,
+            _later: &mut dyn FnMut() -> Done,
+        ) -> Option<Result<pelago_wire::Reply, Error>> {
+            Some(Err(pelago_wire::Code::Bug.into()))
         }
     }
 

@@ -292,9 +292,15 @@ mod tests {
     }
 
     impl Service for Server {
-        fn call(&self, _context: &Context, request: Request, _bulk: Bulk<'_>, done: Done) {
+        fn ask(
+            &self,
+            _context: &Context,
+            request: Request,
+            _bulk: Bulk<'_>,
+            _later: &mut dyn FnMut() -> Done,
+        ) -> Option<Result<pelago_wire::Reply, Error>> {
             let mut asked = self.0.lock();
-            done(match request {
+            Some(match request {
                 Request::Open { flags: OpenFlags { passthrough, truncate, .. }, .. } => {
                     asked.push(Asked::Open { passthrough, truncate });
                     Ok(pelago_wire::Reply::Opened {
@@ -308,7 +314,7 @@ mod tests {
                     Ok(pelago_wire::Reply::Done)
                 }
                 _ => Err(Code::Bug.into()),
-            });
+            })
         }
     }
 

@@ -152,22 +152,27 @@ impl Memory {
 }
 
 impl Service for Memory {
-    fn call(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if matches!(request, Request::Read { .. } | Request::Write { .. }) {
             self.transfers.fetch_add(1, Ordering::Relaxed);
         }
         if matches!(request, Request::Fsync { .. }) && self.stalls.load(Ordering::SeqCst) {
-            self.stalled.lock().push(done);
-            return;
+            self.stalled.lock().push(later());
+            return None;
         }
         if matches!(request, Request::Write { .. }) && self.holds_writes.load(Ordering::SeqCst) {
             let (context, bytes) = (*context, bulk.bytes().to_vec());
-            self.held.lock().push(HeldWrite { context, request, bytes, done });
-            return;
+            self.held.lock().push(HeldWrite { context, request, bytes, done: later() });
+            return None;
         }
-        let answer = self.state.lock().answer(self.hash, context, request, bulk.bytes());
-        done(answer);
+        Some(self.state.lock().answer(self.hash, context, request, bulk.bytes()))
     }
 }
 

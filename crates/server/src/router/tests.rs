@@ -100,11 +100,13 @@ impl Closed {
         let gates = (0..limits::POOL_SHARE).map(|_| {
             let (go, gate) = channel::<()>();
             let began = began.clone();
-            let done: Done = Box::new(move |_| {
+            let mut done: Option<Done> = Some(Box::new(move |_| {
                 let _late = began.send(());
                 let _gone = gate.recv();
-            });
-            rig.router.call(&CALLER, Request::StatFs, Bulk::None, done);
+            }));
+            let now =
+                rig.router.ask(&CALLER, Request::StatFs, Bulk::None, &mut || done.take().unwrap());
+            assert!(now.is_none(), "a thread may wait");
             go
         });
         let gates: Vec<_> = gates.collect();

@@ -9,8 +9,8 @@ use pelago_lossfs::{Counting, Lossfs, Model, Random, Survival};
 use pelago_server::check::{self, CheckError, Plan};
 use pelago_server::{Options, Passthrough, Server, StartError, Step};
 use pelago_wire::{
-    Bulk, Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
-    Request,
+    Bulk, Code, Context, Cookie, Done, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
+    Reply, Request,
 };
 use rustix::thread::gettid;
 
@@ -127,8 +127,14 @@ impl Stage {
     pub(crate) fn call(&self, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
         let (told, tells) = mpsc::channel();
         let what = format!("{request:?}");
-        let done = Box::new(move |reply| told.send(reply).unwrap());
-        self.server.service().call(&Context::direct(10, 20), request, Bulk::Borrowed(bytes), done);
+        let mut later = || -> Done {
+            let told = told.clone();
+            Box::new(move |reply| told.send(reply).unwrap())
+        };
+        let (context, bulk) = (Context::direct(10, 20), Bulk::Borrowed(bytes));
+        if let Some(now) = self.server.service().ask(&context, request, bulk, &mut later) {
+            later()(now);
+        }
         for _ in 0..MOST_COMMITS {
             if let Ok(answer) = tells.try_recv() {
                 if self.is_told {

@@ -4,16 +4,32 @@ use std::sync::mpsc;
 
 use pelago_server::Server;
 use pelago_wire::{
-    Bulk, Code, Context, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request, limits,
+    Bulk, Code, Context, Done, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request,
+    limits,
 };
 
 use super::rig::DEADLINE;
 
 pub(crate) fn call(server: &Server, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
+    call_as(server, &Context::direct(10, 20), request, bytes)
+}
+
+/// Carries out a request and waits for its answer, which may come later.
+pub(crate) fn call_as(
+    server: &Server,
+    who: &Context,
+    request: Request,
+    bytes: &[u8],
+) -> Result<Reply, Code> {
     let (told, tells) = mpsc::channel();
-    let done = Box::new(move |reply| told.send(reply).unwrap());
-    let context = Context::direct(10, 20);
-    server.service().call(&context, request, Bulk::Borrowed(bytes), done);
+    let mut later = || -> Done {
+        let told = told.clone();
+        Box::new(move |reply| told.send(reply).unwrap())
+    };
+    let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Borrowed(bytes) };
+    if let Some(now) = server.service().ask(who, request, bulk, &mut later) {
+        return now.map_err(|error| error.code);
+    }
     tells.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
 }
 

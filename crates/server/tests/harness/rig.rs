@@ -5,7 +5,6 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use pelago_server::check::{self, Plan};
@@ -15,9 +14,11 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::mem::MemTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Bulk, Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
+    Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
     Request, limits,
 };
+
+use super::disk;
 
 /// How long anything may take on the slowest machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
@@ -138,11 +139,7 @@ impl Rig {
         request: Request,
         bytes: &[u8],
     ) -> Result<Reply, Code> {
-        let (told, tells) = mpsc::channel();
-        let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Borrowed(bytes) };
-        let done = Box::new(move |reply| told.send(reply).unwrap());
-        self.server.service().call(who, request, bulk, done);
-        tells.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
+        disk::call_as(&self.server, who, request, bytes)
     }
 
     pub(crate) fn lookup(&self, dir: Handle, text: &str) -> Result<Entry, Code> {

@@ -1,0 +1,274 @@
+//! Describes a request apart from its arguments: which operation, what it changes, which files it
+//! is about, and which right it takes.
+//!
+//! One table stands for all requests. Read-only volumes, replay, space, logs, and later
+//! permissions and leases ask it, so that none of them keeps a list of requests of its own.
+
+use crate::attr::SetAttr;
+use crate::id::{Handle, InodeId, OpenId};
+use crate::request::{OpenFlags, RenameFlags, Request};
+
+/// What one request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Description {
+    /// The operation.
+    pub operation: Operation,
+    /// What it changes.
+    pub effect: Effect,
+    /// The files it is about.
+    pub subjects: Subjects,
+    /// The right that it takes on each of its subjects.
+    pub right: Right,
+}
+
+/// What a request changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Changes nothing.
+    None,
+    /// Writes what earlier requests changed. A read-only volume takes it, because files are closed
+    /// there too.
+    Commit,
+    /// Changes names, attributes or bytes. A read-only volume refuses it.
+    Change {
+        /// The reply is stored with the change, and a repeated request gets the stored one.
+        replayed: bool,
+        /// New rows or a new file take space: a full volume refuses it.
+        grows: bool,
+    },
+}
+
+impl Effect {
+    /// Returns whether the change is made of rows, with or without a new open file. A range of
+    /// bytes may be larger than what is free, and its refusal says nothing about rows.
+    #[must_use]
+    pub const fn writes_rows(self) -> bool {
+        matches!(self, Self::Change { replayed, grows } if replayed || grows)
+    }
+}
+
+/// The right that a request takes, as the mode bits of its subjects grant it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// None beyond having found the file.
+    None,
+    /// To read bytes, names or extended attributes.
+    Read,
+    /// To write bytes, names or extended attributes.
+    Write,
+    /// To pass through a directory.
+    Search,
+    /// To change attributes, as the file's owner.
+    Own,
+}
+
+/// The files that a request is about: at most two inodes and two open files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Subjects {
+    inodes: [Option<InodeId>; 2],
+    opens: [Option<OpenId>; 2],
+}
+
+impl Subjects {
+    const NONE: Self = Self { inodes: [None; 2], opens: [None; 2] };
+
+    const fn inode(node: &Handle) -> Self {
+        Self { inodes: [Some(node.ino), None], ..Self::NONE }
+    }
+
+    const fn inodes(one: &Handle, other: &Handle) -> Self {
+        Self { inodes: [Some(one.ino), Some(other.ino)], ..Self::NONE }
+    }
+
+    const fn open(open: &OpenId) -> Self {
+        Self { opens: [Some(*open), None], ..Self::NONE }
+    }
+
+    const fn opens(one: &OpenId, other: &OpenId) -> Self {
+        Self { opens: [Some(*one), Some(*other)], ..Self::NONE }
+    }
+
+    /// Returns the inodes that the request names.
+    pub fn each_inode(&self) -> impl Iterator<Item = InodeId> + use<> {
+        self.inodes.into_iter().flatten()
+    }
+
+    /// Returns the open files that the request names.
+    pub fn each_open(&self) -> impl Iterator<Item = OpenId> + use<> {
+        self.opens.into_iter().flatten()
+    }
+}
+
+/// Changes that are made by rows alone, so that the reply can be stored with them.
+const ROWS: Effect = Effect::Change { replayed: true, grows: false };
+const NEW_ROWS: Effect = Effect::Change { replayed: true, grows: true };
+/// The open file of the reply belongs to this server process, so a stored reply would name nothing.
+const NEW_OPEN: Effect = Effect::Change { replayed: false, grows: true };
+/// Bytes are admitted when it is known how many blocks they take.
+const BYTES: Effect = Effect::Change { replayed: false, grows: false };
+
+/// Size and time of an open file's bytes are kept with the open file.
+const fn attributes(open: Option<&OpenId>, set: &SetAttr) -> Effect {
+    match open {
+        None if set.size.is_none() && set.mtime.is_none() => ROWS,
+        _ => BYTES,
+    }
+}
+
+const fn opening(flags: OpenFlags) -> Effect {
+    if flags.write || flags.truncate { BYTES } else { Effect::None }
+}
+
+const fn right_to(flags: OpenFlags) -> Right {
+    if flags.write || flags.truncate { Right::Write } else { Right::Read }
+}
+
+const fn renaming(flags: RenameFlags) -> Effect {
+    if flags.leaves_a_whiteout() { NEW_ROWS } else { ROWS }
+}
+
+macro_rules! operations {
+    ($($name:ident { $($field:ident),* } = $says:literal,
+        $effect:expr, $subjects:expr, $right:expr;)+) => {
+        /// Names an operation; the same for a request with any arguments.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Operation {
+            $(#[doc = concat!("[`Request::", stringify!($name), "`].")] $name,)+
+        }
+
+        impl Operation {
+            /// Every operation, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// Returns its name in logs and metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $says,)+ }
+            }
+        }
+
+        impl Request {
+            /// Describes the request.
+            #[must_use]
+            pub const fn describe(&self) -> Description {
+                match self {
+                    $(Self::$name { $($field,)* .. } => Description {
+                        operation: Operation::$name,
+                        effect: $effect,
+                        subjects: $subjects,
+                        right: $right,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Lookup { dir } = "lookup", Effect::None, Subjects::inode(dir), Right::Search;
+    Parent { dir } = "parent", Effect::None, Subjects::inode(dir), Right::Search;
+    Find { ino } = "find", Effect::None, Subjects::inode(&Handle::own(*ino)), Right::None;
+    GetAttr { node } = "getattr", Effect::None, Subjects::inode(node), Right::None;
+    SetAttr { node, open, set } = "setattr",
+        attributes(open.as_ref(), set), Subjects::inode(node), Right::Own;
+    Create { dir } = "create", NEW_OPEN, Subjects::inode(dir), Right::Write;
+    CreateNameless { dir } = "tmpfile", NEW_OPEN, Subjects::inode(dir), Right::Write;
+    MakeDir { dir } = "mkdir", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    MakeNode { dir } = "mknod", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    Symlink { dir } = "symlink", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    ReadLink { node } = "readlink", Effect::None, Subjects::inode(node), Right::None;
+    Link { node, dir } = "link", NEW_ROWS, Subjects::inodes(node, dir), Right::Write;
+    Unlink { dir } = "unlink", ROWS, Subjects::inode(dir), Right::Write;
+    RemoveDir { dir } = "rmdir", ROWS, Subjects::inode(dir), Right::Write;
+    Rename { from_dir, to_dir, flags } = "rename",
+        renaming(*flags), Subjects::inodes(from_dir, to_dir), Right::Write;
+    Open { node, flags } = "open", opening(*flags), Subjects::inode(node), right_to(*flags);
+    Flush { open } = "flush", Effect::Commit, Subjects::open(open), Right::None;
+    Release { open } = "release", Effect::Commit, Subjects::open(open), Right::None;
+    Fsync { open } = "fsync", Effect::Commit, Subjects::open(open), Right::None;
+    FsyncDir { dir } = "fsyncdir", Effect::None, Subjects::inode(dir), Right::None;
+    Read { open } = "read", Effect::None, Subjects::open(open), Right::Read;
+    Write { open } = "write", BYTES, Subjects::open(open), Right::Write;
+    List { dir } = "readdir", Effect::None, Subjects::inode(dir), Right::Read;
+    GetXattr { node } = "getxattr", Effect::None, Subjects::inode(node), Right::Read;
+    ListXattr { node } = "listxattr", Effect::None, Subjects::inode(node), Right::None;
+    SetXattr { node } = "setxattr", NEW_ROWS, Subjects::inode(node), Right::Write;
+    RemoveXattr { node } = "removexattr", ROWS, Subjects::inode(node), Right::Write;
+    StatFs {} = "statfs", Effect::None, Subjects::NONE, Right::None;
+    Allocate { open } = "fallocate", BYTES, Subjects::open(open), Right::Write;
+    Seek { open } = "lseek", Effect::None, Subjects::open(open), Right::Read;
+    CopyRange { from, to } = "copy_file_range", BYTES, Subjects::opens(from, to), Right::Write;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::attr::{NewMode, SetTime};
+    use crate::name::Name;
+
+    const NODE: Handle = Handle::own(InodeId::ROOT);
+    const OPEN: OpenId = OpenId(7);
+
+    fn set_attr(open: Option<OpenId>, set: SetAttr) -> Effect {
+        Request::SetAttr { node: NODE, open, set }.describe().effect
+    }
+
+    #[test]
+    fn each_operation_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = Operation::ALL.iter().map(|operation| operation.name()).collect();
+        assert_eq!(names.len(), Operation::ALL.len());
+    }
+
+    #[test]
+    fn a_reply_with_an_open_file_is_not_replayed() {
+        let name = Name::new(b"a").unwrap();
+        let mode = NewMode::exactly(0o644);
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let create = Request::Create { dir: NODE, name: name.clone(), mode, flags }.describe();
+        assert_eq!(create.effect, Effect::Change { replayed: false, grows: true });
+        let mkdir = Request::MakeDir { dir: NODE, name, mode }.describe();
+        assert_eq!(mkdir.effect, Effect::Change { replayed: true, grows: true });
+    }
+
+    #[test]
+    fn attributes_of_bytes_are_not_replayed() {
+        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        assert_eq!(set_attr(None, mode), ROWS);
+        assert_eq!(set_attr(Some(OPEN), mode), BYTES);
+        assert_eq!(set_attr(None, SetAttr { size: Some(0), ..mode }), BYTES);
+        assert_eq!(set_attr(None, SetAttr { mtime: Some(SetTime::Now), ..mode }), BYTES);
+    }
+
+    #[test]
+    fn an_open_changes_what_it_may_write() {
+        let open = |flags| Request::Open { node: NODE, flags }.describe();
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        assert_eq!((open(read).effect, open(read).right), (Effect::None, Right::Read));
+        let truncate = OpenFlags { truncate: true, ..read };
+        assert_eq!((open(truncate).effect, open(truncate).right), (BYTES, Right::Write));
+    }
+
+    /// A whiteout is a new file, so it takes space; a plain rename only moves a name.
+    #[test]
+    fn a_rename_grows_by_a_whiteout_only() {
+        assert_eq!(renaming(RenameFlags::Replace), ROWS);
+        assert_eq!(renaming(RenameFlags::Whiteout { replace: true }), NEW_ROWS);
+    }
+
+    #[test]
+    fn subjects_are_what_the_request_names() {
+        let copy = Request::CopyRange {
+            from: OPEN,
+            from_offset: 0,
+            to: OpenId(8),
+            to_offset: 0,
+            length: 1,
+        };
+        let subjects = copy.describe().subjects;
+        assert_eq!(subjects.each_open().collect::<Vec<_>>(), [OPEN, OpenId(8)]);
+        assert_eq!(subjects.each_inode().count(), 0);
+        assert_eq!(Request::StatFs.describe().subjects, Subjects::NONE);
+    }
+}
