@@ -8,6 +8,8 @@ use pelago_store::volume::VolumeError;
 use pelago_wire::Kind;
 use serde_json::{Value, json};
 
+use crate::json;
+
 /// Why a command ended, as its exit code. `docs/cli.md` lists them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -104,7 +106,7 @@ impl Failure {
     pub(crate) fn to_json(&self) -> Value {
         let at_risk = self.risk != Risk::None;
         json!({
-            "version": crate::output::JSON_VERSION,
+            "version": json::VERSION,
             "error": {
                 "kind": self.exit.word(),
                 "exit": self.code(),

@@ -12,6 +12,7 @@ mod dead;
 mod detach;
 mod failure;
 mod file_sizes;
+mod json;
 mod log;
 mod output;
 mod patience;

@@ -8,10 +8,6 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// The version of every object that `--json` prints. It grows when a field changes its meaning or
-/// goes; new fields may come without.
-pub(crate) const JSON_VERSION: u32 = 1;
-
 /// Prints `text`, whose lines end themselves. A reader that went away is no failure. Of what steers
 /// a terminal, only ends of lines go through: paths and names are chosen by others.
 pub(crate) fn print(text: &str) -> Outcome<()> {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_client::fuse::TTL;
 use pelago_client::mount::{Atime, MountOptions, Trusts, serve};
+use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::{Listed, Listing};
 use pelago_fuse::operation::{
     Create, Fallocate, Flush, Fsync, Link, Mkdir, Mknod, Open, Read, Readdir, Release, Rename,
@@ -28,7 +29,7 @@ use pelago_fuse::operation::{
 };
 use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH};
 use pelago_fuse::reply::{Attributes, Created, Entry, Opened, Statfs, Written, Xattr};
-use pelago_fuse::request::{FileId, Header, NodeId};
+use pelago_fuse::request::Header;
 use pelago_fuse::{Attr, Errno, FileType, Filesystem, Reply, Timestamp};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

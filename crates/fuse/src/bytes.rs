@@ -7,8 +7,6 @@
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::request::Fault;
-
 /// Reads from the front.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
@@ -20,6 +18,23 @@ pub(crate) struct Cursor<'a> {
 pub(crate) struct Layout<const BYTES: usize> {
     bytes: [u8; BYTES],
     at: usize,
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A field, or data that a field names, is missing.
+    #[error("it ends early")]
+    Truncated,
+    /// A name's NUL is missing.
+    #[error("a name does not end")]
+    EndlessName,
+    /// The header's length is not what was read.
+    #[error("its length is another")]
+    Length,
+    /// Nanoseconds that are a second or more.
+    #[error("a time has too many nanoseconds")]
+    Time,
 }
 
 impl<'a> Cursor<'a> {

@@ -3,11 +3,13 @@
 
 use crate::attr::Timestamp;
 use crate::bytes::Cursor;
+use crate::ids::{FileId, LockOwner, NodeId};
+use crate::init::Init;
 use crate::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Init, Link, Lseek, Mkdir, Mknod, Open,
+    CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Link, Lseek, Mkdir, Mknod, Open,
     Operation, Read, Readdir, Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
 };
-use crate::request::{Fault, FileId, Layouts, LockOwner, NodeId};
+use crate::request::{Fault, Layouts};
 
 const FORGET: u32 = 2;
 const INTERRUPT: u32 = 36;

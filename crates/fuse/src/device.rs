@@ -10,13 +10,15 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, writev};
 
-use crate::encode::{OUT_HEADER_BYTES, out_header};
+use crate::bytes::Layout;
 use crate::{os, rights};
 
 /// The device's place.
 const PATH: &str = "/dev/fuse";
 /// Programs see errnos below this; the kernel takes no answer with others, and goes on waiting.
 const ERRNO_END: i32 = 512;
+/// Bytes of `fuse_out_header`.
+const OUT_HEADER_BYTES: usize = 16;
 /// The most parts of a message behind its header.
 const MOST_PARTS: usize = 3;
 
@@ -112,6 +114,13 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// `fuse_out_header`. `body` is the bytes behind it; `error` is zero, or a negative errno, or with
+/// `unique` zero what is noticed.
+fn out_header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER_BYTES] {
+    let bytes = u32::try_from(OUT_HEADER_BYTES.saturating_add(body)).unwrap_or(u32::MAX);
+    *Layout::new().u32(bytes).i32(error).u64(unique).done()
 }
 
 /// As answers say it.

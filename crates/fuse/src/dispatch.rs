@@ -92,11 +92,12 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::ids::{FileId, LockOwner, NodeId};
+    use crate::init::Init;
     use crate::operation::{
-        CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Init, Link, Lseek, Mkdir, Mknod,
-        Open, Read, Readdir, Release, Rename, SetAttr, Setxattr, Symlink, Write,
+        CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Link, Lseek, Mkdir, Mknod, Open,
+        Read, Readdir, Release, Rename, SetAttr, Setxattr, Symlink, Write,
     };
-    use crate::request::{FileId, LockOwner, NodeId};
 
     const HEADER: Header = Header { unique: 7, node: NodeId(5), uid: 0, gid: 0, pid: 0 };
     const FILE: FileId = FileId(1);

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use crate::attr::{Attr, Timestamp};
 use crate::bytes::Layout;
+use crate::ids::NodeId;
 use crate::init::{Agreement, MAJOR, NEWEST_MINOR, OurMajor};
 use crate::reply::{
     Attributes, Created, Encode, Entry, Offset, Opened, Statfs, Statx, Written, Xattr,
 };
-use crate::request::NodeId;
 
-/// Bytes of `fuse_out_header`.
-pub(crate) const OUT_HEADER_BYTES: usize = 16;
 /// Bytes of `fuse_attr`.
 const ATTR_BYTES: usize = 88;
 /// Bytes of `fuse_entry_out`.
@@ -22,13 +20,6 @@ const STATX_BYTES: usize = 288;
 const STATX_MASK: u32 = 0xfff;
 /// Bytes of `fuse_open_out`.
 const OPEN_BYTES: usize = 16;
-
-/// `fuse_out_header`. `body` is the bytes behind it; `error` is zero, or a negative errno, or with
-/// `unique` zero what is noticed.
-pub(crate) fn out_header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER_BYTES] {
-    let bytes = u32::try_from(OUT_HEADER_BYTES.saturating_add(body)).unwrap_or(u32::MAX);
-    *Layout::new().u32(bytes).i32(error).u64(unique).done()
-}
 
 /// `fuse_notify_inval_inode_out`.
 pub(crate) fn inval_inode(node: NodeId, offset: i64, length: i64) -> [u8; 24] {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::Errno;
+use crate::ids::{FileId, NodeId};
 use crate::listing::Listing;
 use crate::operation::{
     CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,
@@ -11,7 +12,7 @@ use crate::operation::{
 use crate::reply::{
     Attributes, Created, Entry, Offset, Opened, Reply, Statfs, Statx, Written, Xattr,
 };
-use crate::request::{FileId, Header, NodeId};
+use crate::request::Header;
 
 /// A method for each request. What is not written answers `ENOSYS`, which the kernel understands as
 /// "never ask again" where it can do without.

@@ -2,8 +2,6 @@
 
 use std::ops::{BitAnd, BitOr};
 
-use crate::operation::Init;
-
 /// The protocol's major version.
 pub const MAJOR: u32 = 7;
 /// The newest minor version whose layouts are known.
@@ -23,6 +21,19 @@ const STACK_DEPTH: u32 = 1;
 /// Abilities of the kernel, bit by bit (`FUSE_*` of `fuse_init_in`); bits from 32 on are `flags2`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
+
+/// FUSE_INIT: what the kernel can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Init {
+    /// Major version of the protocol: 7.
+    pub major: u32,
+    /// Minor version.
+    pub minor: u32,
+    /// The most it reads ahead, in bytes.
+    pub max_readahead: u32,
+    /// What it is able to do: `flags` below, `flags2` above bit 32.
+    pub capabilities: u64,
+}
 
 /// What a file system would like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

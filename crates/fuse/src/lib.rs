@@ -17,6 +17,7 @@
 pub mod attr;
 pub mod device;
 pub mod filesystem;
+pub mod ids;
 pub mod init;
 pub mod listing;
 pub mod notify;

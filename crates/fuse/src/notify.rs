@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::encode::{inval_entry, inval_inode, number, prune};
-use crate::request::NodeId;
+use crate::ids::NodeId;
 
 /// `FUSE_NOTIFY_INVAL_INODE`.
 const INVAL_INODE: i32 = 2;

@@ -7,7 +7,8 @@
 use std::ffi::OsStr;
 
 use crate::attr::Timestamp;
-use crate::request::{FileId, LockOwner, NodeId};
+use crate::ids::{FileId, LockOwner, NodeId};
+use crate::init::Init;
 
 /// One request, but for its header. Each variant is named after its opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,19 +84,6 @@ pub enum Operation<'a> {
     Statx,
     /// An opcode that is not among these.
     Other(u32),
-}
-
-/// FUSE_INIT: what the kernel can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Init {
-    /// Major version of the protocol: 7.
-    pub major: u32,
-    /// Minor version.
-    pub minor: u32,
-    /// The most it reads ahead, in bytes.
-    pub max_readahead: u32,
-    /// What it is able to do: `flags` below, `flags2` above bit 32.
-    pub capabilities: u64,
 }
 
 /// FUSE_BATCH_FORGET: an iterator of nodes and counts of lookups.

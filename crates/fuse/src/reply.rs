@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Errno;
 use crate::attr::{Attr, Timestamp};
 use crate::device::{Backing, Device};
-use crate::request::{FileId, NodeId};
+use crate::ids::{FileId, NodeId};
 
 /// What stands behind the header of an answer.
 pub trait Encode {

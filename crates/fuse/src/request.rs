@@ -1,25 +1,10 @@
 //! Who asks, and about what.
 
 use crate::bytes::Cursor;
+pub use crate::bytes::Fault;
+use crate::ids::NodeId;
 use crate::init::{Agreement, Capabilities};
 use crate::operation::Operation;
-
-/// The kernel's name of an inode; [`NodeId::ROOT`] is the root of the mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NodeId(pub u64);
-
-impl NodeId {
-    /// Where every path begins.
-    pub const ROOT: Self = Self(1);
-}
-
-/// What the file system called an open file or directory when it was opened (`fh`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileId(pub u64);
-
-/// Whoever holds a lock, as the kernel tells them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LockOwner(pub u64);
 
 /// What each request begins with (`fuse_in_header`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,23 +49,6 @@ pub struct Malformed {
     pub opcode: u32,
     /// What is wrong.
     pub fault: Fault,
-}
-
-/// What is wrong with a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// A field, or data that a field names, is missing.
-    #[error("it ends early")]
-    Truncated,
-    /// A name's NUL is missing.
-    #[error("a name does not end")]
-    EndlessName,
-    /// The header's length is not what was read.
-    #[error("its length is another")]
-    Length,
-    /// Nanoseconds that are a second or more.
-    #[error("a time has too many nanoseconds")]
-    Time,
 }
 
 /// Takes a request apart: all bytes of one `read` of the device.

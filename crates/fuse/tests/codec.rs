@@ -7,11 +7,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use pelago_fuse::ids::{FileId, NodeId};
+use pelago_fuse::init::Init;
 use pelago_fuse::init::{Agreement, Capabilities, MAX_WRITE_BYTES, Refusal, Wishes, agree};
 use pelago_fuse::listing::{LISTING_BYTES, Listed, Listing, NAME_BYTES};
-use pelago_fuse::operation::{Init, Rename, SetAttr, SetTime, Setxattr, Write};
+use pelago_fuse::operation::{Rename, SetAttr, SetTime, Setxattr, Write};
 use pelago_fuse::reply::{Attributes, Entry};
-use pelago_fuse::request::{self, Fault, FileId, Layouts, Malformed, NodeId};
+use pelago_fuse::request::{self, Fault, Layouts, Malformed};
 use pelago_fuse::{Attr, Encode, FileType, Header, Operation, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -11,15 +11,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use pelago_fuse::ids::{FileId, LockOwner, NodeId};
+use pelago_fuse::init::Init;
 use pelago_fuse::init::{Agreement, Capabilities, OurMajor, Wishes};
 use pelago_fuse::listing::{Listed, Listing};
 use pelago_fuse::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Fsync, Init, Link, Lseek, Mkdir, Mknod, Open, Read,
-    Readdir, Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,
+    Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
 };
 use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
 use pelago_fuse::reply::{Attributes, Created, Entry, Offset, Opened, Statfs, Written, Xattr};
-use pelago_fuse::request::{self, FileId, Layouts, LockOwner, NodeId};
+use pelago_fuse::request::{self, Layouts};
 use pelago_fuse::{Attr, Encode, FileType, Header, Operation, Session, SessionOptions, Timestamp};
 
 const REQUESTS: &str = include_str!("../vectors/requests.txt");

@@ -50,6 +50,7 @@ mod attr;
 mod buffers;
 mod changing;
 mod commit;
+mod content_file;
 mod descriptors;
 mod errors;
 mod file;

@@ -31,6 +31,7 @@ use crate::losses::Changed;
 use crate::partition::Directories;
 use crate::progress::Progress;
 
+pub(crate) use acl::SetXattr;
 pub(crate) use bytes::{BytesChange, Inline, Mark};
 pub(crate) use create::NewNode;
 use held::Holds;
@@ -40,7 +41,6 @@ pub(crate) use list::Page;
 pub(crate) use remove::Removed;
 pub(crate) use rename::Move;
 pub(crate) use scan::{Scan, Scanned};
-pub(crate) use xattr::SetXattr;
 
 mod acl;
 mod attr;

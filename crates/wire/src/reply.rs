@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::attr::{Attr, FileKind};
+use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::name::Name;
-use crate::service::Buffer;
 
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use pelago_store::table::Pressure;
 use serde_json::{Value, json};
 
 use super::way::{self, Passthrough};
-use crate::output::JSON_VERSION;
+use crate::json;
 
 /// The object.
 pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> Value {
@@ -35,7 +35,7 @@ pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> V
         })
         .collect();
     json!({
-        "version": JSON_VERSION,
+        "version": json::VERSION,
         "state": "up",
         "pelago": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),

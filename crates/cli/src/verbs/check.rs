@@ -7,6 +7,7 @@ use pelago_server::check::{self, CheckError, Finding, Plan};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
+use crate::json;
 use crate::patience::wait_for_the_dying;
 use crate::{log, output, place};
 
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let now = left.as_ref().unwrap_or(&found);
     if args.json {
         output::print_json(&json!({
-            "version": output::JSON_VERSION,
+            "version": json::VERSION,
             "volume": { "dir": dir.to_string_lossy() },
             "checked": {
                 "rows": found.checked.rows,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::control::{AskError, Request, ask};
 use crate::daemon::way;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::json;
 use crate::output;
 use crate::place::{self, Place};
 
@@ -84,7 +85,7 @@ pub(crate) fn ask_failed(error: AskError, place: &Place) -> Failure {
 fn down(place: &Place) -> Value {
     let dead_mount = place.mounted.as_ref().map(|point| point.to_string_lossy().into_owned());
     json!({
-        "version": output::JSON_VERSION,
+        "version": json::VERSION,
         "state": if volume::holder(&place.dir).is_some() { "between" } else { "down" },
         "volume": {
             "dir": place.dir.to_string_lossy(),

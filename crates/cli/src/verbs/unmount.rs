@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::control::{AskError, Conversation, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::json;
 use crate::place::{self, Place};
 use crate::{dead, output};
 
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     if args.json {
         let dir = place.dir.to_string_lossy();
         output::print_json(&json!({
-            "version": output::JSON_VERSION,
+            "version": json::VERSION,
             "volume": { "dir": dir },
             "state": says.state(),
         }))?;

@@ -6,6 +6,7 @@ use pelago_store::volume::FORMAT_VERSION;
 use serde_json::json;
 
 use crate::failure::Outcome;
+use crate::json;
 use crate::output;
 
 /// Say which pelago this is, and which format of volumes it writes.
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     if args.json {
         output::print_json(&json!({
-            "version": output::JSON_VERSION,
+            "version": json::VERSION,
             "pelago": version,
             "format": FORMAT_VERSION,
         }))?;

@@ -5,13 +5,13 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
 use pelago_fuse::operation::{
     self, CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read,
     Readdir, Release, Rename, Setxattr, Symlink, Write,
 };
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
-use pelago_fuse::request::{FileId, NodeId};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
 use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
 

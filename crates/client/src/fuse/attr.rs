@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pelago_fuse::request::NodeId;
+use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, FileType, Timestamp, operation, reply};
 use pelago_wire::{Attr, Entry, Error, FileKind, InodeId, SetTime, Time};
 

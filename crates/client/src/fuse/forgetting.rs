@@ -12,7 +12,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use pelago_fuse::Notifier;
-use pelago_fuse::request::NodeId;
+use pelago_fuse::ids::NodeId;
 
 use crate::inodes::Inodes;
 

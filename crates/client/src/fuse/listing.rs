@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use pelago_fuse::ids::FileId;
 use pelago_fuse::listing::Listed as Named;
 use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE};
-use pelago_fuse::request::FileId;
 use pelago_fuse::{FileType, Reply, listing, reply};
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name, limits};
 

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
-use pelago_fuse::request::{FileId, NodeId};
 use pelago_fuse::{Errno, Reply, device, reply};
 use pelago_wire::{
     Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,

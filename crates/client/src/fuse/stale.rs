@@ -19,7 +19,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use pelago_fuse::Notifier;
-use pelago_fuse::request::NodeId;
+use pelago_fuse::ids::NodeId;
 use pelago_wire::InodeId;
 
 /// Ranges to drop by file. Its lock is a leaf.

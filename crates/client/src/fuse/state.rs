@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes};
-use pelago_fuse::request::NodeId;
 use pelago_fuse::{Errno, Notifier, Reply, Session};
 use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pelago_fuse::SessionOptions;
+use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::{Capabilities, Wishes};
-use pelago_fuse::request::NodeId;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, fallocate,
     getxattr, getxattr_query, linkat, listxattr, listxattr_query, open, removexattr, renameat_with,

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use pelago_fuse::attr::{Attr, FileType, Timestamp};
+use pelago_fuse::ids::NodeId;
 use pelago_fuse::reply::Entry;
-use pelago_fuse::request::NodeId;
 use pelago_fuse::{Errno, SessionOptions};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_fuse::attr::{Attr, FileType, Timestamp};
 use pelago_fuse::device::Backing;
+use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::{Listed, Listing};
 use pelago_fuse::operation::{
     CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Open, Read, Readdir,
@@ -22,7 +23,7 @@ use pelago_fuse::protocol::{FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH};
 use pelago_fuse::reply::{
     Attributes, Created, Entry, Offset, Opened, Reply, Statfs, Written, Xattr,
 };
-use pelago_fuse::request::{FileId, Header, NodeId};
+use pelago_fuse::request::Header;
 use pelago_fuse::{Errno, Filesystem};
 
 use crate::DEADLINE;

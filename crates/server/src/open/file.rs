@@ -1,15 +1,13 @@
 //! One open file: all that have it open share its bytes, size and times.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use pelago_store::content::ContentFile;
 use pelago_wire::{Entry, Error, Generation, Handle, InodeId, Time};
 
-use super::descriptors::Descriptor;
+use super::content_file::OpenContent;
 use super::errors::ErrorSequence;
 use super::outside::Outside;
 use super::{Halt, Patience};
@@ -90,15 +88,6 @@ pub(super) struct Changed {
     pub(super) bytes: bool,
     /// The table lost batches: nothing of what it was told may be there.
     pub(super) all: bool,
-}
-
-/// A content file with the right to have it open.
-#[derive(Debug)]
-pub(super) struct OpenContent {
-    file: ContentFile,
-    /// It is open to write too.
-    writable: bool,
-    descriptor: Descriptor,
 }
 
 /// Memory of one open file, counted in that of all.
@@ -254,40 +243,5 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.set(0);
-    }
-}
-
-impl OpenContent {
-    /// A content file that was opened with this right.
-    pub(super) fn new(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
-        Arc::new(Self { file, writable: true, descriptor })
-    }
-
-    /// A content file that was opened to read only.
-    pub(super) fn to_read(file: ContentFile, descriptor: Descriptor) -> Arc<Self> {
-        Arc::new(Self { file, writable: false, descriptor })
-    }
-
-    /// Closes it and hands on the right to have one open.
-    pub(super) fn into_descriptor(self) -> Descriptor {
-        self.descriptor
-    }
-
-    /// Somebody is about to read or write it.
-    pub(super) fn note_use(&self) {
-        self.descriptor.note_use();
-    }
-
-    /// Whether it is open to write too.
-    pub(super) const fn is_writable(&self) -> bool {
-        self.writable
-    }
-}
-
-impl Deref for OpenContent {
-    type Target = ContentFile;
-
-    fn deref(&self) -> &ContentFile {
-        &self.file
     }
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use pelago_wire::{Error, InodeId};
 
+use super::content_file::OpenContent;
 use super::descriptors::Descriptor;
-use super::file::{Bytes, OpenContent, OpenFile};
+use super::file::{Bytes, OpenFile};
 use super::{Opens, Patience};
 use crate::shard::Mark;
 

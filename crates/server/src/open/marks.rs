@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use pelago_wire::{Error, Generation, InodeId, limits};
 
-use super::file::OpenContent;
+use super::content_file::OpenContent;
 use super::lost::Lost;
 use crate::numbers::NumberMap;
 use crate::shard::Shard;

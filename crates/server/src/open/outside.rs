@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pelago_store::content::{self, Content, ContentFile, Measured};
 use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
-use super::file::OpenContent;
+use super::content_file::OpenContent;
 use crate::clock;
 use crate::shard::{self, Live};
 

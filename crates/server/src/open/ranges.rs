@@ -5,7 +5,8 @@ use std::sync::Arc;
 use pelago_store::content;
 use pelago_wire::{AllocateMode, Code, Error, OpenId, SeekFrom, Whence, limits};
 
-use super::file::{OpenContent, OpenFile, OpenState};
+use super::content_file::OpenContent;
+use super::file::{OpenFile, OpenState};
 use super::known::Opened;
 use super::{Halt, Opens, Patience, Write, Written};
 

@@ -11,7 +11,8 @@ use pelago_store::rows::Inline;
 use pelago_wire::{Buffer, Code, Error, FileKind, Generation, InodeId, OpenId, limits};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use super::file::{Bytes, OpenContent, OpenFile, OpenState};
+use super::content_file::OpenContent;
+use super::file::{Bytes, OpenFile, OpenState};
 use super::{Halt, Opens, Patience};
 use crate::shard::{damaged, failed};
 

@@ -7,7 +7,8 @@
 use pelago_store::content::{self, ContentFile, Covered, Unsynced};
 use pelago_wire::{Code, Error, Generation, Handle, InodeId, OpenId};
 
-use super::file::{Bytes, OpenContent, OpenFile, OpenState};
+use super::content_file::OpenContent;
+use super::file::{Bytes, OpenFile, OpenState};
 use super::lost::Lost;
 use super::marks::{Ended, Watch};
 use super::{Halt, Opens, Patience};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use pelago_store::content::ContentFile;
 use pelago_wire::{Code, Error, Generation, OpenId, SetAttr, Whence, limits};
 
-use super::file::{Bytes, Changed, OpenContent, OpenFile, OpenState};
+use super::content_file::OpenContent;
+use super::file::{Bytes, Changed, OpenFile, OpenState};
 use super::{Halt, Opens, Patience, Written};
 use crate::clock;
 use crate::shard::{BytesChange, Inline, Live, Mark, Shard};

@@ -5,10 +5,9 @@
 
 use pelago_store::key;
 use pelago_store::rows::{Rnode, Row, Xattr};
-use pelago_wire::{Code, Error, FileKind, InodeId};
+use pelago_wire::{Code, Error, FileKind, InodeId, XattrFlags};
 
 use super::tx::Tx;
-use super::xattr::SetXattr;
 use super::{NewNode, Shard};
 use crate::acl::{ACCESS, Acl, DEFAULT};
 
@@ -19,6 +18,19 @@ pub(super) enum List {
     Access,
     /// What a directory gives to what is made in it.
     Default,
+}
+
+/// An extended attribute that is set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SetXattr<'a> {
+    /// Its name, prefix included.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Whether it must exist or must not.
+    pub flags: XattrFlags,
+    /// Clear the setgid bit if it is an access control list.
+    pub kill_setgid: bool,
 }
 
 /// What something new is made with.

@@ -12,7 +12,7 @@ use pelago_store::rows::{Rnode, Row, Stamp, Xattr, XattrNames};
 use pelago_store::table::{Batch, Table};
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
-use super::acl::List;
+use super::acl::{List, SetXattr};
 use super::find::later_than;
 use super::tx::Tx;
 use super::{Shard, damaged};
@@ -23,19 +23,6 @@ use crate::cache::Node;
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Extended attributes of a file that goes that are deleted under one hold of the lock.
 const AT_ONCE: usize = limits::LOCK_ROWS / 8;
-
-/// An extended attribute that is set.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SetXattr<'a> {
-    /// Its name, prefix included.
-    pub name: &'a [u8],
-    /// Its value.
-    pub value: &'a [u8],
-    /// Whether it must exist or must not.
-    pub flags: XattrFlags,
-    /// Clear the setgid bit if it is an access control list.
-    pub kill_setgid: bool,
-}
 
 impl Shard {
     /// The value of an extended attribute.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::volume::{Volume, VolumeError, failed};
 use super::{Scratch, bench_failed};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::json;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
     }
     if args.json {
         return output::print_json(&json!({
-            "version": output::JSON_VERSION,
+            "version": json::VERSION,
             "bench": "million",
             "count": args.count,
             "fill_rate": filled.rate,
