@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use pelago_store::content::{self, Content, Measured};
-use pelago_store::key::{self, Key, Kind, Mark};
+use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::rows::{HighWater, Identity, Rnode, RnodeFlags, Row, RowError, Stamp, Writing};
 use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::VolumeId;
@@ -85,7 +85,7 @@ pub(crate) fn begin(
     owner: Owner,
     now: Time,
 ) -> Result<Start, RecoverError> {
-    let Some(value) = table.get(&key::mark(Mark::Identity))? else {
+    let Some(value) = table.get(&key::volume_row(VolumeRow::Identity))? else {
         return make(table, volume, owner, now);
     };
     let (_, identity) = Identity::decode(&value)?;
@@ -122,7 +122,7 @@ fn make(
     let next_id = InodeId::ROOT.counter() + 1;
     let mut batch = Batch::new();
     batch.set_frees();
-    batch.put(key::mark(Mark::Identity), Identity { volume }.encode(stamp));
+    batch.put(key::volume_row(VolumeRow::Identity), Identity { volume }.encode(stamp));
     batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
     batch.put(key::inode(InodeId::ROOT), root(owner, now).encode(stamp));
     table.write(&batch)?;
@@ -170,7 +170,7 @@ pub(crate) fn measure_written(
 ) -> Result<(Recovered, Vec<Handle>), pelago_wire::Error> {
     let mut recovered = Recovered::default();
     let mut written = Vec::new();
-    let mut from = key::all(Kind::Writing).from;
+    let mut from = key::all(RowKind::Writing).from;
     loop {
         let marks = next_marks(table, &from)?;
         let Some((last, _, _)) = marks.last() else { return Ok((recovered, written)) };
@@ -197,7 +197,7 @@ pub(crate) fn forget_marks(
     table: &dyn Table,
     written: &[InodeId],
 ) -> Result<(), pelago_wire::Error> {
-    let mut from = key::all(Kind::Writing).from;
+    let mut from = key::all(RowKind::Writing).from;
     loop {
         let marks = next_marks(table, &from)?;
         let Some((last, _, _)) = marks.last() else { return Ok(()) };
@@ -215,7 +215,7 @@ type Marked = (Vec<u8>, InodeId, Option<Writing>);
 
 fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire::Error> {
     let mut marks = Vec::new();
-    let visited = table.scan(from, &key::all(Kind::Writing).to, &mut |key, value| {
+    let visited = table.scan(from, &key::all(RowKind::Writing).to, &mut |key, value| {
         if let Some(Key::Writing(ino)) = Key::parse(key) {
             let mark = Writing::decode(value).map_err(|error| shard::damaged(key, error));
             marks.push((key.to_vec(), ino, mark.ok().map(|(_, mark)| mark)));

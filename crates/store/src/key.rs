@@ -12,15 +12,15 @@ use pelago_wire::{InodeId, NameHash, RequestId, SessionId, limits};
 /// (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site) are spoken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RowKind {
     /// A name in a directory: dir · hash · name.
     Name = 1,
     /// An rnode that does not live under a name: ino.
     Inode = 2,
     /// Where a file with one name went: ino.
     Moved = 3,
-    /// The names of an rnode in [`Kind::Inode`]: ino · dir · hash · name.
-    NameOf = 4,
+    /// The names of an rnode in [`RowKind::Inode`]: ino · dir · hash · name.
+    ParentPointer = 4,
     /// Counts and times of a directory's partition: dir · index.
     Partition = 5,
     /// A file without a name, or one whose content is not yet removed: ino.
@@ -31,28 +31,28 @@ pub enum Kind {
     Inline = 8,
     /// An extended attribute: ino · name.
     Xattr = 9,
-    /// A remembered answer: session · request.
-    Answer = 12,
-    /// A row of the volume itself: mark · shard.
-    Mark = 17,
+    /// A cached reply: session · request.
+    CachedReply = 12,
+    /// A row of the volume itself: row · shard.
+    Volume = 17,
     /// The names of a file's extended attributes: ino.
     XattrNames = 18,
 }
 
-impl Kind {
+impl RowKind {
     /// Every kind, in the order of their numbers.
     pub const ALL: &'static [Self] = &[
         Self::Name,
         Self::Inode,
         Self::Moved,
-        Self::NameOf,
+        Self::ParentPointer,
         Self::Partition,
         Self::Orphan,
         Self::Writing,
         Self::Inline,
         Self::Xattr,
-        Self::Answer,
-        Self::Mark,
+        Self::CachedReply,
+        Self::Volume,
         Self::XattrNames,
     ];
 
@@ -63,14 +63,14 @@ impl Kind {
             1 => Self::Name,
             2 => Self::Inode,
             3 => Self::Moved,
-            4 => Self::NameOf,
+            4 => Self::ParentPointer,
             5 => Self::Partition,
             6 => Self::Orphan,
             7 => Self::Writing,
             8 => Self::Inline,
             9 => Self::Xattr,
-            12 => Self::Answer,
-            17 => Self::Mark,
+            12 => Self::CachedReply,
+            17 => Self::Volume,
             18 => Self::XattrNames,
             _ => return None,
         })
@@ -91,7 +91,7 @@ impl Kind {
 
 /// Which row of the volume itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mark {
+pub enum VolumeRow {
     /// Whose table this is ([`crate::rows::Identity`]).
     Identity,
     /// Up to where a shard's ids are reserved ([`crate::rows::HighWater`]).
@@ -100,14 +100,14 @@ pub enum Mark {
 
 /// All keys with `from <= key < to`, as [`crate::table::Table::scan`] wants them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Range {
+pub struct KeyRange {
     /// The first key that is in it.
     pub from: Vec<u8>,
     /// The first key behind it.
     pub to: Vec<u8>,
 }
 
-impl Range {
+impl KeyRange {
     /// Whether `key` is in it.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -132,7 +132,7 @@ pub enum Key<'a> {
     /// Where a file with one name went.
     Moved(InodeId),
     /// One of the names of a file.
-    NameOf {
+    ParentPointer {
         /// The file.
         ino: InodeId,
         /// The directory that the name is in.
@@ -162,15 +162,15 @@ pub enum Key<'a> {
         /// The attribute's name with its prefix, 1 to 255 bytes.
         name: &'a [u8],
     },
-    /// A remembered answer.
-    Answer {
+    /// A cached reply.
+    CachedReply {
         /// The session that asked.
         session: SessionId,
         /// The request's number in it.
         request: RequestId,
     },
     /// A row of the volume itself.
-    Mark(Mark),
+    Volume(VolumeRow),
     /// The names of a file's extended attributes.
     XattrNames(InodeId),
 }
@@ -179,37 +179,42 @@ impl<'a> Key<'a> {
     /// The key that these bytes are; `None` where they are none.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let kind = Kind::of(bytes)?;
+        let kind = RowKind::of(bytes)?;
         let mut rest = bytes.get(1..)?;
         let key = match kind {
-            Kind::Name => {
+            RowKind::Name => {
                 let (dir, hash, name) = parse_name(bytes)?;
                 return Some(Self::Name { dir, hash, name });
             }
-            Kind::Inode => Self::Inode(take_ino(&mut rest)?),
-            Kind::Moved => Self::Moved(take_ino(&mut rest)?),
-            Kind::NameOf => {
+            RowKind::Inode => Self::Inode(take_ino(&mut rest)?),
+            RowKind::Moved => Self::Moved(take_ino(&mut rest)?),
+            RowKind::ParentPointer => {
                 let (ino, dir) = (take_ino(&mut rest)?, take_ino(&mut rest)?);
                 let hash = NameHash(take_u64(&mut rest)?);
-                Self::NameOf { ino, dir, hash, name: take_name(&mut rest, limits::NAME_BYTES)? }
+                Self::ParentPointer {
+                    ino,
+                    dir,
+                    hash,
+                    name: take_name(&mut rest, limits::NAME_BYTES)?,
+                }
             }
-            Kind::Partition => {
+            RowKind::Partition => {
                 let dir = take_ino(&mut rest)?;
                 Self::Partition { dir, index: u32::from_be_bytes(take(&mut rest)?) }
             }
-            Kind::Orphan => Self::Orphan(take_ino(&mut rest)?),
-            Kind::Writing => Self::Writing(take_ino(&mut rest)?),
-            Kind::Inline => Self::Inline(take_ino(&mut rest)?),
-            Kind::Xattr => {
+            RowKind::Orphan => Self::Orphan(take_ino(&mut rest)?),
+            RowKind::Writing => Self::Writing(take_ino(&mut rest)?),
+            RowKind::Inline => Self::Inline(take_ino(&mut rest)?),
+            RowKind::Xattr => {
                 let ino = take_ino(&mut rest)?;
                 Self::Xattr { ino, name: take_name(&mut rest, limits::XATTR_NAME_BYTES)? }
             }
-            Kind::Answer => Self::Answer {
+            RowKind::CachedReply => Self::CachedReply {
                 session: SessionId(take_u64(&mut rest)?),
                 request: RequestId(take_u64(&mut rest)?),
             },
-            Kind::Mark => Self::Mark(take_mark(&mut rest)?),
-            Kind::XattrNames => Self::XattrNames(take_ino(&mut rest)?),
+            RowKind::Volume => Self::Volume(take_volume_row(&mut rest)?),
+            RowKind::XattrNames => Self::XattrNames(take_ino(&mut rest)?),
         };
         rest.is_empty().then_some(key)
     }
@@ -219,18 +224,18 @@ impl<'a> Key<'a> {
 #[must_use]
 pub fn name(dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(17 + name.len());
-    key.push(Kind::Name.number());
+    key.push(RowKind::Name.number());
     key.extend_from_slice(&dir.raw().to_be_bytes());
     key.extend_from_slice(&hash.0.to_be_bytes());
     key.extend_from_slice(name);
     key
 }
 
-/// Directory, hash and name of a [`Kind::Name`] key; `None` where it is none.
+/// Directory, hash and name of a [`RowKind::Name`] key; `None` where it is none.
 #[must_use]
 pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
     let (&kind, mut rest) = key.split_first()?;
-    if kind != Kind::Name.number() {
+    if kind != RowKind::Name.number() {
         return None;
     }
     let dir = take_ino(&mut rest)?;
@@ -240,8 +245,8 @@ pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
 
 /// All names of a directory, in the order of their hashes.
 #[must_use]
-pub fn names_of_dir(dir: InodeId) -> Range {
-    below(with_ino(Kind::Name, dir, 0))
+pub fn names_of_dir(dir: InodeId) -> KeyRange {
+    below(with_ino(RowKind::Name, dir, 0))
 }
 
 /// Where the names of a directory begin whose hashes are not below `hash`. A listing scans from
@@ -253,134 +258,128 @@ pub fn names_from(dir: InodeId, hash: NameHash) -> Vec<u8> {
 
 /// The names of a directory that have this hash: one, but for collisions.
 #[must_use]
-pub fn names_with_hash(dir: InodeId, hash: NameHash) -> Range {
+pub fn names_with_hash(dir: InodeId, hash: NameHash) -> KeyRange {
     below(name(dir, hash, b""))
 }
 
 /// The rnode of a directory, of a file with several names, or of one with none.
 #[must_use]
 pub fn inode(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Inode, ino, 0)
+    with_ino(RowKind::Inode, ino, 0)
 }
 
 /// Where a file with one name went.
 #[must_use]
 pub fn moved(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Moved, ino, 0)
+    with_ino(RowKind::Moved, ino, 0)
 }
 
-/// One of the names of a file or directory whose rnode is in [`Kind::Inode`].
+/// One of the names of a file or directory whose rnode is in [`RowKind::Inode`].
 #[must_use]
-pub fn name_of(ino: InodeId, dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
-    let mut key = with_ino(Kind::NameOf, ino, 16 + name.len());
+pub fn parent_pointer(ino: InodeId, dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
+    let mut key = with_ino(RowKind::ParentPointer, ino, 16 + name.len());
     key.extend_from_slice(&dir.raw().to_be_bytes());
     key.extend_from_slice(&hash.0.to_be_bytes());
     key.extend_from_slice(name);
     key
 }
 
-/// All names of a file or directory whose rnode is in [`Kind::Inode`].
+/// All names of a file or directory whose rnode is in [`RowKind::Inode`].
 #[must_use]
-pub fn names_of(ino: InodeId) -> Range {
-    below(with_ino(Kind::NameOf, ino, 0))
+pub fn parent_pointers_of(ino: InodeId) -> KeyRange {
+    below(with_ino(RowKind::ParentPointer, ino, 0))
 }
 
 /// A partition of a directory.
 #[must_use]
 pub fn partition(dir: InodeId, index: u32) -> Vec<u8> {
-    let mut key = with_ino(Kind::Partition, dir, 4);
+    let mut key = with_ino(RowKind::Partition, dir, 4);
     key.extend_from_slice(&index.to_be_bytes());
     key
 }
 
 /// All partitions of a directory.
 #[must_use]
-pub fn partitions_of(dir: InodeId) -> Range {
-    below(with_ino(Kind::Partition, dir, 0))
+pub fn partitions_of(dir: InodeId) -> KeyRange {
+    below(with_ino(RowKind::Partition, dir, 0))
 }
 
 /// A file without a name, or one whose content is not yet removed.
 #[must_use]
 pub fn orphan(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Orphan, ino, 0)
+    with_ino(RowKind::Orphan, ino, 0)
 }
 
 /// A content file open for writing.
 #[must_use]
 pub fn writing(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Writing, ino, 0)
+    with_ino(RowKind::Writing, ino, 0)
 }
 
 /// The bytes of a small file.
 #[must_use]
 pub fn inline(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Inline, ino, 0)
+    with_ino(RowKind::Inline, ino, 0)
 }
 
 /// An extended attribute.
 #[must_use]
 pub fn xattr(ino: InodeId, name: &[u8]) -> Vec<u8> {
-    let mut key = with_ino(Kind::Xattr, ino, name.len());
+    let mut key = with_ino(RowKind::Xattr, ino, name.len());
     key.extend_from_slice(name);
     key
 }
 
 /// All extended attributes of a file, in the order of their names.
 #[must_use]
-pub fn xattrs_of(ino: InodeId) -> Range {
-    below(with_ino(Kind::Xattr, ino, 0))
+pub fn xattrs_of(ino: InodeId) -> KeyRange {
+    below(with_ino(RowKind::Xattr, ino, 0))
 }
 
 /// The names of a file's extended attributes.
 #[must_use]
 pub fn xattr_names(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::XattrNames, ino, 0)
+    with_ino(RowKind::XattrNames, ino, 0)
 }
 
-/// The remembered answer of a session's request.
+/// The cached reply to a request of a session.
 #[must_use]
-pub fn answer(session: SessionId, request: RequestId) -> Vec<u8> {
+pub fn cached_reply(session: SessionId, request: RequestId) -> Vec<u8> {
     let mut key = Vec::with_capacity(17);
-    key.push(Kind::Answer.number());
+    key.push(RowKind::CachedReply.number());
     key.extend_from_slice(&session.0.to_be_bytes());
     key.extend_from_slice(&request.0.to_be_bytes());
     key
 }
 
-/// The remembered answers of a session to requests below `acknowledged`, which may be forgotten.
-#[must_use]
-pub fn answers_below(session: SessionId, acknowledged: RequestId) -> Range {
-    Range { from: answer(session, RequestId(0)), to: answer(session, acknowledged) }
-}
-
 /// A row of the volume itself.
 #[must_use]
-pub fn mark(mark: Mark) -> Vec<u8> {
-    let (number, shard) = match mark {
-        Mark::Identity => (MARK_IDENTITY, 0),
-        Mark::HighWater(shard) => (MARK_HIGH_WATER, shard),
+pub fn volume_row(row: VolumeRow) -> Vec<u8> {
+    let (number, shard) = match row {
+        VolumeRow::Identity => (VOLUME_ROW_IDENTITY, 0),
+        VolumeRow::HighWater(shard) => (VOLUME_ROW_HIGH_WATER, shard),
     };
     let [high, low] = shard.to_be_bytes();
-    vec![Kind::Mark.number(), number, high, low]
+    vec![RowKind::Volume.number(), number, high, low]
 }
 
 /// Up to where a shard's ids are reserved.
 #[must_use]
 pub fn high_water(shard: u16) -> Vec<u8> {
-    mark(Mark::HighWater(shard))
+    volume_row(VolumeRow::HighWater(shard))
 }
 
 /// All rows of a kind.
 #[must_use]
-pub fn all(kind: Kind) -> Range {
+pub fn all(kind: RowKind) -> KeyRange {
     below(vec![kind.number()])
 }
 
-const MARK_IDENTITY: u8 = 1;
-const MARK_HIGH_WATER: u8 = 2;
+const VOLUME_ROW_IDENTITY: u8 = 1;
+const VOLUME_ROW_HIGH_WATER: u8 = 2;
 
 /// Kind and inode, with room for `more` bytes.
-fn with_ino(kind: Kind, ino: InodeId, more: usize) -> Vec<u8> {
+fn with_ino(kind: RowKind, ino: InodeId, more: usize) -> Vec<u8> {
     let mut key = Vec::with_capacity(9 + more);
     key.push(kind.number());
     key.extend_from_slice(&ino.raw().to_be_bytes());
@@ -388,7 +387,7 @@ fn with_ino(kind: Kind, ino: InodeId, more: usize) -> Vec<u8> {
 }
 
 /// All keys that begin with `prefix`, whose first byte is a kind and so below 255.
-fn below(prefix: Vec<u8>) -> Range {
+fn below(prefix: Vec<u8>) -> KeyRange {
     let mut to = prefix.clone();
     while let Some(last) = to.pop() {
         if let Some(next) = last.checked_add(1) {
@@ -396,7 +395,7 @@ fn below(prefix: Vec<u8>) -> Range {
             break;
         }
     }
-    Range { from: prefix, to }
+    KeyRange { from: prefix, to }
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -419,12 +418,12 @@ fn take_name<'a>(rest: &mut &'a [u8], most: usize) -> Option<&'a [u8]> {
     (1..=most).contains(&name.len()).then_some(name)
 }
 
-fn take_mark(rest: &mut &[u8]) -> Option<Mark> {
+fn take_volume_row(rest: &mut &[u8]) -> Option<VolumeRow> {
     let [number] = take(rest)?;
     let shard = u16::from_be_bytes(take(rest)?);
     match number {
-        MARK_IDENTITY if shard == 0 => Some(Mark::Identity),
-        MARK_HIGH_WATER => Some(Mark::HighWater(shard)),
+        VOLUME_ROW_IDENTITY if shard == 0 => Some(VolumeRow::Identity),
+        VOLUME_ROW_HIGH_WATER => Some(VolumeRow::HighWater(shard)),
         _ => None,
     }
 }
@@ -440,11 +439,11 @@ mod tests {
 
     #[test]
     fn kinds_keep_their_numbers() {
-        let numbers: Vec<_> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+        let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
         assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 18]);
         for number in 0..=u8::MAX {
-            let kind = Kind::from_number(number);
-            assert_eq!(kind.map(Kind::number), numbers.contains(&number).then_some(number));
+            let kind = RowKind::from_number(number);
+            assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
         }
     }
 
@@ -455,7 +454,10 @@ mod tests {
             (name(dir, hash, b"n"), Key::Name { dir, hash, name: b"n" }),
             (inode(A), Key::Inode(A)),
             (moved(A), Key::Moved(A)),
-            (name_of(A, dir, hash, b"n"), Key::NameOf { ino: A, dir, hash, name: b"n" }),
+            (
+                parent_pointer(A, dir, hash, b"n"),
+                Key::ParentPointer { ino: A, dir, hash, name: b"n" },
+            ),
             (partition(dir, 9), Key::Partition { dir, index: 9 }),
             (orphan(A), Key::Orphan(A)),
             (writing(A), Key::Writing(A)),
@@ -463,15 +465,15 @@ mod tests {
             (xattr(A, b"x"), Key::Xattr { ino: A, name: b"x" }),
             (xattr_names(A), Key::XattrNames(A)),
             (
-                answer(SessionId(1), RequestId(2)),
-                Key::Answer { session: SessionId(1), request: RequestId(2) },
+                cached_reply(SessionId(1), RequestId(2)),
+                Key::CachedReply { session: SessionId(1), request: RequestId(2) },
             ),
-            (mark(Mark::Identity), Key::Mark(Mark::Identity)),
-            (high_water(4095), Key::Mark(Mark::HighWater(4095))),
+            (volume_row(VolumeRow::Identity), Key::Volume(VolumeRow::Identity)),
+            (high_water(4095), Key::Volume(VolumeRow::HighWater(4095))),
         ];
         for (bytes, key) in pairs {
             assert_eq!(Key::parse(&bytes), Some(key));
-            let kind = Kind::of(&bytes).unwrap();
+            let kind = RowKind::of(&bytes).unwrap();
             assert!(all(kind).contains(&bytes), "{key:?}");
             assert_eq!(Key::parse(&bytes[..bytes.len() - 1]), None, "cut: {key:?}");
         }
@@ -482,7 +484,7 @@ mod tests {
     #[test]
     fn a_range_ends_behind_the_last_id() {
         let last = InodeId::from_raw(u64::MAX);
-        assert_eq!(names_of_dir(last).to, [Kind::Name.number() + 1]);
+        assert_eq!(names_of_dir(last).to, [RowKind::Name.number() + 1]);
         let highest = NameHash(u64::MAX);
         assert!(names_of_dir(last).contains(&name(last, highest, &[255; 255])));
         assert!(names_with_hash(last, highest).contains(&name(last, highest, b"x")));
@@ -524,7 +526,7 @@ mod tests {
         #[test]
         fn any_bytes_parse_or_do_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = bytes;
-            for kind in Kind::ALL {
+            for kind in RowKind::ALL {
                 if let Some(first) = bytes.first_mut() {
                     *first = kind.number();
                 }

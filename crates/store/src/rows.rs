@@ -12,12 +12,12 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use file::{Inline, Orphan, Writing, Xattr, XattrNames};
-pub use names::{MAP_BYTES, Moved, NameOf, NameRow, Partition};
+pub use names::{MAP_BYTES, Moved, NameRow, ParentPointer, Partition};
 pub use rnode::{Rnode, RnodeFlags};
-pub use volume::{ANSWER_BYTES, Answer, HighWater, Identity};
+pub use volume::{CACHED_REPLY_BYTES, CachedReply, HighWater, Identity};
 
 use self::codec::{Reader, Writer};
-use crate::key::Kind;
+use crate::key::RowKind;
 
 mod codec;
 mod file;
@@ -39,7 +39,7 @@ pub struct Stamp {
 #[error("a row of kind {kind:?} cannot be read: {what}")]
 pub struct RowError {
     /// The kind of the row.
-    pub kind: Kind,
+    pub kind: RowKind,
     /// What is wrong with it.
     pub what: Fault,
 }
@@ -64,7 +64,7 @@ pub enum Fault {
 /// A value of one kind. `'a` is the life of the bytes that it was decoded from.
 pub trait Row<'a>: Body<'a> {
     /// The kind of the rows it is kept under.
-    const KIND: Kind;
+    const KIND: RowKind;
     /// The version that is written.
     const VERSION: u8 = 1;
 
@@ -122,7 +122,7 @@ fn decode_value<'a, R: Row<'a>>(value: &'a [u8]) -> Result<(Stamp, R), Fault> {
     Ok((stamp, row))
 }
 
-fn checksum(kind: Kind, written: &[u8]) -> u32 {
+fn checksum(kind: RowKind, written: &[u8]) -> u32 {
     // The low half is as good as any: XXH3 mixes all of them.
     xxh3_64_with_seed(written, u64::from(kind.number())) as u32
 }

@@ -9,10 +9,10 @@ use std::fmt::{Debug, Write as _};
 use std::fs;
 use std::path::PathBuf;
 
-use pelago_store::key::Kind;
+use pelago_store::key::RowKind;
 use pelago_store::rows::{
-    Answer, Fault, HighWater, Identity, Inline, MAP_BYTES, Moved, NameOf, NameRow, Orphan,
-    Partition, Rnode, RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
+    CachedReply, Fault, HighWater, Identity, Inline, MAP_BYTES, Moved, NameRow, Orphan,
+    ParentPointer, Partition, Rnode, RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, Seed, VolumeId};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
@@ -94,7 +94,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("name.rnode.v1", NameRow::Rnode(rnode()).encode(STAMP)),
         ("name.link.v1", link.encode(STAMP)),
         ("moved.v1", Moved { dir, hash }.encode(STAMP)),
-        ("name-of.v1", NameOf.encode(STAMP)),
+        ("name-of.v1", ParentPointer.encode(STAMP)),
         ("partition.v1", partition.encode(STAMP)),
         ("partition.map.v1", Partition { map: vec![1, 2], ..partition }.encode(STAMP)),
         ("writing.v1", Writing { dir, hash, generation: Generation(2) }.encode(STAMP)),
@@ -103,7 +103,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("inline.v1", Inline { bytes: b"hello, world" }.encode(STAMP)),
         ("xattr.v1", Xattr { value: b"value" }.encode(STAMP)),
         ("xattr-names.v1", XattrNames { names: b"user.a\0user.b\0" }.encode(STAMP)),
-        ("answer.v1", Answer { code: 2, reply: b"reply" }.encode(STAMP)),
+        ("answer.v1", CachedReply { code: 2, reply: b"reply" }.encode(STAMP)),
         ("identity.v1", Identity { volume }.encode(STAMP)),
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
     ]
@@ -158,8 +158,8 @@ fn the_format_file_is_the_bytes_it_always_was() {
 }
 
 /// Decodes under every kind. What a kind reads, it would write the same: a value has one form.
-fn decode_as_all(value: &[u8]) -> Vec<Kind> {
-    fn one<'a, R: Row<'a>>(value: &'a [u8], read: &mut Vec<Kind>) {
+fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
+    fn one<'a, R: Row<'a>>(value: &'a [u8], read: &mut Vec<RowKind>) {
         if let Ok((stamp, row)) = R::decode(value) {
             assert_eq!(row.encode(stamp), value);
             read.push(R::KIND);
@@ -169,21 +169,21 @@ fn decode_as_all(value: &[u8]) -> Vec<Kind> {
     one::<Rnode>(value, &mut read);
     one::<NameRow>(value, &mut read);
     one::<Moved>(value, &mut read);
-    one::<NameOf>(value, &mut read);
+    one::<ParentPointer>(value, &mut read);
     one::<Partition>(value, &mut read);
     one::<Writing>(value, &mut read);
     one::<Orphan>(value, &mut read);
     one::<Inline<'_>>(value, &mut read);
     one::<Xattr<'_>>(value, &mut read);
     one::<XattrNames<'_>>(value, &mut read);
-    one::<Answer<'_>>(value, &mut read);
+    one::<CachedReply<'_>>(value, &mut read);
     one::<Identity>(value, &mut read);
     one::<HighWater>(value, &mut read);
     read
 }
 
 /// Puts the checksum right, so that what is behind it is tested too.
-fn seal(kind: Kind, mut written: Vec<u8>) -> Vec<u8> {
+fn seal(kind: RowKind, mut written: Vec<u8>) -> Vec<u8> {
     let sum = xxh3_64_with_seed(&written, u64::from(kind.number())) as u32;
     written.extend_from_slice(&sum.to_le_bytes());
     written
@@ -218,7 +218,8 @@ fn any_flipped_bit_and_any_cut_is_found() {
 fn a_sealed_body_must_have_its_length() {
     for (name, value) in values() {
         let kind = decode_as_all(&value)[0];
-        let open_ended = matches!(kind, Kind::Xattr | Kind::XattrNames | Kind::Answer);
+        let open_ended =
+            matches!(kind, RowKind::Xattr | RowKind::XattrNames | RowKind::CachedReply);
         for length in 0..value.len() - 4 {
             let sealed = seal(kind, value[..length].to_vec());
             assert!(decode_as_all(&sealed).is_empty() || open_ended, "{name}, cut to {length}");
@@ -233,8 +234,8 @@ fn a_newer_version_is_told_from_damage() {
     let mut value = rnode().encode(STAMP);
     value.truncate(value.len() - 4);
     value[0] = 2;
-    let error = Rnode::decode(&seal(Kind::Inode, value)).unwrap_err();
-    assert_eq!((error.kind, error.what), (Kind::Inode, Fault::Version(2)));
+    let error = Rnode::decode(&seal(RowKind::Inode, value)).unwrap_err();
+    assert_eq!((error.kind, error.what), (RowKind::Inode, Fault::Version(2)));
     assert_eq!(error.to_string(), "a row of kind Inode cannot be read: its version 2 is not known");
 }
 
@@ -419,7 +420,7 @@ proptest! {
         round_trip(&link, stamp, &link.encode(stamp));
         let moved = Moved { dir: ino, hash };
         round_trip(&moved, stamp, &moved.encode(stamp));
-        round_trip(&NameOf, stamp, &NameOf.encode(stamp));
+        round_trip(&ParentPointer, stamp, &ParentPointer.encode(stamp));
         round_trip(&partition, stamp, &partition.encode(stamp));
     }
 
@@ -453,19 +454,19 @@ proptest! {
         round_trip(&identity, stamp, &identity.encode(stamp));
         let mark = HighWater { next };
         round_trip(&mark, stamp, &mark.encode(stamp));
-        let answer = Answer { code, reply: &reply };
+        let answer = CachedReply { code, reply: &reply };
         round_trip(&answer, stamp, &answer.encode(stamp));
     }
 
     /// Any bytes, with any checksum and with the right one.
     #[test]
-    fn bytes_from_outside_never_panic(bytes in any_bytes(400), kind in 0..Kind::ALL.len()) {
+    fn bytes_from_outside_never_panic(bytes in any_bytes(400), kind in 0..RowKind::ALL.len()) {
         decode_as_all(&bytes);
         let mut written = bytes;
         if let Some(version) = written.first_mut() {
             *version = 1;
         }
-        decode_as_all(&seal(Kind::ALL[kind], written));
+        decode_as_all(&seal(RowKind::ALL[kind], written));
     }
 
     /// A good value with a few bytes changed and the checksum put right: what is read is written

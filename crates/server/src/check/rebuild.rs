@@ -2,7 +2,7 @@
 
 use pelago_store::content::Measured;
 use pelago_store::key;
-use pelago_store::rows::{Moved, NameOf, NameRow, Rnode, RnodeFlags, Row};
+use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
 use pelago_store::table::{self, Batch, Change};
 use pelago_wire::{FileKind, Generation, InodeId};
 
@@ -67,7 +67,10 @@ impl Check<'_> {
         rnode.links = 1;
         Ok(vec![
             put(key, link.encode(self.stamp)),
-            put(key::name_of(rnode.ino, InodeId::ROOT, hash, &name), NameOf.encode(self.stamp)),
+            put(
+                key::parent_pointer(rnode.ino, InodeId::ROOT, hash, &name),
+                ParentPointer.encode(self.stamp),
+            ),
             put(key::inode(rnode.ino), rnode.encode(self.stamp)),
         ])
     }

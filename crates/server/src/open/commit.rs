@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use pelago_store::key::{self, Key, Kind};
+use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Row, Writing};
 use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId};
 
@@ -153,7 +153,7 @@ impl Opens {
     /// Reads the marks that the table has; `None`: a damaged one, which goes as any other. Who it
     /// belongs to, `check` finds out.
     fn each_mark(&self, visit: &mut dyn FnMut(InodeId, Option<Writing>)) -> Result<(), Error> {
-        let range = key::all(Kind::Writing);
+        let range = key::all(RowKind::Writing);
         let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
             if let Some(Key::Writing(ino)) = Key::parse(key) {
                 let mark = Writing::decode(value).map_err(|error| damaged(key, error));

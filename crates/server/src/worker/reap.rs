@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pelago_store::content::Content;
-use pelago_store::key::{self, Key, Kind};
+use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Orphan, Row};
 use pelago_store::table::SharedTable;
 use pelago_wire::{Code, Error, Generation, InodeId};
@@ -87,7 +87,7 @@ impl Reap {
 
     /// The next orphans that are not under way.
     fn next(&mut self) -> Result<Vec<Orphaned>, Error> {
-        let range = key::all(Kind::Orphan);
+        let range = key::all(RowKind::Orphan);
         let from = if self.from.is_empty() { range.from } else { mem::take(&mut self.from) };
         let mut orphans = Vec::new();
         let mut more = None;

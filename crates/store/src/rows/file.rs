@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::{Reader, Writer};
 use super::{Body, CHECKSUM_BYTES, Fault, Row, RowError};
-use crate::key::Kind;
+use crate::key::RowKind;
 
 /// That a content file is open for writing, or its bytes are not known to be safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Writing {
 }
 
 impl Row<'_> for Writing {
-    const KIND: Kind = Kind::Writing;
+    const KIND: RowKind = RowKind::Writing;
 }
 
 impl Body<'_> for Writing {
@@ -50,7 +50,7 @@ pub struct Orphan {
 }
 
 impl Row<'_> for Orphan {
-    const KIND: Kind = Kind::Orphan;
+    const KIND: RowKind = RowKind::Orphan;
 }
 
 impl Body<'_> for Orphan {
@@ -91,7 +91,7 @@ impl Inline<'_> {
 }
 
 impl<'a> Row<'a> for Inline<'a> {
-    const KIND: Kind = Kind::Inline;
+    const KIND: RowKind = RowKind::Inline;
 }
 
 impl<'a> Body<'a> for Inline<'a> {
@@ -126,7 +126,7 @@ pub struct Xattr<'a> {
 }
 
 impl<'a> Row<'a> for Xattr<'a> {
-    const KIND: Kind = Kind::Xattr;
+    const KIND: RowKind = RowKind::Xattr;
 }
 
 impl<'a> Body<'a> for Xattr<'a> {
@@ -157,7 +157,7 @@ pub struct XattrNames<'a> {
 }
 
 impl<'a> Row<'a> for XattrNames<'a> {
-    const KIND: Kind = Kind::XattrNames;
+    const KIND: RowKind = RowKind::XattrNames;
 }
 
 impl<'a> Body<'a> for XattrNames<'a> {

@@ -4,14 +4,14 @@ use pelago_wire::{FileKind, InodeId, NameHash, Time};
 
 use super::codec::{Reader, TIME_BYTES, Writer};
 use super::{Body, Fault, Rnode, Row};
-use crate::key::Kind;
+use crate::key::RowKind;
 
 /// What a name leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameRow {
     /// The file itself: it never had another name, and is no directory.
     Rnode(Rnode),
-    /// A directory, or a file that has or had several names: its rnode is in [`Kind::Inode`].
+    /// A directory, or a file that has or had several names: its rnode is in [`RowKind::Inode`].
     Link {
         /// Which one.
         ino: InodeId,
@@ -41,7 +41,7 @@ impl NameRow {
 }
 
 impl Row<'_> for NameRow {
-    const KIND: Kind = Kind::Name;
+    const KIND: RowKind = RowKind::Name;
 }
 
 const TAG_RNODE: u8 = 1;
@@ -88,7 +88,7 @@ pub struct Moved {
 }
 
 impl Row<'_> for Moved {
-    const KIND: Kind = Kind::Moved;
+    const KIND: RowKind = RowKind::Moved;
 }
 
 impl Body<'_> for Moved {
@@ -108,13 +108,13 @@ impl Body<'_> for Moved {
 
 /// That a file or directory has the name that the key says. There is nothing more to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NameOf;
+pub struct ParentPointer;
 
-impl Row<'_> for NameOf {
-    const KIND: Kind = Kind::NameOf;
+impl Row<'_> for ParentPointer {
+    const KIND: RowKind = RowKind::ParentPointer;
 }
 
-impl Body<'_> for NameOf {
+impl Body<'_> for ParentPointer {
     fn bytes(&self) -> usize {
         0
     }
@@ -147,7 +147,7 @@ pub struct Partition {
 pub const MAP_BYTES: usize = 1 << 14;
 
 impl Row<'_> for Partition {
-    const KIND: Kind = Kind::Partition;
+    const KIND: RowKind = RowKind::Partition;
 }
 
 const DIRTY: u8 = 1;

@@ -4,7 +4,7 @@ use pelago_wire::{Attr, FileKind, Generation, InodeId, Time, limits};
 
 use super::codec::{Reader, TIME_BYTES, Writer};
 use super::{Body, Fault, Row};
-use crate::key::Kind;
+use crate::key::RowKind;
 
 /// What is known of a file. It says nothing of where it is kept, so that it moves as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Rnode {
 }
 
 impl Row<'_> for Rnode {
-    const KIND: Kind = Kind::Inode;
+    const KIND: RowKind = RowKind::Inode;
 }
 
 impl Body<'_> for Rnode {

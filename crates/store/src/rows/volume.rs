@@ -2,7 +2,7 @@
 
 use super::codec::{Reader, Writer};
 use super::{Body, Fault, Row};
-use crate::key::Kind;
+use crate::key::RowKind;
 use crate::volume::VolumeId;
 
 /// Whose table this is: a table that was put beside another volume's files is found at once.
@@ -13,11 +13,11 @@ pub struct Identity {
 }
 
 impl Row<'_> for Identity {
-    const KIND: Kind = Kind::Mark;
+    const KIND: RowKind = RowKind::Volume;
 }
 
-const MARK_IDENTITY: u8 = 1;
-const MARK_HIGH_WATER: u8 = 2;
+const VOLUME_ROW_IDENTITY: u8 = 1;
+const VOLUME_ROW_HIGH_WATER: u8 = 2;
 
 impl Body<'_> for Identity {
     fn bytes(&self) -> usize {
@@ -25,12 +25,12 @@ impl Body<'_> for Identity {
     }
 
     fn put(&self, out: &mut Writer) {
-        out.u8(MARK_IDENTITY);
+        out.u8(VOLUME_ROW_IDENTITY);
         out.bytes(&self.volume.0);
     }
 
     fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
-        expect_mark(body, MARK_IDENTITY)?;
+        expect_volume_row(body, VOLUME_ROW_IDENTITY)?;
         Ok(Self { volume: VolumeId(body.array()?) })
     }
 }
@@ -43,7 +43,7 @@ pub struct HighWater {
 }
 
 impl Row<'_> for HighWater {
-    const KIND: Kind = Kind::Mark;
+    const KIND: RowKind = RowKind::Volume;
 }
 
 impl Body<'_> for HighWater {
@@ -52,12 +52,12 @@ impl Body<'_> for HighWater {
     }
 
     fn put(&self, out: &mut Writer) {
-        out.u8(MARK_HIGH_WATER);
+        out.u8(VOLUME_ROW_HIGH_WATER);
         out.u64(self.next);
     }
 
     fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
-        expect_mark(body, MARK_HIGH_WATER)?;
+        expect_volume_row(body, VOLUME_ROW_HIGH_WATER)?;
         let next = body.u64()?;
         if next > 1 << 36 {
             return Err(Fault::Field("high-water mark"));
@@ -66,34 +66,34 @@ impl Body<'_> for HighWater {
     }
 }
 
-/// The rows of this kind differ; each begins with its mark's number, as its key does.
-fn expect_mark(body: &mut Reader<'_>, mark: u8) -> Result<(), Fault> {
-    if body.u8()? == mark { Ok(()) } else { Err(Fault::Field("mark")) }
+/// The rows of this kind differ; each begins with its number, as its key does.
+fn expect_volume_row(body: &mut Reader<'_>, row: u8) -> Result<(), Fault> {
+    if body.u8()? == row { Ok(()) } else { Err(Fault::Field("volume row")) }
 }
 
-/// The remembered answer of a request that changed something.
+/// The reply to a request that changed something, kept so that a repeated request gets the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct CachedReply<'a> {
     /// The number of the error's code; zero where it went well.
     pub code: u16,
-    /// The reply as it went over the wire, to [`ANSWER_BYTES`].
+    /// The reply as it went over the wire, to [`CACHED_REPLY_BYTES`].
     pub reply: &'a [u8],
 }
 
-/// Bytes of a remembered reply, at the most: only changes are remembered, whose replies are short.
-pub const ANSWER_BYTES: usize = 4096;
+/// Bytes of a cached reply, at the most: only those of changes are kept, whose replies are short.
+pub const CACHED_REPLY_BYTES: usize = 4096;
 
-impl<'a> Row<'a> for Answer<'a> {
-    const KIND: Kind = Kind::Answer;
+impl<'a> Row<'a> for CachedReply<'a> {
+    const KIND: RowKind = RowKind::CachedReply;
 }
 
-impl<'a> Body<'a> for Answer<'a> {
+impl<'a> Body<'a> for CachedReply<'a> {
     fn bytes(&self) -> usize {
         2 + self.reply.len()
     }
 
     fn put(&self, out: &mut Writer) {
-        assert!(self.reply.len() <= ANSWER_BYTES, "the reply of a mutation is short");
+        assert!(self.reply.len() <= CACHED_REPLY_BYTES, "the reply of a mutation is short");
         out.u16(self.code);
         out.bytes(self.reply);
     }
@@ -101,7 +101,7 @@ impl<'a> Body<'a> for Answer<'a> {
     fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
         let code = body.u16()?;
         let reply = body.rest();
-        if reply.len() > ANSWER_BYTES {
+        if reply.len() > CACHED_REPLY_BYTES {
             return Err(Fault::Length);
         }
         Ok(Self { code, reply })
