@@ -216,7 +216,7 @@ type Marked = (Vec<u8>, InodeId, Option<Writing>);
 fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire::Error> {
     let mut marks = Vec::new();
     let visited = table.scan(from, &key::all(RowKind::Writing).to, &mut |key, value| {
-        if let Some(Key::Writing(ino)) = Key::parse(key) {
+        if let Some(Key::Writing { ino }) = Key::parse(key) {
             let mark = Writing::decode(value).map_err(|error| shard::damaged(key, error));
             marks.push((key.to_vec(), ino, mark.ok().map(|(_, mark)| mark)));
         }

@@ -151,11 +151,11 @@ impl Check<'_> {
         let mut damaged = Vec::new();
         table.scan(&inodes.from, &inodes.to, &mut |key, value| {
             match (Key::parse(key), Rnode::decode(value)) {
-                (Some(Key::Inode(ino)), Ok((stamp, rnode))) if rnode.ino == ino => {
+                (Some(Key::Inode { ino }), Ok((stamp, rnode))) if rnode.ino == ino => {
                     self.saw(stamp);
                     self.keep(&mut window, None, &rnode);
                 }
-                (Some(Key::Inode(ino)), _) if first => damaged.push(ino),
+                (Some(Key::Inode { ino }), _) if first => damaged.push(ino),
                 _ => {}
             }
             self.plan.checked.rows += u64::from(first);

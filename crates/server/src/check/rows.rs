@@ -46,8 +46,10 @@ impl Check<'_> {
         })?;
         self.each(&key::all(RowKind::Volume), |check, key, value| {
             let whole = match Key::parse(key) {
-                Some(Key::Volume(key::VolumeRow::Identity)) => true,
-                Some(Key::Volume(key::VolumeRow::HighWater(_))) => HighWater::decode(value).is_ok(),
+                Some(Key::Volume { row: key::VolumeRow::Identity }) => true,
+                Some(Key::Volume { row: key::VolumeRow::HighWater(_) }) => {
+                    HighWater::decode(value).is_ok()
+                }
                 _ => false,
             };
             if !whole {
@@ -113,18 +115,18 @@ impl Check<'_> {
                 let spot = (dir, hash, name);
                 return self.listed(window.nodes.get_mut(&ino), ino, spot, (key, value));
             }
-            Key::Moved(ino) => self.moved(window.nodes.get_mut(&ino), ino, (key, value)),
-            Key::Orphan(ino) => self.orphan(window.nodes.get_mut(&ino), ino, (key, value)),
-            Key::Writing(ino) => {
+            Key::Moved { ino } => self.moved(window.nodes.get_mut(&ino), ino, (key, value)),
+            Key::Orphan { ino } => self.orphan(window.nodes.get_mut(&ino), ino, (key, value)),
+            Key::Writing { ino } => {
                 return self.writing(window.nodes.get_mut(&ino), ino, (key, value));
             }
-            Key::Inline(ino) => {
+            Key::Inline { ino } => {
                 return self.inline(window.nodes.get_mut(&ino), ino, (key, value));
             }
             Key::Xattr { ino, name } => {
                 return self.xattr(window.nodes.get_mut(&ino), (ino, name), (key, value));
             }
-            Key::XattrNames(ino) => {
+            Key::XattrNames { ino } => {
                 return self.xattr_names(window.nodes.get_mut(&ino), ino, (key, value));
             }
             _ => self.found_at(Damage::Key, key, None),

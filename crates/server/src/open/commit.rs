@@ -155,7 +155,7 @@ impl Opens {
     fn each_mark(&self, visit: &mut dyn FnMut(InodeId, Option<Writing>)) -> Result<(), Error> {
         let range = key::all(RowKind::Writing);
         let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
-            if let Some(Key::Writing(ino)) = Key::parse(key) {
+            if let Some(Key::Writing { ino }) = Key::parse(key) {
                 let mark = Writing::decode(value).map_err(|error| damaged(key, error));
                 visit(ino, mark.ok().map(|(_, mark)| mark));
             }

@@ -92,7 +92,9 @@ impl Reap {
         let mut orphans = Vec::new();
         let mut more = None;
         let visited = self.table.scan(&from, &range.to, &mut |key, value| {
-            let Some(Key::Orphan(ino)) = Key::parse(key) else { return ControlFlow::Continue(()) };
+            let Some(Key::Orphan { ino }) = Key::parse(key) else {
+                return ControlFlow::Continue(());
+            };
             if self.under_way.contains(&ino) {
                 return ControlFlow::Continue(());
             }

@@ -2,7 +2,7 @@
 
 use super::codec::{Reader, Writer};
 use super::{Body, Fault, Row};
-use crate::key::RowKind;
+use crate::key::{RowKind, VolumeRow};
 use crate::volume::VolumeId;
 
 /// Whose table this is: a table that was put beside another volume's files is found at once.
@@ -16,21 +16,18 @@ impl Row<'_> for Identity {
     const KIND: RowKind = RowKind::Volume;
 }
 
-const VOLUME_ROW_IDENTITY: u8 = 1;
-const VOLUME_ROW_HIGH_WATER: u8 = 2;
-
 impl Body<'_> for Identity {
     fn bytes(&self) -> usize {
         17
     }
 
     fn put(&self, out: &mut Writer) {
-        out.u8(VOLUME_ROW_IDENTITY);
+        out.u8(VolumeRow::IDENTITY);
         out.bytes(&self.volume.0);
     }
 
     fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
-        expect_volume_row(body, VOLUME_ROW_IDENTITY)?;
+        expect_volume_row(body, VolumeRow::IDENTITY)?;
         Ok(Self { volume: VolumeId(body.array()?) })
     }
 }
@@ -52,12 +49,12 @@ impl Body<'_> for HighWater {
     }
 
     fn put(&self, out: &mut Writer) {
-        out.u8(VOLUME_ROW_HIGH_WATER);
+        out.u8(VolumeRow::HIGH_WATER);
         out.u64(self.next);
     }
 
     fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
-        expect_volume_row(body, VOLUME_ROW_HIGH_WATER)?;
+        expect_volume_row(body, VolumeRow::HIGH_WATER)?;
         let next = body.u64()?;
         if next > 1 << 36 {
             return Err(Fault::Field("high-water mark"));
