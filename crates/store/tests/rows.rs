@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
-    CachedReply, Fault, HighWater, Identity, Inline, MAP_BYTES, Moved, NameRow, Orphan,
-    ParentPointer, Partition, Rnode, RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
+    CachedReply, DecodeError, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer,
+    Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, Seed, VolumeId};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
@@ -83,7 +83,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         mtime: time(4),
         ctime: time(5),
         dirty: true,
-        map: Vec::new(),
+        split_map: Vec::new(),
     };
     let link = NameRow::Link { ino: rnode().ino, kind: FileKind::Directory };
     let volume = VolumeId(*b"0123456789abcdef");
@@ -96,7 +96,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("moved.v1", Moved { dir, hash }.encode(STAMP)),
         ("name-of.v1", ParentPointer.encode(STAMP)),
         ("partition.v1", partition.encode(STAMP)),
-        ("partition.map.v1", Partition { map: vec![1, 2], ..partition }.encode(STAMP)),
+        ("partition.map.v1", Partition { split_map: vec![1, 2], ..partition }.encode(STAMP)),
         ("writing.v1", Writing { dir, hash, generation: Generation(2) }.encode(STAMP)),
         ("orphan.v1", Orphan { generation: Some(Generation(9)) }.encode(STAMP)),
         ("orphan.none.v1", Orphan { generation: None }.encode(STAMP)),
@@ -235,26 +235,29 @@ fn a_newer_version_is_told_from_damage() {
     value.truncate(value.len() - 4);
     value[0] = 2;
     let error = Rnode::decode(&seal(RowKind::Inode, value)).unwrap_err();
-    assert_eq!((error.kind, error.what), (RowKind::Inode, Fault::Version(2)));
-    assert_eq!(error.to_string(), "a row of kind Inode cannot be read: its version 2 is not known");
+    assert_eq!((error.kind, error.reason), (RowKind::Inode, DecodeError::Version(2)));
+    assert_eq!(
+        error.to_string(),
+        "a row of kind Inode cannot be read: this pelago does not know its version 2"
+    );
 }
 
 /// Fields that have a range are checked, each by its name.
 #[test]
 fn fields_out_of_range_are_found() {
-    let fault = |rnode: Rnode| Rnode::decode(&rnode.encode(STAMP)).unwrap_err().what;
-    assert_eq!(fault(Rnode { mode: 0o10000, ..rnode() }), Fault::Field("mode"));
-    assert_eq!(fault(Rnode { size: 1 << 63, ..rnode() }), Fault::Field("size"));
-    assert_eq!(fault(Rnode { target: vec![1], ..rnode() }), Fault::Field("target"));
-    assert_eq!(fault(Rnode { target: vec![], ..symlink() }), Fault::Field("target"));
+    let fault = |rnode: Rnode| Rnode::decode(&rnode.encode(STAMP)).unwrap_err().reason;
+    assert_eq!(fault(Rnode { mode: 0o10000, ..rnode() }), DecodeError::Field("mode"));
+    assert_eq!(fault(Rnode { size: 1 << 63, ..rnode() }), DecodeError::Field("size"));
+    assert_eq!(fault(Rnode { target: vec![1], ..rnode() }), DecodeError::Field("target"));
+    assert_eq!(fault(Rnode { target: vec![], ..symlink() }), DecodeError::Field("target"));
     let late = Time { seconds: 0, nanos: 1_000_000_000 };
-    assert_eq!(fault(Rnode { btime: late, ..rnode() }), Fault::Field("time"));
+    assert_eq!(fault(Rnode { btime: late, ..rnode() }), DecodeError::Field("time"));
     let partition = Partition { names: 1, directories: 2, ..Partition::default() };
     let error = Partition::decode(&partition.encode(STAMP)).unwrap_err();
-    assert_eq!(error.what, Fault::Field("count of directories"));
+    assert_eq!(error.reason, DecodeError::Field("count of directories"));
     let mark = HighWater { next: (1 << 36) + 1 };
     let error = HighWater::decode(&mark.encode(STAMP)).unwrap_err();
-    assert_eq!(error.what, Fault::Field("high-water mark"));
+    assert_eq!(error.reason, DecodeError::Field("high-water mark"));
 }
 
 #[test]
@@ -387,9 +390,9 @@ fn any_rnode() -> impl Strategy<Value = Rnode> {
 
 fn any_partition() -> impl Strategy<Value = Partition> {
     (any::<[u64; 2]>(), any_time(), any_time(), any::<bool>(), any_bytes(300)).prop_map(
-        |([a, b], mtime, ctime, dirty, map)| {
+        |([a, b], mtime, ctime, dirty, split_map)| {
             let (names, directories) = (a.max(b), a.min(b));
-            Partition { names, directories, mtime, ctime, dirty, map }
+            Partition { names, directories, mtime, ctime, dirty, split_map }
         },
     )
 }
@@ -491,7 +494,7 @@ proptest! {
 /// The longest values are read whole.
 #[test]
 fn values_at_their_limits_come_back() {
-    let most = Partition { map: vec![7; MAP_BYTES], ..Partition::default() };
+    let most = Partition { split_map: vec![7; SPLIT_MAP_BYTES], ..Partition::default() };
     round_trip(&most, STAMP, &most.encode(STAMP));
     let link = Rnode { target: vec![b'x'; limits::TARGET_BYTES], ..symlink() };
     round_trip(&link, STAMP, &link.encode(STAMP));

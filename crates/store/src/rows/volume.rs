@@ -1,14 +1,16 @@
-//! Rows of the volume itself and of its sessions.
+//! Rows about the volume itself, and the cached replies of its sessions.
 
 use super::codec::{Reader, Writer};
-use super::{Body, Fault, Row};
+use super::error::DecodeError;
+use super::row::{Body, Row};
 use crate::key::{RowKind, VolumeRow};
 use crate::volume::VolumeId;
 
-/// Whose table this is: a table that was put beside another volume's files is found at once.
+/// The id of the volume that the table belongs to. It shows when a table was put beside the files
+/// of another volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The volume.
+    /// The id of the volume.
     pub volume: VolumeId,
 }
 
@@ -17,25 +19,26 @@ impl Row<'_> for Identity {
 }
 
 impl Body<'_> for Identity {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         17
     }
 
-    fn put(&self, out: &mut Writer) {
+    fn encode_body(&self, out: &mut Writer) {
         out.u8(VolumeRow::IDENTITY);
         out.bytes(&self.volume.0);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         expect_volume_row(body, VolumeRow::IDENTITY)?;
         Ok(Self { volume: VolumeId(body.array()?) })
     }
 }
 
-/// Up to where a shard's ids are reserved: none at or above it was ever given out.
+/// The end of the inode numbers that a shard has reserved. The shard never assigned one at or above
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HighWater {
-    /// The first counter that is not reserved, to 2³⁶.
+    /// The first number that is not reserved, at most 2³⁶.
     pub next: u64,
 }
 
@@ -44,40 +47,41 @@ impl Row<'_> for HighWater {
 }
 
 impl Body<'_> for HighWater {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         9
     }
 
-    fn put(&self, out: &mut Writer) {
+    fn encode_body(&self, out: &mut Writer) {
         out.u8(VolumeRow::HIGH_WATER);
         out.u64(self.next);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         expect_volume_row(body, VolumeRow::HIGH_WATER)?;
         let next = body.u64()?;
         if next > 1 << 36 {
-            return Err(Fault::Field("high-water mark"));
+            return Err(DecodeError::Field("high-water mark"));
         }
         Ok(Self { next })
     }
 }
 
-/// The rows of this kind differ; each begins with its number, as its key does.
-fn expect_volume_row(body: &mut Reader<'_>, row: u8) -> Result<(), Fault> {
-    if body.u8()? == row { Ok(()) } else { Err(Fault::Field("volume row")) }
+/// Checks the first byte of a body: it is the number of the row, which the key holds too.
+fn expect_volume_row(body: &mut Reader<'_>, row: u8) -> Result<(), DecodeError> {
+    if body.u8()? == row { Ok(()) } else { Err(DecodeError::Field("volume row")) }
 }
 
 /// The reply to a request that changed something, kept so that a repeated request gets the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedReply<'a> {
-    /// The number of the error's code; zero where it went well.
+    /// The number of a [`pelago_wire::Code`]; 0 for success.
     pub code: u16,
-    /// The reply as it went over the wire, to [`CACHED_REPLY_BYTES`].
+    /// The encoded reply, at most [`CACHED_REPLY_BYTES`].
     pub reply: &'a [u8],
 }
 
-/// Bytes of a cached reply, at the most: only those of changes are kept, whose replies are short.
+/// Greatest length of a cached reply, in bytes. Only replies to changes are kept, and those are
+/// short.
 pub const CACHED_REPLY_BYTES: usize = 4096;
 
 impl<'a> Row<'a> for CachedReply<'a> {
@@ -85,21 +89,21 @@ impl<'a> Row<'a> for CachedReply<'a> {
 }
 
 impl<'a> Body<'a> for CachedReply<'a> {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         2 + self.reply.len()
     }
 
-    fn put(&self, out: &mut Writer) {
+    fn encode_body(&self, out: &mut Writer) {
         assert!(self.reply.len() <= CACHED_REPLY_BYTES, "the reply of a mutation is short");
         out.u16(self.code);
         out.bytes(self.reply);
     }
 
-    fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let code = body.u16()?;
         let reply = body.rest();
         if reply.len() > CACHED_REPLY_BYTES {
-            return Err(Fault::Length);
+            return Err(DecodeError::Length);
         }
         Ok(Self { code, reply })
     }
