@@ -97,7 +97,7 @@ pub(crate) fn begin(
     let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
     let mut batch = Batch::new();
     // Without it nothing can be removed.
-    batch.set_frees();
+    batch.allow_reserve();
     batch.put(key::high_water(SHARD), mark.encode(Stamp { epoch, sequence: 0 }));
     table.write(&batch)?;
     Ok(Start { epoch, next_id: mark.next })
@@ -121,7 +121,7 @@ fn make(
     let stamp = Stamp { epoch: 1, sequence: 0 };
     let next_id = InodeId::ROOT.counter() + 1;
     let mut batch = Batch::new();
-    batch.set_frees();
+    batch.allow_reserve();
     batch.put(key::volume_row(VolumeRow::Identity), Identity { volume }.encode(stamp));
     batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
     batch.put(key::inode(InodeId::ROOT), root(owner, now).encode(stamp));

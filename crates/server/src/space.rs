@@ -45,7 +45,8 @@ impl Space {
         reserve: Option<Arc<Reserve>>,
         bell: Arc<Bell>,
     ) -> Self {
-        let was_whole = AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_held()));
+        let was_whole =
+            AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_allocated()));
         let (short, left) = (AtomicBool::new(false), AtomicU64::new(0));
         Self { content, reserve, short, left, was_whole, bell }
     }
@@ -134,7 +135,7 @@ impl Space {
 
     fn take_back(&self) -> Result<(), Error> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
-        if reserve.restore().map_err(|error| reserve_failed(&error))? {
+        if reserve.allocate().map_err(|error| reserve_failed(&error))? {
             self.was_whole.store(true, Ordering::Relaxed);
             tracing::info!("there is room again: the reserve was taken back");
         }
@@ -144,7 +145,7 @@ impl Space {
     /// Whether the whole reserve is held.
     #[must_use]
     pub(crate) fn holds_reserve(&self) -> bool {
-        self.reserve.as_ref().is_some_and(|reserve| reserve.is_held())
+        self.reserve.as_ref().is_some_and(|reserve| reserve.is_allocated())
     }
 
     /// Whether new data is refused.

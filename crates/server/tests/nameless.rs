@@ -5,7 +5,7 @@
 
 use pelago_server::Options;
 use pelago_store::key::{self, RowKind};
-use pelago_store::table::Table;
+use pelago_store::table::TableRead;
 use pelago_wire::{
     Attr, Code, Context, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
     RequestId, SessionId, SetAttr, XattrFlags,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Pressure, Table};
+use pelago_store::table::{Batch, Pressure, Table, TableRead};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Rows between two persists: about what a busy server writes in 100 ms.

@@ -127,7 +127,7 @@ impl Folder {
     /// Returns a path that leads to this folder wherever it is moved, while this process has it
     /// open.
     #[must_use]
-    pub fn way(&self) -> PathBuf {
+    pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 

@@ -185,7 +185,7 @@ impl VolumeRow {
     pub(crate) const HIGH_WATER: u8 = 2;
 }
 
-/// All keys with `from <= key < to`, the arguments of [`crate::table::Table::scan`].
+/// All keys with `from <= key < to`, the arguments of [`crate::table::TableRead::scan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key of the range.

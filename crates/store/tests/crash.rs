@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Pressure, Table};
+use pelago_store::table::{Batch, Pressure, Table, TableRead};
 
 /// Where the writer finds its folder, and how long its values are.
 const FOLDER: &str = "STORE_CRASH_FOLDER";

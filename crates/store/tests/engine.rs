@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Error, Pressure, Table};
+use pelago_store::table::{Batch, Error, Pressure, Table, TableRead};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
@@ -185,7 +185,7 @@ fn a_reopen_under_load_loses_nothing() {
         writer.join().unwrap()
     });
     assert_eq!(prefix(&*table), written);
-    assert!(matches!(snapshot.get(b"row"), Err(Error::Stale)));
+    assert!(matches!(snapshot.get(b"row"), Err(Error::StaleSnapshot)));
 }
 
 /// On a file system of 20 MiB: the write that does not fit changes nothing, the table goes on, and
@@ -212,11 +212,11 @@ fn fill_the_medium() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::Full), "{error:?}");
+    assert!(matches!(error, Error::NoSpace), "{error:?}");
     assert!(number > 100);
     assert_eq!(prefix(&table), number);
     table.persist().unwrap();
-    assert!(matches!(table.write(&numbered(number + 1)), Err(Error::Full)));
+    assert!(matches!(table.write(&numbered(number + 1)), Err(Error::NoSpace)));
     fs::remove_file(&ballast).unwrap();
     table.write(&numbered(number + 1)).unwrap();
     table.reopen().unwrap();
@@ -250,12 +250,12 @@ fn free_space_on_a_full_medium() {
     for _ in 0..3 {
         for _ in 0..300 {
             let mut batch = numbered(number + 1);
-            batch.set_frees();
+            batch.allow_reserve();
             table.write(&batch).unwrap();
             number += 1;
         }
         table.persist().unwrap();
-        assert!(matches!(table.write(&numbered(number + 1)), Err(Error::Full)));
+        assert!(matches!(table.write(&numbered(number + 1)), Err(Error::NoSpace)));
         table.close().unwrap();
         drop(table);
         // Others take what the close has freed.
@@ -264,7 +264,7 @@ fn free_space_on_a_full_medium() {
         assert_eq!(prefix(&table), number);
     }
     fs::remove_file(folder.join("ballast")).unwrap();
-    table.use_room().unwrap();
+    table.resume_flushes().unwrap();
     table.write(&numbered(number + 1)).unwrap();
     assert_eq!(prefix(&table), number + 1);
 }
@@ -285,16 +285,16 @@ fn lend_to_the_journal() {
     let folder = Path::new(&folder);
     let path = folder.join("reserve");
     let open = File::options().write(true).create_new(true).open(&path).unwrap();
-    let reserve = Arc::new(Reserve::ensure(open, path.clone(), 4 * MIB).unwrap());
-    assert!(reserve.is_held());
+    let reserve = Arc::new(Reserve::open(open, path.clone(), 4 * MIB).unwrap());
+    assert!(reserve.is_allocated());
     let table = FjallTable::open(&folder.join("table"), Options::default()).unwrap();
-    table.lend_from(Arc::clone(&reserve));
+    table.set_reserve(Arc::clone(&reserve));
     fill(&folder.join("ballast"));
     let number = Cell::new(0);
     let write = |frees: bool| {
         let mut batch = numbered(number.get() + 1);
         if frees {
-            batch.set_frees();
+            batch.allow_reserve();
         }
         let written = table.write(&batch);
         number.set(number.get() + u64::from(written.is_ok()));
@@ -306,11 +306,11 @@ fn lend_to_the_journal() {
     assert_eq!(bytes_of(&path), MIB);
     while write(true).is_ok() {}
     assert_eq!(bytes_of(&path), 0);
-    assert!(matches!(write(true), Err(Error::Full)));
+    assert!(matches!(write(true), Err(Error::NoSpace)));
     let number = || number.get();
     assert!(number() * 500 > 4 * MIB, "{} batches of 500 bytes", number());
     fs::remove_file(folder.join("ballast")).unwrap();
-    assert!(reserve.restore().unwrap());
+    assert!(reserve.allocate().unwrap());
     write(false).unwrap();
     assert_eq!(prefix(&table), number());
 }
@@ -348,7 +348,7 @@ fn fail_a_flush() {
     assert_eq!(prefix(&table), number);
     for _ in 0..100 {
         let mut batch = numbered(number + 1);
-        batch.set_frees();
+        batch.allow_reserve();
         table.write(&batch).unwrap();
         number += 1;
     }
@@ -357,7 +357,7 @@ fn fail_a_flush() {
     assert_eq!(prefix(&table), number);
     let before = table.usage().disk_bytes - table.usage().journal_bytes;
     fs::remove_file(&ballast).unwrap();
-    table.use_room().unwrap();
+    table.resume_flushes().unwrap();
     let more = number + 8_000;
     while number < more {
         table.write(&numbered(number + 1)).unwrap();
@@ -563,9 +563,9 @@ fn prefix(table: &dyn Table) -> u64 {
 
 fn assert_corrupt(folder: &Path, expected: &Path) {
     match FjallTable::open(folder, Options::default()) {
-        Err(Error::Corrupt { place, .. }) => {
+        Err(Error::Corrupt { path, .. }) => {
             assert_eq!(
-                place,
+                path,
                 fs::canonicalize(folder).unwrap().join(expected.strip_prefix(folder).unwrap())
             );
         }

@@ -26,7 +26,7 @@ fn make(dir: &Path) -> Volume {
 fn reserve_in(dir: &Path, bytes: u64) -> Result<Reserve, pelago_store::reserve::Error> {
     let path = dir.join("reserve");
     let file = fs::File::options().write(true).create(true).truncate(false).open(&path).unwrap();
-    Reserve::ensure(file, path, bytes)
+    Reserve::open(file, path, bytes)
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -463,19 +463,19 @@ fn a_reserve_is_given_up_and_had_again() {
     let temp = temp();
     let path = temp.path().join("reserve");
     let reserve = reserve_in(temp.path(), 1 << 20).unwrap();
-    if !reserve.is_held() {
+    if !reserve.is_allocated() {
         println!("skipped: the medium is too full to reserve 1 MiB, or cannot");
         return;
     }
     assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
-    assert!(reserve.give_up().unwrap());
-    assert!(!reserve.give_up().unwrap(), "there was nothing left to give");
+    assert!(reserve.release().unwrap());
+    assert!(!reserve.release().unwrap(), "there was nothing left to give");
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
-    assert!(!reserve.is_held());
-    assert!(reserve.restore().unwrap());
+    assert!(!reserve.is_allocated());
+    assert!(reserve.allocate().unwrap());
     drop(reserve);
     // The one that is there serves again.
-    assert!(reserve_in(temp.path(), 1 << 20).unwrap().is_held());
+    assert!(reserve_in(temp.path(), 1 << 20).unwrap().is_allocated());
 }
 
 /// More than there is: nothing is taken, and the medium is not filled by trying.
@@ -483,10 +483,10 @@ fn a_reserve_is_given_up_and_had_again() {
 fn a_reserve_that_cannot_be_had_is_no_error() {
     let temp = temp();
     let reserve = reserve_in(temp.path(), 1 << 60).unwrap();
-    assert!(!reserve.is_held());
+    assert!(!reserve.is_allocated());
     assert_eq!(fs::metadata(temp.path().join("reserve")).unwrap().blocks(), 0);
-    assert!(!reserve.give_up().unwrap());
-    assert!(!reserve.restore().unwrap());
+    assert!(!reserve.release().unwrap());
+    assert!(!reserve.allocate().unwrap());
 }
 
 /// What it is for: on a full medium there is space again at once.
@@ -495,10 +495,10 @@ fn a_reserve_makes_space_on_a_full_medium() {
     let temp = temp();
     let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
     let reserve = reserve_in(&medium.0, 256 << 10).unwrap();
-    assert!(reserve.is_held());
+    assert!(reserve.is_allocated());
     fill(&medium.0);
     assert!(fs::write(medium.0.join("more"), [1; 8192]).is_err());
-    assert!(reserve.give_up().unwrap());
+    assert!(reserve.release().unwrap());
     fs::write(medium.0.join("more"), [1; 8192]).unwrap();
-    assert!(reserve.restore().is_ok_and(|held| !held), "there is not twice as much");
+    assert!(reserve.allocate().is_ok_and(|held| !held), "there is not twice as much");
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use pelago_store::key;
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Table};
+use pelago_store::table::{Batch, Table, TableRead};
 use pelago_store::volume;
 use pelago_wire::InodeId;
 

@@ -10,8 +10,8 @@ use pelago_store::rows::{
     HighWater, Inline as InlineRow, Moved, NameRow, Orphan, ParentPointer, Partition, Rnode,
     RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
 };
-use pelago_store::table::mem::MemTable;
-use pelago_store::table::{Batch, Table};
+use pelago_store::table::fake::FakeTable;
+use pelago_store::table::{Batch, Table, TableRead};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
@@ -31,7 +31,7 @@ const STAMP: Stamp = Stamp { epoch: 1, sequence: 1 };
 
 /// A volume with some of everything.
 struct Rig {
-    table: MemTable,
+    table: FakeTable,
     content: Content,
     hasher: NameHasher,
     dir: Entry,
@@ -45,7 +45,7 @@ impl Rig {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let content = Content::open(folder.path()).unwrap();
-        let table = MemTable::new();
+        let table = FakeTable::new();
         let start = recover::begin(&table, VOLUME, Owner::default(), NOW).unwrap();
         let hasher = NameHasher::new(7);
         let shard = Shard::new(shard::Parts {
@@ -175,7 +175,7 @@ fn a_whole_volume_has_no_findings() {
     assert_eq!(plan.checked.content_files, 1);
     let applied = apply_on(rig.parts()).unwrap();
     assert_eq!(applied.repaired, 0);
-    assert!(plan_on(Parts { table: &MemTable::new(), ..rig.parts() }).unwrap().is_whole());
+    assert!(plan_on(Parts { table: &FakeTable::new(), ..rig.parts() }).unwrap().is_whole());
 }
 
 #[test]

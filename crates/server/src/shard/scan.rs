@@ -26,7 +26,7 @@ pub(crate) struct Scan {
     /// The directory.
     pub dir: InodeId,
     /// The table as it was when it began; what happened since, the shard records.
-    pub snapshot: Box<dyn Snapshot>,
+    pub snapshot: Snapshot,
     /// Its count was lost in an unclean stop.
     pub uncounted: bool,
 }
@@ -214,7 +214,7 @@ impl Shard {
                 // many.
                 None => (None, self.has_xattrs.load(Ordering::Acquire)),
             };
-            batch.set_frees();
+            batch.allow_reserve();
             self.write(&mut state, batch)?;
             state.rows.drop_node(ino);
             (state.sequence, generation, more)
@@ -222,7 +222,7 @@ impl Shard {
         while more {
             let mut state = self.lock();
             let mut batch = Batch::new();
-            batch.set_frees();
+            batch.allow_reserve();
             more = self.drop_some_xattrs(&mut batch, ino, self.stamp(&state))?;
             self.write(&mut state, batch)?;
             sequence = state.sequence;
@@ -237,7 +237,7 @@ impl Shard {
     pub(crate) fn forget_orphans(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
-        batch.set_frees();
+        batch.allow_reserve();
         for ino in inos {
             batch.delete(key::orphan(*ino));
             batch.delete(key::writing(*ino));
@@ -260,7 +260,7 @@ impl Shard {
     pub(crate) fn forget_marks(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
-        batch.set_frees();
+        batch.allow_reserve();
         for ino in inos {
             batch.delete(key::writing(*ino));
         }

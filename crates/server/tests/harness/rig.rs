@@ -1,4 +1,4 @@
-//! A server over the twin of the engine, with its content files in a folder that goes away.
+//! A server over the fake table, with its content files in a folder that goes away.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use pelago_server::check::{self, Plan};
 use pelago_server::{Options, Parts, Server};
 use pelago_store::content::Content;
 use pelago_store::hash::NameHasher;
-use pelago_store::table::mem::MemTable;
+use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Bulk, Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
@@ -27,7 +27,7 @@ const CALLER: Context = Context::direct(10, 20);
 
 /// A server and what it keeps.
 pub(crate) struct Rig {
-    pub(crate) table: MemTable,
+    pub(crate) table: FakeTable,
     pub(crate) server: Server,
     folder: tempfile::TempDir,
 }
@@ -68,12 +68,12 @@ impl Rig {
     /// A new volume.
     #[must_use]
     pub(crate) fn new(options: Options) -> Self {
-        Self::over(MemTable::new(), tempfile::tempdir().unwrap(), options)
+        Self::over(FakeTable::new(), tempfile::tempdir().unwrap(), options)
     }
 
     /// A server over what is there.
     #[must_use]
-    pub(crate) fn over(table: MemTable, folder: tempfile::TempDir, options: Options) -> Self {
+    pub(crate) fn over(table: FakeTable, folder: tempfile::TempDir, options: Options) -> Self {
         let parts = Parts {
             table: Arc::new(table.clone()),
             content: Arc::new(Content::open(folder.path()).unwrap()),
