@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::content::{self, Content, Measured};
+use pelago_store::content::{self, ContentStat, ContentStore};
 use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::rows::{HighWater, Identity, Rnode, RnodeFlags, Row, RowError, Stamp, Writing};
 use pelago_store::table::{self, Batch, Table};
@@ -165,7 +165,7 @@ pub(crate) fn root(owner: Owner, now: Time) -> Rnode {
 pub(crate) fn measure_written(
     shard: &Shard,
     table: &dyn Table,
-    content: &Content,
+    content: &ContentStore,
     tells: bool,
 ) -> Result<(Recovered, Vec<Handle>), pelago_wire::Error> {
     let mut recovered = Recovered::default();
@@ -228,7 +228,7 @@ fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire
 
 fn measure(
     shard: &Shard,
-    content: &Content,
+    content: &ContentStore,
     (ino, mark): (InodeId, &Writing),
     tells: bool,
     recovered: &mut Recovered,
@@ -268,11 +268,11 @@ fn measure(
 }
 
 fn measure_content(
-    content: &Content,
+    content: &ContentStore,
     ino: InodeId,
     generation: Generation,
     tells: bool,
-) -> Result<(Measured, bool), content::Error> {
+) -> Result<(ContentStat, bool), content::Error> {
     if let Some(file) = content.open_file(ino, generation, false)? {
         // First: what is written behind a `no` is written by nobody.
         let is_written = tells && {
@@ -283,10 +283,10 @@ fn measure_content(
                 true
             })
         };
-        return Ok((file.measure()?, is_written));
+        return Ok((file.stat()?, is_written));
     }
     // The machine died before the name of the content was safe, and of its bytes nothing was
     // promised: the file is empty, as one of any file system would be.
     tracing::warn!(%ino, "a file has lost what was written to it, and is empty");
-    Ok((content.create(ino, generation)?.measure()?, false))
+    Ok((content.create(ino, generation)?.stat()?, false))
 }

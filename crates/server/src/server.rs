@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
 use pelago_store::reserve::Reserve;
@@ -88,7 +88,7 @@ pub struct Parts {
     /// The rows.
     pub table: SharedTable,
     /// The bytes.
-    pub content: Arc<Content>,
+    pub content: Arc<ContentStore>,
     /// Whose they are.
     pub volume: VolumeId,
     /// The hash of names.
@@ -142,7 +142,7 @@ impl Server {
         let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
         let table = open_table(&volume, &reserve, &options)?;
         table.set_reserve(Arc::clone(&reserve));
-        let content = Arc::new(Content::open_in(volume.content())?);
+        let content = Arc::new(ContentStore::open_in(volume.content())?);
         volume.mark_unclean()?;
         let parts = Parts {
             table: Arc::clone(&table) as SharedTable,

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pelago_store::content::{self, Content};
+use pelago_store::content::{self, ContentStore};
 use pelago_store::reserve::Reserve;
 use pelago_wire::{Code, Error, VolumeStats, limits};
 
@@ -24,7 +24,7 @@ const FLOOR_PART: u64 = 32;
 
 /// The space of the medium below a volume.
 pub(crate) struct Space {
-    content: Arc<Content>,
+    content: Arc<ContentStore>,
     /// `None`: a test has none.
     reserve: Option<Arc<Reserve>>,
     /// New data is refused.
@@ -41,7 +41,7 @@ impl Space {
     /// is full.
     #[must_use]
     pub(crate) fn new(
-        content: Arc<Content>,
+        content: Arc<ContentStore>,
         reserve: Option<Arc<Reserve>>,
         bell: Arc<Bell>,
     ) -> Self {

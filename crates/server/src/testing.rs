@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
 use pelago_store::rows::{self, Row};
@@ -61,7 +61,7 @@ pub(crate) struct Rig {
     pub(crate) progress: Arc<Progress>,
     pub(crate) space: Arc<Space>,
     pub(crate) opens: Arc<Opens>,
-    pub(crate) content: Arc<Content>,
+    pub(crate) content: Arc<ContentStore>,
     pub(crate) router: Router,
     pub(crate) commit: GroupCommit,
     /// How often a file was handed to be reaped.
@@ -131,8 +131,8 @@ impl Rig {
             cache_bytes: 1 << 20,
             started,
         }));
-        let content = Arc::new(Content::open(dir.path()).unwrap());
-        let tells = content.tells_writers().unwrap_or(false);
+        let content = Arc::new(ContentStore::open(dir.path()).unwrap());
+        let tells = content.can_detect_writers().unwrap_or(false);
         let found = recover::measure_written(&shard, &table, &content, tells);
         let (recovered, written) = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Bell::new("space")));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use pelago_server::check::{self, Plan};
 use pelago_server::{Options, Parts, Passthrough, Server};
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
@@ -319,7 +319,7 @@ fn serve(table: &FakeTable, folder: &Path) -> Server {
 fn serve_so(table: &FakeTable, folder: &Path, passthrough: Passthrough) -> Server {
     let parts = Parts {
         table: Arc::new(table.clone()),
-        content: Arc::new(Content::open(folder).unwrap()),
+        content: Arc::new(ContentStore::open(folder).unwrap()),
         volume: VOLUME,
         hasher: NameHasher::new(11),
     };
@@ -327,7 +327,7 @@ fn serve_so(table: &FakeTable, folder: &Path, passthrough: Passthrough) -> Serve
 }
 
 fn check_on(table: &FakeTable, folder: &Path) -> Plan {
-    let content = Content::open(folder).unwrap();
+    let content = ContentStore::open(folder).unwrap();
     let hasher = NameHasher::new(11);
     check::plan_on(check::Parts { table, content: &content, volume: VOLUME, hasher }).unwrap()
 }

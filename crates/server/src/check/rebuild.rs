@@ -1,6 +1,6 @@
 //! Carries out the repairs of a plan, and makes the rows that repairs write.
 
-use pelago_store::content::Measured;
+use pelago_store::content::ContentStat;
 use pelago_store::key;
 use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
 use pelago_store::table::{self, Batch, Change};
@@ -98,7 +98,7 @@ impl Check<'_> {
         &self,
         ino: InodeId,
         generation: Generation,
-        measured: &Measured,
+        measured: &ContentStat,
     ) -> Result<Vec<Change>, table::Error> {
         let flags = RnodeFlags { has_content: true, ..RnodeFlags::default() };
         let rnode = Rnode {

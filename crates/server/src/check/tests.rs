@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, RowKind};
 use pelago_store::rows::{
@@ -32,7 +32,7 @@ const STAMP: Stamp = Stamp { epoch: 1, sequence: 1 };
 /// A volume with some of everything.
 struct Rig {
     table: FakeTable,
-    content: Content,
+    content: ContentStore,
     hasher: NameHasher,
     dir: Entry,
     small: Entry,
@@ -44,7 +44,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let content = Content::open(folder.path()).unwrap();
+        let content = ContentStore::open(folder.path()).unwrap();
         let table = FakeTable::new();
         let start = recover::begin(&table, VOLUME, Owner::default(), NOW).unwrap();
         let hasher = NameHasher::new(7);

@@ -257,11 +257,11 @@ impl Opens {
             // It was measured just now, and its times are nobody's to set.
             return Ok(());
         }
-        let mut measured = content.measure().map_err(|error| self.refused(&error))?;
+        let mut measured = content.stat().map_err(|error| self.refused(&error))?;
         if measured.mtime != state.mtime {
             // After a crash the times of a marked file are those of its content.
             content.set_times(None, Some(state.mtime)).map_err(|error| self.refused(&error))?;
-            measured = content.measure().map_err(|error| self.refused(&error))?;
+            measured = content.stat().map_err(|error| self.refused(&error))?;
         }
         (state.size, state.blocks) = (measured.size, measured.blocks);
         Ok(())

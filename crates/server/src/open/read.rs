@@ -139,7 +139,7 @@ impl Opens {
         generation: Generation,
     ) -> Result<(), Error> {
         let ino = file.handle.ino;
-        let measured = self.content.measure(ino, generation);
+        let measured = self.content.stat(ino, generation);
         let Some(measured) = measured.map_err(|error| self.refused(&error))? else {
             return Ok(());
         };

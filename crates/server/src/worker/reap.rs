@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Orphan, Row};
 use pelago_store::table::SharedTable;
@@ -39,7 +39,7 @@ pub(crate) struct Reap {
     shard: Arc<Shard>,
     progress: Arc<Progress>,
     table: SharedTable,
-    content: Arc<Content>,
+    content: Arc<ContentStore>,
     opens: Arc<Opens>,
     /// Between the first step and the second, with the batch of the first.
     buried: VecDeque<(u64, InodeId, Option<Generation>)>,
@@ -66,7 +66,7 @@ impl Reap {
         shard: Arc<Shard>,
         progress: Arc<Progress>,
         table: SharedTable,
-        content: Arc<Content>,
+        content: Arc<ContentStore>,
         opens: Arc<Opens>,
     ) -> Self {
         Self {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pelago_server::check::{self, Plan};
 use pelago_server::{Options, Parts, Server};
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
@@ -76,7 +76,7 @@ impl Rig {
     pub(crate) fn over(table: FakeTable, folder: tempfile::TempDir, options: Options) -> Self {
         let parts = Parts {
             table: Arc::new(table.clone()),
-            content: Arc::new(Content::open(folder.path()).unwrap()),
+            content: Arc::new(ContentStore::open(folder.path()).unwrap()),
             volume: VOLUME,
             hasher: hasher(),
         };
@@ -107,7 +107,7 @@ impl Rig {
     /// What a check finds. The server may be up, but must have nothing to do.
     #[must_use]
     pub(crate) fn check(&self) -> Plan {
-        let content = Content::open(self.folder.path()).unwrap();
+        let content = ContentStore::open(self.folder.path()).unwrap();
         let parts = check::Parts {
             table: &self.table,
             content: &content,

@@ -68,7 +68,7 @@ fn a_file_that_gets_no_content_file_begins_in_memory() {
 fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
-    if !rig.content.tells_writers().unwrap_or(false) {
+    if !rig.content.can_detect_writers().unwrap_or(false) {
         return println!("skipped: not here: the medium does not tell who writes a file");
     }
     let file = rig.file("f", &[1; LARGE]);
