@@ -138,7 +138,7 @@ impl Server {
         let made = VolumeOptions { inline_bytes: options.inline_bytes };
         let volume = Volume::open_or_create(dir, made)?;
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
-        let (file, path) = volume.reserve()?;
+        let (file, path) = volume.open_reserve()?;
         let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
         let table = open_table(&volume, &reserve, &options)?;
         table.set_reserve(Arc::clone(&reserve));

@@ -14,7 +14,7 @@ use pelago_store::rows::{
     CachedReply, DecodeError, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer,
     Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Writing, Xattr, XattrNames,
 };
-use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, Seed, VolumeId};
+use pelago_store::volume::{FORMAT_VERSION, Format, FormatError, HashSeed, VolumeId};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -148,12 +148,12 @@ fn xxh3_sealed(parts: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn the_format_file_is_the_bytes_it_always_was() {
     let v1 = xxh3_sealed(&[&format().encode()[..8], &[1], &format().encode()[9..48], &SEED_V1]);
-    let seed = Seed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
+    let seed = HashSeed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
     let values =
         [("format.v1", v1.clone()), ("format.v2", format().encode()), ("seed.v1", seed.encode())];
     check_vectors("format.txt", &values);
-    assert_eq!(Format::decode(&v1), Err(FormatFault::Older(1)));
-    assert_eq!(Seed::decode(&seed.encode()), Ok(seed));
+    assert_eq!(Format::decode(&v1), Err(FormatError::Older(1)));
+    assert_eq!(HashSeed::decode(&seed.encode()), Ok(seed));
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
 }
 
@@ -281,13 +281,13 @@ fn a_format_file_says_why_it_is_none() {
         bytes.extend_from_slice(&sum.to_le_bytes());
         Format::decode(&bytes)
     };
-    assert_eq!(resealed(8, 3), Err(FormatFault::Version(FORMAT_VERSION + 1)));
-    assert_eq!(resealed(8, 1), Err(FormatFault::Older(1)));
-    assert_eq!(resealed(8, 0), Err(FormatFault::Field));
-    assert_eq!(resealed(16, 4), Err(FormatFault::Features(4)));
-    assert_eq!(resealed(14, 9), Err(FormatFault::Field), "inline bytes past the limit");
-    assert_eq!(resealed(119, 1), Err(FormatFault::Field), "reserved bytes");
-    assert_eq!(resealed(0, b'Q'), Err(FormatFault::Magic));
+    assert_eq!(resealed(8, 3), Err(FormatError::Newer(FORMAT_VERSION + 1)));
+    assert_eq!(resealed(8, 1), Err(FormatError::Older(1)));
+    assert_eq!(resealed(8, 0), Err(FormatError::Field));
+    assert_eq!(resealed(16, 4), Err(FormatError::UnknownFeatures(4)));
+    assert_eq!(resealed(14, 9), Err(FormatError::Field), "inline bytes past the limit");
+    assert_eq!(resealed(119, 1), Err(FormatError::Field), "reserved bytes");
+    assert_eq!(resealed(0, b'Q'), Err(FormatError::Magic));
     assert!(resealed(24, 1).is_ok(), "an optional feature");
     for bit in 0..good.len() * 8 {
         let mut damaged = good.clone();
@@ -302,21 +302,21 @@ fn a_format_file_says_why_it_is_none() {
 /// Any damage of the key is found: with another key no name would be.
 #[test]
 fn a_seed_is_whole_or_is_none() {
-    let good = Seed::new(77).encode();
+    let good = HashSeed::new(77).encode();
     for bit in 0..good.len() * 8 {
         let mut damaged = good.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(Seed::decode(&damaged).is_err(), "bit {bit}");
+        assert!(HashSeed::decode(&damaged).is_err(), "bit {bit}");
     }
     for length in 0..good.len() {
-        assert!(Seed::decode(&good[..length]).is_err(), "cut to {length}");
+        assert!(HashSeed::decode(&good[..length]).is_err(), "cut to {length}");
     }
     for at in [8, 12] {
         let mut other = good[..32].to_vec();
         other[at] = 9;
         let sum = xxh3_64(&other);
         other.extend_from_slice(&sum.to_le_bytes());
-        assert_eq!(Seed::decode(&other), Err("a field holds what it cannot hold"), "{at}");
+        assert_eq!(HashSeed::decode(&other), Err("a field is out of range"), "{at}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pelago_store::reserve::Reserve;
-use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, holder};
+use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, lock_holder};
 use pelago_wire::{Kind, limits};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
@@ -101,10 +101,10 @@ fn a_volume_knows_whether_it_was_stopped_cleanly() {
 #[test]
 fn a_second_opener_learns_who_has_it() {
     let temp = temp();
-    assert_eq!(holder(temp.path()), None);
+    assert_eq!(lock_holder(temp.path()), None);
     let held = make(temp.path());
     let pid = Some(std::process::id());
-    assert_eq!(holder(temp.path()), pid);
+    assert_eq!(lock_holder(temp.path()), pid);
     for refused in
         [Volume::open(temp.path()), Volume::open_or_create(temp.path(), VolumeOptions::default())]
     {
@@ -113,7 +113,7 @@ fn a_second_opener_learns_who_has_it() {
         assert_eq!(error.kind(), Kind::Busy);
     }
     drop(held);
-    assert_eq!(holder(temp.path()), None);
+    assert_eq!(lock_holder(temp.path()), None);
     Volume::open(temp.path()).unwrap();
 }
 
@@ -123,7 +123,7 @@ fn the_number_of_a_dead_holder_means_nothing() {
     let temp = temp();
     drop(make(temp.path()));
     fs::write(temp.path().join("lock"), "1         \n").unwrap();
-    assert_eq!(holder(temp.path()), None);
+    assert_eq!(lock_holder(temp.path()), None);
     Volume::open(temp.path()).unwrap();
     fs::write(temp.path().join("lock"), "no number").unwrap();
     Volume::open(temp.path()).unwrap();
@@ -237,7 +237,7 @@ fn a_volume_without_its_format_is_damaged_not_new() {
     drop(make(temp.path()));
     fs::write(temp.path().join("table/data"), b"x").unwrap();
     fs::remove_file(temp.path().join("format")).unwrap();
-    assert!(matches!(refused(temp.path()), VolumeError::Damaged { .. }));
+    assert!(matches!(refused(temp.path()), VolumeError::Corrupt { .. }));
     let error = Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert_eq!(fs::read(temp.path().join("table/data")).unwrap(), b"x");
@@ -255,7 +255,7 @@ fn a_damaged_or_newer_format_is_refused() {
     for damaged in [&bad[..], &good[..60], b"", b"[a text file]\n"] {
         fs::write(&path, damaged).unwrap();
         let error = refused(temp.path());
-        assert!(matches!(error, VolumeError::Damaged { .. }), "{error}");
+        assert!(matches!(error, VolumeError::Corrupt { .. }), "{error}");
         assert_eq!(error.kind(), Kind::Corrupt);
     }
 
@@ -309,7 +309,7 @@ fn a_lost_or_damaged_seed_is_damage() {
             refused(temp.path()),
             Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err(),
         ] {
-            let named = matches!(&error, VolumeError::Damaged { path: of, .. } if *of == path);
+            let named = matches!(&error, VolumeError::Corrupt { path: of, .. } if *of == path);
             assert!(named, "{error}");
         }
     }
@@ -344,7 +344,7 @@ fn a_missing_part_is_damage() {
         drop(make(temp.path()));
         fs::remove_dir_all(temp.path().join(part)).unwrap();
         let error = refused(temp.path());
-        assert!(matches!(&error, VolumeError::Damaged { path, .. } if path.ends_with(part)));
+        assert!(matches!(&error, VolumeError::Corrupt { path, .. } if path.ends_with(part)));
     }
 }
 
@@ -354,7 +354,7 @@ fn a_folder_that_cannot_be_used_says_so() {
     const CLOSED: &str = "PELAGO_TEST_CLOSED_FOLDER";
     if let Some(dir) = std::env::var_os(CLOSED) {
         let error = Volume::create(Path::new(&dir), VolumeOptions::default()).unwrap_err();
-        assert!(matches!(error, VolumeError::NoPermission { .. }), "{error}");
+        assert!(matches!(error, VolumeError::PermissionDenied { .. }), "{error}");
         assert_eq!(error.kind(), Kind::Denied);
         println!("refused as it must be");
         return;
@@ -454,7 +454,7 @@ fn a_full_medium_says_so_and_a_volume_on_it_opens() {
     drop(make(&volume));
     fill(&medium.0);
     let error = Volume::create(&medium.0.join("new"), VolumeOptions::default()).unwrap_err();
-    assert!(matches!(error, VolumeError::Full { .. }), "{error}");
+    assert!(matches!(error, VolumeError::NoSpace { .. }), "{error}");
     Volume::open(&volume).unwrap().mark_unclean().unwrap();
 }
 
