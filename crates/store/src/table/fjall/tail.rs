@@ -257,8 +257,8 @@ impl JournalTail {
         }
         self.trim().map_err(reading)?;
         if let Some((file, end)) = old {
-            // Allocate for the new journal before the old one frees its blocks: if there are no
-            // others, other programs must not get these first.
+            // Allocate first and free afterwards: the two journals together never have fewer
+            // blocks than one needs.
             let allocated = self.allocate_to(self.end.bytes + self.preallocation);
             allocated.and_then(|()| file.set_len(end)).map_err(reading)?;
         }
