@@ -1,4 +1,4 @@
-//! What every [`Table`] does, run against the engine and the fake.
+//! What every `Table` must do, run against the engine and the fake.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use pelago_store::table::{Batch, Error, Pressure, SharedTable, Snapshot, TableRe
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// A fresh table, and the folder that goes away with it.
+/// A new table, and the folder that is removed with it.
 struct Subject {
     table: SharedTable,
     _folder: Option<tempfile::TempDir>,
@@ -26,7 +26,7 @@ fn fake() -> Subject {
     Subject { table: Arc::new(FakeTable::new()), _folder: None }
 }
 
-/// With little memory, so that memtables are sealed while a test runs.
+/// Returns a table with little memory, so that memtables are sealed during a test.
 fn engine() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { memory_bytes: 8 << 20 };
@@ -188,7 +188,7 @@ fn a_snapshot_does_not_change(fresh: fn() -> Subject) {
     batch.delete(b"lost".to_vec());
     batch.put(b"more".to_vec(), b"2".to_vec());
     table.write(&batch).unwrap();
-    // Enough to seal memtables and merge runs below the snapshot.
+    // Enough to seal memtables and compact runs while the snapshot exists.
     for turn in 0..64_u8 {
         let mut batch = Batch::new();
         for key in 0..64_u8 {
@@ -204,8 +204,8 @@ fn a_snapshot_does_not_change(fresh: fn() -> Subject) {
     assert_eq!(table.get(b"lost").unwrap(), None);
 }
 
-/// Every batch gives sixteen keys one number; whoever looks, in whatever way and while memtables
-/// are sealed and flushed, sees one number, and never an older one than before.
+/// Every batch writes one number to sixteen keys. Readers of every kind see one number, never an
+/// older one than before, also while memtables are sealed and flushed.
 fn a_batch_is_seen_whole_by_everyone(fresh: fn() -> Subject) {
     const BATCHES: u64 = 1_500;
     let Subject { table, _folder } = &fresh();
@@ -311,8 +311,8 @@ fn rows_that_cannot_be_ingested_change_nothing(fresh: fn() -> Subject) {
     let before = all(table);
     for keys in [["b", "a"], ["a", "a"], ["l", "m"], ["m", "n"], ["", "a"]] {
         let mut rows = keys.iter().map(|key| (key.as_bytes().to_vec(), vec![1]));
-        let answer = table.ingest(&mut rows);
-        assert!(matches!(answer, Err(Error::Unsorted)), "{keys:?}: {answer:?}");
+        let ingested = table.ingest(&mut rows);
+        assert!(matches!(ingested, Err(Error::Unsorted)), "{keys:?}: {ingested:?}");
         assert_eq!(all(table), before);
     }
     table.reopen().unwrap();
@@ -413,9 +413,9 @@ fn run_ops(table: &SharedTable, ops: &[Op]) {
                 let sorted = keys.windows(2).all(|pair| pair[0] < pair[1]);
                 let absent = keys.iter().all(|key| !model.contains_key(&vec![*key]));
                 let rows: Vec<Row> = keys.iter().map(|key| (vec![*key], vec![9, *key])).collect();
-                let answer = table.ingest(&mut rows.iter().cloned());
-                assert_eq!(answer.is_ok(), sorted && absent);
-                if answer.is_ok() {
+                let ingested = table.ingest(&mut rows.iter().cloned());
+                assert_eq!(ingested.is_ok(), sorted && absent);
+                if ingested.is_ok() {
                     model.extend(rows);
                 }
             }

@@ -1,4 +1,4 @@
-//! Content files: what is written is there, under its own name and no other.
+//! Content files: bytes, names, times and errors.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
@@ -54,7 +54,7 @@ fn bytes_come_back_as_they_were_written() {
     assert!(refused.to_string().contains("00010000000002ab.00000001"), "{refused}");
 }
 
-/// Where they are is part of the format, and nobody else may read them.
+/// The name is part of the format, and other users must not be able to read the file.
 #[test]
 fn a_content_file_has_its_documented_name() {
     let temp = temp();
@@ -80,11 +80,11 @@ fn generations_and_inodes_are_apart() {
     }
     assert!(content.remove(INO, Generation(2)).unwrap());
     assert!(!content.remove(INO, Generation(2)).unwrap());
-    assert!(!content.remove(InodeId::ROOT, FIRST).unwrap(), "its folder was never made");
+    assert!(!content.remove(InodeId::ROOT, FIRST).unwrap(), "its subfolder was never created");
     assert_eq!(content.open_file(INO, FIRST, false).unwrap().unwrap().stat().unwrap().size, 5);
 }
 
-/// A leftover of a crash has no row that names it: its bytes are nobody's.
+/// No row names a leftover of a crash, so its bytes belong to no file.
 #[test]
 fn a_file_found_without_a_row_is_emptied() {
     let temp = temp();
@@ -94,7 +94,7 @@ fn a_file_found_without_a_row_is_emptied() {
     assert_eq!(file.stat().unwrap().size, 0);
 }
 
-/// An unlinked file stays readable for who has it open.
+/// A removed file stays readable through its open descriptors.
 #[test]
 fn a_removed_file_lives_while_it_is_open() {
     let temp = temp();
@@ -120,20 +120,20 @@ fn sizes_and_times_are_those_that_were_set() {
     let early = Time { seconds: 1_000_000_000, nanos: 0 };
     let late = Time { seconds: 1_500_000_000, nanos: 0 };
     file.set_times(Some(early), Some(late)).unwrap();
-    let measured = file.stat().unwrap();
-    assert_eq!((measured.size, measured.atime, measured.mtime), (1 << 30, early, late));
-    assert!(measured.blocks * 512 < 1 << 30, "the rest is a hole");
-    assert!(measured.ctime > late);
+    let stat = file.stat().unwrap();
+    assert_eq!((stat.size, stat.atime, stat.mtime), (1 << 30, early, late));
+    assert!(stat.blocks * 512 < 1 << 30, "the rest is a hole");
+    assert!(stat.ctime > late);
     file.set_times(Some(late), None).unwrap();
-    let measured = file.stat().unwrap();
-    assert_eq!((measured.atime, measured.mtime), (late, late));
+    let stat = file.stat().unwrap();
+    assert_eq!((stat.atime, stat.mtime), (late, late));
     file.set_times(None, None).unwrap();
     let mut buffer = [9; 2];
     assert_eq!(file.read_at(&mut buffer, 3999).unwrap(), 2);
     assert_eq!(buffer, [1, 0]);
 }
 
-/// What the medium cannot do, it says; what it says it did, is done.
+/// An operation that succeeds has its effect; one that the file system lacks is an error.
 #[test]
 fn ranges_are_reserved_freed_and_found() {
     let temp = temp();
@@ -142,7 +142,7 @@ fn ranges_are_reserved_freed_and_found() {
     file.write_at(&vec![1; 3 << 20], 0).unwrap();
     if let Err(error) = file.allocate(AllocateMode::PunchHole, 1 << 20, 1 << 20) {
         assert!(error.is_unsupported(), "{error}");
-        println!("skipped: the medium makes no holes");
+        println!("skipped: the file system has no holes");
         return;
     }
     let mut byte = [9];
@@ -172,7 +172,7 @@ fn bytes_are_copied_from_file_to_file() {
     assert_eq!(&buffer, b"\0\x00456789");
 }
 
-/// Everything is found, whatever it is; what is not ours is named and not touched.
+/// A listing finds content files and foreign files, and touches neither.
 #[test]
 fn a_listing_finds_all_files_and_strangers() {
     let temp = temp();
@@ -184,7 +184,7 @@ fn a_listing_finds_all_files_and_strangers() {
         content.create(ino, FIRST).unwrap();
         expected.push(ContentEntry::File { ino, generation: FIRST });
     }
-    let strangers = [
+    let foreign = [
         "ab/notes.txt",
         "ab/00000000000000cd.00000001", // in another folder than its own
         "ab/00000000000000ab.00000000", // no such generation
@@ -192,9 +192,9 @@ fn a_listing_finds_all_files_and_strangers() {
         "notes.txt",
         "abc",
     ];
-    for stranger in strangers {
-        fs::write(temp.path().join(stranger), b"").unwrap();
-        expected.push(ContentEntry::Foreign(temp.path().join(stranger)));
+    for name in foreign {
+        fs::write(temp.path().join(name), b"").unwrap();
+        expected.push(ContentEntry::Foreign(temp.path().join(name)));
     }
     let found = listed(&content);
     assert_eq!(found.len(), expected.len());
@@ -211,7 +211,7 @@ fn a_listing_finds_all_files_and_strangers() {
     assert_eq!(visits, 1);
 }
 
-/// A crash while the medium was asked: what it left is no stranger, and goes with the next try.
+/// A probe file that a crash left is not foreign, and the next probe removes it.
 #[test]
 fn a_probe_that_was_left_is_no_stranger_and_goes() {
     let temp = temp();
@@ -219,12 +219,12 @@ fn a_probe_that_was_left_is_no_stranger_and_goes() {
     let probe = temp.path().join("probe");
     fs::write(&probe, b"?").unwrap();
     assert_eq!(listed(&content), []);
-    // Whatever the medium can tell.
-    let _told = content.can_detect_writers();
+    // Any result will do.
+    let _can = content.can_detect_writers();
     assert!(!probe.exists());
 }
 
-/// Many threads make files in the same few folders, and each makes its own safe.
+/// Threads create files in the same few subfolders, and each syncs its own.
 #[test]
 fn files_are_made_and_synced_from_many_threads() {
     let temp = temp();
@@ -267,7 +267,7 @@ fn a_missing_folder_is_an_error_that_names_it() {
     assert!(!error.is_no_space() && !error.is_read_only());
 }
 
-/// A full medium: the error says so, and how much of the write is in the file.
+/// On a full disk the error says how many bytes of the write are in the file.
 #[test]
 fn a_full_medium_says_how_much_was_written() {
     let temp = temp();

@@ -1,8 +1,8 @@
-//! The values of rows: their bytes stay what they are, come back as they went in, and damage is
-//! found and never panics.
+//! The values of rows: their encoding never changes, they decode to what was encoded, and damage is
+//! found without a panic.
 //!
-//! `vectors/rows.txt` and `vectors/format.txt` hold one value a line. With `PELAGO_GOLDEN=accept`
-//! they are written anew: lines are added, and none of a released version is ever changed.
+//! `vectors/rows.txt` and `vectors/format.txt` have one value a line. `PELAGO_GOLDEN=accept` writes
+//! them again: lines may be added, but none of a released version may change.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fmt::{Debug, Write as _};
@@ -63,7 +63,7 @@ fn symlink() -> Rnode {
     Rnode { kind: FileKind::Symlink, mode: 0o777, flags, generation: None, target, ..rnode() }
 }
 
-/// A directory with both access control lists.
+/// Returns a directory with both access control lists.
 fn with_lists() -> Rnode {
     let flags = RnodeFlags {
         has_xattrs: true,
@@ -74,7 +74,7 @@ fn with_lists() -> Rnode {
     Rnode { kind: FileKind::Directory, flags, generation: None, ..rnode() }
 }
 
-/// One value of each kind, with its name in the file of vectors.
+/// Returns one value of each kind, with its name in the file of vectors.
 fn values() -> Vec<(&'static str, Vec<u8>)> {
     let (dir, hash) = (InodeId::ROOT, NameHash(0xfeed_f00d_dead_beef));
     let partition = Partition {
@@ -133,10 +133,10 @@ fn format() -> Format {
     Format { id: VolumeId(*b"0123456789abcdef"), inline_bytes: 4096, optional_features: 0 }
 }
 
-/// Where format 1 had the seed of its hash.
+/// The seed of the hash in format 1.
 const SEED_V1: [u8; 8] = 0x1122_3344_5566_7788_u64.to_le_bytes();
 
-/// A file `format` of these bytes, zeros and a checksum.
+/// Returns a file `format` of these bytes, zeros and a checksum.
 fn xxh3_sealed(parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = parts.concat();
     bytes.resize(120, 0);
@@ -157,7 +157,8 @@ fn the_format_file_is_the_bytes_it_always_was() {
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
 }
 
-/// Decodes under every kind. What a kind reads, it would write the same: a value has one form.
+/// Decodes a value as every kind, and returns the kinds that succeed. Checks that each encodes to
+/// the same bytes.
 fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     fn one<'a, R: Row<'a>>(value: &'a [u8], read: &mut Vec<RowKind>) {
         if let Ok((stamp, row)) = R::decode(value) {
@@ -182,7 +183,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     read
 }
 
-/// Puts the checksum right, so that what is behind it is tested too.
+/// Appends the right checksum, so that a test reaches the checks after that.
 fn seal(kind: RowKind, mut written: Vec<u8>) -> Vec<u8> {
     let sum = xxh3_64_with_seed(&written, u64::from(kind.number())) as u32;
     written.extend_from_slice(&sum.to_le_bytes());
@@ -196,7 +197,7 @@ fn each_value_is_read_under_its_own_kind_only() {
     }
 }
 
-/// One bit, anywhere: the checksum finds it.
+/// The checksum finds every flipped bit.
 #[test]
 fn any_flipped_bit_and_any_cut_is_found() {
     for (name, value) in values() {
@@ -213,7 +214,8 @@ fn any_flipped_bit_and_any_cut_is_found() {
     }
 }
 
-/// Under a right checksum too, a body must have its length; only bytes to the end may be cut.
+/// A body must have its length even if the checksum is right. Only a body that ends with bytes of
+/// any length can be cut.
 #[test]
 fn a_sealed_body_must_have_its_length() {
     for (name, value) in values() {
@@ -242,7 +244,7 @@ fn a_newer_version_is_told_from_damage() {
     );
 }
 
-/// Fields that have a range are checked, each by its name.
+/// An error names the field that is out of range.
 #[test]
 fn fields_out_of_range_are_found() {
     let fault = |rnode: Rnode| Rnode::decode(&rnode.encode(STAMP)).unwrap_err().reason;
@@ -270,7 +272,7 @@ fn an_rnode_shows_its_attributes() {
     assert_eq!(times, (rnode.atime, rnode.mtime, rnode.ctime, rnode.btime));
 }
 
-/// A newer format, needed features that are not known, and damage are three things.
+/// Errors tell apart a newer format, unknown features, and damage.
 #[test]
 fn a_format_file_says_why_it_is_none() {
     let good = format().encode();
@@ -299,7 +301,7 @@ fn a_format_file_says_why_it_is_none() {
     }
 }
 
-/// Any damage of the key is found: with another key no name would be.
+/// Any damage of the key is found. With another key no name would be found.
 #[test]
 fn a_seed_is_whole_or_is_none() {
     let good = HashSeed::new(77).encode();
@@ -457,11 +459,11 @@ proptest! {
         round_trip(&identity, stamp, &identity.encode(stamp));
         let mark = HighWater { next };
         round_trip(&mark, stamp, &mark.encode(stamp));
-        let answer = CachedReply { code, reply: &reply };
-        round_trip(&answer, stamp, &answer.encode(stamp));
+        let cached = CachedReply { code, reply: &reply };
+        round_trip(&cached, stamp, &cached.encode(stamp));
     }
 
-    /// Any bytes, with any checksum and with the right one.
+    /// Decodes any bytes, with a wrong checksum and with the right one.
     #[test]
     fn bytes_from_outside_never_panic(bytes in any_bytes(400), kind in 0..RowKind::ALL.len()) {
         decode_as_all(&bytes);
@@ -472,8 +474,7 @@ proptest! {
         decode_as_all(&seal(RowKind::ALL[kind], written));
     }
 
-    /// A good value with a few bytes changed and the checksum put right: what is read is written
-    /// the same.
+    /// Decodes a value with a few bytes changed and the right checksum.
     #[test]
     fn changed_fields_never_panic(
         which in any::<prop::sample::Index>(),
@@ -491,7 +492,7 @@ proptest! {
     }
 }
 
-/// The longest values are read whole.
+/// The longest values decode.
 #[test]
 fn values_at_their_limits_come_back() {
     let most = Partition { split_map: vec![7; SPLIT_MAP_BYTES], ..Partition::default() };
