@@ -457,10 +457,9 @@ mod tests {
         }
     }
 
-    /// A directory's id of all ones has no successor of its own length: the range ends at the next
-    /// kind.
+    /// The range of the largest directory id ends at the first key of the next kind.
     #[test]
-    fn a_range_ends_behind_the_last_id() {
+    fn a_range_ends_after_the_last_id() {
         let last = InodeId::from_raw(u64::MAX);
         assert_eq!(names_of_dir(last).to, [RowKind::Name.number() + 1]);
         let highest = NameHash(u64::MAX);
@@ -500,7 +499,7 @@ mod tests {
             prop_assert_eq!(parse_name(&bytes), read);
         }
 
-        /// What is read back was made by these functions: there is one key for each row.
+        /// Any bytes that parse are the bytes that the functions of this module return.
         #[test]
         fn any_bytes_parse_or_do_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = bytes;
