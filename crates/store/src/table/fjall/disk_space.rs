@@ -14,9 +14,9 @@ use rustix::fs::{StatVfs, fstatvfs, statvfs};
 
 use super::journal;
 
-/// The part of a small disk that stays free.
+/// A small disk keeps one part in this many free.
 const FLOOR_PART: u64 = 32;
-/// The part of a small disk that is preallocated to the journal.
+/// A small disk gives one part in this many to the journal.
 const PREALLOCATED_PART: u64 = 16;
 
 /// The space of a file system at one moment, in bytes.
