@@ -29,7 +29,8 @@ pub struct Rnode {
     pub rdev: u32,
     /// The generation of the newest content file; `None` if there never was one.
     pub generation: Option<Generation>,
-    /// The size in bytes, at most [`limits::FILE_BYTES`]. 0 for directories.
+    /// The size in bytes, at most [`limits::FILE_BYTES`]. Not used for directories: partitions
+    /// count their names.
     pub size: u64,
     /// Disk space that the bytes take, in units of 512 bytes.
     pub blocks: u64,
@@ -46,7 +47,8 @@ pub struct Rnode {
     pub ctime: Time,
     /// The time of creation.
     pub btime: Time,
-    /// The time when the last name was removed; zero while the file has a name.
+    /// The time when the last name was removed; zero while the file has a name, and before it gets
+    /// its first.
     pub deleted_at: Time,
     /// The target of a symbolic link, 1 to 4095 bytes; empty for other files.
     pub target: Vec<u8>,

@@ -95,6 +95,7 @@ impl TableInner {
         persisted.and(ended)
     }
 
+    /// Returns whether the engine runs: neither a close nor a failed reopen ended it.
     pub(super) fn is_open(&self) -> bool {
         self.engine.read().is_some()
     }
@@ -159,12 +160,13 @@ impl TableInner {
         call()
     }
 
+    /// Implements [`crate::table::TableRead::get`].
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let value = self.call_engine(|engine| {
             engine.rows().get(key).map_err(|error| engine.error("reading a row", error))
         })?;
-        // The row may be of a batch that is being applied. Wait until that is done: a reader must
-        // not see what may still fail.
+        // The row may be of a batch that is being applied. Wait until that is done, so that every
+        // read that begins after this one sees the whole batch.
         if self.is_applying.load(Ordering::Acquire) {
             self.between_batches(|| ());
         }
@@ -197,6 +199,7 @@ impl TableInner {
         })
     }
 
+    /// Implements [`crate::table::Table::persist`].
     pub(super) fn persist(&self) -> Result<(), Error> {
         let mut sync_record = self.sync_record.lock();
         self.with_engine(|engine| {
@@ -297,6 +300,7 @@ impl TableInner {
         }
     }
 
+    /// Implements [`crate::table::Table::reopen`].
     pub(super) fn reopen(&self) -> Result<bool, Error> {
         self.stop();
         // Locked until the table is open again, so that a close in between cannot give the folder
@@ -458,7 +462,7 @@ impl TableInner {
         })
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
