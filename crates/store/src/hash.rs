@@ -26,7 +26,7 @@ impl NameHasher {
     /// Returns a hasher whose hashes keep only their first `bits` bits, for tests of names with
     /// equal hashes.
     #[must_use]
-    pub const fn coarse(key: u128, bits: u32) -> Self {
+    pub const fn truncated(key: u128, bits: u32) -> Self {
         let mask = if bits == 0 { 0 } else { u64::MAX << (64 - bits) };
         Self { mask, ..Self::new(key) }
     }
@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_hasher_has_few_hashes() {
+    fn a_truncated_hash_has_few_values() {
         let hashes = |bits| {
-            let hasher = NameHasher::coarse(7, bits);
+            let hasher = NameHasher::truncated(7, bits);
             let hash = |number: u32| hasher.hash(&number.to_le_bytes()).0;
             (0..1000).map(hash).collect::<std::collections::BTreeSet<_>>().len()
         };
         assert_eq!((hashes(0), hashes(1), hashes(3)), (1, 2, 8));
-        assert_eq!(NameHasher::coarse(7, 64), NameHasher::new(7));
+        assert_eq!(NameHasher::truncated(7, 64), NameHasher::new(7));
     }
 }

@@ -124,7 +124,7 @@ impl Scene {
         let counted = Counted { table: table.clone(), visited: Arc::clone(&visited) };
         let shard = Shard::new(Parts {
             table: Arc::new(counted),
-            hasher: NameHasher::coarse(7, bits),
+            hasher: NameHasher::truncated(7, bits),
             progress: Arc::new(Progress::default()),
             epoch,
             next_id: 10_000 * u64::from(epoch),
