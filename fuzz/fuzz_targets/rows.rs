@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelago_store::key::{Key, Kind};
+use pelago_store::key::{Key, RowKind};
 use pelago_store::rows::{
-    Answer, HighWater, Identity, Inline, Moved, NameOf, NameRow, Orphan, Partition, Rnode, Row,
-    Writing, Xattr, XattrNames,
+    CachedReply, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer, Partition,
+    Rnode, Row, Writing, Xattr, XattrNames,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 fuzz_target!(|bytes: &[u8]| {
     decode_as_all(bytes);
-    for kind in Kind::ALL {
+    for kind in RowKind::ALL {
         let sum = xxh3_64_with_seed(bytes, u64::from(kind.number())) as u32;
         decode_as_all(&[bytes, &sum.to_le_bytes()].concat());
     }
@@ -23,14 +23,14 @@ fn decode_as_all(value: &[u8]) {
     one::<Rnode>(value);
     one::<NameRow>(value);
     one::<Moved>(value);
-    one::<NameOf>(value);
+    one::<ParentPointer>(value);
     one::<Partition>(value);
     one::<Orphan>(value);
     one::<Writing>(value);
     one::<Inline<'_>>(value);
     one::<Xattr<'_>>(value);
     one::<XattrNames<'_>>(value);
-    one::<Answer<'_>>(value);
+    one::<CachedReply<'_>>(value);
     one::<Identity>(value);
     one::<HighWater>(value);
 }

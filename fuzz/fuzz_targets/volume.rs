@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelago_store::volume::{Format, Seed};
+use pelago_store::volume::{Format, HashSeed};
 use xxhash_rust::xxh3::xxh3_64;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -15,7 +15,7 @@ fn decode(bytes: &[u8]) {
     if let Ok(format) = Format::decode(bytes) {
         assert_eq!(format.encode(), bytes);
     }
-    if let Ok(seed) = Seed::decode(bytes) {
+    if let Ok(seed) = HashSeed::decode(bytes) {
         assert_eq!(seed.encode(), bytes);
     }
 }

@@ -63,7 +63,7 @@ impl Request {
 /// A path to the socket of the volume in this folder that is short enough for a socket's address,
 /// as long as the folder is open.
 fn short_path(folder: &Folder) -> PathBuf {
-    volume::socket_path(&folder.way())
+    volume::socket_path(&folder.proc_path())
 }
 
 /// Removes a socket that a dead process has left behind.

@@ -197,7 +197,7 @@ fn mount_it(
     detach_dead(&plan.dir)?;
     // A mount that is there already is refused below, without opening it.
     let ours = plan.point.is_none() && !errors::is_mounted(point);
-    let beneath = ours.then(|| volume::make_mount_point(folder)).transpose();
+    let beneath = ours.then(|| volume::create_mount_point(folder)).transpose();
     let beneath = beneath.map_err(errors::point_not_made)?;
     let options = MountOptions {
         mount_point: point.to_owned(),

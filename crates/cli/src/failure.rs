@@ -148,7 +148,7 @@ impl From<VolumeError> for Failure {
             VolumeError::Io { .. } => Exit::Failed,
             error => Exit::from(error.kind()),
         };
-        let damaged = matches!(error, VolumeError::Damaged { .. });
+        let damaged = matches!(error, VolumeError::Corrupt { .. });
         let older = matches!(error, VolumeError::Older { .. });
         let failure = Self::new(exit, error);
         match (damaged, older) {

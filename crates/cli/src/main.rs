@@ -24,7 +24,7 @@ use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use clap::Parser;
-use pelago_store::table::fjall::catches_panics;
+use pelago_store::table::fjall::panics_are_caught;
 use tikv_jemallocator::Jemalloc;
 
 use crate::failure::Outcome;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 /// going on could write what memory only half knows. A crash is what a volume recovers from.
 /// Panics of the engine are caught where it is called, and become errors (decision 6).
 fn stop_at_a_bug(panic: &PanicHookInfo<'_>) {
-    if catches_panics() {
+    if panics_are_caught() {
         tracing::error!(%panic, "a panic in the engine");
         return;
     }

@@ -61,15 +61,15 @@ impl Receipt {
 
     /// The key of the answer.
     pub(crate) fn key(&self) -> Vec<u8> {
-        key::answer(self.session, self.request)
+        key::cached_reply(self.session, self.request)
     }
 
     /// Puts the answer into the batch of the change, and forgets the one that is too old.
     pub(crate) fn put(&self, batch: &mut Batch, reply: &Reply, stamp: Stamp) {
         let Some(bytes) = encode(reply) else { return };
-        batch.put(self.key(), rows::Answer { code: 0, reply: &bytes }.encode(stamp));
+        batch.put(self.key(), rows::CachedReply { code: 0, reply: &bytes }.encode(stamp));
         if let Some(old) = self.request.0.checked_sub(REMEMBERED) {
-            batch.delete(key::answer(self.session, RequestId(old)));
+            batch.delete(key::cached_reply(self.session, RequestId(old)));
         }
     }
 }

@@ -12,7 +12,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use pelago_store::content::{self, Content};
+use pelago_store::content::{self, ContentStore};
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
 use pelago_store::rows::{HighWater, Row, Stamp};
@@ -71,7 +71,7 @@ pub struct Parts<'a> {
     /// The rows.
     pub table: &'a dyn Table,
     /// The bytes.
-    pub content: &'a Content,
+    pub content: &'a ContentStore,
     /// Whose they are.
     pub volume: VolumeId,
     /// The volume's hash of names.
@@ -219,7 +219,7 @@ impl Plan {
 /// A check under way.
 struct Check<'a> {
     table: &'a dyn Table,
-    content: &'a Content,
+    content: &'a ContentStore,
     hasher: NameHasher,
     volume: VolumeId,
     adopt: bool,
@@ -283,7 +283,7 @@ fn with_volume<T>(
     let volume = Volume::open(dir)?;
     let options = Memory::of(MEMORY_BYTES).table_options();
     let table = FjallTable::open_in(volume.table(), options)?;
-    let content = Content::open_in(volume.content())?;
+    let content = ContentStore::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
     let parts = Parts { table: &table, content: &content, volume: id, hasher };
     let done = work(parts, &volume)?;

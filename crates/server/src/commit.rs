@@ -98,7 +98,7 @@ impl GroupCommit {
         self.shard.begin_group_commit();
         self.shard.forget_rows();
         self.opens.doubt();
-        let is_known = self.table.loses_unsafe();
+        let is_known = self.table.has_failed_sync();
         if is_known {
             self.lose(cause);
         }

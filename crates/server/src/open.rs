@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use pelago_store::content::{self, Content};
+use pelago_store::content::{self, ContentStore};
 use pelago_store::table::SharedTable;
 use pelago_wire::{
     Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, Name, NewMode,
@@ -76,7 +76,7 @@ pub(crate) struct Parts {
     /// Where the bytes of small files are.
     pub(crate) table: SharedTable,
     /// Where all others are.
-    pub(crate) content: Arc<Content>,
+    pub(crate) content: Arc<ContentStore>,
     /// Whom to ask for a group commit.
     pub(crate) progress: Arc<Progress>,
     /// Whether new data is taken.
@@ -182,7 +182,7 @@ pub(crate) struct Written {
 pub(crate) struct Opens {
     shard: Arc<Shard>,
     table: SharedTable,
-    content: Arc<Content>,
+    content: Arc<ContentStore>,
     progress: Arc<Progress>,
     space: Arc<Space>,
     descriptors: Arc<Descriptors>,
@@ -470,7 +470,7 @@ impl Opens {
         if error.is_too_many_open() {
             return Code::TooManyOpen.into();
         }
-        if error.is_full() {
+        if error.is_no_space() {
             // Who watches the space says so once.
             self.space.noticed_full();
             return Code::NoSpace.into();

@@ -5,8 +5,8 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::content::{self, Content, Measured};
-use pelago_store::key::{self, Key, Kind, Mark};
+use pelago_store::content::{self, ContentStat, ContentStore};
+use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::rows::{HighWater, Identity, Rnode, RnodeFlags, Row, RowError, Stamp, Writing};
 use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::VolumeId;
@@ -85,7 +85,7 @@ pub(crate) fn begin(
     owner: Owner,
     now: Time,
 ) -> Result<Start, RecoverError> {
-    let Some(value) = table.get(&key::mark(Mark::Identity))? else {
+    let Some(value) = table.get(&key::volume_row(VolumeRow::Identity))? else {
         return make(table, volume, owner, now);
     };
     let (_, identity) = Identity::decode(&value)?;
@@ -97,7 +97,7 @@ pub(crate) fn begin(
     let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
     let mut batch = Batch::new();
     // Without it nothing can be removed.
-    batch.set_frees();
+    batch.allow_reserve();
     batch.put(key::high_water(SHARD), mark.encode(Stamp { epoch, sequence: 0 }));
     table.write(&batch)?;
     Ok(Start { epoch, next_id: mark.next })
@@ -121,8 +121,8 @@ fn make(
     let stamp = Stamp { epoch: 1, sequence: 0 };
     let next_id = InodeId::ROOT.counter() + 1;
     let mut batch = Batch::new();
-    batch.set_frees();
-    batch.put(key::mark(Mark::Identity), Identity { volume }.encode(stamp));
+    batch.allow_reserve();
+    batch.put(key::volume_row(VolumeRow::Identity), Identity { volume }.encode(stamp));
     batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
     batch.put(key::inode(InodeId::ROOT), root(owner, now).encode(stamp));
     table.write(&batch)?;
@@ -165,12 +165,12 @@ pub(crate) fn root(owner: Owner, now: Time) -> Rnode {
 pub(crate) fn measure_written(
     shard: &Shard,
     table: &dyn Table,
-    content: &Content,
+    content: &ContentStore,
     tells: bool,
 ) -> Result<(Recovered, Vec<Handle>), pelago_wire::Error> {
     let mut recovered = Recovered::default();
     let mut written = Vec::new();
-    let mut from = key::all(Kind::Writing).from;
+    let mut from = key::all(RowKind::Writing).from;
     loop {
         let marks = next_marks(table, &from)?;
         let Some((last, _, _)) = marks.last() else { return Ok((recovered, written)) };
@@ -197,7 +197,7 @@ pub(crate) fn forget_marks(
     table: &dyn Table,
     written: &[InodeId],
 ) -> Result<(), pelago_wire::Error> {
-    let mut from = key::all(Kind::Writing).from;
+    let mut from = key::all(RowKind::Writing).from;
     loop {
         let marks = next_marks(table, &from)?;
         let Some((last, _, _)) = marks.last() else { return Ok(()) };
@@ -215,8 +215,8 @@ type Marked = (Vec<u8>, InodeId, Option<Writing>);
 
 fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire::Error> {
     let mut marks = Vec::new();
-    let visited = table.scan(from, &key::all(Kind::Writing).to, &mut |key, value| {
-        if let Some(Key::Writing(ino)) = Key::parse(key) {
+    let visited = table.scan(from, &key::all(RowKind::Writing).to, &mut |key, value| {
+        if let Some(Key::Writing { ino }) = Key::parse(key) {
             let mark = Writing::decode(value).map_err(|error| shard::damaged(key, error));
             marks.push((key.to_vec(), ino, mark.ok().map(|(_, mark)| mark)));
         }
@@ -228,7 +228,7 @@ fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire
 
 fn measure(
     shard: &Shard,
-    content: &Content,
+    content: &ContentStore,
     (ino, mark): (InodeId, &Writing),
     tells: bool,
     recovered: &mut Recovered,
@@ -268,11 +268,11 @@ fn measure(
 }
 
 fn measure_content(
-    content: &Content,
+    content: &ContentStore,
     ino: InodeId,
     generation: Generation,
     tells: bool,
-) -> Result<(Measured, bool), content::Error> {
+) -> Result<(ContentStat, bool), content::Error> {
     if let Some(file) = content.open_file(ino, generation, false)? {
         // First: what is written behind a `no` is written by nobody.
         let is_written = tells && {
@@ -283,10 +283,10 @@ fn measure_content(
                 true
             })
         };
-        return Ok((file.measure()?, is_written));
+        return Ok((file.stat()?, is_written));
     }
     // The machine died before the name of the content was safe, and of its bytes nothing was
     // promised: the file is empty, as one of any file system would be.
     tracing::warn!(%ino, "a file has lost what was written to it, and is empty");
-    Ok((content.create(ino, generation)?.measure()?, false))
+    Ok((content.create(ino, generation)?.stat()?, false))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
 use pelago_store::reserve::Reserve;
@@ -88,7 +88,7 @@ pub struct Parts {
     /// The rows.
     pub table: SharedTable,
     /// The bytes.
-    pub content: Arc<Content>,
+    pub content: Arc<ContentStore>,
     /// Whose they are.
     pub volume: VolumeId,
     /// The hash of names.
@@ -138,11 +138,11 @@ impl Server {
         let made = VolumeOptions { inline_bytes: options.inline_bytes };
         let volume = Volume::open_or_create(dir, made)?;
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
-        let (file, path) = volume.reserve()?;
-        let reserve = Arc::new(Reserve::ensure(file, path, limits::RESERVE_BYTES)?);
+        let (file, path) = volume.open_reserve()?;
+        let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
         let table = open_table(&volume, &reserve, &options)?;
-        table.lend_from(Arc::clone(&reserve));
-        let content = Arc::new(Content::open_in(volume.content())?);
+        table.set_reserve(Arc::clone(&reserve));
+        let content = Arc::new(ContentStore::open_in(volume.content())?);
         volume.mark_unclean()?;
         let parts = Parts {
             table: Arc::clone(&table) as SharedTable,
@@ -172,8 +172,8 @@ impl Server {
         let since = clock::now();
         let begin = || recover::begin(&*parts.table, parts.volume, options.owner, since);
         let mut begun = begin();
-        if let (Err(RecoverError::Table(table::Error::Full)), Some(reserve)) = (&begun, &reserve)
-            && reserve.give_up()?
+        if let (Err(RecoverError::Table(table::Error::NoSpace)), Some(reserve)) = (&begun, &reserve)
+            && reserve.release()?
         {
             begun = begin();
         }
@@ -483,7 +483,9 @@ fn open_table(
 ) -> Result<Arc<FjallTable>, StartError> {
     let held = Memory::of(options.memory_bytes).table_options();
     let opened = match FjallTable::open_in(volume.table(), held) {
-        Err(table::Error::Full) if reserve.give_up()? => FjallTable::open_in(volume.table(), held),
+        Err(table::Error::NoSpace) if reserve.release()? => {
+            FjallTable::open_in(volume.table(), held)
+        }
         opened => opened,
     };
     match opened {

@@ -183,7 +183,7 @@ impl Shard {
         let stamp = self.stamp(&state);
         let mut batch = Batch::new();
         if last {
-            batch.set_frees();
+            batch.allow_reserve();
         }
         let changed = state.directories.take_changed();
         for ino in &changed {
@@ -217,7 +217,7 @@ impl Shard {
         self.put_counts(true)?;
         let mut state = self.lock();
         let mut batch = Batch::new();
-        batch.set_frees();
+        batch.allow_reserve();
         let mark = HighWater { next: state.ids.next() };
         batch.put(key::high_water(SHARD), mark.encode(self.stamp(&state)));
         self.write(&mut state, batch)?;
@@ -331,7 +331,7 @@ impl Shard {
 /// What a caller is told where the table failed; the log is told why.
 pub(crate) fn failed(doing: &'static str, error: &table::Error) -> Error {
     match error {
-        table::Error::Full => return Code::NoSpace.into(),
+        table::Error::NoSpace => return Code::NoSpace.into(),
         // Said once already, when it stopped.
         table::Error::Stopped => return Code::Io.into(),
         _ => tracing::error!(%error, source = source(error), "the table failed while {doing}"),

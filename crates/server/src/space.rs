@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pelago_store::content::{self, Content};
+use pelago_store::content::{self, ContentStore};
 use pelago_store::reserve::Reserve;
 use pelago_wire::{Code, Error, VolumeStats, limits};
 
@@ -24,7 +24,7 @@ const FLOOR_PART: u64 = 32;
 
 /// The space of the medium below a volume.
 pub(crate) struct Space {
-    content: Arc<Content>,
+    content: Arc<ContentStore>,
     /// `None`: a test has none.
     reserve: Option<Arc<Reserve>>,
     /// New data is refused.
@@ -41,11 +41,12 @@ impl Space {
     /// is full.
     #[must_use]
     pub(crate) fn new(
-        content: Arc<Content>,
+        content: Arc<ContentStore>,
         reserve: Option<Arc<Reserve>>,
         bell: Arc<Bell>,
     ) -> Self {
-        let was_whole = AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_held()));
+        let was_whole =
+            AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_allocated()));
         let (short, left) = (AtomicBool::new(false), AtomicU64::new(0));
         Self { content, reserve, short, left, was_whole, bell }
     }
@@ -134,7 +135,7 @@ impl Space {
 
     fn take_back(&self) -> Result<(), Error> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
-        if reserve.restore().map_err(|error| reserve_failed(&error))? {
+        if reserve.allocate().map_err(|error| reserve_failed(&error))? {
             self.was_whole.store(true, Ordering::Relaxed);
             tracing::info!("there is room again: the reserve was taken back");
         }
@@ -144,7 +145,7 @@ impl Space {
     /// Whether the whole reserve is held.
     #[must_use]
     pub(crate) fn holds_reserve(&self) -> bool {
-        self.reserve.as_ref().is_some_and(|reserve| reserve.is_held())
+        self.reserve.as_ref().is_some_and(|reserve| reserve.is_allocated())
     }
 
     /// Whether new data is refused.

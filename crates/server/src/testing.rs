@@ -1,4 +1,4 @@
-//! A server's parts over the table's twin and content files in a folder of their own, for tests.
+//! A server's parts over the fake table and content files in a folder of their own, for tests.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
 use pelago_store::rows::{self, Row};
-use pelago_store::table::mem::MemTable;
-use pelago_store::table::{SharedTable, Table};
+use pelago_store::table::fake::FakeTable;
+use pelago_store::table::{SharedTable, TableRead};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
@@ -56,12 +56,12 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The parts of a server, without any thread but the pool's.
 pub(crate) struct Rig {
-    pub(crate) table: MemTable,
+    pub(crate) table: FakeTable,
     pub(crate) shard: Arc<Shard>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) space: Arc<Space>,
     pub(crate) opens: Arc<Opens>,
-    pub(crate) content: Arc<Content>,
+    pub(crate) content: Arc<ContentStore>,
     pub(crate) router: Router,
     pub(crate) commit: GroupCommit,
     /// How often a file was handed to be reaped.
@@ -95,7 +95,7 @@ impl Rig {
 
     /// A new volume, so served.
     pub(crate) fn with(options: Options) -> Self {
-        Self::over(MemTable::new(), Arc::new(tempfile::tempdir().unwrap()), options)
+        Self::over(FakeTable::new(), Arc::new(tempfile::tempdir().unwrap()), options)
     }
 
     /// The volume after pelago was killed and started again.
@@ -116,7 +116,7 @@ impl Rig {
         Self::over(self.table.fork_crashed(usize::MAX), Arc::clone(&self.dir), options)
     }
 
-    fn over(table: MemTable, dir: Arc<TempDir>, options: Options) -> Self {
+    fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {
         let started = clock::now();
         let volume = VolumeId([7; 16]);
         let start = recover::begin(&table, volume, Owner::default(), started).unwrap();
@@ -131,8 +131,8 @@ impl Rig {
             cache_bytes: 1 << 20,
             started,
         }));
-        let content = Arc::new(Content::open(dir.path()).unwrap());
-        let tells = content.tells_writers().unwrap_or(false);
+        let content = Arc::new(ContentStore::open(dir.path()).unwrap());
+        let tells = content.can_detect_writers().unwrap_or(false);
         let found = recover::measure_written(&shard, &table, &content, tells);
         let (recovered, written) = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Bell::new("space")));
@@ -327,7 +327,7 @@ impl Failing {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         match Lossfs::mount(folder.path(), Model::new()) {
             Ok(lossfs) => {
-                let rig = Rig::over(MemTable::new(), Arc::clone(&folder), options);
+                let rig = Rig::over(FakeTable::new(), Arc::clone(&folder), options);
                 Some(Self { rig, lossfs, _folder: folder })
             }
             Err(error) => {

@@ -297,7 +297,7 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 pub(crate) fn content_failed(error: &content::Error) -> Error {
     let source = &error.source;
     tracing::error!(%error, %source, "a content file failed");
-    if error.is_full() { Code::NoSpace.into() } else { Code::Io.into() }
+    if error.is_no_space() { Code::NoSpace.into() } else { Code::Io.into() }
 }
 
 /// What was heard while a worker waited.

@@ -148,7 +148,7 @@ fn a_table_that_fails_is_never_ahead_or_behind() {
             }
             rig.sync();
             let safe = without_counts(rig.tree());
-            rig.table.fail_at(call, if fails_for_good { broken() } else { Error::Full });
+            rig.table.fail_at(call, if fails_for_good { broken() } else { Error::NoSpace });
             let mut failed = false;
             for _ in 0..15 {
                 match step(&rig, &mut random) {

@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_server::Options;
-use pelago_store::key::{self, Kind};
-use pelago_store::table::Table;
+use pelago_store::key::{self, RowKind};
+use pelago_store::table::TableRead;
 use pelago_wire::{
     Attr, Code, Context, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
     RequestId, SessionId, SetAttr, XattrFlags,
@@ -54,7 +54,7 @@ impl Rig {
     }
 
     /// How many rows of this kind there are.
-    fn rows(&self, kind: Kind) -> usize {
+    fn rows(&self, kind: RowKind) -> usize {
         let range = key::all(kind);
         let mut rows = 0;
         let count = &mut |_: &[u8], _: &[u8]| {
@@ -68,7 +68,7 @@ impl Rig {
     /// Waits until there are so many rows in `inodes`, that of the root among them: files without a
     /// name are buried.
     fn until_inodes(&self, count: usize) {
-        harness::until("it is buried", || self.rows(Kind::Inode) == count);
+        harness::until("it is buried", || self.rows(RowKind::Inode) == count);
     }
 }
 
@@ -105,7 +105,7 @@ fn nothing_shows_it_and_it_goes_with_its_last_open() {
         rig.until_inodes(2);
         assert_eq!(rig.attr(entry.handle).err(), Some(Code::Stale));
         if size == LARGE {
-            harness::until("nothing is left of it", || rig.rows(Kind::Orphan) == 0);
+            harness::until("nothing is left of it", || rig.rows(RowKind::Orphan) == 0);
             rig.server.stop().unwrap();
             assert!(rig.check().findings.is_empty());
         }
@@ -165,7 +165,7 @@ fn a_link_gives_it_its_first_name_and_it_is_a_file_as_any() {
         assert!(linked.attr.ctime > before.1.ctime && linked.attr.mtime == before.1.mtime);
         let root = rig.attr(ROOT).unwrap();
         assert!(root.size == before.0.size + 1 && root.mtime > before.0.mtime);
-        assert_eq!(rig.rows(Kind::Orphan), 0, "{size} bytes");
+        assert_eq!(rig.rows(RowKind::Orphan), 0, "{size} bytes");
         rig.write(open, size as u64, b"more").unwrap();
         rig.close(open).unwrap();
         let bytes = [vec![7; size], b"more".to_vec()].concat();
@@ -245,14 +245,14 @@ fn what_was_synced_stays() {
         rig.fsync(open).unwrap();
         let left = rig.crashed(0, by_hand());
         left.expect_whole("without a name");
-        assert_eq!(left.rows(Kind::Orphan), 1);
+        assert_eq!(left.rows(RowKind::Orphan), 1);
         rig.link(entry.handle, ROOT, "file").unwrap();
         rig.sync();
         rig.write(open, 0, &vec![8; size]).unwrap();
         let left = rig.crashed(0, by_hand());
         left.expect_whole("with a name");
         let seen = &left.tree()["/file"];
-        assert_eq!((seen.size, seen.links, left.rows(Kind::Orphan)), (size as u64, 1, 0));
+        assert_eq!((seen.size, seen.links, left.rows(RowKind::Orphan)), (size as u64, 1, 0));
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use pelago_server::check::{self, Plan};
 use pelago_server::{Options, Parts, Passthrough, Server};
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
-use pelago_store::table::mem::MemTable;
+use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Code, Cookie, Handle, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time,
@@ -46,7 +46,7 @@ type Folder = BTreeMap<PathBuf, Vec<u8>>;
 /// A server, and what the test knows of its files.
 struct World {
     passthrough: Passthrough,
-    table: MemTable,
+    table: FakeTable,
     folder: tempfile::TempDir,
     server: Server,
     /// Content files as they are on the medium at the least.
@@ -83,7 +83,7 @@ impl World {
     }
 
     fn with(passthrough: Passthrough) -> Self {
-        let (table, folder) = (MemTable::new(), tempfile::tempdir().unwrap());
+        let (table, folder) = (FakeTable::new(), tempfile::tempdir().unwrap());
         let server = serve_so(&table, folder.path(), passthrough);
         Self {
             passthrough,
@@ -312,22 +312,22 @@ impl World {
     }
 }
 
-fn serve(table: &MemTable, folder: &Path) -> Server {
+fn serve(table: &FakeTable, folder: &Path) -> Server {
     serve_so(table, folder, Passthrough::Auto)
 }
 
-fn serve_so(table: &MemTable, folder: &Path, passthrough: Passthrough) -> Server {
+fn serve_so(table: &FakeTable, folder: &Path, passthrough: Passthrough) -> Server {
     let parts = Parts {
         table: Arc::new(table.clone()),
-        content: Arc::new(Content::open(folder).unwrap()),
+        content: Arc::new(ContentStore::open(folder).unwrap()),
         volume: VOLUME,
         hasher: NameHasher::new(11),
     };
     Server::start_on(parts, Options { passthrough, ..by_hand() }).unwrap()
 }
 
-fn check_on(table: &MemTable, folder: &Path) -> Plan {
-    let content = Content::open(folder).unwrap();
+fn check_on(table: &FakeTable, folder: &Path) -> Plan {
+    let content = ContentStore::open(folder).unwrap();
     let hasher = NameHasher::new(11);
     check::plan_on(check::Parts { table, content: &content, volume: VOLUME, hasher }).unwrap()
 }

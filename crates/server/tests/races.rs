@@ -81,7 +81,7 @@ fn an_fsync_is_kept_though_counts_find_no_space() {
     let (_, open) = rig.create(ROOT, "file").unwrap();
     rig.write(open, 0, b"bytes").unwrap();
     // Behind the file's own commit.
-    rig.table.fail_at(1, Error::Full);
+    rig.table.fail_at(1, Error::NoSpace);
     rig.fsync(open).unwrap();
     let left = rig.crashed(0, by_hand());
     let found = left.lookup(ROOT, "file").unwrap();

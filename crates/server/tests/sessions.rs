@@ -147,9 +147,9 @@ fn old_answers_are_forgotten() {
         let request = Request::SetAttr { node, open: None, set };
         rig.call_as(&asks(number), request, &[]).unwrap();
     }
-    let range = pelago_store::key::all(pelago_store::key::Kind::Answer);
+    let range = pelago_store::key::all(pelago_store::key::RowKind::CachedReply);
     let mut answers = 0;
-    pelago_store::table::Table::scan(&rig.table, &range.from, &range.to, &mut |_, _| {
+    pelago_store::table::TableRead::scan(&rig.table, &range.from, &range.to, &mut |_, _| {
         answers += 1;
         std::ops::ControlFlow::Continue(())
     })

@@ -1,4 +1,4 @@
-//! What the engine costs behind the seam, on one thread: `cargo run --release -p pelago-store
+//! Measures the table on one thread: `cargo run --release -p pelago-store
 //! --example put -- [ROWS] [FOLDER]`.
 
 use std::ops::ControlFlow;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Pressure, Table};
+use pelago_store::table::{Batch, Pressure, Table, TableRead};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Rows between two persists: about what a busy server writes in 100 ms.
+/// Rows between two persists: about as many as a busy server writes in 100 ms.
 const PERSIST_EVERY: u64 = 20_000;
 
 fn main() {
@@ -70,7 +70,7 @@ fn main() {
     println!("{seen} rows");
 }
 
-/// Keys as those of a directory: a shared head, then what looks random.
+/// Returns a key like those of a directory: a shared prefix, then a hash.
 fn key(at: u64) -> Vec<u8> {
     let mut key = b"\x02directory".to_vec();
     key.extend(at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());

@@ -1,167 +1,148 @@
-//! Content files: the bytes of files that are too large for a row, one plain file for each
-//! generation.
+//! Content files: the bytes of files that are too large for an [`Inline`](crate::rows::Inline) row,
+//! one plain file for each generation.
 //!
-//! A content file is `XX/INO.GENERATION` below `content`: `XX` the low byte of the inode, all in
-//! hex. Folders are made when first needed. Which generation is the right one, and whether a file
-//! is still wanted, the table says; a content file that no row names is a leftover.
+//! The path of a content file is `content/XX/INO.GENERATION`, where `XX` is the low byte of the
+//! inode; all in hex. Subfolders are created when first needed. The table says which generation is
+//! current and whether the file is still needed. A content file that no row names is a leftover.
 //!
-//! What is safe: a file's bytes after [`ContentFile::sync`], its name after
-//! [`ContentFile::sync_folder_once`], bytes, names and removals of some files after
-//! [`Content::sync_these`], everything after [`Content::sync_all`] where the medium can.
+//! What makes content files safe: [`ContentFile::sync`] the bytes of one,
+//! [`ContentFile::sync_name`] its name, [`ContentStore::sync_files`] bytes, names and removals of
+//! several, and [`ContentStore::sync_all`] everything, if the file system has `syncfs`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use pelago_wire::{Generation, InodeId, VolumeStats};
-use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, ftruncate, mkdirat,
-    openat, syncfs, unlinkat,
-};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstatvfs, ftruncate, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::folder::{self, FolderError};
+use self::root::Root;
+use crate::folder::{Folder, FolderError};
 use crate::os;
 
 pub use error::Error;
-pub use file::{ContentFile, Measured};
+pub use file::{ContentFile, ContentStat};
 
 mod error;
 mod file;
+mod root;
 
-/// The content files of a volume. Its methods block on the medium.
+/// The name of a file that exists only during [`ContentStore::can_detect_writers`].
+const PROBE: &str = "probe";
+
+/// The content files of a volume. Its methods block on the disk.
 #[derive(Debug)]
-pub struct Content {
+pub struct ContentStore {
     root: Arc<Root>,
 }
 
-/// What [`Content::list`] finds.
+/// An entry that [`ContentStore::list`] finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listed {
+pub enum ContentEntry {
     /// A content file.
     File {
-        /// Whose bytes.
+        /// The file whose bytes it holds.
         ino: InodeId,
-        /// Which of its content files.
+        /// Its generation.
         generation: Generation,
     },
-    /// Something that this crate did not make.
+    /// A file or folder whose name this crate does not give.
     Foreign(PathBuf),
 }
 
 /// Content files that could not be made safe.
 #[derive(Debug, thiserror::Error)]
-#[error("content files could not be made safe")]
-pub struct Unsynced {
-    /// The first failure.
+#[error("content files could not be synced")]
+pub struct SyncError {
+    /// The first error.
     #[source]
-    pub error: Error,
-    /// What it is about.
-    pub what: Covered,
+    pub source: Error,
+    /// What may be lost.
+    pub scope: SyncScope,
 }
 
-/// What a failed sync was about.
+/// What a failed sync may have lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Covered {
-    /// All content files that were not safe before.
+pub enum SyncScope {
+    /// Any content file that was not safe before.
     All,
-    /// Some of those that were asked for.
+    /// Some of the files that were to be synced.
     Some {
         /// Files whose bytes may be lost.
         files: Vec<InodeId>,
-        /// Folders whose names may be lost: the low bytes of the inodes in them.
+        /// Subfolders in which names may be lost: the low bytes of the inodes.
         folders: Vec<u64>,
     },
 }
 
-impl Content {
-    /// The content files in the folder `dir`, which is there.
+impl ContentStore {
+    /// Opens the existing folder `dir`.
     ///
     /// # Errors
-    /// [`Error`] where it cannot be opened.
+    /// [`Error`] if it cannot be opened.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let folder = folder::Folder::open(dir).map_err(|error| match error {
+        let folder = Folder::open(dir).map_err(|error| match error {
             FolderError::Io { doing, path, source } => Error::from_io(doing, path, source),
             other => Error::from_io("opening", dir.into(), io::Error::other(other)),
         })?;
         Self::open_in(&folder)
     }
 
-    /// The content files in a folder that is ours alone.
+    /// Opens the content files in a folder that only this user can write.
     ///
     /// # Errors
-    /// [`Error`] where it cannot be measured.
-    pub fn open_in(folder: &folder::Folder) -> Result<Self, Error> {
-        let (fd, path) = (folder.clone(), folder.path().to_path_buf());
-        let folders = (0..FOLDERS).map(|_| Folder::default()).collect();
-        let medium = fstatfs(&fd).map_err(|error| Error::new("measuring", path.clone(), error))?;
-        let syncs_whole = medium.f_type != FUSE_SUPER_MAGIC;
-        let mount = fstatvfs(&fd).map_err(|error| Error::new("measuring", path.clone(), error))?;
-        let keeps_read_times = !mount.f_flag.contains(StatVfsMountFlags::NOATIME);
-        Ok(Self { root: Arc::new(Root { path, fd, folders, syncs_whole, keeps_read_times }) })
+    /// [`Error`] if its file system cannot be examined.
+    pub fn open_in(folder: &Folder) -> Result<Self, Error> {
+        Ok(Self { root: Arc::new(Root::open(folder)?) })
     }
 
-    /// Makes the content file and opens it to read and write. One that is there is a leftover, and
-    /// is emptied: the caller knows that no row names it.
+    /// Creates a content file and opens it for reading and writing. A leftover with this name is
+    /// truncated: the caller knows that no row names it.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if a system call fails.
     pub fn create(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-        let name = name_of(ino, generation);
-        let fd = match self.root.open_file(&name, flags) {
-            Err(Errno::NOENT) => {
-                let folder = &name[..2];
-                match mkdirat(&self.root.fd, folder, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => self.root.open_file(&name, flags),
-                    Err(error) => {
-                        return Err(Error::new("making", self.root.path.join(folder), error));
-                    }
-                }
-            }
-            opened => opened,
-        };
-        let fd = fd.map_err(|error| Error::new("making", self.root.path.join(&name), error))?;
+        let fd = self.root.create_file(&root::file_name(ino, generation))?;
         Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true))
     }
 
-    /// Makes the content file as [`Content::create`] does, but opens it to read only.
+    /// Creates a content file as [`ContentStore::create`] does, and opens it for reading only.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn create_to_read(
+    /// [`Error`] if a system call fails.
+    pub fn create_read_only(
         &self,
         ino: InodeId,
         generation: Generation,
     ) -> Result<ContentFile, Error> {
-        let name = name_of(ino, generation);
+        let name = root::file_name(ino, generation);
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL;
         if let Ok(fd) = self.root.open_file(&name, flags) {
             return Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true));
         }
-        // A leftover, or its folder is missing.
+        // There is a leftover, or no subfolder: `create` handles both.
         drop(self.create(ino, generation)?);
-        self.open_there(ino, generation)
+        self.open_existing(ino, generation)
     }
 
-    /// Opens a content file, to write too where `write` is set. `None`: there is none.
+    /// Opens a content file for reading, and for writing if `write` is set. Returns `None` if there
+    /// is no such file.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if a system call fails.
     pub fn open_file(
         &self,
         ino: InodeId,
         generation: Generation,
         write: bool,
     ) -> Result<Option<ContentFile>, Error> {
-        let name = name_of(ino, generation);
+        let name = root::file_name(ino, generation);
         let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
         match self.root.open_file(&name, flags) {
             Ok(fd) => {
@@ -169,100 +150,109 @@ impl Content {
                 Ok(Some(ContentFile::new(fd, root, ino, generation, false)))
             }
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(Error::new("opening", self.root.path.join(&name), error)),
+            Err(error) => Err(self.failed("opening", ino, generation, error)),
         }
     }
 
-    /// Whether there is such a content file.
+    /// Opens a content file, which must exist, for reading only.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if a system call fails, or if there is no such file.
+    pub fn open_existing(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+    ) -> Result<ContentFile, Error> {
+        let opened = self.open_file(ino, generation, false)?;
+        opened.ok_or_else(|| self.failed("opening", ino, generation, Errno::NOENT))
+    }
+
+    /// Returns whether there is such a content file.
+    ///
+    /// # Errors
+    /// [`Error`] if the system call fails.
     pub fn exists(&self, ino: InodeId, generation: Generation) -> Result<bool, Error> {
-        let name = name_of(ino, generation);
-        match rustix::fs::statat(&self.root.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+        match self.stat_name(ino, generation) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(Error::new("looking for", self.root.path.join(&name), error)),
+            Err(error) => Err(self.failed("looking for", ino, generation, error)),
         }
     }
 
-    /// As [`ContentFile::measure`], without opening the file. `None`: there is none.
+    /// Returns size, blocks and times as [`ContentFile::stat`] does, without opening the file.
+    /// Returns `None` if there is no such file.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn measure(&self, ino: InodeId, generation: Generation) -> Result<Option<Measured>, Error> {
-        let name = name_of(ino, generation);
-        match rustix::fs::statat(&self.root.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(Measured::of(&stat))),
+    /// [`Error`] if the system call fails.
+    pub fn stat(&self, ino: InodeId, generation: Generation) -> Result<Option<ContentStat>, Error> {
+        match self.stat_name(ino, generation) {
+            Ok(stat) => Ok(Some(ContentStat::from(stat))),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(Error::new("measuring", self.root.path.join(&name), error)),
+            Err(error) => Err(self.failed("examining", ino, generation, error)),
         }
     }
 
-    /// Opens a content file to read only that must be there.
+    /// Returns size, blocks and times of a content file, which must exist.
     ///
     /// # Errors
-    /// [`Error`] from the medium, also where there is none.
-    pub fn open_there(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
-        let opened = self.open_file(ino, generation, false)?;
-        opened.ok_or_else(|| self.missing("opening", ino, generation))
+    /// [`Error`] if the system call fails, or if there is no such file.
+    pub fn stat_existing(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+    ) -> Result<ContentStat, Error> {
+        let found = self.stat(ino, generation)?;
+        found.ok_or_else(|| self.failed("examining", ino, generation, Errno::NOENT))
     }
 
-    /// Measures a content file that must be there, as [`Content::measure`] does.
+    /// Removes a content file. Open descriptors of it stay valid. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Error`] from the medium, also where there is none.
-    pub fn measure_there(&self, ino: InodeId, generation: Generation) -> Result<Measured, Error> {
-        let measured = self.measure(ino, generation)?;
-        measured.ok_or_else(|| self.missing("measuring", ino, generation))
-    }
-
-    /// Removes a content file; who has it open keeps it. Answers whether there was one.
-    ///
-    /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if the system call fails.
     pub fn remove(&self, ino: InodeId, generation: Generation) -> Result<bool, Error> {
-        let name = name_of(ino, generation);
-        match unlinkat(&self.root.fd, &name, AtFlags::empty()) {
+        let name = root::file_name(ino, generation);
+        match unlinkat(self.root.folder(), &name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(Error::new("removing", self.root.path.join(&name), error)),
+            Err(error) => Err(self.failed("removing", ino, generation, error)),
         }
     }
 
-    /// Visits every content file, in no order, until the visitor breaks. What is made or removed
-    /// meanwhile may be visited or not.
+    /// Calls `visit` with every content file, in no order, until it breaks. It may miss files that
+    /// are created meanwhile, and see files that are removed meanwhile.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn list(&self, visit: &mut dyn FnMut(Listed) -> ControlFlow<()>) -> Result<(), Error> {
-        let root = &self.root.path;
-        for folder in entries(&self.root.fd, root)? {
-            let number = folder.to_str().filter(|name| name.len() == 2).and_then(from_hex);
-            let path = root.join(&folder);
+    /// [`Error`] if a system call fails.
+    pub fn list(
+        &self,
+        visit: &mut dyn FnMut(ContentEntry) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let root = self.root.path();
+        for name in entries(self.root.folder(), root)? {
+            let number = name.to_str().and_then(root::parse_subfolder);
+            let path = root.join(&name);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let opened = openat(&self.root.fd, &folder, flags, Mode::empty());
+            let opened = openat(self.root.folder(), &name, flags, Mode::empty());
             let is_folder = !matches!(opened, Err(Errno::NOTDIR | Errno::LOOP));
-            // A crash left it: the next probe takes it away.
-            if folder == PROBE && !is_folder {
+            // A crash left it there. The next probe removes it.
+            if name == PROBE && !is_folder {
                 continue;
             }
             let (Some(number), true) = (number, is_folder) else {
-                if visit(Listed::Foreign(path)).is_break() {
+                if visit(ContentEntry::Foreign(path)).is_break() {
                     return Ok(());
                 }
                 continue;
             };
             let opened = opened.map_err(|error| Error::new("listing", path.clone(), error))?;
             for file in entries(&opened, &path)? {
-                let parsed = file.to_str().and_then(parse_name);
-                let listed = match parsed {
-                    Some((ino, generation)) if ino.raw() & 0xff == number => {
-                        Listed::File { ino, generation }
+                let entry = match file.to_str().and_then(root::parse_file_name) {
+                    Some((ino, generation)) if root::subfolder_of(ino) == number => {
+                        ContentEntry::File { ino, generation }
                     }
-                    _ => Listed::Foreign(path.join(&file)),
+                    _ => ContentEntry::Foreign(path.join(&file)),
                 };
-                if visit(listed).is_break() {
+                if visit(entry).is_break() {
                     return Ok(());
                 }
             }
@@ -270,36 +260,36 @@ impl Content {
         Ok(())
     }
 
-    /// Whether [`ContentFile::has_writers`] can be believed here: tried on a file of its own, which
-    /// nobody but a mapping writes, and then nobody.
+    /// Returns whether [`ContentFile::has_writers`] works on this file system. Tries it on a file
+    /// of its own, first with a mapping as the only writer, then without any.
     ///
     /// # Errors
-    /// [`Error`] where the medium cannot tell at all.
-    pub fn tells_writers(&self) -> Result<bool, Error> {
+    /// [`Error`] if a system call fails, for example because there are no leases here.
+    pub fn can_detect_writers(&self) -> Result<bool, Error> {
         let failed = |error: io::Error| {
-            Error::from_io("looking for writers of", self.root.path.join(PROBE), error)
+            Error::from_io("looking for writers of", self.root.path().join(PROBE), error)
         };
-        let failed_here = |error: Errno| failed(error.into());
+        let failed_with = |error: Errno| failed(error.into());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
-        let writer = self.root.open_file(PROBE, flags).map_err(failed_here)?;
+        let writer = self.root.open_file(PROBE, flags).map_err(failed_with)?;
         let reader = self.root.open_file(PROBE, OFlags::RDONLY);
-        unlinkat(&self.root.fd, PROBE, AtFlags::empty()).map_err(failed_here)?;
-        let reader = reader.map_err(failed_here)?;
-        ftruncate(&writer, 1).map_err(failed_here)?;
-        let mapped = os::Mapped::new(&writer).map_err(failed)?;
+        unlinkat(self.root.folder(), PROBE, AtFlags::empty()).map_err(failed_with)?;
+        let reader = reader.map_err(failed_with)?;
+        ftruncate(&writer, 1).map_err(failed_with)?;
+        let mapping = os::MappedPage::new(&writer).map_err(failed)?;
         drop(writer);
         let is_seen = os::has_writers(&reader).map_err(failed)?;
-        drop(mapped);
+        drop(mapping);
         Ok(is_seen && !os::has_writers(&reader).map_err(failed)?)
     }
 
-    /// Space and counts of the medium.
+    /// Returns the space and the number of files of the file system.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if the system call fails.
     pub fn statfs(&self) -> Result<VolumeStats, Error> {
-        let stats = fstatvfs(&self.root.fd)
-            .map_err(|error| Error::new("measuring", self.root.path.clone(), error))?;
+        let stats = fstatvfs(self.root.folder())
+            .map_err(|error| Error::new("examining", self.root.path().into(), error))?;
         Ok(VolumeStats {
             block_bytes: u32::try_from(stats.f_frsize).unwrap_or(u32::MAX),
             blocks: stats.f_blocks,
@@ -310,22 +300,30 @@ impl Content {
         })
     }
 
-    /// Whether the medium remembers when a file was read.
+    /// Returns whether the file system keeps the times of reads: it is not mounted with `noatime`.
     #[must_use]
-    pub fn keeps_read_times(&self) -> bool {
-        self.root.keeps_read_times
+    pub fn keeps_atime(&self) -> bool {
+        self.root.keeps_atime()
     }
 
-    /// Makes the bytes, times and names of these files safe; of those that are removed, that they
-    /// are. One sync of the whole file system, where that reaches it; below FUSE it does nothing,
-    /// and each file and its folder is synced by itself.
+    /// Returns whether [`ContentStore::sync_all`] reaches the disk and reports every failed
+    /// write-back since the last call, also of files that are closed (`syncfs` of Linux 5.8).
+    #[must_use]
+    pub fn has_syncfs(&self) -> bool {
+        self.root.has_syncfs()
+    }
+
+    /// Makes bytes, times and names of these files safe, and the removal of those that are gone. It
+    /// syncs the whole file system at once, or each file and its subfolder if `syncfs` does not
+    /// reach the disk, as below FUSE.
     ///
     /// # Errors
-    /// [`Unsynced`]: what is not safe, and may be lost. The system tells that once: a later sync
-    /// that succeeds says nothing about it.
-    pub fn sync_these(&self, files: &[(InodeId, Generation)]) -> Result<(), Unsynced> {
-        if self.root.syncs_whole {
-            return self.sync_all().map_err(|error| Unsynced { error, what: Covered::All });
+    /// [`SyncError`] says what may be lost. Linux reports a failed write-back only once: if a later
+    /// sync succeeds, the bytes may be lost all the same.
+    pub fn sync_files(&self, files: &[(InodeId, Generation)]) -> Result<(), SyncError> {
+        if self.has_syncfs() {
+            let scope = SyncScope::All;
+            return self.sync_all().map_err(|source| SyncError { source, scope });
         }
         let (mut failed, mut folders) = (Vec::new(), BTreeSet::new());
         let mut first = None;
@@ -336,7 +334,7 @@ impl Content {
                 failed.push(*ino);
                 first.get_or_insert(error);
             }
-            folders.insert(ino.raw() & 0xff);
+            folders.insert(root::subfolder_of(*ino));
         }
         let mut failed_folders = Vec::new();
         for folder in folders {
@@ -345,157 +343,51 @@ impl Content {
                 first.get_or_insert(error);
             }
         }
-        let what = Covered::Some { files: failed, folders: failed_folders };
-        first.map_or(Ok(()), |error| Err(Unsynced { error, what }))
+        let scope = SyncScope::Some { files: failed, folders: failed_folders };
+        first.map_or(Ok(()), |source| Err(SyncError { source, scope }))
     }
 
-    /// Whether [`Content::sync_all`] reaches the medium, and tells of every failure to write bytes
-    /// back since the last one, though no descriptor was open then (`syncfs` from Linux 5.8).
-    #[must_use]
-    pub fn syncs_whole(&self) -> bool {
-        self.root.syncs_whole
-    }
-
-    /// Drops what the system has in memory of a content file that is synced: from now on everybody
-    /// reads what the medium has. Pages that a program has mapped stay. `None`: there is no such
-    /// file.
+    /// Makes all content files safe with their names and times, and everything else on their file
+    /// system. Does nothing unless [`ContentStore::has_syncfs`].
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn drop_cached(&self, ino: InodeId, generation: Generation) -> Result<Option<()>, Error> {
-        let Some(file) = self.open_file(ino, generation, false)? else { return Ok(None) };
-        file.drop_cached().map(Some)
-    }
-
-    /// Makes all content files safe, with their names and times (and whatever else is on their
-    /// file system), where [`Content::sync_these`] need not go from file to file.
-    ///
-    /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if the system call fails.
     pub fn sync_all(&self) -> Result<(), Error> {
-        syncfs(&self.root.fd).map_err(|error| Error::new("syncing", self.root.path.clone(), error))
+        self.root.sync_all()
     }
 
-    fn missing(&self, doing: &'static str, ino: InodeId, generation: Generation) -> Error {
-        Error::new(doing, self.root.path.join(name_of(ino, generation)), Errno::NOENT)
+    /// Drops the page cache of a content file that is synced, so that later reads come from the
+    /// disk. Pages that a program has mapped stay. Returns `None` if there is no such file.
+    ///
+    /// # Errors
+    /// [`Error`] if a system call fails.
+    pub fn drop_page_cache(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+    ) -> Result<Option<()>, Error> {
+        let Some(file) = self.open_file(ino, generation, false)? else { return Ok(None) };
+        file.drop_page_cache().map(Some)
     }
-}
 
-/// The folder of all content files, shared with those that are open.
-#[derive(Debug)]
-struct Root {
-    path: PathBuf,
-    fd: folder::Folder,
-    folders: Vec<Folder>,
-    /// Whether `syncfs` reaches the medium.
-    syncs_whole: bool,
-    /// Whether it is mounted without `noatime`.
-    keeps_read_times: bool,
-}
+    fn stat_name(&self, ino: InodeId, generation: Generation) -> Result<Stat, Errno> {
+        let name = root::file_name(ino, generation);
+        statat(self.root.folder(), &name, AtFlags::SYMLINK_NOFOLLOW)
+    }
 
-/// What is known of one of the 256 folders since the volume was opened.
-#[derive(Debug)]
-struct Folder {
-    /// Counts up with each name made. It begins at 1, for the names that were there before, of
-    /// which nobody knows whether they are safe.
-    made: AtomicU64,
-    /// Names that are safe. Taken alone; held while the folder is synced, so that those who come
-    /// meanwhile find their work done.
-    synced: Mutex<u64>,
-}
-
-const FOLDERS: usize = 256;
-/// A file that is there for an instant.
-const PROBE: &str = "probe";
-/// `statfs` of what is below FUSE (`linux/magic.h`).
-const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
-
-impl Default for Folder {
-    fn default() -> Self {
-        Self { made: AtomicU64::new(1), synced: Mutex::new(0) }
+    fn failed(
+        &self,
+        doing: &'static str,
+        ino: InodeId,
+        generation: Generation,
+        error: Errno,
+    ) -> Error {
+        Error::new(doing, self.root.path().join(root::file_name(ino, generation)), error)
     }
 }
 
-impl Root {
-    fn open_file(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
-    }
-
-    fn folder_of(&self, ino: InodeId) -> &Folder {
-        &self.folders[(ino.raw() & 0xff) as usize]
-    }
-
-    /// The number to hand to [`Root::sync_folder`] for a name that was just made, or found.
-    fn number(&self, ino: InodeId, made: bool) -> u64 {
-        let folder = self.folder_of(ino);
-        if made {
-            folder.made.fetch_add(1, Ordering::AcqRel) + 1
-        } else {
-            folder.made.load(Ordering::Acquire)
-        }
-    }
-
-    /// Whether the names of a folder up to `number` are safe.
-    fn is_synced(&self, ino: InodeId, number: u64) -> bool {
-        *self.folder_of(ino).synced.lock() >= number
-    }
-
-    /// Makes the names of a folder safe up to `number`, and the folder's own.
-    fn sync_folder(&self, ino: InodeId, number: u64) -> Result<(), Error> {
-        let folder = self.folder_of(ino);
-        let mut synced = folder.synced.lock();
-        if *synced >= number {
-            return Ok(());
-        }
-        if *synced == 0 {
-            fsync(&self.fd).map_err(|error| Error::new("syncing", self.path.clone(), error))?;
-        }
-        let made = folder.made.load(Ordering::Acquire);
-        self.sync_one(ino.raw() & 0xff)?;
-        *synced = made;
-        Ok(())
-    }
-
-    /// Makes all names of a folder safe, and its own, removed ones too.
-    fn sync_names(&self, folder: u64) -> Result<(), Error> {
-        fsync(&self.fd).map_err(|error| Error::new("syncing", self.path.clone(), error))?;
-        match self.sync_one(folder) {
-            // Nothing was ever made in it.
-            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(()),
-            synced => synced,
-        }
-    }
-
-    fn sync_one(&self, folder: u64) -> Result<(), Error> {
-        let name = format!("{folder:02x}");
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat(&self.fd, &name, flags, Mode::empty())
-            .and_then(fsync)
-            .map_err(|error| Error::new("syncing", self.path.join(&name), error))
-    }
-}
-
-fn name_of(ino: InodeId, generation: Generation) -> String {
-    format!("{:02x}/{:016x}.{:08x}", ino.raw() & 0xff, ino.raw(), generation.0)
-}
-
-fn parse_name(name: &str) -> Option<(InodeId, Generation)> {
-    let (ino, generation) = name.split_once('.')?;
-    if ino.len() != 16 || generation.len() != 8 {
-        return None;
-    }
-    let generation = u32::try_from(from_hex(generation)?).ok().filter(|number| *number != 0)?;
-    Some((InodeId::from_raw(from_hex(ino)?), Generation(generation)))
-}
-
-/// The number, where all is lower-case hex.
-fn from_hex(digits: &str) -> Option<u64> {
-    let lower = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if lower { u64::from_str_radix(digits, 16).ok() } else { None }
-}
-
-/// The names in a folder; all of them first, so that the visitor may remove what it is shown.
+/// Returns the names in a folder. Reads all before the first is visited, because the visitor may
+/// remove what it is shown.
 fn entries(folder: impl AsFd, path: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |error: Errno| Error::new("listing", path.into(), error);
     let mut names = Vec::new();
@@ -513,19 +405,19 @@ fn entries(folder: impl AsFd, path: &Path) -> Result<Vec<OsString>, Error> {
 mod tests {
     use super::*;
 
-    /// What a file system that knows no `syncfs` is asked for instead: files that are there, that
-    /// were removed, and whose folder never was.
+    /// Without `syncfs` each file and folder is synced: for a file that exists, for one that was
+    /// removed, and for one whose subfolder never existed.
     #[test]
-    fn each_file_is_synced_where_the_medium_cannot_sync_all() {
+    fn each_file_is_synced_if_syncfs_does_not_reach_the_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let mut content = Content::open(folder.path()).unwrap();
-        Arc::get_mut(&mut content.root).unwrap().syncs_whole = false;
+        let mut content = ContentStore::open(folder.path()).unwrap();
+        Arc::get_mut(&mut content.root).unwrap().set_has_syncfs(false);
         let (there, gone, never) = (7, 0x107, 0x208);
         let file = |raw| (InodeId::from_raw(raw), Generation::FIRST);
         for raw in [there, gone] {
             content.create(file(raw).0, file(raw).1).unwrap().write_at(b"x", 0).unwrap();
         }
         assert!(content.remove(file(gone).0, file(gone).1).unwrap());
-        content.sync_these(&[file(there), file(gone), file(never)]).unwrap();
+        content.sync_files(&[file(there), file(gone), file(never)]).unwrap();
     }
 }

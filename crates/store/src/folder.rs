@@ -1,12 +1,12 @@
-//! A folder held by a descriptor: what is in it is opened below that, never through a path.
+//! A folder that is held by its descriptor, and whose files are opened below that.
 //!
-//! Other users may be able to write the folder of a volume: they can lay anything into it, and swap
-//! it at any moment. So each name is opened with `openat2`, which follows no symbolic link, and
-//! what was opened is looked at by its descriptor: it belongs to the user of this process, nobody
-//! else may write it, and it has no second name. A folder of ours has mode 0700, so what is in it
-//! needs no more looking at.
+//! Other users may be able to write the folder of a volume. They can put anything into it, and
+//! replace it at any time. So every name is opened with `openat2`, which follows no symbolic link,
+//! and then the open descriptor is examined: the file must belong to the user of this process, no
+//! other user may write it, and it has one name. Folders of ours have mode 0700, so the files in
+//! them need no further checks.
 //!
-//! Linux before 5.6, and some sandboxes, have no `openat2`. Then `openat` with `O_NOFOLLOW` does
+//! Linux before 5.6, and some sandboxes, have no `openat2`. There `openat` with `O_NOFOLLOW` does
 //! the same, because the names that are opened here are single components.
 
 use std::ffi::OsString;
@@ -24,90 +24,90 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// A folder that is open. Clones share the descriptor.
+/// An open folder. Clones share the descriptor.
 #[derive(Debug, Clone)]
 pub struct Folder {
     fd: Arc<OwnedFd>,
     path: PathBuf,
 }
 
-/// Why something in a folder is not used. It was not changed.
+/// Why a file or folder is not used. It was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Another user's.
+    /// It belongs to another user.
     #[error(
         "{} belongs to uid {owner}, and this process runs as uid {user}: run it as the owner, or \
          take the volume over with `chown -R {user} {}`", path.display(), folder.display()
     )]
-    Foreign {
-        /// What it is.
+    WrongOwner {
+        /// The file or folder.
         path: PathBuf,
-        /// The folder it is in.
+        /// The folder that has it.
         folder: PathBuf,
-        /// Whose it is.
+        /// The uid of its owner.
         owner: u32,
-        /// The user of this process.
+        /// The uid of this process.
         user: u32,
     },
-    /// Other users have rights that they must not have.
+    /// Its permissions let other users read or write it.
     #[error(
         "{} is open to other users (mode {mode:04o}): close it with `chmod {wanted:o} {}`",
         path.display(), path.display()
     )]
-    Exposed {
-        /// What it is.
+    TooPermissive {
+        /// The file or folder.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
-        /// What they have to be.
+        /// The permissions that it must have.
         wanted: u32,
     },
-    /// A symbolic link.
+    /// It is a symbolic link.
     #[error("{} is a symbolic link, which is not followed: remove it", path.display())]
-    Link {
-        /// What it is.
+    Symlink {
+        /// The symbolic link.
         path: PathBuf,
     },
-    /// A file that has other names.
+    /// It is a file with several names.
     #[error("{} has other names (hard links): remove it, or copy it and put back the copy",
         path.display())]
-    Shared {
-        /// What it is.
+    HardLinked {
+        /// The file.
         path: PathBuf,
     },
-    /// Something else than is wanted there.
+    /// It is of another type than expected.
     #[error("{} is not {wanted}: move it away", path.display())]
-    Kind {
-        /// What it is.
+    WrongType {
+        /// The file or folder.
         path: PathBuf,
-        /// What it has to be.
+        /// The type that is expected, for a message: "a file".
         wanted: &'static str,
     },
-    /// The system answered an error.
+    /// A system call failed.
     #[error("{doing} {} failed", path.display())]
     Io {
-        /// What was tried.
+        /// The operation, for a message: "opening".
         doing: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
-/// Permissions of a folder of ours.
+/// Permissions of folders of ours.
 const FOLDER_MODE: u32 = 0o700;
-/// Permissions of a file of ours.
+/// Permissions of files of ours.
 const FILE_MODE: u32 = 0o600;
-/// What others may not have of a file of ours.
+/// Permissions that a file of ours must not have.
 const WRITE_BY_OTHERS: u32 = 0o022;
-/// Times an open is tried that a rename elsewhere disturbed.
+/// Attempts of an open that renames by other processes disturb.
 const TRIES: u32 = 8;
 
 impl Folder {
-    /// Opens the folder at `path`, following links on the way: the user named it.
+    /// Opens the folder at `path`. Follows symbolic links in it, because the user gave the path.
     ///
     /// # Errors
     /// [`FolderError::Io`].
@@ -118,105 +118,109 @@ impl Folder {
         Ok(Self { fd: Arc::new(fd), path: path.into() })
     }
 
-    /// Returns the path it was opened by, for people to read.
+    /// Returns the path by which the folder was opened, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns a path that leads to this folder wherever it is moved, while this process has it
-    /// open.
+    /// Returns a path in `/proc` that leads to this folder even if it is renamed, while this
+    /// process has it open.
     #[must_use]
-    pub fn way(&self) -> PathBuf {
+    pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Opens a folder in it that is ours alone.
+    /// Opens a subfolder, to which other users must have no access.
     ///
     /// # Errors
-    /// [`FolderError`]; [`FolderError::is_missing`] if there is none.
-    pub fn folder(&self, name: &str) -> Result<Self, FolderError> {
+    /// [`FolderError`]; [`FolderError::is_not_found`] if there is none.
+    pub fn open_folder(&self, name: &str) -> Result<Self, FolderError> {
         let path = self.path.join(name);
         let fd = self.open_at(name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        let stat = fstat(&fd).map_err(|error| io_error("looking at", path.clone(), error))?;
-        self.expect_ours(name, &stat)?;
+        let stat = fstat(&fd).map_err(|error| io_error("examining", path.clone(), error))?;
+        self.check_owner(name, &stat)?;
         let mode = stat.st_mode & 0o7777;
         if mode & !FOLDER_MODE != 0 {
-            return Err(FolderError::Exposed { path, mode, wanted: FOLDER_MODE });
+            return Err(FolderError::TooPermissive { path, mode, wanted: FOLDER_MODE });
         }
         Ok(Self { fd: Arc::new(fd), path })
     }
 
-    /// Opens a folder in it that is ours alone, made if it is missing.
+    /// Opens a subfolder as [`Folder::open_folder`] does, and creates it if it is missing.
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn make_folder(&self, name: &str) -> Result<Self, FolderError> {
+    pub fn create_folder(&self, name: &str) -> Result<Self, FolderError> {
         match mkdirat(&self.fd, name, Mode::from_raw_mode(FOLDER_MODE)) {
-            Ok(()) | Err(Errno::EXIST) => self.folder(name),
-            Err(error) => Err(io_error("making", self.path.join(name), error)),
+            Ok(()) | Err(Errno::EXIST) => self.open_folder(name),
+            Err(error) => Err(io_error("creating", self.path.join(name), error)),
         }
     }
 
-    /// Opens a file in it that is ours. With [`OFlags::CREATE`] it is made if it is missing.
+    /// Opens a regular file of this user, which other users cannot write. [`OFlags::CREATE`]
+    /// creates it if it is missing.
     ///
     /// # Errors
-    /// [`FolderError`]; [`FolderError::is_missing`] if there is none.
-    pub fn file(&self, name: &str, flags: OFlags) -> Result<File, FolderError> {
-        // A pipe that was laid there must not stop us.
+    /// [`FolderError`]; [`FolderError::is_not_found`] if there is none.
+    pub fn open_file(&self, name: &str, flags: OFlags) -> Result<File, FolderError> {
+        // `O_NONBLOCK`: opening a pipe that another user put there must not block.
         let fd = self.open_at(name, flags | OFlags::NONBLOCK, Mode::from_raw_mode(FILE_MODE))?;
-        let looking = |error| io_error("looking at", self.path.join(name), error);
-        let stat = fstat(&fd).map_err(looking)?;
-        self.expect_file(name, &stat)?;
-        let flags = rustix::fs::fcntl_getfl(&fd).map_err(looking)?;
-        rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(looking)?;
+        let failed = |error| io_error("examining", self.path.join(name), error);
+        let stat = fstat(&fd).map_err(failed)?;
+        self.check_stat(name, &stat)?;
+        let flags = rustix::fs::fcntl_getfl(&fd).map_err(failed)?;
+        rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).map_err(failed)?;
         Ok(File::from(fd))
     }
 
-    /// Opens a file in it to read only, whoever owns it: what is read there decides nothing.
-    pub(crate) fn file_of_anybody(&self, name: &str) -> Result<File, FolderError> {
+    /// Opens a file of any user for reading, without checks: do not rely on what it holds.
+    pub(crate) fn open_foreign_file(&self, name: &str) -> Result<File, FolderError> {
         Ok(File::from(self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?))
     }
 
-    /// Makes a new file in the place of what has the name, which only loses the name.
+    /// Creates a new file and opens it for reading and writing. An existing file with this name is
+    /// unlinked before.
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn new_file(&self, name: &str, mode: u32) -> Result<File, FolderError> {
+    pub fn replace_file(&self, name: &str, mode: u32) -> Result<File, FolderError> {
         self.remove(name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         Ok(File::from(self.open_at(name, flags, Mode::from_raw_mode(mode))?))
     }
 
-    /// Checks without opening it that a name is free, or that of a file of ours.
+    /// Checks that [`Folder::open_file`] would accept the file with this name, without opening it.
+    /// A missing file is no error.
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn expect_file_or_nothing(&self, name: &str) -> Result<(), FolderError> {
-        match self.look(name)? {
+    pub fn check_file(&self, name: &str) -> Result<(), FolderError> {
+        match self.stat(name)? {
             None => Ok(()),
-            Some(stat) => self.expect_file(name, &stat),
+            Some(stat) => self.check_stat(name, &stat),
         }
     }
 
-    /// Answers whether a name is there, whatever it leads to.
+    /// Returns whether the folder has this name, whatever type of file it is.
     ///
     /// # Errors
     /// [`FolderError::Io`].
-    pub fn has(&self, name: &str) -> Result<bool, FolderError> {
-        Ok(self.look(name)?.is_some())
+    pub fn contains(&self, name: &str) -> Result<bool, FolderError> {
+        Ok(self.stat(name)?.is_some())
     }
 
-    /// Answers whether a file of ours has the name.
+    /// Returns whether the folder has a file with this name that [`Folder::open_file`] would
+    /// accept.
     ///
     /// # Errors
-    /// [`FolderError`].
-    pub fn has_file(&self, name: &str) -> Result<bool, FolderError> {
-        self.expect_file_or_nothing(name)?;
-        self.has(name)
+    /// [`FolderError`] if it has another.
+    pub fn contains_file(&self, name: &str) -> Result<bool, FolderError> {
+        self.check_file(name)?;
+        self.contains(name)
     }
 
-    /// Removes a name, if it is there; a symbolic link, not what it leads to.
+    /// Unlinks a file or symbolic link, if it exists.
     ///
     /// # Errors
     /// [`FolderError::Io`].
@@ -227,7 +231,7 @@ impl Folder {
         }
     }
 
-    /// Gives a file in it another name, in the place of what had it.
+    /// Renames a file, replacing a file with the new name.
     ///
     /// # Errors
     /// [`FolderError::Io`].
@@ -236,15 +240,15 @@ impl Folder {
             .map_err(|error| io_error("writing", self.path.join(to), error))
     }
 
-    /// Returns the names in it.
+    /// Returns the names in the folder, in no order, without `.` and `..`.
     ///
     /// # Errors
     /// [`FolderError::Io`].
-    pub fn names(&self) -> Result<Vec<OsString>, FolderError> {
-        let listing = |error| io_error("listing", self.path.clone(), error);
+    pub fn entries(&self) -> Result<Vec<OsString>, FolderError> {
+        let failed = |error| io_error("listing", self.path.clone(), error);
         let mut names = Vec::new();
-        for entry in Dir::read_from(&self.fd).map_err(listing)? {
-            let name = entry.map_err(listing)?.file_name().to_owned().into_bytes();
+        for entry in Dir::read_from(&self.fd).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().to_owned().into_bytes();
             if name != b"." && name != b".." {
                 names.push(OsString::from_vec(name));
             }
@@ -252,7 +256,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Makes the names in it safe.
+    /// Makes all changes of names in the folder safe.
     ///
     /// # Errors
     /// [`FolderError::Io`].
@@ -265,19 +269,20 @@ impl Folder {
         open_beneath(self.fd.as_fd(), name, flags, mode).map_err(|error| {
             let path = self.path.join(name);
             match error {
-                Errno::LOOP => FolderError::Link { path },
-                Errno::NOTDIR => match self.look(name) {
-                    Ok(Some(stat)) if is(&stat, FileType::Symlink) => FolderError::Link { path },
-                    _ => FolderError::Kind { path, wanted: "a folder" },
+                Errno::LOOP => FolderError::Symlink { path },
+                // `O_DIRECTORY` on a symbolic link is `ENOTDIR` too.
+                Errno::NOTDIR => match self.stat(name) {
+                    Ok(Some(stat)) if is(&stat, FileType::Symlink) => FolderError::Symlink { path },
+                    _ => FolderError::WrongType { path, wanted: "a folder" },
                 },
-                // A folder or a socket.
-                Errno::ISDIR | Errno::NXIO => FolderError::Kind { path, wanted: "a file" },
+                // `EISDIR` is a folder, `ENXIO` a socket.
+                Errno::ISDIR | Errno::NXIO => FolderError::WrongType { path, wanted: "a file" },
                 error => io_error("opening", path, error),
             }
         })
     }
 
-    fn look(&self, name: &str) -> Result<Option<Stat>, FolderError> {
+    fn stat(&self, name: &str) -> Result<Option<Stat>, FolderError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -285,30 +290,31 @@ impl Folder {
         }
     }
 
-    fn expect_file(&self, name: &str, stat: &Stat) -> Result<(), FolderError> {
+    /// Checks that `stat` is of a regular file with one name that only this user can write.
+    fn check_stat(&self, name: &str, stat: &Stat) -> Result<(), FolderError> {
         let path = self.path.join(name);
         if is(stat, FileType::Symlink) {
-            return Err(FolderError::Link { path });
+            return Err(FolderError::Symlink { path });
         }
         if !is(stat, FileType::RegularFile) {
-            return Err(FolderError::Kind { path, wanted: "a file" });
+            return Err(FolderError::WrongType { path, wanted: "a file" });
         }
-        self.expect_ours(name, stat)?;
+        self.check_owner(name, stat)?;
         let mode = stat.st_mode & 0o7777;
         if mode & WRITE_BY_OTHERS != 0 {
             let wanted = mode & !WRITE_BY_OTHERS;
-            return Err(FolderError::Exposed { path, mode, wanted });
+            return Err(FolderError::TooPermissive { path, mode, wanted });
         }
-        if stat.st_nlink > 1 { Err(FolderError::Shared { path }) } else { Ok(()) }
+        if stat.st_nlink > 1 { Err(FolderError::HardLinked { path }) } else { Ok(()) }
     }
 
-    fn expect_ours(&self, name: &str, stat: &Stat) -> Result<(), FolderError> {
+    fn check_owner(&self, name: &str, stat: &Stat) -> Result<(), FolderError> {
         let (owner, user) = (stat.st_uid, geteuid().as_raw());
         if owner == user {
             return Ok(());
         }
         let (path, folder) = (self.path.join(name), self.path.clone());
-        Err(FolderError::Foreign { path, folder, owner, user })
+        Err(FolderError::WrongOwner { path, folder, owner, user })
     }
 }
 
@@ -319,14 +325,14 @@ impl AsFd for Folder {
 }
 
 impl FolderError {
-    /// Answers whether there is no such file.
+    /// Returns whether the file or folder does not exist (`ENOENT`).
     #[must_use]
-    pub fn is_missing(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// Opens one name below a folder; neither it nor anything on the way is a symbolic link.
+/// Opens a name in a folder, without following a symbolic link.
 fn open_beneath(
     folder: BorrowedFd<'_>,
     name: &str,
@@ -334,7 +340,7 @@ fn open_beneath(
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
     debug_assert!(!name.contains('/'), "one component");
-    // With `O_CREAT` alone may a mode be given.
+    // `openat2` refuses a mode without `O_CREAT`.
     let mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     for _ in 0..TRIES {
@@ -348,8 +354,8 @@ fn open_beneath(
     Err(Errno::AGAIN)
 }
 
-fn is(stat: &Stat, kind: FileType) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == kind
+fn is(stat: &Stat, file_type: FileType) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == file_type
 }
 
 fn io_error(doing: &'static str, path: PathBuf, error: Errno) -> FolderError {

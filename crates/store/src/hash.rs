@@ -1,15 +1,15 @@
-//! The keyed hash of names: directories are kept, split and listed in its order.
+//! The keyed hash of names. Directories are stored, split and listed in the order of the hashes.
 
 use std::fmt;
 
 use pelago_wire::NameHash;
 use siphasher::sip::SipHasher24;
 
-/// Hashes names with a volume's key.
+/// Hashes names with the key of a volume.
 ///
-/// SipHash-2-4 is a keyed pseudorandom function: who does not know the key cannot choose names with
-/// equal hashes, even if he learns the hashes of names of his choice. Users of a mount learn them:
-/// positions in a listing follow from them.
+/// SipHash-2-4 is a keyed pseudorandom function: a user who does not know the key cannot choose
+/// names with equal hashes, not even with the hashes of other chosen names at hand. Users of a
+/// mount have those: `readdir` positions are made of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NameHasher {
     key: [u64; 2],
@@ -23,10 +23,10 @@ impl NameHasher {
         Self { key: [key as u64, (key >> 64) as u64], mask: u64::MAX }
     }
 
-    /// Returns a hasher whose hashes differ in their first `bits` at the most, for tests of names
-    /// with equal hashes.
+    /// Returns a hasher whose hashes keep only their first `bits` bits, for tests of names with
+    /// equal hashes.
     #[must_use]
-    pub const fn coarse(key: u128, bits: u32) -> Self {
+    pub const fn truncated(key: u128, bits: u32) -> Self {
         let mask = if bits == 0 { 0 } else { u64::MAX << (64 - bits) };
         Self { mask, ..Self::new(key) }
     }
@@ -40,7 +40,7 @@ impl NameHasher {
 }
 
 impl fmt::Debug for NameHasher {
-    /// Without the key, which is the volume's secret.
+    /// Hides the key, which is secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NameHasher").finish_non_exhaustive()
     }
@@ -50,8 +50,8 @@ impl fmt::Debug for NameHasher {
 mod tests {
     use super::*;
 
-    /// Stored names are found by their hash: it may never change. The values are those that the
-    /// authors of SipHash-2-4 publish, for the key 00 to 0f and names 00, 00 01, and so on.
+    /// Stored names are found by their hash, so it may never change. The values are those that the
+    /// authors of SipHash-2-4 published, for the key 00 to 0f and the names 00, 00 01, and so on.
     #[test]
     fn the_hash_of_a_name_stays() {
         let key = u128::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_hasher_has_few_hashes() {
+    fn a_truncated_hash_has_few_values() {
         let hashes = |bits| {
-            let hasher = NameHasher::coarse(7, bits);
+            let hasher = NameHasher::truncated(7, bits);
             let hash = |number: u32| hasher.hash(&number.to_le_bytes()).0;
             (0..1000).map(hash).collect::<std::collections::BTreeSet<_>>().len()
         };
         assert_eq!((hashes(0), hashes(1), hashes(3)), (1, 2, 8));
-        assert_eq!(NameHasher::coarse(7, 64), NameHasher::new(7));
+        assert_eq!(NameHasher::truncated(7, 64), NameHasher::new(7));
     }
 }

@@ -1,433 +1,410 @@
-//! The keys of a table. The first byte names the kind of the row; what follows is big-endian, so
-//! that the order of bytes is the order of numbers and a range is a scan. Nothing else in the
-//! product is big-endian.
+//! The keys of a table.
 //!
-//! Keys are made by the functions here, named after the row they lead to; what a scan brings is
-//! read back by [`Key::parse`]. A key that no function here could have made parses to `None`.
-#![expect(clippy::big_endian_bytes, reason = "the order of keys is the order of their numbers")]
+//! The first byte of a key is the number of its row's kind. The rest is big-endian, so that keys
+//! sort as their numbers do and related rows are one range. Nothing else in the product is
+//! big-endian.
+//!
+//! `row_kinds!` below is the one list of kinds. It makes [`RowKind`], [`Key`] with its parser, and
+//! a function for each kind that returns a key. Functions that return a [`KeyRange`] follow.
+#![expect(clippy::big_endian_bytes, reason = "keys sort as their numbers do")]
 
 use pelago_wire::{InodeId, NameHash, RequestId, SessionId, limits};
 
-/// The kinds of rows. The numbers are the first bytes of keys and never change. 10 (tag), 11
-/// (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site) are spoken for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// A name in a directory: dir · hash · name.
-    Name = 1,
-    /// An rnode that does not live under a name: ino.
-    Inode = 2,
-    /// Where a file with one name went: ino.
-    Moved = 3,
-    /// The names of an rnode in [`Kind::Inode`]: ino · dir · hash · name.
-    NameOf = 4,
-    /// Counts and times of a directory's partition: dir · index.
-    Partition = 5,
-    /// A file without a name, or one whose content is not yet removed: ino.
-    Orphan = 6,
-    /// A content file open for writing: ino.
-    Writing = 7,
-    /// The bytes of a small file: ino.
-    Inline = 8,
-    /// An extended attribute: ino · name.
-    Xattr = 9,
-    /// A remembered answer: session · request.
-    Answer = 12,
-    /// A row of the volume itself: mark · shard.
-    Mark = 17,
-    /// The names of a file's extended attributes: ino.
-    XattrNames = 18,
+macro_rules! row_kinds {
+    ($(
+        $(#[doc = $doc:literal])+
+        $kind:ident = $number:literal, $make:ident {
+            $($(#[doc = $field_doc:literal])+ $field:ident: $type:ty,)*
+            $(..$name:ident)?
+        }
+    )+) => {
+        /// The kind of a row, whose number is the first byte of the row's key. Numbers never
+        /// change. 10 (tag), 11 (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site)
+        /// are reserved.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum RowKind {
+            $($(#[doc = $doc])+ $kind = $number,)+
+        }
+
+        impl RowKind {
+            /// Every kind, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$kind,)+];
+
+            /// Returns the kind with this number, or `None` if there is no such kind.
+            #[must_use]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$kind),)+ _ => None }
+            }
+        }
+
+        /// A parsed key.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Key<'a> {
+            $($(#[doc = $doc])+ $kind {
+                $($(#[doc = $field_doc])+ $field: $type,)*
+                $(
+                    /// The name: the last 1 to 255 bytes of the key. It may hold bytes that no
+                    /// [`pelago_wire::Name`] may hold.
+                    $name: &'a [u8],
+                )?
+            },)+
+        }
+
+        impl<'a> Key<'a> {
+            /// Parses a key. Returns `None` for bytes that no function of this module returns.
+            #[must_use]
+            pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+                let (number, mut rest) = bytes.split_first()?;
+                let key = match RowKind::from_number(*number)? {
+                    $(RowKind::$kind => Self::$kind {
+                        $($field: KeyPart::take(&mut rest)?,)*
+                        $($name: take_name(&mut rest)?,)?
+                    },)+
+                };
+                rest.is_empty().then_some(key)
+            }
+        }
+
+        $(
+            #[doc = concat!("Returns the key of a [`RowKind::", stringify!($kind), "`] row.")]
+            #[must_use]
+            pub fn $make($($field: $type,)* $($name: &[u8])?) -> Vec<u8> {
+                let bytes = 1 $(+ <$type>::BYTES)* $(+ $name.len())?;
+                let mut key = Vec::with_capacity(bytes);
+                key.push($number);
+                $($field.put(&mut key);)*
+                $(key.extend_from_slice($name);)?
+                key
+            }
+        )+
+    };
 }
 
-impl Kind {
-    /// Every kind, in the order of their numbers.
-    pub const ALL: &'static [Self] = &[
-        Self::Name,
-        Self::Inode,
-        Self::Moved,
-        Self::NameOf,
-        Self::Partition,
-        Self::Orphan,
-        Self::Writing,
-        Self::Inline,
-        Self::Xattr,
-        Self::Answer,
-        Self::Mark,
-        Self::XattrNames,
-    ];
-
-    /// The kind with this number.
-    #[must_use]
-    pub const fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => Self::Name,
-            2 => Self::Inode,
-            3 => Self::Moved,
-            4 => Self::NameOf,
-            5 => Self::Partition,
-            6 => Self::Orphan,
-            7 => Self::Writing,
-            8 => Self::Inline,
-            9 => Self::Xattr,
-            12 => Self::Answer,
-            17 => Self::Mark,
-            18 => Self::XattrNames,
-            _ => return None,
-        })
+row_kinds! {
+    /// A name in a directory.
+    Name = 1, name {
+        /// The directory.
+        dir: InodeId,
+        /// The hash of the name.
+        hash: NameHash,
+        ..name
     }
+    /// The rnode of a directory, of a file that has or had several names, or of one without a name.
+    Inode = 2, inode {
+        /// The file.
+        ino: InodeId,
+    }
+    /// The forwarding pointer of a file with one name: where a rename moved its rnode.
+    Moved = 3, moved {
+        /// The file.
+        ino: InodeId,
+    }
+    /// A name of a file whose rnode is a [`RowKind::Inode`] row.
+    ParentPointer = 4, parent_pointer {
+        /// The file.
+        ino: InodeId,
+        /// The directory that has the name.
+        dir: InodeId,
+        /// The hash of the name.
+        hash: NameHash,
+        ..name
+    }
+    /// Counts and times of a partition of a directory.
+    Partition = 5, partition {
+        /// The directory.
+        dir: InodeId,
+        /// The number of the partition in the directory.
+        index: u32,
+    }
+    /// A file that has no name, or whose content is not removed yet.
+    Orphan = 6, orphan {
+        /// The file.
+        ino: InodeId,
+    }
+    /// A content file that is open for writing, or whose bytes may not be safe yet.
+    Writing = 7, writing {
+        /// The file.
+        ino: InodeId,
+    }
+    /// The bytes of a small file.
+    Inline = 8, inline {
+        /// The file.
+        ino: InodeId,
+    }
+    /// An extended attribute; its name includes the prefix.
+    Xattr = 9, xattr {
+        /// The file.
+        ino: InodeId,
+        ..name
+    }
+    /// The reply to an earlier request of a session.
+    CachedReply = 12, cached_reply {
+        /// The session that sent the request.
+        session: SessionId,
+        /// The number of the request in the session.
+        request: RequestId,
+    }
+    /// A row about the volume itself.
+    Volume = 17, volume_row {
+        /// The row.
+        row: VolumeRow,
+    }
+    /// The names of a file's extended attributes.
+    XattrNames = 18, xattr_names {
+        /// The file.
+        ino: InodeId,
+    }
+}
 
-    /// Its number.
+impl RowKind {
+    /// Returns the first byte of the keys of this kind.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The kind of the row at `key`.
+    /// Returns the kind that the first byte of `key` names, without a look at the rest.
     #[must_use]
     pub fn of(key: &[u8]) -> Option<Self> {
         key.first().copied().and_then(Self::from_number)
     }
 }
 
-/// Which row of the volume itself.
+/// A row about the volume itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mark {
-    /// Whose table this is ([`crate::rows::Identity`]).
+pub enum VolumeRow {
+    /// The id of the volume that the table belongs to ([`crate::rows::Identity`]).
     Identity,
-    /// Up to where a shard's ids are reserved ([`crate::rows::HighWater`]).
+    /// The end of the inode numbers that a shard has reserved ([`crate::rows::HighWater`]).
     HighWater(u16),
 }
 
-/// All keys with `from <= key < to`, as [`crate::table::Table::scan`] wants them.
+impl VolumeRow {
+    pub(crate) const IDENTITY: u8 = 1;
+    pub(crate) const HIGH_WATER: u8 = 2;
+}
+
+/// All keys with `from <= key < to`, the arguments of [`crate::table::TableRead::scan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Range {
-    /// The first key that is in it.
+pub struct KeyRange {
+    /// The first key of the range.
     pub from: Vec<u8>,
-    /// The first key behind it.
+    /// The first key after the range.
     pub to: Vec<u8>,
 }
 
-impl Range {
-    /// Whether `key` is in it.
+impl KeyRange {
+    /// Returns whether `key` is in the range.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.from.as_slice() <= key && key < self.to.as_slice()
     }
-}
 
-/// A key, read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key<'a> {
-    /// A name in a directory.
-    Name {
-        /// The directory.
-        dir: InodeId,
-        /// The hash of the name.
-        hash: NameHash,
-        /// The name, 1 to 255 bytes; whether they make a name, [`pelago_wire::Name`] knows.
-        name: &'a [u8],
-    },
-    /// An rnode that does not live under a name.
-    Inode(InodeId),
-    /// Where a file with one name went.
-    Moved(InodeId),
-    /// One of the names of a file.
-    NameOf {
-        /// The file.
-        ino: InodeId,
-        /// The directory that the name is in.
-        dir: InodeId,
-        /// The hash of the name.
-        hash: NameHash,
-        /// The name, 1 to 255 bytes.
-        name: &'a [u8],
-    },
-    /// A directory's partition.
-    Partition {
-        /// The directory.
-        dir: InodeId,
-        /// Which of its partitions.
-        index: u32,
-    },
-    /// A file without a name, or one whose content is not yet removed.
-    Orphan(InodeId),
-    /// A content file open for writing.
-    Writing(InodeId),
-    /// The bytes of a small file.
-    Inline(InodeId),
-    /// An extended attribute.
-    Xattr {
-        /// The file.
-        ino: InodeId,
-        /// The attribute's name with its prefix, 1 to 255 bytes.
-        name: &'a [u8],
-    },
-    /// A remembered answer.
-    Answer {
-        /// The session that asked.
-        session: SessionId,
-        /// The request's number in it.
-        request: RequestId,
-    },
-    /// A row of the volume itself.
-    Mark(Mark),
-    /// The names of a file's extended attributes.
-    XattrNames(InodeId),
-}
-
-impl<'a> Key<'a> {
-    /// The key that these bytes are; `None` where they are none.
-    #[must_use]
-    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let kind = Kind::of(bytes)?;
-        let mut rest = bytes.get(1..)?;
-        let key = match kind {
-            Kind::Name => {
-                let (dir, hash, name) = parse_name(bytes)?;
-                return Some(Self::Name { dir, hash, name });
+    /// Returns the range of all keys that begin with `prefix`.
+    fn of_prefix(prefix: Vec<u8>) -> Self {
+        // The first byte is a kind, and no kind is 255: `to` never becomes empty, which would mean
+        // the end of the table.
+        let mut to = prefix.clone();
+        while let Some(last) = to.pop() {
+            if let Some(next) = last.checked_add(1) {
+                to.push(next);
+                break;
             }
-            Kind::Inode => Self::Inode(take_ino(&mut rest)?),
-            Kind::Moved => Self::Moved(take_ino(&mut rest)?),
-            Kind::NameOf => {
-                let (ino, dir) = (take_ino(&mut rest)?, take_ino(&mut rest)?);
-                let hash = NameHash(take_u64(&mut rest)?);
-                Self::NameOf { ino, dir, hash, name: take_name(&mut rest, limits::NAME_BYTES)? }
-            }
-            Kind::Partition => {
-                let dir = take_ino(&mut rest)?;
-                Self::Partition { dir, index: u32::from_be_bytes(take(&mut rest)?) }
-            }
-            Kind::Orphan => Self::Orphan(take_ino(&mut rest)?),
-            Kind::Writing => Self::Writing(take_ino(&mut rest)?),
-            Kind::Inline => Self::Inline(take_ino(&mut rest)?),
-            Kind::Xattr => {
-                let ino = take_ino(&mut rest)?;
-                Self::Xattr { ino, name: take_name(&mut rest, limits::XATTR_NAME_BYTES)? }
-            }
-            Kind::Answer => Self::Answer {
-                session: SessionId(take_u64(&mut rest)?),
-                request: RequestId(take_u64(&mut rest)?),
-            },
-            Kind::Mark => Self::Mark(take_mark(&mut rest)?),
-            Kind::XattrNames => Self::XattrNames(take_ino(&mut rest)?),
-        };
-        rest.is_empty().then_some(key)
+        }
+        Self { from: prefix, to }
     }
 }
 
-/// The row of a name in a directory.
-#[must_use]
-pub fn name(dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(17 + name.len());
-    key.push(Kind::Name.number());
-    key.extend_from_slice(&dir.raw().to_be_bytes());
-    key.extend_from_slice(&hash.0.to_be_bytes());
-    key.extend_from_slice(name);
-    key
-}
-
-/// Directory, hash and name of a [`Kind::Name`] key; `None` where it is none.
+/// Parses a [`RowKind::Name`] key into directory, hash and name. Returns `None` for other keys.
 #[must_use]
 pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
     let (&kind, mut rest) = key.split_first()?;
-    if kind != Kind::Name.number() {
+    if kind != RowKind::Name.number() {
         return None;
     }
-    let dir = take_ino(&mut rest)?;
-    let hash = NameHash(take_u64(&mut rest)?);
-    Some((dir, hash, take_name(&mut rest, limits::NAME_BYTES)?))
+    let dir = KeyPart::take(&mut rest)?;
+    let hash = KeyPart::take(&mut rest)?;
+    Some((dir, hash, take_name(&mut rest)?))
 }
 
-/// All names of a directory, in the order of their hashes.
+/// Returns the range of all rows of a kind.
 #[must_use]
-pub fn names_of_dir(dir: InodeId) -> Range {
-    below(with_ino(Kind::Name, dir, 0))
+pub fn all(kind: RowKind) -> KeyRange {
+    KeyRange::of_prefix(vec![kind.number()])
 }
 
-/// Where the names of a directory begin whose hashes are not below `hash`. A listing scans from
-/// here to the `to` of [`names_of_dir`].
+/// Returns the range of all names of a directory, which are in the order of their hashes.
+#[must_use]
+pub fn names_of_dir(dir: InodeId) -> KeyRange {
+    KeyRange::of_prefix(with_ino(RowKind::Name, dir))
+}
+
+/// Returns the least key of the names of a directory with this hash or a greater one. A listing
+/// scans from here to the end of [`names_of_dir`].
 #[must_use]
 pub fn names_from(dir: InodeId, hash: NameHash) -> Vec<u8> {
     name(dir, hash, b"")
 }
 
-/// The names of a directory that have this hash: one, but for collisions.
+/// Returns the range of the names of a directory with this hash: more than one only if hashes
+/// collide.
 #[must_use]
-pub fn names_with_hash(dir: InodeId, hash: NameHash) -> Range {
-    below(name(dir, hash, b""))
+pub fn names_with_hash(dir: InodeId, hash: NameHash) -> KeyRange {
+    KeyRange::of_prefix(name(dir, hash, b""))
 }
 
-/// The rnode of a directory, of a file with several names, or of one with none.
+/// Returns the range of all parent pointers of a file or directory.
 #[must_use]
-pub fn inode(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Inode, ino, 0)
+pub fn parent_pointers_of(ino: InodeId) -> KeyRange {
+    KeyRange::of_prefix(with_ino(RowKind::ParentPointer, ino))
 }
 
-/// Where a file with one name went.
+/// Returns the range of all partitions of a directory.
 #[must_use]
-pub fn moved(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Moved, ino, 0)
+pub fn partitions_of(dir: InodeId) -> KeyRange {
+    KeyRange::of_prefix(with_ino(RowKind::Partition, dir))
 }
 
-/// One of the names of a file or directory whose rnode is in [`Kind::Inode`].
+/// Returns the range of all extended attributes of a file, which are in the order of their names.
 #[must_use]
-pub fn name_of(ino: InodeId, dir: InodeId, hash: NameHash, name: &[u8]) -> Vec<u8> {
-    let mut key = with_ino(Kind::NameOf, ino, 16 + name.len());
-    key.extend_from_slice(&dir.raw().to_be_bytes());
-    key.extend_from_slice(&hash.0.to_be_bytes());
-    key.extend_from_slice(name);
-    key
+pub fn xattrs_of(ino: InodeId) -> KeyRange {
+    KeyRange::of_prefix(with_ino(RowKind::Xattr, ino))
 }
 
-/// All names of a file or directory whose rnode is in [`Kind::Inode`].
-#[must_use]
-pub fn names_of(ino: InodeId) -> Range {
-    below(with_ino(Kind::NameOf, ino, 0))
-}
-
-/// A partition of a directory.
-#[must_use]
-pub fn partition(dir: InodeId, index: u32) -> Vec<u8> {
-    let mut key = with_ino(Kind::Partition, dir, 4);
-    key.extend_from_slice(&index.to_be_bytes());
-    key
-}
-
-/// All partitions of a directory.
-#[must_use]
-pub fn partitions_of(dir: InodeId) -> Range {
-    below(with_ino(Kind::Partition, dir, 0))
-}
-
-/// A file without a name, or one whose content is not yet removed.
-#[must_use]
-pub fn orphan(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Orphan, ino, 0)
-}
-
-/// A content file open for writing.
-#[must_use]
-pub fn writing(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Writing, ino, 0)
-}
-
-/// The bytes of a small file.
-#[must_use]
-pub fn inline(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::Inline, ino, 0)
-}
-
-/// An extended attribute.
-#[must_use]
-pub fn xattr(ino: InodeId, name: &[u8]) -> Vec<u8> {
-    let mut key = with_ino(Kind::Xattr, ino, name.len());
-    key.extend_from_slice(name);
-    key
-}
-
-/// All extended attributes of a file, in the order of their names.
-#[must_use]
-pub fn xattrs_of(ino: InodeId) -> Range {
-    below(with_ino(Kind::Xattr, ino, 0))
-}
-
-/// The names of a file's extended attributes.
-#[must_use]
-pub fn xattr_names(ino: InodeId) -> Vec<u8> {
-    with_ino(Kind::XattrNames, ino, 0)
-}
-
-/// The remembered answer of a session's request.
-#[must_use]
-pub fn answer(session: SessionId, request: RequestId) -> Vec<u8> {
-    let mut key = Vec::with_capacity(17);
-    key.push(Kind::Answer.number());
-    key.extend_from_slice(&session.0.to_be_bytes());
-    key.extend_from_slice(&request.0.to_be_bytes());
-    key
-}
-
-/// The remembered answers of a session to requests below `acknowledged`, which may be forgotten.
-#[must_use]
-pub fn answers_below(session: SessionId, acknowledged: RequestId) -> Range {
-    Range { from: answer(session, RequestId(0)), to: answer(session, acknowledged) }
-}
-
-/// A row of the volume itself.
-#[must_use]
-pub fn mark(mark: Mark) -> Vec<u8> {
-    let (number, shard) = match mark {
-        Mark::Identity => (MARK_IDENTITY, 0),
-        Mark::HighWater(shard) => (MARK_HIGH_WATER, shard),
-    };
-    let [high, low] = shard.to_be_bytes();
-    vec![Kind::Mark.number(), number, high, low]
-}
-
-/// Up to where a shard's ids are reserved.
+/// Returns the key of a shard's [`VolumeRow::HighWater`] row.
 #[must_use]
 pub fn high_water(shard: u16) -> Vec<u8> {
-    mark(Mark::HighWater(shard))
+    volume_row(VolumeRow::HighWater(shard))
 }
 
-/// All rows of a kind.
-#[must_use]
-pub fn all(kind: Kind) -> Range {
-    below(vec![kind.number()])
-}
-
-const MARK_IDENTITY: u8 = 1;
-const MARK_HIGH_WATER: u8 = 2;
-
-/// Kind and inode, with room for `more` bytes.
-fn with_ino(kind: Kind, ino: InodeId, more: usize) -> Vec<u8> {
-    let mut key = Vec::with_capacity(9 + more);
+fn with_ino(kind: RowKind, ino: InodeId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + InodeId::BYTES);
     key.push(kind.number());
-    key.extend_from_slice(&ino.raw().to_be_bytes());
+    ino.put(&mut key);
     key
 }
 
-/// All keys that begin with `prefix`, whose first byte is a kind and so below 255.
-fn below(prefix: Vec<u8>) -> Range {
-    let mut to = prefix.clone();
-    while let Some(last) = to.pop() {
-        if let Some(next) = last.checked_add(1) {
-            to.push(next);
-            break;
-        }
-    }
-    Range { from: prefix, to }
+/// A part of a key that has a fixed number of bytes.
+trait KeyPart: Sized {
+    const BYTES: usize;
+
+    /// Appends the part to a key.
+    fn put(self, key: &mut Vec<u8>);
+
+    /// Removes the part from the front of `rest`. Returns `None` if `rest` is too short, or no
+    /// such part.
+    fn take(rest: &mut &[u8]) -> Option<Self>;
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, behind) = rest.split_first_chunk::<N>()?;
-    *rest = behind;
+impl KeyPart for u32 {
+    const BYTES: usize = 4;
+
+    fn put(self, key: &mut Vec<u8>) {
+        key.extend_from_slice(&self.to_be_bytes());
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        take_array(rest).map(Self::from_be_bytes)
+    }
+}
+
+impl KeyPart for u64 {
+    const BYTES: usize = 8;
+
+    fn put(self, key: &mut Vec<u8>) {
+        key.extend_from_slice(&self.to_be_bytes());
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        take_array(rest).map(Self::from_be_bytes)
+    }
+}
+
+impl KeyPart for InodeId {
+    const BYTES: usize = u64::BYTES;
+
+    fn put(self, key: &mut Vec<u8>) {
+        self.raw().put(key);
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        u64::take(rest).map(Self::from_raw)
+    }
+}
+
+impl KeyPart for NameHash {
+    const BYTES: usize = u64::BYTES;
+
+    fn put(self, key: &mut Vec<u8>) {
+        self.0.put(key);
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        u64::take(rest).map(Self)
+    }
+}
+
+impl KeyPart for SessionId {
+    const BYTES: usize = u64::BYTES;
+
+    fn put(self, key: &mut Vec<u8>) {
+        self.0.put(key);
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        u64::take(rest).map(Self)
+    }
+}
+
+impl KeyPart for RequestId {
+    const BYTES: usize = u64::BYTES;
+
+    fn put(self, key: &mut Vec<u8>) {
+        self.0.put(key);
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        u64::take(rest).map(Self)
+    }
+}
+
+impl KeyPart for VolumeRow {
+    const BYTES: usize = 3;
+
+    fn put(self, key: &mut Vec<u8>) {
+        let (number, shard) = match self {
+            Self::Identity => (Self::IDENTITY, 0),
+            Self::HighWater(shard) => (Self::HIGH_WATER, shard),
+        };
+        key.push(number);
+        key.extend_from_slice(&shard.to_be_bytes());
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        let [number] = take_array(rest)?;
+        let shard = u16::from_be_bytes(take_array(rest)?);
+        match number {
+            Self::IDENTITY if shard == 0 => Some(Self::Identity),
+            Self::HIGH_WATER => Some(Self::HighWater(shard)),
+            _ => None,
+        }
+    }
+}
+
+fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
     Some(*first)
 }
 
-fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    take(rest).map(u64::from_be_bytes)
-}
-
-fn take_ino(rest: &mut &[u8]) -> Option<InodeId> {
-    take_u64(rest).map(InodeId::from_raw)
-}
-
-/// All that is left, 1 to `most` bytes.
-fn take_name<'a>(rest: &mut &'a [u8], most: usize) -> Option<&'a [u8]> {
+/// Takes all that is left as a name of a file or of an extended attribute.
+fn take_name<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let name = std::mem::take(rest);
-    (1..=most).contains(&name.len()).then_some(name)
+    (1..=limits::NAME_BYTES).contains(&name.len()).then_some(name)
 }
 
-fn take_mark(rest: &mut &[u8]) -> Option<Mark> {
-    let [number] = take(rest)?;
-    let shard = u16::from_be_bytes(take(rest)?);
-    match number {
-        MARK_IDENTITY if shard == 0 => Some(Mark::Identity),
-        MARK_HIGH_WATER => Some(Mark::HighWater(shard)),
-        _ => None,
-    }
-}
+const _: () = assert!(limits::XATTR_NAME_BYTES == limits::NAME_BYTES, "one limit for both names");
 
 #[cfg(test)]
 mod tests {
@@ -440,11 +417,11 @@ mod tests {
 
     #[test]
     fn kinds_keep_their_numbers() {
-        let numbers: Vec<_> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+        let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
         assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 18]);
         for number in 0..=u8::MAX {
-            let kind = Kind::from_number(number);
-            assert_eq!(kind.map(Kind::number), numbers.contains(&number).then_some(number));
+            let kind = RowKind::from_number(number);
+            assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
         }
     }
 
@@ -453,36 +430,38 @@ mod tests {
         let (dir, hash) = (InodeId::ROOT, NameHash(77));
         let pairs = [
             (name(dir, hash, b"n"), Key::Name { dir, hash, name: b"n" }),
-            (inode(A), Key::Inode(A)),
-            (moved(A), Key::Moved(A)),
-            (name_of(A, dir, hash, b"n"), Key::NameOf { ino: A, dir, hash, name: b"n" }),
-            (partition(dir, 9), Key::Partition { dir, index: 9 }),
-            (orphan(A), Key::Orphan(A)),
-            (writing(A), Key::Writing(A)),
-            (inline(A), Key::Inline(A)),
-            (xattr(A, b"x"), Key::Xattr { ino: A, name: b"x" }),
-            (xattr_names(A), Key::XattrNames(A)),
+            (inode(A), Key::Inode { ino: A }),
+            (moved(A), Key::Moved { ino: A }),
             (
-                answer(SessionId(1), RequestId(2)),
-                Key::Answer { session: SessionId(1), request: RequestId(2) },
+                parent_pointer(A, dir, hash, b"n"),
+                Key::ParentPointer { ino: A, dir, hash, name: b"n" },
             ),
-            (mark(Mark::Identity), Key::Mark(Mark::Identity)),
-            (high_water(4095), Key::Mark(Mark::HighWater(4095))),
+            (partition(dir, 9), Key::Partition { dir, index: 9 }),
+            (orphan(A), Key::Orphan { ino: A }),
+            (writing(A), Key::Writing { ino: A }),
+            (inline(A), Key::Inline { ino: A }),
+            (xattr(A, b"x"), Key::Xattr { ino: A, name: b"x" }),
+            (xattr_names(A), Key::XattrNames { ino: A }),
+            (
+                cached_reply(SessionId(1), RequestId(2)),
+                Key::CachedReply { session: SessionId(1), request: RequestId(2) },
+            ),
+            (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),
+            (high_water(4095), Key::Volume { row: VolumeRow::HighWater(4095) }),
         ];
         for (bytes, key) in pairs {
             assert_eq!(Key::parse(&bytes), Some(key));
-            let kind = Kind::of(&bytes).unwrap();
+            let kind = RowKind::of(&bytes).unwrap();
             assert!(all(kind).contains(&bytes), "{key:?}");
             assert_eq!(Key::parse(&bytes[..bytes.len() - 1]), None, "cut: {key:?}");
         }
     }
 
-    /// A directory's id of all ones has no successor of its own length: the range ends at the next
-    /// kind.
+    /// The range of the largest directory id ends at the first key of the next kind.
     #[test]
-    fn a_range_ends_behind_the_last_id() {
+    fn a_range_ends_after_the_last_id() {
         let last = InodeId::from_raw(u64::MAX);
-        assert_eq!(names_of_dir(last).to, [Kind::Name.number() + 1]);
+        assert_eq!(names_of_dir(last).to, [RowKind::Name.number() + 1]);
         let highest = NameHash(u64::MAX);
         assert!(names_of_dir(last).contains(&name(last, highest, &[255; 255])));
         assert!(names_with_hash(last, highest).contains(&name(last, highest, b"x")));
@@ -520,11 +499,11 @@ mod tests {
             prop_assert_eq!(parse_name(&bytes), read);
         }
 
-        /// What is read back was made by these functions: there is one key for each row.
+        /// Any bytes that parse are the bytes that the functions of this module return.
         #[test]
         fn any_bytes_parse_or_do_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = bytes;
-            for kind in Kind::ALL {
+            for kind in RowKind::ALL {
                 if let Some(first) = bytes.first_mut() {
                     *first = kind.number();
                 }

@@ -1,11 +1,13 @@
-//! What a server keeps: rows in a table, bytes in content files, and the volume's own files.
+//! The storage of a server on a local disk: rows in a table, bytes in content files, and the files
+//! of a volume around them.
 //!
-//! This crate owns the disk format (`docs/format.md`): keys ([`key`]), values ([`rows`]), the
-//! engine behind the [`table::Table`] seam, the files of a volume ([`volume`], [`reserve`]), opened
-//! below descriptors ([`folder`]), and the content files ([`content`]); [`os`] has the little that
-//! needs `unsafe`. It decides nothing about files and directories; the server does.
+//! This crate owns the disk format (`docs/format.md`). [`key`] has the keys of rows and [`rows`]
+//! the values; [`table`] is the interface to the storage engine, and its implementations;
+//! [`content`] has the content files. [`volume`] opens and locks a volume, with the help of
+//! [`folder`] (files below a descriptor) and [`reserve`] (space for a full disk). [`hash`] orders
+//! names, and [`os`] has all `unsafe` code. What files and directories are, only the server knows.
 //!
-//! Bytes that come from a medium never panic: they decode whole, or answer an error.
+//! Damaged bytes on disk never cause a panic: they decode in full, or return an error.
 
 pub mod content;
 pub mod folder;

@@ -1,13 +1,12 @@
-//! What the system can tell of a file only through calls that no safe binding has.
+//! System calls without a safe binding: leases and mappings. All `unsafe` code of this crate is
+//! here.
 //!
-//! The question is whether anybody still writes a content file that was handed out: descriptors and
-//! shared mappings of other programs outlive every request that we see. The system answers it when
-//! a read lease is asked for on a descriptor that is open to read: there is none while anybody has
-//! the file open for writing, or mapped so. The lease is given back at once; where somebody opens
-//! the file in that instant, the system sends SIGIO, which kills who does not expect it:
-//! [`expect_lease_signals`] comes first.
-//!
-//! All `unsafe` of this crate is here.
+//! A kernel or a program that was given a content file can write it without a request to us,
+//! through descriptors and shared mappings. To learn whether one still can, [`has_writers`] asks
+//! for a read lease on a descriptor that is open for reading only: Linux grants none while the file
+//! is open for writing, or mapped so. The lease is given back at once. If a program opens the file
+//! in that moment, Linux sends SIGIO, which ends a process that has no handler: call
+//! [`handle_lease_signals`] first.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,26 +17,30 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::io::Errno;
 
-/// SIGIO no longer ends the process. Programs that it starts do not inherit that.
+/// Length of a mapping, in bytes. Linux maps the whole page.
+const MAPPED_BYTES: usize = 1;
+
+/// Installs a handler for SIGIO that does nothing. Programs that this process starts do not inherit
+/// it.
 ///
 /// # Errors
-/// Where the system does not let signals be handled.
-pub fn expect_lease_signals() -> io::Result<()> {
-    static EXPECTED: OnceLock<Result<(), i32>> = OnceLock::new();
-    // A handler, not `SIG_IGN`, which would last through `exec`.
-    let expect = || match signal_hook::flag::register(libc::SIGIO, Arc::new(AtomicBool::new(false)))
-    {
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
-    };
-    EXPECTED.get_or_init(expect).map_err(io::Error::from_raw_os_error)
+/// If the handler cannot be installed.
+pub fn handle_lease_signals() -> io::Result<()> {
+    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+    // Not `SIG_IGN`: programs inherit ignored signals through `exec`.
+    let install =
+        || match signal_hook::flag::register(libc::SIGIO, Arc::new(AtomicBool::new(false))) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+        };
+    INSTALLED.get_or_init(install).map_err(io::Error::from_raw_os_error)
 }
 
-/// Whether somebody may still write the file of this descriptor, which is open to read only:
-/// through another that is open to write, or a shared mapping.
+/// Returns whether the file is open for writing or has a shared writable mapping, in any process.
+/// The descriptor must be open for reading only.
 ///
 /// # Errors
-/// Where the file system has no leases, or the file is not the caller's.
+/// If the file system has no leases, or the file belongs to another user.
 pub fn has_writers(file: impl AsFd) -> io::Result<bool> {
     match set_lease(&file, libc::F_RDLCK) {
         Ok(()) => {
@@ -49,7 +52,7 @@ pub fn has_writers(file: impl AsFd) -> io::Result<bool> {
     }
 }
 
-#[expect(unsafe_code, reason = "no safe binding knows leases")]
+#[expect(unsafe_code, reason = "no safe binding has leases")]
 fn set_lease(file: impl AsFd, lease: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open for the whole call, and neither number is a pointer.
     match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, lease) } {
@@ -58,24 +61,24 @@ fn set_lease(file: impl AsFd, lease: i32) -> io::Result<()> {
     }
 }
 
-/// The first page of a file, mapped shared and to write, until dropped. The file may be closed
-/// meanwhile; that is what it is for.
+/// A shared writable mapping of the first page of a file, until dropped. It outlives the
+/// descriptor: tests and probes use it as a writer without one.
 #[derive(Debug)]
-pub struct Mapped {
+pub struct MappedPage {
     page: NonNull<u8>,
 }
 
-impl Mapped {
-    /// Maps the file, which has at least one byte and is open to read and write.
+impl MappedPage {
+    /// Maps the first page of a file that is not empty and is open for reading and writing.
     ///
     /// # Errors
-    /// Where the system refuses.
+    /// If the file cannot be mapped.
     #[expect(unsafe_code, reason = "no safe binding maps a file")]
     pub fn new(file: impl AsFd) -> io::Result<Self> {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let descriptor = file.as_fd().as_raw_fd();
-        // SAFETY: a new mapping at a place that the system chooses touches no memory of ours.
-        let page = unsafe { libc::mmap(ptr::null_mut(), BYTES, prot, flags, descriptor, 0) };
+        // SAFETY: a new mapping at an address that Linux chooses touches no memory of ours.
+        let page = unsafe { libc::mmap(ptr::null_mut(), MAPPED_BYTES, prot, flags, descriptor, 0) };
         if page == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -85,26 +88,23 @@ impl Mapped {
         }
     }
 
-    /// Writes the first byte of the file through the mapping. The file is not empty.
+    /// Writes the first byte of the file, which must not be empty, through the mapping.
     #[expect(unsafe_code, reason = "the byte of a mapping is raw memory")]
     pub fn write(&mut self, byte: u8) {
-        // SAFETY: the page is mapped to write until `self` is dropped, and nobody holds a reference
+        // SAFETY: the page is mapped writable until `self` is dropped, and there is no reference
         // into it.
         unsafe { self.page.as_ptr().write_volatile(byte) }
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedPage {
     #[expect(unsafe_code, reason = "no safe binding unmaps a file")]
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole, and nobody holds a reference into it.
-        let unmapped = unsafe { libc::munmap(self.page.as_ptr().cast(), BYTES) };
+        // SAFETY: the mapping is ours, whole, and there is no reference into it.
+        let unmapped = unsafe { libc::munmap(self.page.as_ptr().cast(), MAPPED_BYTES) };
         debug_assert_eq!(unmapped, 0, "a mapping of ours can be unmapped");
     }
 }
-
-/// Bytes that are mapped: within one page, so that the system maps one.
-const BYTES: usize = 1;
 
 #[cfg(test)]
 mod tests {
@@ -113,12 +113,12 @@ mod tests {
 
     use super::*;
 
-    /// Descriptors and mappings are found whoever has them, and only while they last. Where the
-    /// file system of the temporary folder cannot tell, neither can this test.
+    /// Descriptors and mappings are found while they exist, and not after that. If the
+    /// file system of the temporary folder cannot tell, the test is skipped.
     #[test]
     fn writers_and_mappings_are_seen_until_they_end() {
-        expect_lease_signals().unwrap();
-        expect_lease_signals().unwrap();
+        handle_lease_signals().unwrap();
+        handle_lease_signals().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let mut writer = File::options()
@@ -134,7 +134,7 @@ mod tests {
             Ok(found) => assert!(found),
             Err(error) => return println!("skipped: not here: no leases ({error})"),
         }
-        let mut mapped = Mapped::new(&writer).unwrap();
+        let mut mapped = MappedPage::new(&writer).unwrap();
         drop(writer);
         if !has_writers(&reader).unwrap() {
             return println!("skipped: not here: mappings are not seen");

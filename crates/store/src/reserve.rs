@@ -1,5 +1,5 @@
-//! Space that is given up when the medium is full, so that removing, checking and committing still
-//! work.
+//! Disk space that is kept back, and released when the disk is full so that deleting, checking and
+//! committing still work.
 
 use std::fs::File;
 use std::io;
@@ -9,127 +9,129 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-/// The file `reserve` of a volume. Its methods block on the medium.
+/// The file `reserve` of a volume. Its methods block on the disk.
 #[derive(Debug)]
 pub struct Reserve {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// Taken alone; held while the file grows or shrinks.
-    held: Mutex<bool>,
+    /// Whether the file has all its blocks. Locked while the file grows or shrinks; no other lock
+    /// is taken meanwhile.
+    is_allocated: Mutex<bool>,
 }
 
-/// What failed with the reserve.
+/// An operation on the reserve that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {} failed", path.display())]
 pub struct Error {
-    /// What was tried.
+    /// The operation, for a message: "syncing".
     pub doing: &'static str,
-    /// The file.
+    /// The file of the reserve.
     pub path: PathBuf,
-    /// What the system answered.
+    /// The error of the system call.
     #[source]
     pub source: io::Error,
 }
 
 impl Reserve {
-    /// Reserves `bytes` in this file, where there is space for that: a medium that is too full, or
-    /// that cannot reserve, is no error, but then nothing [is held](Self::is_held). Errors name the
-    /// file by `path`.
+    /// Opens the reserve in `file`, and allocates `bytes` to it if the disk has them and the file
+    /// system can. `path` names the file in errors.
     ///
     /// # Errors
-    /// [`Error`] where the medium fails otherwise.
-    pub fn ensure(file: File, path: PathBuf, bytes: u64) -> Result<Self, Error> {
-        let reserve = Self { path, file, bytes, held: Mutex::new(false) };
-        reserve.restore()?;
+    /// [`Error`] if a system call fails, but not if the disk is too full: then
+    /// [`Reserve::is_allocated`] returns false.
+    pub fn open(file: File, path: PathBuf, bytes: u64) -> Result<Self, Error> {
+        let reserve = Self { path, file, bytes, is_allocated: Mutex::new(false) };
+        reserve.allocate()?;
         Ok(reserve)
     }
 
-    /// Bytes that are reserved while nobody needs them.
+    /// Returns the size of the reserve in bytes, as if it were allocated.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Frees up to `bytes` of the space, for one who takes them at once; `kept` stay. Answers
-    /// whether any was freed.
+    /// Releases up to `bytes`, but keeps `keep` bytes. The caller allocates the space at once,
+    /// before another program does. Returns whether any space was released.
     ///
     /// # Errors
-    /// Those of the medium.
-    pub fn lend(&self, bytes: u64, kept: u64) -> io::Result<bool> {
-        let mut held = self.held.lock();
+    /// The error of the system call.
+    pub fn release_part(&self, bytes: u64, keep: u64) -> io::Result<bool> {
+        let mut is_allocated = self.is_allocated.lock();
         let meta = self.file.metadata()?;
-        // A file that never got its blocks has none to lend.
+        // The length alone would not do: the file may be long and have no blocks.
         let has = meta.len().min(meta.blocks().saturating_mul(512));
-        if has <= kept {
+        if has <= keep {
             return Ok(false);
         }
-        *held = false;
-        self.file.set_len(kept.max(has.saturating_sub(bytes)))?;
+        *is_allocated = false;
+        self.file.set_len(keep.max(has.saturating_sub(bytes)))?;
         Ok(true)
     }
 
-    /// Frees the space. Answers whether there was any.
+    /// Releases all space. Returns whether the reserve was allocated.
     ///
     /// # Errors
-    /// [`Error`] where the medium fails.
-    pub fn give_up(&self) -> Result<bool, Error> {
-        let mut held = self.held.lock();
-        let had = *held;
+    /// [`Error`] if a system call fails.
+    pub fn release(&self) -> Result<bool, Error> {
+        let mut is_allocated = self.is_allocated.lock();
+        let had = *is_allocated;
         self.file.set_len(0).map_err(|source| self.failed("emptying", source))?;
-        *held = false;
-        // Some file systems lend freed space again only after their journal is written.
+        *is_allocated = false;
+        // Some file systems reuse freed blocks only after their own journal is written.
         self.file.sync_all().map_err(|source| self.failed("syncing", source))?;
         Ok(had)
     }
 
-    /// Reserves the space again, where there is enough. Answers whether it is held now.
+    /// Allocates the space again, if the disk has it. Returns whether the reserve is allocated now.
     ///
     /// # Errors
-    /// [`Error`] where the medium fails otherwise.
-    pub fn restore(&self) -> Result<bool, Error> {
-        let mut held = self.held.lock();
-        if !*held {
-            *held = self.fill().map_err(|source| self.failed("reserving", source))?;
+    /// [`Error`] if a system call fails, but not if the disk is too full.
+    pub fn allocate(&self) -> Result<bool, Error> {
+        let mut is_allocated = self.is_allocated.lock();
+        if !*is_allocated {
+            *is_allocated =
+                self.allocate_file().map_err(|source| self.failed("allocating", source))?;
         }
-        Ok(*held)
+        Ok(*is_allocated)
     }
 
-    /// Whether the space is reserved now.
+    /// Returns whether the reserve is allocated now.
     #[must_use]
-    pub fn is_held(&self) -> bool {
-        *self.held.lock()
+    pub fn is_allocated(&self) -> bool {
+        *self.is_allocated.lock()
     }
 
-    fn fill(&self) -> io::Result<bool> {
+    fn allocate_file(&self) -> io::Result<bool> {
         let meta = self.file.metadata()?;
         let had = meta.blocks().saturating_mul(512);
         if had >= self.bytes && meta.len() >= self.bytes {
             return Ok(true);
         }
-        // Asked first, so that a reserve that cannot be had does not fill the medium on the way,
-        // and one that can leaves somebody else as much again.
+        // Look at the free space first: a failed allocation would fill the disk for a moment. Leave
+        // as much again to other programs.
         let stats = fstatvfs(&self.file)?;
         let available = stats.f_bavail.saturating_mul(stats.f_frsize);
         if available / 2 < self.bytes.saturating_sub(had) {
             return Ok(false);
         }
-        let got = match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
+        let allocated = match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
             Ok(()) => self.file.sync_all(),
             Err(error) => Err(error.into()),
         };
-        match got {
+        match allocated {
             Ok(()) => Ok(true),
             Err(error) => {
                 self.file.set_len(0)?;
-                let lacking = matches!(
+                let has_no_space = matches!(
                     error.kind(),
                     io::ErrorKind::StorageFull
                         | io::ErrorKind::QuotaExceeded
                         | io::ErrorKind::FileTooLarge
                         | io::ErrorKind::Unsupported
                 );
-                if lacking { Ok(false) } else { Err(error) }
+                if has_no_space { Ok(false) } else { Err(error) }
             }
         }
     }

@@ -1,16 +1,18 @@
-//! The seam between the file system and its engine: an ordered map of bytes with atomic batches.
+//! The interface between the file system and its storage engine: an ordered map from keys to
+//! values, with atomic batches and snapshots.
 //!
-//! A table has no keyspaces: the first byte of a key names the kind of its row ([`crate::key`]).
-//! Two things are kept apart everywhere:
+//! A table has no column families: the first byte of a key names the kind of its row
+//! ([`crate::key`]). Two promises are kept apart everywhere:
 //!
-//! - **done**: [`Table::write`] has returned. Every later read sees the batch whole, and it
-//!   survives the death of the process.
-//! - **safe**: a [`Table::persist`] that began after that has returned. It survives the machine.
+//! - **done**: [`Table::write`] returned. Every later read sees the whole batch, and the batch
+//!   survives `kill -9`.
+//! - **safe**, or durable: a [`Table::persist`] that began later returned. The batch survives a
+//!   loss of power.
 //!
-//! After a crash a table holds a prefix of its batches, in the order in which they were written,
-//! each whole or absent, and at least those that were safe.
+//! After a crash a table holds a prefix of its batches in the order of their writes. No batch is
+//! torn, and no safe batch is missing.
 //!
-//! One conformance suite (`tests/conformance.rs`) runs over every implementation.
+//! One conformance suite (`tests/conformance.rs`) runs against every implementation.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,134 +22,122 @@ pub use error::Error;
 
 mod batch;
 mod error;
+pub mod fake;
 pub mod fjall;
-pub mod mem;
 
-/// What a visitor of a scan answers: go on, or stop here.
+/// The reply of a scan's visitor: go on, or stop here.
 pub type Visit = ControlFlow<()>;
 
-/// An ordered map of bytes. All methods block; none may be called from two places that wait for
-/// each other, and the server decides on which thread they run. Keys have 1 to
-/// [`MAX_KEY_BYTES`] bytes.
-pub trait Table: Send + Sync {
-    /// The value at `key` now.
+/// A view of a [`Table`] that does not change. Taking one is cheap; old row versions stay on disk
+/// for as long as it exists.
+pub type Snapshot = Box<dyn TableRead + Send>;
+
+/// A table that several parts of a server share.
+pub type SharedTable = Arc<dyn Table>;
+
+/// Reads of a table, or of a snapshot of one.
+pub trait TableRead {
+    /// Returns the value at `key`, or `None` if there is no such row.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Corrupt`] from the medium; [`Error::Stopped`] after a failed
-    /// write.
+    /// [`Error::Io`] and [`Error::Corrupt`]; [`Error::Stopped`] after a failed write;
+    /// [`Error::StaleSnapshot`] if the table was reopened since the snapshot was taken.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
-    /// Visits every row with `from <= key < to` in key order until the visitor breaks.
-    /// `to` empty means: to the end of the table.
+    /// Calls `visit` with every row of `from <= key < to`, in the order of the keys, until it
+    /// breaks. An empty `to` is the end of the table. `visit` may read the table.
     ///
     /// # Errors
-    /// As [`Table::get`].
+    /// As [`TableRead::get`].
     fn scan(
         &self,
         from: &[u8],
         to: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
     ) -> Result<(), Error>;
+}
 
-    /// A view of the table as it is between two batches. Cheap; holding one for long keeps old
-    /// versions on the medium.
+/// An ordered map from keys of 1 to [`MAX_KEY_BYTES`] bytes to values.
+///
+/// All methods may block on the disk. A scan sees the rows of one moment.
+pub trait Table: TableRead + Send + Sync {
+    /// Takes a snapshot, which lies between two batches.
     ///
     /// # Errors
     /// [`Error::Stopped`].
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error>;
+    fn snapshot(&self) -> Result<Snapshot, Error>;
 
-    /// Applies all changes of `batch`, or none. Done when it returns.
+    /// Applies all changes of `batch`, or none. The batch is done when this returns.
     ///
     /// # Errors
-    /// [`Error::Full`] with nothing applied where the medium has no space left; the table goes on
-    /// unless the engine itself met the end of the medium. [`Error::Io`]; after an error that
-    /// leaves the end of the journal unknown, every later call answers [`Error::Stopped`] until
-    /// [`Table::reopen`].
+    /// [`Error::NoSpace`] if the file system is full: nothing was applied, and the table goes on,
+    /// unless the engine itself ran out of space in the background. [`Error::Io`] for other
+    /// failures. If the end of the journal is unknown after an error, every later call returns
+    /// [`Error::Stopped`] until [`Table::reopen`].
     fn write(&self, batch: &Batch) -> Result<(), Error>;
 
-    /// Makes every batch written before this call safe.
+    /// Makes every batch that was written before this call safe.
     ///
     /// # Errors
-    /// As [`Table::write`]. An error means that what was not safe before may never be.
+    /// As [`Table::write`]. Batches that were not safe before may be lost.
     fn persist(&self) -> Result<(), Error>;
 
-    /// Brings in many rows at once, sorted by key without repeats, none of which may be in the
-    /// table or be written meanwhile. All or none is there after a crash; safe when it returns.
+    /// Adds many rows at once. They are safe when this returns; after a crash all or none are
+    /// there. The rows must be sorted by key, without repeats. None may be in the table, or be
+    /// written by another thread meanwhile.
     ///
     /// # Errors
-    /// [`Error::Unsorted`] with nothing applied; else as [`Table::write`].
+    /// [`Error::Unsorted`] if the rows break these rules: nothing was applied. Others as
+    /// [`Table::write`].
     fn ingest(&self, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<(), Error>;
 
-    /// Whether a write now might have to wait for the engine's own housekeeping.
+    /// Returns whether a write might stall now because flushes or compactions are behind.
     fn pressure(&self) -> Pressure;
 
-    /// Whether it is known already that [`Table::reopen`] loses what was done and is not safe:
-    /// making it safe has failed.
-    fn loses_unsafe(&self) -> bool;
+    /// Returns whether a sync failed, so that the next [`Table::reopen`] drops every batch that is
+    /// not safe.
+    fn has_failed_sync(&self) -> bool;
 
-    /// Opens the table again after it stopped. What was done and not safe may be gone. It waits
-    /// for scans that run, so no visitor may call it. While it runs other calls answer
-    /// [`Error::Stopped`]; after it, snapshots taken before answer [`Error::Stale`].
+    /// Opens the table again after it stopped, and returns whether batches were dropped: all that
+    /// were not safe, if a sync failed.
     ///
-    /// Answers whether it is gone.
+    /// It waits for running scans, so no visitor may call it. Meanwhile other calls return
+    /// [`Error::Stopped`]. Older snapshots return [`Error::StaleSnapshot`] afterwards.
     ///
     /// # Errors
-    /// As opening it the first time; it then stays stopped.
+    /// As opening the table the first time. The table stays stopped.
     fn reopen(&self) -> Result<bool, Error>;
 
-    /// Called now and then: a table that kept what it writes small, because the medium was nearly
-    /// full, uses the room that there is again. Nothing is lost by it; snapshots taken before may
-    /// answer [`Error::Stale`].
+    /// Starts flushes and compactions again if they were off because the disk was nearly full, and
+    /// there is space now. Callers call it now and then. No batch is lost, but older snapshots may
+    /// return [`Error::StaleSnapshot`] afterwards.
     ///
     /// # Errors
     /// As [`Table::reopen`].
-    fn use_room(&self) -> Result<(), Error> {
+    fn resume_flushes(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// What it costs now, for `status`.
+    /// Returns how much disk space and memory the table uses.
     fn usage(&self) -> Usage;
 }
-
-/// A view of a [`Table`] that does not change.
-pub trait Snapshot: Send {
-    /// As [`Table::get`].
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
-
-    /// As [`Table::scan`].
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error>;
-}
-
-/// A table shared by the parts of a server.
-pub type SharedTable = Arc<dyn Table>;
 
 /// Whether the engine keeps up with its writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
     /// A write returns at once.
     None,
-    /// A write may sleep: no caller who serves others may write now.
+    /// A write may stall. A thread that serves other requests must not write now.
     High,
 }
 
-/// Bytes a table uses.
+/// Disk space and memory of a table, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// On the medium, journals included.
+    /// Bytes on disk, journals included.
     pub disk_bytes: u64,
-    /// Of those, journals not yet in sorted runs.
+    /// Bytes of the journals.
     pub journal_bytes: u64,
-    /// In memory, not yet in sorted runs.
+    /// Bytes of rows in memory that are not flushed to sorted runs yet.
     pub memory_bytes: u64,
 }

@@ -1,20 +1,20 @@
-//! A volume: a folder with the files that a server keeps, and who may use it now.
+//! A volume: a folder with all files of a server, and the lock that keeps other servers out.
 //!
 //! ```text
-//! format         what the volume is (this makes it one); never changes
-//! lock           held while a server has the volume open; its process id is inside
-//! clean          there while the volume was stopped cleanly
-//! table/         the engine's files, and the key of the hash of names
+//! format         id, version and features; makes the folder a volume, and never changes
+//! lock           locked while a server has the volume open; holds its process id
+//! clean          exists if the volume was closed cleanly
+//! table/         files of the engine, and the key of the hash of names
 //! content/       content files
-//! reserve        space to give up when the medium is full
-//! log            what the server says
-//! control.sock   where `status` asks
-//! files/         where it is mounted, unless told otherwise
+//! reserve        disk space to release when the disk is full
+//! log            messages of the server
+//! control.sock   the socket of `pelago status`
+//! files/         the default mount point
 //! ```
 //!
-//! Making a volume writes `format` last: a folder without it, and with nothing in `table` and
-//! `content`, is a volume half made, and is made again. A folder without it and with something in
-//! them has lost its `format`, and is left alone.
+//! `format` is written last when a volume is created. So a folder without `format` and with nothing
+//! in `table` and `content` is a volume half created, and may be created again. A folder without
+//! `format` but with data in them is damaged, and is not changed.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -24,25 +24,30 @@ use std::path::{Path, PathBuf};
 use pelago_wire::limits;
 use rustix::fs::OFlags;
 
-use self::found::Found;
+use self::detect::Detected;
+use self::layout::{
+    CLEAN, CONTENT, FILES, FORMAT, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET, SOCKET, TABLE,
+};
 use self::lock::Lock;
 use crate::folder::Folder;
 use crate::hash::NameHasher;
 
 pub use error::VolumeError;
-pub use format::{FORMAT_VERSION, Format, FormatFault, VolumeId};
-pub use seed::Seed;
+pub use format::{FORMAT_VERSION, Format, FormatError, VolumeId};
+pub use seed::HashSeed;
 
+mod detect;
 mod error;
 mod format;
-mod found;
+mod layout;
 mod lock;
 mod seed;
 
-/// What is chosen when a volume is made.
+/// Settings of a new volume, which never change afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeOptions {
-    /// Bytes of a file that are kept in the table, to [`limits::INLINE_BYTES`]; more are cut to it.
+    /// The size in bytes up to which a file is stored in the table. Values above
+    /// [`limits::INLINE_BYTES`] count as that.
     pub inline_bytes: u32,
 }
 
@@ -52,42 +57,43 @@ impl Default for VolumeOptions {
     }
 }
 
-/// A volume that this process has to itself until it is dropped.
+/// An open volume. No other process can open it until this is dropped.
 #[derive(Debug)]
 pub struct Volume {
     folder: Folder,
     table: Folder,
     content: Folder,
     format: Format,
-    seed: Seed,
+    seed: HashSeed,
     was_clean: bool,
     _lock: Lock,
 }
 
 impl Volume {
-    /// Makes a volume in `dir`, which is missing or empty (or a volume half made), and opens it.
+    /// Creates a volume in the folder `dir` and opens it. The folder must be missing, empty, or a
+    /// volume half created.
     ///
     /// # Errors
-    /// [`VolumeError`]; [`VolumeError::Exists`] where it is a volume already.
+    /// [`VolumeError`]; [`VolumeError::Exists`] if there is a volume already.
     pub fn create(dir: &Path, options: VolumeOptions) -> Result<Self, VolumeError> {
-        let folder = match found::look(dir)? {
-            Found::Volume(_) => return Err(VolumeError::Exists { path: dir.into() }),
-            Found::Missing => {
-                make_dir(dir)?;
+        let folder = match detect::detect(dir)? {
+            Detected::Volume(_) => return Err(VolumeError::Exists { path: dir.into() }),
+            Detected::Missing => {
+                create_dir(dir)?;
                 Folder::open(dir)?
             }
-            Found::Nothing(folder) => folder,
+            Detected::Empty(folder) => folder,
         };
-        found::expect_ours(&folder)?;
+        detect::check_files(&folder)?;
         let lock = Lock::take(&folder)?;
-        // Somebody may have been faster between the look and the lock.
-        if folder.has(FORMAT)? {
+        // Another process may have created a volume before we took the lock.
+        if folder.contains(FORMAT)? {
             return Err(VolumeError::Exists { path: dir.into() });
         }
-        let (table, content) = (folder.make_folder(TABLE)?, folder.make_folder(CONTENT)?);
+        let (table, content) = (folder.create_folder(TABLE)?, folder.create_folder(CONTENT)?);
         let format = Format::new(options.inline_bytes.min(limits::INLINE_BYTES as u32))
-            .map_err(|error| VolumeError::from_io("making an id for", dir, error))?;
-        let seed = Seed::make(&table)?;
+            .map_err(|error| VolumeError::from_io("creating an id for", dir, error))?;
+        let seed = HashSeed::create(&table)?;
         write_clean(&folder)?;
         write_format(&folder, &format)?;
         Ok(Self { folder, table, content, format, seed, was_clean: true, _lock: lock })
@@ -96,27 +102,28 @@ impl Volume {
     /// Opens the volume in `dir`.
     ///
     /// # Errors
-    /// [`VolumeError`]; [`VolumeError::Missing`] where there is none yet.
+    /// [`VolumeError`]; [`VolumeError::Missing`] if there is none.
     pub fn open(dir: &Path) -> Result<Self, VolumeError> {
-        let folder = match found::look(dir)? {
-            Found::Volume(folder) => folder,
-            Found::Missing | Found::Nothing(_) => {
+        let folder = match detect::detect(dir)? {
+            Detected::Volume(folder) => folder,
+            Detected::Missing | Detected::Empty(_) => {
                 return Err(VolumeError::Missing { path: dir.into() });
             }
         };
-        found::expect_ours(&folder)?;
-        // Read before the lock too: nothing is written to what is not ours to use.
+        detect::check_files(&folder)?;
+        // Read before the lock is taken too, because that writes to the folder: a volume that this
+        // program cannot open must not change.
         read_format(&folder)?;
         let lock = Lock::take(&folder)?;
         let format = read_format(&folder)?;
-        let table = found::expect_folder(&folder, TABLE)?;
-        let content = found::expect_folder(&folder, CONTENT)?;
-        let seed = Seed::read(&table)?;
-        let was_clean = folder.has_file(CLEAN)?;
+        let table = detect::open_subfolder(&folder, TABLE)?;
+        let content = detect::open_subfolder(&folder, CONTENT)?;
+        let seed = HashSeed::read(&table)?;
+        let was_clean = folder.contains_file(CLEAN)?;
         Ok(Self { folder, table, content, format, seed, was_clean, _lock: lock })
     }
 
-    /// Opens the volume in `dir`, made with `options` where there is none yet.
+    /// Opens the volume in `dir`, or creates it with `options` if there is none.
     ///
     /// # Errors
     /// [`VolumeError`].
@@ -126,194 +133,178 @@ impl Volume {
             opened => return opened,
         }
         match Self::create(dir, options) {
-            // Somebody was faster: theirs is as good, once they let it go.
+            // Another process created it meanwhile. Open that one, once it is unlocked.
             Err(VolumeError::Exists { .. }) => Self::open(dir),
             created => created,
         }
     }
 
-    /// Says on the medium that the volume is in use. It is safe when this returns; nothing may be
-    /// changed in the volume before.
+    /// Marks the volume as in use, on stable storage. Nothing in the volume may change before.
     ///
     /// # Errors
-    /// [`VolumeError`]; the volume counts as clean still.
+    /// [`VolumeError`]. The volume still counts as clean then.
     pub fn mark_unclean(&self) -> Result<(), VolumeError> {
         self.folder.remove(CLEAN)?;
         Ok(self.folder.sync()?)
     }
 
-    /// Says on the medium that everything in the volume is whole. The caller has made all else safe
-    /// before, and changes nothing afterwards.
+    /// Marks the volume as closed cleanly. The caller must have made everything else safe, and must
+    /// change nothing afterwards.
     ///
     /// # Errors
-    /// [`VolumeError`]; the volume then counts as stopped uncleanly, which costs only time.
+    /// [`VolumeError`]. The next open then recovers the volume, which only takes time.
     pub fn mark_clean(&self) -> Result<(), VolumeError> {
         write_clean(&self.folder)?;
         Ok(self.folder.sync()?)
     }
 
-    /// Whether it was stopped cleanly before it was opened now.
+    /// Returns whether the volume had been closed cleanly, or was new, when this process opened it.
     #[must_use]
     pub const fn was_clean(&self) -> bool {
         self.was_clean
     }
 
-    /// Its folder.
+    /// Returns the path of the volume's folder.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Returns its folder, open. Others may be able to write it.
+    /// Returns the volume's folder. Other users may be able to write it.
     #[must_use]
     pub const fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Returns the folder of the engine's files, open.
+    /// Returns the folder of the engine's files.
     #[must_use]
     pub const fn table(&self) -> &Folder {
         &self.table
     }
 
-    /// Returns the folder of the content files, open.
+    /// Returns the folder of the content files.
     #[must_use]
     pub const fn content(&self) -> &Folder {
         &self.content
     }
 
-    /// Opens the file of the reserve, made if it is missing. Answers its path too.
+    /// Opens the file of the reserve, or creates it if it is missing. Returns its path too.
     ///
     /// # Errors
     /// [`VolumeError`].
-    pub fn reserve(&self) -> Result<(File, PathBuf), VolumeError> {
-        let file = self.folder.file(RESERVE, OFlags::WRONLY | OFlags::CREATE)?;
+    pub fn open_reserve(&self) -> Result<(File, PathBuf), VolumeError> {
+        let file = self.folder.open_file(RESERVE, OFlags::WRONLY | OFlags::CREATE)?;
         Ok((file, self.dir().join(RESERVE)))
     }
 
-    /// What it is.
+    /// Returns id, version and features.
     #[must_use]
     pub const fn format(&self) -> &Format {
         &self.format
     }
 
-    /// Its id.
+    /// Returns the id.
     #[must_use]
     pub const fn id(&self) -> VolumeId {
         self.format.id
     }
 
-    /// The hasher of its names.
+    /// Returns the hasher of names.
     #[must_use]
     pub const fn hasher(&self) -> NameHasher {
         self.seed.hasher()
     }
 
-    /// Bytes of a file that are kept in the table.
+    /// Returns the size in bytes up to which a file is stored in the table.
     #[must_use]
     pub const fn inline_bytes(&self) -> usize {
         self.format.inline_bytes as usize
     }
 
-    /// The folder of the engine's files.
+    /// Returns the path of the folder of the engine's files.
     #[must_use]
     pub fn table_dir(&self) -> PathBuf {
         self.table.path().into()
     }
 
-    /// The folder of the content files.
+    /// Returns the path of the folder of the content files.
     #[must_use]
     pub fn content_dir(&self) -> PathBuf {
         self.content.path().into()
     }
 }
 
-/// Opens the log of the volume in this folder, to append to it.
+/// Opens the log of the volume in `folder` for appending, or creates it.
 ///
 /// # Errors
 /// [`VolumeError`].
 pub fn open_log(folder: &Folder) -> Result<File, VolumeError> {
-    Ok(folder.file(LOG, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?)
+    Ok(folder.open_file(LOG, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?)
 }
 
-/// Opens the directory in this folder where the volume is mounted unless told otherwise, made if it
-/// is missing.
+/// Opens the default mount point of the volume in `folder`, or creates it.
 ///
 /// # Errors
 /// [`VolumeError`].
-pub fn make_mount_point(folder: &Folder) -> Result<Folder, VolumeError> {
-    Ok(folder.make_folder(FILES)?)
+pub fn create_mount_point(folder: &Folder) -> Result<Folder, VolumeError> {
+    Ok(folder.create_folder(FILES)?)
 }
 
-/// Where the server of the volume in `dir` answers `status`. The path may be too long for a
-/// socket; who uses it goes through a descriptor of the folder.
+/// Returns the path of the socket on which the server of the volume in `dir` answers
+/// `pelago status`. It may be too long for a socket address: use it below [`Folder::proc_path`].
 #[must_use]
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
 }
 
-/// Where the volume in `dir` is mounted unless told otherwise.
+/// Returns the path of the default mount point of the volume in `dir`.
 #[must_use]
 pub fn mount_path(dir: &Path) -> PathBuf {
     dir.join(FILES)
 }
 
-/// Who has the volume in `dir` open, where that can be seen without changing anything.
+/// Returns the id of the process that has the volume in `dir` open. Returns `None` if there is no
+/// such process, or if this user cannot see it. Changes nothing.
 #[must_use]
-pub fn holder(dir: &Path) -> Option<u32> {
-    lock::holder(dir)
+pub fn lock_holder(dir: &Path) -> Option<u32> {
+    lock::lock_holder(dir)
 }
-
-const FORMAT: &str = "format";
-const FORMAT_NEW: &str = "format.new";
-const LOCK: &str = "lock";
-const CLEAN: &str = "clean";
-const TABLE: &str = "table";
-const CONTENT: &str = "content";
-const RESERVE: &str = "reserve";
-const LOG: &str = "log";
-const SOCKET: &str = "control.sock";
-const FILES: &str = "files";
-
-/// The names that the files of a volume have.
-const NAMES: [&str; 10] =
-    [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, FILES];
 
 fn read_format(folder: &Folder) -> Result<Format, VolumeError> {
     let path = folder.path().join(FORMAT);
     let mut bytes = Vec::new();
-    let file = folder.file(FORMAT, OFlags::RDONLY)?;
-    file.take(format::BYTES_MAX as u64 + 1)
+    let file = folder.open_file(FORMAT, OFlags::RDONLY)?;
+    file.take(format::MAX_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| VolumeError::from_io("reading", &path, error))?;
-    Format::decode(&bytes).map_err(|fault| VolumeError::from_fault(&path, fault))
+    Format::decode(&bytes).map_err(|error| VolumeError::from_format(&path, error))
 }
 
-/// Makes a folder and those above it that are missing; the name of each is safe then.
-fn make_dir(dir: &Path) -> Result<(), VolumeError> {
+/// Creates a folder and its missing parents, and makes their names safe.
+fn create_dir(dir: &Path) -> Result<(), VolumeError> {
     let parent = match dir.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
         None => return Ok(()),
     };
-    if !is_there(parent)? {
-        make_dir(parent)?;
+    if !exists(parent)? {
+        create_dir(parent)?;
     }
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
-        made => made.map_err(|error| VolumeError::from_io("making", dir, error))?,
+        created => created.map_err(|error| VolumeError::from_io("creating", dir, error))?,
     }
     sync_dir(parent)
 }
 
 fn write_clean(folder: &Folder) -> Result<(), VolumeError> {
-    let made = folder.new_file(CLEAN, SECRET)?.sync_all();
-    made.map_err(|error| VolumeError::from_io("writing", &folder.path().join(CLEAN), error))
+    let written = folder.replace_file(CLEAN, SECRET)?.sync_all();
+    written.map_err(|error| VolumeError::from_io("writing", &folder.path().join(CLEAN), error))
 }
 
-/// Writes the file so that either it is there whole or it is not.
+/// Writes the file atomically.
 fn write_format(folder: &Folder, format: &Format) -> Result<(), VolumeError> {
-    let mut file = folder.new_file(FORMAT_NEW, PUBLIC)?;
+    let mut file = folder.replace_file(FORMAT_NEW, PUBLIC)?;
     let written = file.write_all(&format.encode()).and_then(|()| file.sync_all());
     let new = folder.path().join(FORMAT_NEW);
     written.map_err(|error| VolumeError::from_io("writing", &new, error))?;
@@ -327,11 +318,6 @@ fn sync_dir(dir: &Path) -> Result<(), VolumeError> {
         .map_err(|error| VolumeError::from_io("syncing", dir, error))
 }
 
-fn is_there(path: &Path) -> Result<bool, VolumeError> {
+fn exists(path: &Path) -> Result<bool, VolumeError> {
     path.try_exists().map_err(|error| VolumeError::from_io("looking for", path, error))
 }
-
-/// Permissions of a file that others may read.
-const PUBLIC: u32 = 0o644;
-/// Permissions of a file that nobody else may read.
-const SECRET: u32 = 0o600;

@@ -1,4 +1,4 @@
-//! What every [`Table`] does, run over the engine and over its twin.
+//! What every `Table` must do, run against the engine and the fake.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use std::thread;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use pelago_store::table::fake::FakeTable;
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::mem::MemTable;
-use pelago_store::table::{Batch, Error, Pressure, SharedTable, Snapshot};
+use pelago_store::table::{Batch, Error, Pressure, SharedTable, Snapshot, TableRead};
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// A fresh table, and the folder that goes away with it.
+/// A new table, and the folder that is removed with it.
 struct Subject {
     table: SharedTable,
     _folder: Option<tempfile::TempDir>,
 }
 
-fn twin() -> Subject {
-    Subject { table: Arc::new(MemTable::new()), _folder: None }
+fn fake() -> Subject {
+    Subject { table: Arc::new(FakeTable::new()), _folder: None }
 }
 
-/// With little memory, so that memtables are sealed while a test runs.
+/// Returns a table with little memory, so that memtables are sealed during a test.
 fn engine() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { memory_bytes: 8 << 20 };
@@ -37,7 +37,7 @@ fn engine() -> Subject {
 macro_rules! over_both {
     ($($name:ident),* $(,)?) => {
         mod over_the_engine { $(#[test] fn $name() { super::$name(super::engine); })* }
-        mod over_the_twin { $(#[test] fn $name() { super::$name(super::twin); })* }
+        mod over_the_fake { $(#[test] fn $name() { super::$name(super::fake); })* }
     };
 }
 
@@ -78,9 +78,9 @@ fn a_range_is_half_open_and_an_empty_end_is_the_end(fresh: fn() -> Subject) {
     }
     table.write(&batch).unwrap();
     let keys = |from: &[u8], to: &[u8]| {
-        let rows = range(table, from, to);
+        let rows = range(&**table, from, to);
         let snapshot = table.snapshot().unwrap();
-        assert_eq!(rows, view_range(&*snapshot, from, to));
+        assert_eq!(rows, range(&*snapshot, from, to));
         rows.into_iter().map(|row| row.0[0]).collect::<Vec<_>>()
     };
     assert_eq!(keys(&[3], &[6]), [3, 4, 5]);
@@ -188,7 +188,7 @@ fn a_snapshot_does_not_change(fresh: fn() -> Subject) {
     batch.delete(b"lost".to_vec());
     batch.put(b"more".to_vec(), b"2".to_vec());
     table.write(&batch).unwrap();
-    // Enough to seal memtables and merge runs below the snapshot.
+    // Enough to seal memtables and compact runs while the snapshot exists.
     for turn in 0..64_u8 {
         let mut batch = Batch::new();
         for key in 0..64_u8 {
@@ -197,15 +197,15 @@ fn a_snapshot_does_not_change(fresh: fn() -> Subject) {
         table.write(&batch).unwrap();
         table.persist().unwrap();
     }
-    assert_eq!(view_range(&*before, &[], &[]), rows);
+    assert_eq!(range(&*before, &[], &[]), rows);
     assert_eq!(before.get(b"kept").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(before.get(b"more").unwrap(), None);
     assert_eq!(table.get(b"kept").unwrap().as_deref(), Some(&b"2"[..]));
     assert_eq!(table.get(b"lost").unwrap(), None);
 }
 
-/// Every batch gives sixteen keys one number; whoever looks, in whatever way and while memtables
-/// are sealed and flushed, sees one number, and never an older one than before.
+/// Every batch writes one number to sixteen keys. Readers of every kind see one number, never an
+/// older one than before, also while memtables are sealed and flushed.
 fn a_batch_is_seen_whole_by_everyone(fresh: fn() -> Subject) {
     const BATCHES: u64 = 1_500;
     let Subject { table, _folder } = &fresh();
@@ -249,9 +249,9 @@ fn look(table: &SharedTable, last: u64) -> u64 {
     let other = number(&table.get(&[15]).unwrap().unwrap());
     assert!(last <= first && first <= other, "gets: {last}, {first}, {other}");
     let snapshot = table.snapshot().unwrap();
-    let scanned = one_number(&range(table, &[], &[]));
+    let scanned = one_number(&range(&**table, &[], &[]));
     assert!(other <= scanned, "a scan after a get: {other}, {scanned}");
-    let seen = one_number(&view_range(&*snapshot, &[], &[]));
+    let seen = one_number(&range(&*snapshot, &[], &[]));
     assert!(other <= seen && seen <= scanned, "a snapshot between: {other}, {seen}, {scanned}");
     assert_eq!(number(&snapshot.get(&[7]).unwrap().unwrap()), seen);
     scanned
@@ -290,8 +290,8 @@ fn ingested_rows_are_rows(fresh: fn() -> Subject) {
         .map(|at| (format!("m{at:06}").into_bytes(), at.to_le_bytes().to_vec()))
         .collect();
     table.ingest(&mut rows.iter().cloned()).unwrap();
-    assert_eq!(view_range(&*before, &[], &[]).len(), 2);
-    assert_eq!(range(table, b"m", b"n"), rows);
+    assert_eq!(range(&*before, &[], &[]).len(), 2);
+    assert_eq!(range(&**table, b"m", b"n"), rows);
     let mut batch = put(b"m000007", b"new");
     batch.delete(b"m000008".to_vec());
     table.write(&batch).unwrap();
@@ -311,8 +311,8 @@ fn rows_that_cannot_be_ingested_change_nothing(fresh: fn() -> Subject) {
     let before = all(table);
     for keys in [["b", "a"], ["a", "a"], ["l", "m"], ["m", "n"], ["", "a"]] {
         let mut rows = keys.iter().map(|key| (key.as_bytes().to_vec(), vec![1]));
-        let answer = table.ingest(&mut rows);
-        assert!(matches!(answer, Err(Error::Unsorted)), "{keys:?}: {answer:?}");
+        let ingested = table.ingest(&mut rows);
+        assert!(matches!(ingested, Err(Error::Unsorted)), "{keys:?}: {ingested:?}");
         assert_eq!(all(table), before);
     }
     table.reopen().unwrap();
@@ -368,7 +368,7 @@ fn random_operations_agree_with_a_map(fresh: fn() -> Subject) {
 
 fn run_ops(table: &SharedTable, ops: &[Op]) {
     let mut model = BTreeMap::new();
-    let mut held: Option<(Box<dyn Snapshot>, Vec<Row>)> = None;
+    let mut held: Option<(Snapshot, Vec<Row>)> = None;
     for op in ops {
         match op {
             Op::Write(changes) => {
@@ -395,12 +395,12 @@ fn run_ops(table: &SharedTable, ops: &[Op]) {
                 let inside = |key: &Vec<u8>| *key >= vec![*from] && (to.is_empty() || *key < to);
                 let expected: Vec<_> =
                     rows_of(&model).into_iter().filter(|r| inside(&r.0)).collect();
-                assert_eq!(range(table, &[*from], &to), expected);
+                assert_eq!(range(&**table, &[*from], &to), expected);
             }
             Op::Hold => held = Some((table.snapshot().unwrap(), rows_of(&model))),
             Op::Check => {
                 if let Some((snapshot, rows)) = &held {
-                    assert_eq!(&view_range(&**snapshot, &[], &[]), rows);
+                    assert_eq!(&range(&**snapshot, &[], &[]), rows);
                 }
                 assert_eq!(all(table), rows_of(&model));
             }
@@ -413,9 +413,9 @@ fn run_ops(table: &SharedTable, ops: &[Op]) {
                 let sorted = keys.windows(2).all(|pair| pair[0] < pair[1]);
                 let absent = keys.iter().all(|key| !model.contains_key(&vec![*key]));
                 let rows: Vec<Row> = keys.iter().map(|key| (vec![*key], vec![9, *key])).collect();
-                let answer = table.ingest(&mut rows.iter().cloned());
-                assert_eq!(answer.is_ok(), sorted && absent);
-                if answer.is_ok() {
+                let ingested = table.ingest(&mut rows.iter().cloned());
+                assert_eq!(ingested.is_ok(), sorted && absent);
+                if ingested.is_ok() {
                     model.extend(rows);
                 }
             }
@@ -435,25 +435,15 @@ fn put(key: &[u8], value: &[u8]) -> Batch {
 }
 
 fn all(table: &SharedTable) -> Vec<Row> {
-    range(table, &[], &[])
+    range(&**table, &[], &[])
 }
 
-fn range(table: &SharedTable, from: &[u8], to: &[u8]) -> Vec<Row> {
+fn range(table: &dyn TableRead, from: &[u8], to: &[u8]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut visit = |key: &[u8], value: &[u8]| {
         rows.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     };
     table.scan(from, to, &mut visit).unwrap();
-    rows
-}
-
-fn view_range(view: &dyn Snapshot, from: &[u8], to: &[u8]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut visit = |key: &[u8], value: &[u8]| {
-        rows.push((key.to_vec(), value.to_vec()));
-        ControlFlow::Continue(())
-    };
-    view.scan(from, to, &mut visit).unwrap();
     rows
 }

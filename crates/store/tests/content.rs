@@ -1,4 +1,4 @@
-//! Content files: what is written is there, under its own name and no other.
+//! Content files: bytes, names, times and errors.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pelago_store::content::{Content, Listed};
+use pelago_store::content::{ContentEntry, ContentStore};
 use pelago_wire::{AllocateMode, Generation, InodeId, Time, Whence};
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ fn path_in(dir: &Path) -> PathBuf {
     dir.join("ab/00010000000002ab.00000001")
 }
 
-fn listed(content: &Content) -> Vec<Listed> {
+fn listed(content: &ContentStore) -> Vec<ContentEntry> {
     let mut found = Vec::new();
     content
         .list(&mut |one| {
@@ -35,7 +35,7 @@ fn listed(content: &Content) -> Vec<Listed> {
 #[test]
 fn bytes_come_back_as_they_were_written() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let file = content.create(INO, FIRST).unwrap();
     file.write_at(b"hello, world", 0).unwrap();
     file.write_at(b"W", 7).unwrap();
@@ -54,11 +54,11 @@ fn bytes_come_back_as_they_were_written() {
     assert!(refused.to_string().contains("00010000000002ab.00000001"), "{refused}");
 }
 
-/// Where they are is part of the format, and nobody else may read them.
+/// The name is part of the format, and other users must not be able to read the file.
 #[test]
 fn a_content_file_has_its_documented_name() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     assert!(!content.exists(INO, FIRST).unwrap());
     content.create(INO, FIRST).unwrap().write_at(b"x", 0).unwrap();
     assert!(content.exists(INO, FIRST).unwrap());
@@ -71,7 +71,7 @@ fn a_content_file_has_its_documented_name() {
 #[test]
 fn generations_and_inodes_are_apart() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let others = [(INO, Generation(2)), (InodeId::from_raw(INO.raw() + 0x100), FIRST)];
     content.create(INO, FIRST).unwrap().write_at(b"first", 0).unwrap();
     for (ino, generation) in others {
@@ -80,39 +80,39 @@ fn generations_and_inodes_are_apart() {
     }
     assert!(content.remove(INO, Generation(2)).unwrap());
     assert!(!content.remove(INO, Generation(2)).unwrap());
-    assert!(!content.remove(InodeId::ROOT, FIRST).unwrap(), "its folder was never made");
-    assert_eq!(content.open_file(INO, FIRST, false).unwrap().unwrap().measure().unwrap().size, 5);
+    assert!(!content.remove(InodeId::ROOT, FIRST).unwrap(), "its subfolder was never created");
+    assert_eq!(content.open_file(INO, FIRST, false).unwrap().unwrap().stat().unwrap().size, 5);
 }
 
-/// A leftover of a crash has no row that names it: its bytes are nobody's.
+/// No row names a leftover of a crash, so its bytes belong to no file.
 #[test]
 fn a_file_found_without_a_row_is_emptied() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     content.create(INO, FIRST).unwrap().write_at(b"left over", 0).unwrap();
     let file = content.create(INO, FIRST).unwrap();
-    assert_eq!(file.measure().unwrap().size, 0);
+    assert_eq!(file.stat().unwrap().size, 0);
 }
 
-/// An unlinked file stays readable for who has it open.
+/// A removed file stays readable through its open descriptors.
 #[test]
 fn a_removed_file_lives_while_it_is_open() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let file = content.create(INO, FIRST).unwrap();
     file.write_at(b"still here", 0).unwrap();
     assert!(content.remove(INO, FIRST).unwrap());
     let mut buffer = [0; 10];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10);
     file.sync(true).unwrap();
-    file.sync_folder_once().unwrap();
+    file.sync_name().unwrap();
     assert!(content.open_file(INO, FIRST, false).unwrap().is_none());
 }
 
 #[test]
 fn sizes_and_times_are_those_that_were_set() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let file = content.create(INO, FIRST).unwrap();
     file.write_at(&[1; 10_000], 0).unwrap();
     file.truncate(4000).unwrap();
@@ -120,49 +120,49 @@ fn sizes_and_times_are_those_that_were_set() {
     let early = Time { seconds: 1_000_000_000, nanos: 0 };
     let late = Time { seconds: 1_500_000_000, nanos: 0 };
     file.set_times(Some(early), Some(late)).unwrap();
-    let measured = file.measure().unwrap();
-    assert_eq!((measured.size, measured.atime, measured.mtime), (1 << 30, early, late));
-    assert!(measured.blocks * 512 < 1 << 30, "the rest is a hole");
-    assert!(measured.ctime > late);
+    let stat = file.stat().unwrap();
+    assert_eq!((stat.size, stat.atime, stat.mtime), (1 << 30, early, late));
+    assert!(stat.blocks * 512 < 1 << 30, "the rest is a hole");
+    assert!(stat.ctime > late);
     file.set_times(Some(late), None).unwrap();
-    let measured = file.measure().unwrap();
-    assert_eq!((measured.atime, measured.mtime), (late, late));
+    let stat = file.stat().unwrap();
+    assert_eq!((stat.atime, stat.mtime), (late, late));
     file.set_times(None, None).unwrap();
     let mut buffer = [9; 2];
     assert_eq!(file.read_at(&mut buffer, 3999).unwrap(), 2);
     assert_eq!(buffer, [1, 0]);
 }
 
-/// What the medium cannot do, it says; what it says it did, is done.
+/// An operation that succeeds has its effect; one that the file system lacks is an error.
 #[test]
 fn ranges_are_reserved_freed_and_found() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let file = content.create(INO, FIRST).unwrap();
     file.write_at(&vec![1; 3 << 20], 0).unwrap();
     if let Err(error) = file.allocate(AllocateMode::PunchHole, 1 << 20, 1 << 20) {
         assert!(error.is_unsupported(), "{error}");
-        println!("skipped: the medium makes no holes");
+        println!("skipped: the file system has no holes");
         return;
     }
     let mut byte = [9];
     assert_eq!(file.read_at(&mut byte, 1 << 20).unwrap(), 1);
     assert_eq!(byte, [0]);
-    assert_eq!(file.measure().unwrap().size, 3 << 20);
+    assert_eq!(file.stat().unwrap().size, 3 << 20);
     assert_eq!(file.seek(0, Whence::Hole).unwrap(), Some(1 << 20));
     assert_eq!(file.seek(1 << 20, Whence::Data).unwrap(), Some(2 << 20));
     assert_eq!(file.seek(2 << 20, Whence::Hole).unwrap(), Some(3 << 20));
     assert_eq!(file.seek(3 << 20, Whence::Data).unwrap(), None);
     file.allocate(AllocateMode::Reserve { keep_size: true }, 0, 4 << 20).unwrap();
-    assert_eq!(file.measure().unwrap().size, 3 << 20);
+    assert_eq!(file.stat().unwrap().size, 3 << 20);
     file.allocate(AllocateMode::Reserve { keep_size: false }, 0, 4 << 20).unwrap();
-    assert_eq!(file.measure().unwrap().size, 4 << 20);
+    assert_eq!(file.stat().unwrap().size, 4 << 20);
 }
 
 #[test]
 fn bytes_are_copied_from_file_to_file() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let from = content.create(INO, FIRST).unwrap();
     let to = content.create(INO, Generation(2)).unwrap();
     from.write_at(b"0123456789", 0).unwrap();
@@ -172,19 +172,19 @@ fn bytes_are_copied_from_file_to_file() {
     assert_eq!(&buffer, b"\0\x00456789");
 }
 
-/// Everything is found, whatever it is; what is not ours is named and not touched.
+/// A listing finds content files and foreign files, and touches neither.
 #[test]
 fn a_listing_finds_all_files_and_strangers() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     assert_eq!(listed(&content), []);
     let mut expected = Vec::new();
     for number in 0..300 {
         let ino = InodeId::from_raw(number);
         content.create(ino, FIRST).unwrap();
-        expected.push(Listed::File { ino, generation: FIRST });
+        expected.push(ContentEntry::File { ino, generation: FIRST });
     }
-    let strangers = [
+    let foreign = [
         "ab/notes.txt",
         "ab/00000000000000cd.00000001", // in another folder than its own
         "ab/00000000000000ab.00000000", // no such generation
@@ -192,9 +192,9 @@ fn a_listing_finds_all_files_and_strangers() {
         "notes.txt",
         "abc",
     ];
-    for stranger in strangers {
-        fs::write(temp.path().join(stranger), b"").unwrap();
-        expected.push(Listed::Foreign(temp.path().join(stranger)));
+    for name in foreign {
+        fs::write(temp.path().join(name), b"").unwrap();
+        expected.push(ContentEntry::Foreign(temp.path().join(name)));
     }
     let found = listed(&content);
     assert_eq!(found.len(), expected.len());
@@ -211,24 +211,24 @@ fn a_listing_finds_all_files_and_strangers() {
     assert_eq!(visits, 1);
 }
 
-/// A crash while the medium was asked: what it left is no stranger, and goes with the next try.
+/// A probe file that a crash left is not foreign, and the next probe removes it.
 #[test]
 fn a_probe_that_was_left_is_no_stranger_and_goes() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     let probe = temp.path().join("probe");
     fs::write(&probe, b"?").unwrap();
     assert_eq!(listed(&content), []);
-    // Whatever the medium can tell.
-    let _told = content.tells_writers();
+    // Any result will do.
+    let _can = content.can_detect_writers();
     assert!(!probe.exists());
 }
 
-/// Many threads make files in the same few folders, and each makes its own safe.
+/// Threads create files in the same few subfolders, and each syncs its own.
 #[test]
 fn files_are_made_and_synced_from_many_threads() {
     let temp = temp();
-    let content = Content::open(temp.path()).unwrap();
+    let content = ContentStore::open(temp.path()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let content = &content;
@@ -238,23 +238,23 @@ fn files_are_made_and_synced_from_many_threads() {
                     let file = content.create(ino, FIRST).unwrap();
                     file.write_at(&ino.raw().to_le_bytes(), 0).unwrap();
                     file.sync(false).unwrap();
-                    file.sync_folder_once().unwrap();
+                    file.sync_name().unwrap();
                 }
             });
         }
     });
     content.sync_all().unwrap();
     assert_eq!(listed(&content).len(), 80);
-    let reopened = Content::open(temp.path()).unwrap();
+    let reopened = ContentStore::open(temp.path()).unwrap();
     let file = reopened.open_file(InodeId::from_raw(1 << 20), FIRST, true).unwrap().unwrap();
-    file.sync_folder_once().unwrap();
-    assert_eq!(file.measure().unwrap().size, 8);
+    file.sync_name().unwrap();
+    assert_eq!(file.stat().unwrap().size, 8);
 }
 
 #[test]
 fn the_medium_has_a_size() {
     let temp = temp();
-    let stats = Content::open(temp.path()).unwrap().statfs().unwrap();
+    let stats = ContentStore::open(temp.path()).unwrap().statfs().unwrap();
     assert!(stats.block_bytes > 0 && stats.blocks > 0);
     assert!(stats.available <= stats.free && stats.free <= stats.blocks);
 }
@@ -262,12 +262,12 @@ fn the_medium_has_a_size() {
 #[test]
 fn a_missing_folder_is_an_error_that_names_it() {
     let temp = temp();
-    let error = Content::open(&temp.path().join("none")).unwrap_err();
+    let error = ContentStore::open(&temp.path().join("none")).unwrap_err();
     assert!(error.to_string().ends_with("none failed"), "{error}");
-    assert!(!error.is_full() && !error.is_read_only());
+    assert!(!error.is_no_space() && !error.is_read_only());
 }
 
-/// A full medium: the error says so, and how much of the write is in the file.
+/// On a full disk the error says how many bytes of the write are in the file.
 #[test]
 fn a_full_medium_says_how_much_was_written() {
     let temp = temp();
@@ -279,11 +279,11 @@ fn a_full_medium_says_how_much_was_written() {
         return;
     }
     let tried = std::panic::catch_unwind(|| {
-        let content = Content::open(&path).unwrap();
+        let content = ContentStore::open(&path).unwrap();
         let file = content.create(INO, FIRST).unwrap();
         let error = file.write_at(&vec![1; 4 << 20], 0).unwrap_err();
-        assert!(error.is_full() && !error.is_read_only(), "{error}");
-        assert_eq!(error.written as u64, file.measure().unwrap().size);
+        assert!(error.is_no_space() && !error.is_read_only(), "{error}");
+        assert_eq!(error.written as u64, file.stat().unwrap().size);
         assert!(error.written > 0);
     });
     rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH).unwrap();

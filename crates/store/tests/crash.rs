@@ -1,5 +1,5 @@
-//! A process that writes is killed; what it was told was done is there afterwards, and nothing that
-//! follows a gap. The process is this test binary, started again for one test.
+//! A writer is killed with SIGKILL. Afterwards every acknowledged batch is there, and there is no
+//! gap before any batch. The writer is this test binary, started again for one test.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs::{self, File};
@@ -11,17 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Pressure, Table};
+use pelago_store::table::{Batch, Pressure, Table, TableRead};
 
-/// Where the writer finds its folder, and how long its values are.
+/// Environment variables that tell the writer its folder and the length of its values.
 const FOLDER: &str = "STORE_CRASH_FOLDER";
 const VALUE_BYTES: &str = "STORE_CRASH_VALUE_BYTES";
 
-/// Rows of older batches that each batch leaves.
+/// Rows of older batches that stay: each batch deletes the row this many batches back.
 const WINDOW: u64 = 2_000;
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Five kills at moments that only the writer's own progress decides, over one table.
+/// Five kills of writers to one table, each after a number of batches.
 #[test]
 fn every_acknowledged_batch_survives_kill_9() {
     let folder = tempfile::tempdir().unwrap();
@@ -31,7 +31,7 @@ fn every_acknowledged_batch_survives_kill_9() {
     }
 }
 
-/// As above, with so much written that journals follow each other and old ones go away.
+/// As above, with so many bytes that the engine starts new journals and deletes old ones.
 #[test]
 fn journals_that_follow_each_other_survive_kill_9() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn journals_that_follow_each_other_survive_kill_9() {
     assert!(last.unwrap() > 0, "no journal followed the first");
 }
 
-/// Not a test but the process that the others kill: without their folder it has nothing to do.
+/// The writer that the other tests kill. Run as a test, it does nothing.
 #[test]
 fn write_until_killed() {
     let (Ok(folder), Ok(bytes)) = (std::env::var(FOLDER), std::env::var(VALUE_BYTES)) else {
@@ -74,8 +74,8 @@ fn write_until_killed() {
     }
 }
 
-/// Lets a writer go on until batch `until` is acknowledged, kills it and looks at the table.
-/// Answers the newest batch.
+/// Runs a writer until batch `until` is acknowledged, kills it and checks the table. Returns the
+/// number of the newest batch.
 fn kill_and_check(folder: &Path, value_bytes: usize, until: u64) -> u64 {
     let mut writer = start_writer(folder, value_bytes);
     let deadline = Instant::now() + DEADLINE;
@@ -114,7 +114,7 @@ fn acknowledged(folder: &Path) -> u64 {
 }
 
 fn open(folder: &Path) -> FjallTable {
-    // Little memory: many seals, flushes and merges.
+    // Little memory means many seals, flushes and compactions.
     FjallTable::open(&folder.join("table"), Options { memory_bytes: 12 << 20 }).unwrap()
 }
 
@@ -122,7 +122,7 @@ fn newest(table: &FjallTable) -> u64 {
     table.get(b"newest").unwrap().map_or(0, |value| number(&value))
 }
 
-/// Three changes that belong together: the newest number, its row, and the end of an old row.
+/// Returns a batch of three changes: the newest number, its row, and the deletion of an old row.
 fn batch(number: u64, value_bytes: usize) -> Batch {
     let mut batch = Batch::new();
     batch.put(row(number), vec![number as u8; value_bytes]);
@@ -133,7 +133,7 @@ fn batch(number: u64, value_bytes: usize) -> Batch {
     batch
 }
 
-/// Exactly the rows that the batches up to `newest` leave, each with its value.
+/// Checks that the table has exactly the rows of the batches up to `newest`, each with its value.
 fn check(table: &FjallTable, newest: u64, value_bytes: usize) {
     let mut next = newest.saturating_sub(WINDOW) + 1;
     let mut visit = |key: &[u8], value: &[u8]| {

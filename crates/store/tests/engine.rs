@@ -1,4 +1,4 @@
-//! The engine's own promises: small journals, damage that is told, one owner, a full medium.
+//! What only the engine promises: short journals, damage that is found, one owner, a full disk.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::cell::Cell;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Error, Pressure, Table};
+use pelago_store::table::{Batch, Error, Pressure, Table, TableRead};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
@@ -39,7 +39,7 @@ fn journals_stay_small_while_200_mib_are_written() {
             table.write(&batch).unwrap();
         }
         table.persist().unwrap();
-        // Two memtables and a half may wait for their flush; then pressure stops the writer.
+        // Up to two and a half memtables may wait for a flush. Then pressure stops the writer.
         assert!(table.usage().journal_bytes <= 64 * MIB + 3 * memtable);
         poll(|| table.pressure() == Pressure::None);
         poll(|| {
@@ -50,7 +50,8 @@ fn journals_stay_small_while_200_mib_are_written() {
     assert!(table.usage().disk_bytes > 100 * MIB);
 }
 
-/// After the last persist any length of the journal opens, and shows a prefix of the batches.
+/// A journal cut anywhere after the last persist opens, and the table holds a prefix of the
+/// batches.
 #[test]
 fn a_journal_cut_anywhere_behind_what_is_safe_opens_with_a_prefix() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,8 +86,8 @@ fn garbage_behind_what_is_safe_is_cut_off() {
     assert_eq!(prefix(&table), count + 1);
 }
 
-/// Any byte of it; and the damage is only told, nothing is changed on the medium, and with the byte
-/// put right the table opens whole.
+/// Damage of any byte is found. The open that finds it changes nothing: with the byte restored the
+/// table opens whole.
 #[test]
 fn a_damaged_byte_in_a_journal_that_was_safe_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,7 +100,7 @@ fn a_damaged_byte_in_a_journal_that_was_safe_is_told() {
         file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
         let before = files(folder.path());
         assert_corrupt(folder.path(), &journal);
-        assert!(before == files(folder.path()), "the look at damage changed something");
+        assert!(before == files(folder.path()), "the failed open changed something");
         file.write_all_at(&byte, at).unwrap();
     }
     file.set_len(safe - 1).unwrap();
@@ -123,7 +124,7 @@ fn a_record_or_database_that_is_gone_is_told() {
     }
 }
 
-/// A process killed in its first open leaves any part of a database that nobody was told of.
+/// A process killed in its first open may leave any part of a database. It acknowledged nothing.
 #[test]
 fn an_unfinished_first_open_is_begun_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,8 +155,8 @@ fn a_second_owner_is_refused_and_disturbs_nothing() {
     assert_eq!(prefix(&table), 100);
 }
 
-/// Others go on reading and writing while the table is opened again and again; a snapshot from
-/// before says that it is stale.
+/// Threads read and write while the table is reopened again and again. A snapshot from before is
+/// stale.
 #[test]
 fn a_reopen_under_load_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +167,7 @@ fn a_reopen_under_load_loses_nothing() {
         let writer = scope.spawn(|| {
             let mut number = 0;
             while number < 3_000 {
-                // Between its end and its beginning the table says that it stopped.
+                // During a reopen the table is stopped.
                 match table.write(&numbered(number + 1)) {
                     Ok(()) => number += 1,
                     Err(Error::Stopped) => thread::yield_now(),
@@ -185,11 +186,11 @@ fn a_reopen_under_load_loses_nothing() {
         writer.join().unwrap()
     });
     assert_eq!(prefix(&*table), written);
-    assert!(matches!(snapshot.get(b"row"), Err(Error::Stale)));
+    assert!(matches!(snapshot.get(b"row"), Err(Error::StaleSnapshot)));
 }
 
-/// On a file system of 20 MiB: the write that does not fit changes nothing, the table goes on, and
-/// once there is room again writes succeed.
+/// On a file system of 20 MiB: a write that does not fit changes nothing, the table goes on, and
+/// writes succeed once there is space again.
 #[test]
 fn a_full_medium_is_told_before_anything_is_applied() {
     run_in_a_small_file_system("fill_the_medium");
@@ -212,19 +213,19 @@ fn fill_the_medium() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::Full), "{error:?}");
+    assert!(matches!(error, Error::NoSpace), "{error:?}");
     assert!(number > 100);
     assert_eq!(prefix(&table), number);
     table.persist().unwrap();
-    assert!(matches!(table.write(&numbered(number + 1)), Err(Error::Full)));
+    assert!(matches!(table.write(&numbered(number + 1)), Err(Error::NoSpace)));
     fs::remove_file(&ballast).unwrap();
     table.write(&numbered(number + 1)).unwrap();
     table.reopen().unwrap();
     assert_eq!(prefix(&table), number + 1);
 }
 
-/// What frees space is written into the journal's own blocks though not one block is free, in this
-/// life and the next; whatever else is written leaves half of them.
+/// Batches that free space go into the preallocated blocks of the journal when no block is free,
+/// also after a restart. Other batches leave half of these blocks.
 #[test]
 fn what_frees_space_is_written_on_a_full_medium() {
     run_in_a_small_file_system("free_space_on_a_full_medium");
@@ -250,51 +251,51 @@ fn free_space_on_a_full_medium() {
     for _ in 0..3 {
         for _ in 0..300 {
             let mut batch = numbered(number + 1);
-            batch.set_frees();
+            batch.allow_reserve();
             table.write(&batch).unwrap();
             number += 1;
         }
         table.persist().unwrap();
-        assert!(matches!(table.write(&numbered(number + 1)), Err(Error::Full)));
+        assert!(matches!(table.write(&numbered(number + 1)), Err(Error::NoSpace)));
         table.close().unwrap();
         drop(table);
-        // Others take what the close has freed.
+        // Another program takes the blocks that the close freed.
         fill(&folder.join("ballast"));
         table = open();
         assert_eq!(prefix(&table), number);
     }
     fs::remove_file(folder.join("ballast")).unwrap();
-    table.use_room().unwrap();
+    table.resume_flushes().unwrap();
     table.write(&numbered(number + 1)).unwrap();
     assert_eq!(prefix(&table), number + 1);
 }
 
-/// Where nobody takes what the reserve gives up, all of it goes to the journal, a step at a time;
-/// what does not free space gets a half.
+/// The whole reserve goes to the journal, a step at a time, if no other program takes its blocks.
+/// Batches that do not free space get half of it.
 #[test]
 fn the_reserve_goes_to_the_journal_in_steps() {
-    run_in_a_small_file_system("lend_to_the_journal");
+    run_in_a_small_file_system("take_blocks_from_the_reserve");
 }
 
 /// The part of the test above that runs in the small file system.
 #[test]
-fn lend_to_the_journal() {
+fn take_blocks_from_the_reserve() {
     let Ok(folder) = std::env::var(SMALL_FOLDER) else {
         return;
     };
     let folder = Path::new(&folder);
     let path = folder.join("reserve");
     let open = File::options().write(true).create_new(true).open(&path).unwrap();
-    let reserve = Arc::new(Reserve::ensure(open, path.clone(), 4 * MIB).unwrap());
-    assert!(reserve.is_held());
+    let reserve = Arc::new(Reserve::open(open, path.clone(), 4 * MIB).unwrap());
+    assert!(reserve.is_allocated());
     let table = FjallTable::open(&folder.join("table"), Options::default()).unwrap();
-    table.lend_from(Arc::clone(&reserve));
+    table.set_reserve(Arc::clone(&reserve));
     fill(&folder.join("ballast"));
     let number = Cell::new(0);
-    let write = |frees: bool| {
+    let write = |may_use_reserve: bool| {
         let mut batch = numbered(number.get() + 1);
-        if frees {
-            batch.set_frees();
+        if may_use_reserve {
+            batch.allow_reserve();
         }
         let written = table.write(&batch);
         number.set(number.get() + u64::from(written.is_ok()));
@@ -306,17 +307,17 @@ fn lend_to_the_journal() {
     assert_eq!(bytes_of(&path), MIB);
     while write(true).is_ok() {}
     assert_eq!(bytes_of(&path), 0);
-    assert!(matches!(write(true), Err(Error::Full)));
+    assert!(matches!(write(true), Err(Error::NoSpace)));
     let number = || number.get();
     assert!(number() * 500 > 4 * MIB, "{} batches of 500 bytes", number());
     fs::remove_file(folder.join("ballast")).unwrap();
-    assert!(reserve.restore().unwrap());
+    assert!(reserve.allocate().unwrap());
     write(false).unwrap();
     assert_eq!(prefix(&table), number());
 }
 
-/// A memtable that cannot be written, for want of space, stops the engine; opened again it goes on
-/// with its journal alone, and writes the memtable once there is room.
+/// A failed flush stops the engine. Reopened on a full disk it is journal-only, and flushes its
+/// memtable once there is space.
 #[test]
 fn a_memtable_that_cannot_be_written_stops_nobody() {
     run_in_a_small_file_system("fail_a_flush");
@@ -333,7 +334,7 @@ fn fail_a_flush() {
     let table = FjallTable::open(&folder.join("table"), options).unwrap();
     let ballast = folder.join("ballast");
     let mut number = 0;
-    // There is no folder for sorted runs, so that the first flush fails.
+    // Without the folder of sorted runs the first flush fails.
     let tables = folder.join("table/engine/keyspaces/1/tables");
     fs::rename(&tables, folder.join("aside")).unwrap();
     poll(|| {
@@ -348,7 +349,7 @@ fn fail_a_flush() {
     assert_eq!(prefix(&table), number);
     for _ in 0..100 {
         let mut batch = numbered(number + 1);
-        batch.set_frees();
+        batch.allow_reserve();
         table.write(&batch).unwrap();
         number += 1;
     }
@@ -357,7 +358,7 @@ fn fail_a_flush() {
     assert_eq!(prefix(&table), number);
     let before = table.usage().disk_bytes - table.usage().journal_bytes;
     fs::remove_file(&ballast).unwrap();
-    table.use_room().unwrap();
+    table.resume_flushes().unwrap();
     let more = number + 8_000;
     while number < more {
         table.write(&numbered(number + 1)).unwrap();
@@ -370,7 +371,7 @@ fn fail_a_flush() {
     assert_eq!(prefix(&table), number);
 }
 
-/// A clean close leaves next to nothing to replay, and nothing is lost by that.
+/// After a close there is next to nothing to replay, and no batch is lost.
 #[test]
 fn a_close_leaves_next_to_no_journal() {
     let folder = tempfile::tempdir().unwrap();
@@ -400,7 +401,7 @@ fn bytes_of(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// Takes every block that is free.
+/// Fills the disk.
 fn fill(path: &Path) {
     use std::io::Write as _;
 
@@ -411,13 +412,13 @@ fn fill(path: &Path) {
     assert_eq!(rustix::fs::statvfs(path).unwrap().f_bavail, 0);
 }
 
-/// The journal may not grow over a limit, so that a write of the engine fails in the middle of a
-/// batch: the table stops, and opened again it holds exactly what was acknowledged.
+/// A limit on file sizes makes a write of the engine fail in the middle of a batch. The table
+/// stops. Reopened it holds exactly the acknowledged batches.
 #[test]
 fn a_write_that_fails_halfway_is_cut_off() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
-    // Over the limit the kernel also sends a signal that would end the process.
+    // Beyond the limit the kernel sends SIGXFSZ, which would end the process.
     command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
     let status = again(&mut command, "fail_halfway", LIMITED_FOLDER, folder.path());
     assert!(status, "see the output above");
@@ -425,7 +426,7 @@ fn a_write_that_fails_halfway_is_cut_off() {
     assert!(prefix(&table) > 0);
 }
 
-/// The part of the test above that runs with a limit.
+/// The part of the test above that runs with the limit.
 #[test]
 fn fail_halfway() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -462,7 +463,7 @@ fn fail_halfway() {
 const SMALL_FOLDER: &str = "STORE_ENGINE_SMALL_FOLDER";
 const LIMITED_FOLDER: &str = "STORE_ENGINE_LIMITED_FOLDER";
 
-/// Runs one test of this binary in a namespace of its own with 20 MiB of disk.
+/// Runs one test of this binary in a mount namespace, with a file system of 20 MiB.
 fn run_in_a_small_file_system(test: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mount = "mount -t tmpfs -o size=20m none \"$STORE_ENGINE_SMALL_FOLDER\"";
@@ -487,7 +488,8 @@ fn run_in_a_small_file_system(test: &str) {
     assert!(again(&mut command, test, SMALL_FOLDER, folder.path()), "see the output above");
 }
 
-/// Starts this binary once more through `command`, for one test with a variable set.
+/// Runs one test of this binary in another process, started by `command`, with a variable set.
+/// Returns whether it passed.
 fn again(command: &mut Command, test: &str, variable: &str, folder: &Path) -> bool {
     command
         .arg(std::env::current_exe().unwrap())
@@ -499,12 +501,12 @@ fn again(command: &mut Command, test: &str, variable: &str, folder: &Path) -> bo
         .success()
 }
 
-/// Batches that were persisted in [`written_table`], and those after.
+/// Batches of [`written_table`] that were persisted, and batches after those.
 const SAFE: u64 = 500;
 const UNSAFE: u64 = 500;
 
-/// A closed table of [`SAFE`] batches that its record says are safe, and [`UNSAFE`] of which it
-/// says nothing. Answers its journal, where it is safe and where it ends.
+/// Creates and closes a table of [`SAFE`] batches that its sync record covers and [`UNSAFE`] that
+/// it does not. Returns the path of its journal, the end of the safe part, and the end.
 fn written_table(folder: &Path) -> (PathBuf, u64, u64) {
     let table = FjallTable::open(folder, Options::default()).unwrap();
     let journal = folder.join("engine/0.jnl");
@@ -518,12 +520,16 @@ fn written_table(folder: &Path) -> (PathBuf, u64, u64) {
     }
     table.close().unwrap();
     drop(table);
-    // As a crash leaves it: the close brought the record up to date.
+    // The close updated the record. A crash leaves the older one.
     fs::write(folder.join("flushed"), record).unwrap();
     let one = |number| journal_bytes(&numbered(number));
     let safe = (1..=SAFE).map(one).sum::<u64>();
     let end = safe + (SAFE + 1..=SAFE + UNSAFE).map(one).sum::<u64>();
-    assert_eq!(fs::metadata(&journal).unwrap().len(), end, "the engine's format is not ours");
+    assert_eq!(
+        fs::metadata(&journal).unwrap().len(),
+        end,
+        "the journal format of the engine changed"
+    );
     (journal, safe, end)
 }
 
@@ -531,7 +537,7 @@ fn journal_bytes(batch: &Batch) -> u64 {
     26 + 21 * batch.changes().len() as u64 + batch.bytes() as u64
 }
 
-/// Two changes that belong together: the count, and the row of that number.
+/// Returns a batch of two rows: the count, and the row with that number.
 fn numbered(number: u64) -> Batch {
     let mut batch = Batch::new();
     batch.put(b"count".to_vec(), number.to_le_bytes().to_vec());
@@ -539,7 +545,7 @@ fn numbered(number: u64) -> Batch {
     batch
 }
 
-/// How many batches the table holds; they are the first ones, each whole.
+/// Returns the number of batches in the table. Checks that they are the first ones, each whole.
 fn prefix(table: &dyn Table) -> u64 {
     let mut count = 0;
     let mut rows = 0;
@@ -563,9 +569,9 @@ fn prefix(table: &dyn Table) -> u64 {
 
 fn assert_corrupt(folder: &Path, expected: &Path) {
     match FjallTable::open(folder, Options::default()) {
-        Err(Error::Corrupt { place, .. }) => {
+        Err(Error::Corrupt { path, .. }) => {
             assert_eq!(
-                place,
+                path,
                 fs::canonicalize(folder).unwrap().join(expected.strip_prefix(folder).unwrap())
             );
         }
@@ -574,7 +580,7 @@ fn assert_corrupt(folder: &Path, expected: &Path) {
     }
 }
 
-/// Every file below `folder` with its bytes.
+/// Returns every file below `folder` with its bytes.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {

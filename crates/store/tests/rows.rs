@@ -1,20 +1,20 @@
-//! The values of rows: their bytes stay what they are, come back as they went in, and damage is
-//! found and never panics.
+//! The values of rows: their encoding never changes, they decode to what was encoded, and damage is
+//! found without a panic.
 //!
-//! `vectors/rows.txt` and `vectors/format.txt` hold one value a line. With `PELAGO_GOLDEN=accept`
-//! they are written anew: lines are added, and none of a released version is ever changed.
+//! `vectors/rows.txt` and `vectors/format.txt` have one value a line. `PELAGO_GOLDEN=accept` writes
+//! them again: lines may be added, but none of a released version may change.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fmt::{Debug, Write as _};
 use std::fs;
 use std::path::PathBuf;
 
-use pelago_store::key::Kind;
+use pelago_store::key::RowKind;
 use pelago_store::rows::{
-    Answer, Fault, HighWater, Identity, Inline, MAP_BYTES, Moved, NameOf, NameRow, Orphan,
-    Partition, Rnode, RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
+    CachedReply, DecodeError, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer,
+    Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Writing, Xattr, XattrNames,
 };
-use pelago_store::volume::{FORMAT_VERSION, Format, FormatFault, Seed, VolumeId};
+use pelago_store::volume::{FORMAT_VERSION, Format, FormatError, HashSeed, VolumeId};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -63,7 +63,7 @@ fn symlink() -> Rnode {
     Rnode { kind: FileKind::Symlink, mode: 0o777, flags, generation: None, target, ..rnode() }
 }
 
-/// A directory with both access control lists.
+/// Returns a directory with both access control lists.
 fn with_lists() -> Rnode {
     let flags = RnodeFlags {
         has_xattrs: true,
@@ -74,7 +74,7 @@ fn with_lists() -> Rnode {
     Rnode { kind: FileKind::Directory, flags, generation: None, ..rnode() }
 }
 
-/// One value of each kind, with its name in the file of vectors.
+/// Returns one value of each kind, with its name in the file of vectors.
 fn values() -> Vec<(&'static str, Vec<u8>)> {
     let (dir, hash) = (InodeId::ROOT, NameHash(0xfeed_f00d_dead_beef));
     let partition = Partition {
@@ -83,7 +83,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         mtime: time(4),
         ctime: time(5),
         dirty: true,
-        map: Vec::new(),
+        split_map: Vec::new(),
     };
     let link = NameRow::Link { ino: rnode().ino, kind: FileKind::Directory };
     let volume = VolumeId(*b"0123456789abcdef");
@@ -94,16 +94,16 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("name.rnode.v1", NameRow::Rnode(rnode()).encode(STAMP)),
         ("name.link.v1", link.encode(STAMP)),
         ("moved.v1", Moved { dir, hash }.encode(STAMP)),
-        ("name-of.v1", NameOf.encode(STAMP)),
+        ("name-of.v1", ParentPointer.encode(STAMP)),
         ("partition.v1", partition.encode(STAMP)),
-        ("partition.map.v1", Partition { map: vec![1, 2], ..partition }.encode(STAMP)),
+        ("partition.map.v1", Partition { split_map: vec![1, 2], ..partition }.encode(STAMP)),
         ("writing.v1", Writing { dir, hash, generation: Generation(2) }.encode(STAMP)),
         ("orphan.v1", Orphan { generation: Some(Generation(9)) }.encode(STAMP)),
         ("orphan.none.v1", Orphan { generation: None }.encode(STAMP)),
         ("inline.v1", Inline { bytes: b"hello, world" }.encode(STAMP)),
         ("xattr.v1", Xattr { value: b"value" }.encode(STAMP)),
         ("xattr-names.v1", XattrNames { names: b"user.a\0user.b\0" }.encode(STAMP)),
-        ("answer.v1", Answer { code: 2, reply: b"reply" }.encode(STAMP)),
+        ("answer.v1", CachedReply { code: 2, reply: b"reply" }.encode(STAMP)),
         ("identity.v1", Identity { volume }.encode(STAMP)),
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
     ]
@@ -133,10 +133,10 @@ fn format() -> Format {
     Format { id: VolumeId(*b"0123456789abcdef"), inline_bytes: 4096, optional_features: 0 }
 }
 
-/// Where format 1 had the seed of its hash.
+/// The seed of the hash in format 1.
 const SEED_V1: [u8; 8] = 0x1122_3344_5566_7788_u64.to_le_bytes();
 
-/// A file `format` of these bytes, zeros and a checksum.
+/// Returns a file `format` of these bytes, zeros and a checksum.
 fn xxh3_sealed(parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = parts.concat();
     bytes.resize(120, 0);
@@ -148,18 +148,19 @@ fn xxh3_sealed(parts: &[&[u8]]) -> Vec<u8> {
 #[test]
 fn the_format_file_is_the_bytes_it_always_was() {
     let v1 = xxh3_sealed(&[&format().encode()[..8], &[1], &format().encode()[9..48], &SEED_V1]);
-    let seed = Seed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
+    let seed = HashSeed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
     let values =
         [("format.v1", v1.clone()), ("format.v2", format().encode()), ("seed.v1", seed.encode())];
     check_vectors("format.txt", &values);
-    assert_eq!(Format::decode(&v1), Err(FormatFault::Older(1)));
-    assert_eq!(Seed::decode(&seed.encode()), Ok(seed));
+    assert_eq!(Format::decode(&v1), Err(FormatError::Older(1)));
+    assert_eq!(HashSeed::decode(&seed.encode()), Ok(seed));
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
 }
 
-/// Decodes under every kind. What a kind reads, it would write the same: a value has one form.
-fn decode_as_all(value: &[u8]) -> Vec<Kind> {
-    fn one<'a, R: Row<'a>>(value: &'a [u8], read: &mut Vec<Kind>) {
+/// Decodes a value as every kind, and returns the kinds that succeed. Checks that each encodes to
+/// the same bytes.
+fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
+    fn one<'a, R: Row<'a>>(value: &'a [u8], read: &mut Vec<RowKind>) {
         if let Ok((stamp, row)) = R::decode(value) {
             assert_eq!(row.encode(stamp), value);
             read.push(R::KIND);
@@ -169,21 +170,21 @@ fn decode_as_all(value: &[u8]) -> Vec<Kind> {
     one::<Rnode>(value, &mut read);
     one::<NameRow>(value, &mut read);
     one::<Moved>(value, &mut read);
-    one::<NameOf>(value, &mut read);
+    one::<ParentPointer>(value, &mut read);
     one::<Partition>(value, &mut read);
     one::<Writing>(value, &mut read);
     one::<Orphan>(value, &mut read);
     one::<Inline<'_>>(value, &mut read);
     one::<Xattr<'_>>(value, &mut read);
     one::<XattrNames<'_>>(value, &mut read);
-    one::<Answer<'_>>(value, &mut read);
+    one::<CachedReply<'_>>(value, &mut read);
     one::<Identity>(value, &mut read);
     one::<HighWater>(value, &mut read);
     read
 }
 
-/// Puts the checksum right, so that what is behind it is tested too.
-fn seal(kind: Kind, mut written: Vec<u8>) -> Vec<u8> {
+/// Appends the right checksum, so that a test reaches the checks after that.
+fn seal(kind: RowKind, mut written: Vec<u8>) -> Vec<u8> {
     let sum = xxh3_64_with_seed(&written, u64::from(kind.number())) as u32;
     written.extend_from_slice(&sum.to_le_bytes());
     written
@@ -196,7 +197,7 @@ fn each_value_is_read_under_its_own_kind_only() {
     }
 }
 
-/// One bit, anywhere: the checksum finds it.
+/// The checksum finds every flipped bit.
 #[test]
 fn any_flipped_bit_and_any_cut_is_found() {
     for (name, value) in values() {
@@ -213,12 +214,14 @@ fn any_flipped_bit_and_any_cut_is_found() {
     }
 }
 
-/// Under a right checksum too, a body must have its length; only bytes to the end may be cut.
+/// A body must have its length even if the checksum is right. Only a body that ends with bytes of
+/// any length can be cut.
 #[test]
 fn a_sealed_body_must_have_its_length() {
     for (name, value) in values() {
         let kind = decode_as_all(&value)[0];
-        let open_ended = matches!(kind, Kind::Xattr | Kind::XattrNames | Kind::Answer);
+        let open_ended =
+            matches!(kind, RowKind::Xattr | RowKind::XattrNames | RowKind::CachedReply);
         for length in 0..value.len() - 4 {
             let sealed = seal(kind, value[..length].to_vec());
             assert!(decode_as_all(&sealed).is_empty() || open_ended, "{name}, cut to {length}");
@@ -233,27 +236,30 @@ fn a_newer_version_is_told_from_damage() {
     let mut value = rnode().encode(STAMP);
     value.truncate(value.len() - 4);
     value[0] = 2;
-    let error = Rnode::decode(&seal(Kind::Inode, value)).unwrap_err();
-    assert_eq!((error.kind, error.what), (Kind::Inode, Fault::Version(2)));
-    assert_eq!(error.to_string(), "a row of kind Inode cannot be read: its version 2 is not known");
+    let error = Rnode::decode(&seal(RowKind::Inode, value)).unwrap_err();
+    assert_eq!((error.kind, error.reason), (RowKind::Inode, DecodeError::Version(2)));
+    assert_eq!(
+        error.to_string(),
+        "a row of kind Inode cannot be read: this pelago does not know its version 2"
+    );
 }
 
-/// Fields that have a range are checked, each by its name.
+/// An error names the field that is out of range.
 #[test]
 fn fields_out_of_range_are_found() {
-    let fault = |rnode: Rnode| Rnode::decode(&rnode.encode(STAMP)).unwrap_err().what;
-    assert_eq!(fault(Rnode { mode: 0o10000, ..rnode() }), Fault::Field("mode"));
-    assert_eq!(fault(Rnode { size: 1 << 63, ..rnode() }), Fault::Field("size"));
-    assert_eq!(fault(Rnode { target: vec![1], ..rnode() }), Fault::Field("target"));
-    assert_eq!(fault(Rnode { target: vec![], ..symlink() }), Fault::Field("target"));
+    let fault = |rnode: Rnode| Rnode::decode(&rnode.encode(STAMP)).unwrap_err().reason;
+    assert_eq!(fault(Rnode { mode: 0o10000, ..rnode() }), DecodeError::Field("mode"));
+    assert_eq!(fault(Rnode { size: 1 << 63, ..rnode() }), DecodeError::Field("size"));
+    assert_eq!(fault(Rnode { target: vec![1], ..rnode() }), DecodeError::Field("target"));
+    assert_eq!(fault(Rnode { target: vec![], ..symlink() }), DecodeError::Field("target"));
     let late = Time { seconds: 0, nanos: 1_000_000_000 };
-    assert_eq!(fault(Rnode { btime: late, ..rnode() }), Fault::Field("time"));
+    assert_eq!(fault(Rnode { btime: late, ..rnode() }), DecodeError::Field("time"));
     let partition = Partition { names: 1, directories: 2, ..Partition::default() };
     let error = Partition::decode(&partition.encode(STAMP)).unwrap_err();
-    assert_eq!(error.what, Fault::Field("count of directories"));
+    assert_eq!(error.reason, DecodeError::Field("count of directories"));
     let mark = HighWater { next: (1 << 36) + 1 };
     let error = HighWater::decode(&mark.encode(STAMP)).unwrap_err();
-    assert_eq!(error.what, Fault::Field("high-water mark"));
+    assert_eq!(error.reason, DecodeError::Field("high-water mark"));
 }
 
 #[test]
@@ -266,7 +272,7 @@ fn an_rnode_shows_its_attributes() {
     assert_eq!(times, (rnode.atime, rnode.mtime, rnode.ctime, rnode.btime));
 }
 
-/// A newer format, needed features that are not known, and damage are three things.
+/// Errors tell apart a newer format, unknown features, and damage.
 #[test]
 fn a_format_file_says_why_it_is_none() {
     let good = format().encode();
@@ -277,13 +283,13 @@ fn a_format_file_says_why_it_is_none() {
         bytes.extend_from_slice(&sum.to_le_bytes());
         Format::decode(&bytes)
     };
-    assert_eq!(resealed(8, 3), Err(FormatFault::Version(FORMAT_VERSION + 1)));
-    assert_eq!(resealed(8, 1), Err(FormatFault::Older(1)));
-    assert_eq!(resealed(8, 0), Err(FormatFault::Field));
-    assert_eq!(resealed(16, 4), Err(FormatFault::Features(4)));
-    assert_eq!(resealed(14, 9), Err(FormatFault::Field), "inline bytes past the limit");
-    assert_eq!(resealed(119, 1), Err(FormatFault::Field), "reserved bytes");
-    assert_eq!(resealed(0, b'Q'), Err(FormatFault::Magic));
+    assert_eq!(resealed(8, 3), Err(FormatError::Newer(FORMAT_VERSION + 1)));
+    assert_eq!(resealed(8, 1), Err(FormatError::Older(1)));
+    assert_eq!(resealed(8, 0), Err(FormatError::Field));
+    assert_eq!(resealed(16, 4), Err(FormatError::UnknownFeatures(4)));
+    assert_eq!(resealed(14, 9), Err(FormatError::Field), "inline bytes past the limit");
+    assert_eq!(resealed(119, 1), Err(FormatError::Field), "reserved bytes");
+    assert_eq!(resealed(0, b'Q'), Err(FormatError::Magic));
     assert!(resealed(24, 1).is_ok(), "an optional feature");
     for bit in 0..good.len() * 8 {
         let mut damaged = good.clone();
@@ -295,24 +301,24 @@ fn a_format_file_says_why_it_is_none() {
     }
 }
 
-/// Any damage of the key is found: with another key no name would be.
+/// Any damage of the key is found. With another key no name would be found.
 #[test]
 fn a_seed_is_whole_or_is_none() {
-    let good = Seed::new(77).encode();
+    let good = HashSeed::new(77).encode();
     for bit in 0..good.len() * 8 {
         let mut damaged = good.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(Seed::decode(&damaged).is_err(), "bit {bit}");
+        assert!(HashSeed::decode(&damaged).is_err(), "bit {bit}");
     }
     for length in 0..good.len() {
-        assert!(Seed::decode(&good[..length]).is_err(), "cut to {length}");
+        assert!(HashSeed::decode(&good[..length]).is_err(), "cut to {length}");
     }
     for at in [8, 12] {
         let mut other = good[..32].to_vec();
         other[at] = 9;
         let sum = xxh3_64(&other);
         other.extend_from_slice(&sum.to_le_bytes());
-        assert_eq!(Seed::decode(&other), Err("a field holds what it cannot hold"), "{at}");
+        assert_eq!(HashSeed::decode(&other), Err("a field is out of range"), "{at}");
     }
 }
 
@@ -386,9 +392,9 @@ fn any_rnode() -> impl Strategy<Value = Rnode> {
 
 fn any_partition() -> impl Strategy<Value = Partition> {
     (any::<[u64; 2]>(), any_time(), any_time(), any::<bool>(), any_bytes(300)).prop_map(
-        |([a, b], mtime, ctime, dirty, map)| {
+        |([a, b], mtime, ctime, dirty, split_map)| {
             let (names, directories) = (a.max(b), a.min(b));
-            Partition { names, directories, mtime, ctime, dirty, map }
+            Partition { names, directories, mtime, ctime, dirty, split_map }
         },
     )
 }
@@ -419,7 +425,7 @@ proptest! {
         round_trip(&link, stamp, &link.encode(stamp));
         let moved = Moved { dir: ino, hash };
         round_trip(&moved, stamp, &moved.encode(stamp));
-        round_trip(&NameOf, stamp, &NameOf.encode(stamp));
+        round_trip(&ParentPointer, stamp, &ParentPointer.encode(stamp));
         round_trip(&partition, stamp, &partition.encode(stamp));
     }
 
@@ -453,23 +459,22 @@ proptest! {
         round_trip(&identity, stamp, &identity.encode(stamp));
         let mark = HighWater { next };
         round_trip(&mark, stamp, &mark.encode(stamp));
-        let answer = Answer { code, reply: &reply };
-        round_trip(&answer, stamp, &answer.encode(stamp));
+        let cached = CachedReply { code, reply: &reply };
+        round_trip(&cached, stamp, &cached.encode(stamp));
     }
 
-    /// Any bytes, with any checksum and with the right one.
+    /// Decodes any bytes, with a wrong checksum and with the right one.
     #[test]
-    fn bytes_from_outside_never_panic(bytes in any_bytes(400), kind in 0..Kind::ALL.len()) {
+    fn bytes_from_outside_never_panic(bytes in any_bytes(400), kind in 0..RowKind::ALL.len()) {
         decode_as_all(&bytes);
         let mut written = bytes;
         if let Some(version) = written.first_mut() {
             *version = 1;
         }
-        decode_as_all(&seal(Kind::ALL[kind], written));
+        decode_as_all(&seal(RowKind::ALL[kind], written));
     }
 
-    /// A good value with a few bytes changed and the checksum put right: what is read is written
-    /// the same.
+    /// Decodes a value with a few bytes changed and the right checksum.
     #[test]
     fn changed_fields_never_panic(
         which in any::<prop::sample::Index>(),
@@ -487,10 +492,10 @@ proptest! {
     }
 }
 
-/// The longest values are read whole.
+/// The longest values decode.
 #[test]
 fn values_at_their_limits_come_back() {
-    let most = Partition { map: vec![7; MAP_BYTES], ..Partition::default() };
+    let most = Partition { split_map: vec![7; SPLIT_MAP_BYTES], ..Partition::default() };
     round_trip(&most, STAMP, &most.encode(STAMP));
     let link = Rnode { target: vec![b'x'; limits::TARGET_BYTES], ..symlink() };
     round_trip(&link, STAMP, &link.encode(STAMP));

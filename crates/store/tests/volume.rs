@@ -1,4 +1,4 @@
-//! The files of a volume: made whole or not at all, held by one, and refused with a reason.
+//! The files of a volume: created atomically, locked by one process, and refused with a reason.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pelago_store::reserve::Reserve;
-use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, holder};
+use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, lock_holder};
 use pelago_wire::{Kind, limits};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
@@ -22,11 +22,11 @@ fn make(dir: &Path) -> Volume {
     Volume::create(dir, VolumeOptions::default()).unwrap()
 }
 
-/// The reserve of a volume in `dir`.
+/// Opens the reserve of a volume in `dir`.
 fn reserve_in(dir: &Path, bytes: u64) -> Result<Reserve, pelago_store::reserve::Error> {
     let path = dir.join("reserve");
     let file = fs::File::options().write(true).create(true).truncate(false).open(&path).unwrap();
-    Reserve::ensure(file, path, bytes)
+    Reserve::open(file, path, bytes)
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -38,7 +38,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Opening fails, changes nothing, and says why in one sentence.
+/// Opens a volume, which must fail, change nothing, and say why in one sentence.
 fn refused(dir: &Path) -> VolumeError {
     let before = names(dir);
     let error = Volume::open(dir).unwrap_err();
@@ -84,7 +84,8 @@ fn options_stay_and_are_cut_to_their_limit() {
     assert_eq!(Volume::open(temp.path()).unwrap().inline_bytes(), limits::INLINE_BYTES);
 }
 
-/// Clean until marked otherwise, unclean until marked clean again; marking twice is no error.
+/// A volume is clean until it is marked unclean, and the other way round. Marking twice is no
+/// error.
 #[test]
 fn a_volume_knows_whether_it_was_stopped_cleanly() {
     let temp = temp();
@@ -101,10 +102,10 @@ fn a_volume_knows_whether_it_was_stopped_cleanly() {
 #[test]
 fn a_second_opener_learns_who_has_it() {
     let temp = temp();
-    assert_eq!(holder(temp.path()), None);
+    assert_eq!(lock_holder(temp.path()), None);
     let held = make(temp.path());
     let pid = Some(std::process::id());
-    assert_eq!(holder(temp.path()), pid);
+    assert_eq!(lock_holder(temp.path()), pid);
     for refused in
         [Volume::open(temp.path()), Volume::open_or_create(temp.path(), VolumeOptions::default())]
     {
@@ -113,23 +114,23 @@ fn a_second_opener_learns_who_has_it() {
         assert_eq!(error.kind(), Kind::Busy);
     }
     drop(held);
-    assert_eq!(holder(temp.path()), None);
+    assert_eq!(lock_holder(temp.path()), None);
     Volume::open(temp.path()).unwrap();
 }
 
-/// A process that dies leaves its number behind, and no lock.
+/// A process that dies leaves its id in the file, but no lock.
 #[test]
 fn the_number_of_a_dead_holder_means_nothing() {
     let temp = temp();
     drop(make(temp.path()));
     fs::write(temp.path().join("lock"), "1         \n").unwrap();
-    assert_eq!(holder(temp.path()), None);
+    assert_eq!(lock_holder(temp.path()), None);
     Volume::open(temp.path()).unwrap();
     fs::write(temp.path().join("lock"), "no number").unwrap();
     Volume::open(temp.path()).unwrap();
 }
 
-/// The lock does not pass to the processes that a server starts.
+/// A process that a server starts does not inherit the lock.
 #[test]
 fn a_child_does_not_keep_the_volume() {
     let temp = temp();
@@ -146,7 +147,7 @@ fn a_child_does_not_keep_the_volume() {
     opened.unwrap();
 }
 
-/// Whatever a crash left of making a volume is made whole; `format` comes last.
+/// A volume is created again after a crash at any step of its creation. `format` comes last.
 #[test]
 fn a_volume_half_made_is_made_again() {
     let whole = temp();
@@ -205,7 +206,7 @@ fn a_folder_of_somebody_else_is_left_alone() {
     assert_eq!(names(temp.path()), ["thesis.tex"]);
 }
 
-/// The root of a new file system is as good as an empty folder.
+/// The root of a new file system, with its `lost+found`, counts as an empty folder.
 #[test]
 fn a_new_file_system_can_become_a_volume() {
     let temp = temp();
@@ -230,14 +231,14 @@ fn what_is_missing_or_no_folder_says_so() {
     }
 }
 
-/// Whoever lost `format` still has the data: it must not be made anew over it.
+/// A volume that lost its `format` still has its data. No new volume may be created over it.
 #[test]
 fn a_volume_without_its_format_is_damaged_not_new() {
     let temp = temp();
     drop(make(temp.path()));
     fs::write(temp.path().join("table/data"), b"x").unwrap();
     fs::remove_file(temp.path().join("format")).unwrap();
-    assert!(matches!(refused(temp.path()), VolumeError::Damaged { .. }));
+    assert!(matches!(refused(temp.path()), VolumeError::Corrupt { .. }));
     let error = Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert_eq!(fs::read(temp.path().join("table/data")).unwrap(), b"x");
@@ -255,7 +256,7 @@ fn a_damaged_or_newer_format_is_refused() {
     for damaged in [&bad[..], &good[..60], b"", b"[a text file]\n"] {
         fs::write(&path, damaged).unwrap();
         let error = refused(temp.path());
-        assert!(matches!(error, VolumeError::Damaged { .. }), "{error}");
+        assert!(matches!(error, VolumeError::Corrupt { .. }), "{error}");
         assert_eq!(error.kind(), Kind::Corrupt);
     }
 
@@ -272,7 +273,7 @@ fn a_damaged_or_newer_format_is_refused() {
     assert!(Format::decode(&good).is_ok());
 }
 
-/// What it says is all that a user needs to know to keep the data.
+/// The message tells a user how to keep the data.
 #[test]
 fn an_older_format_is_refused_and_says_what_to_do() {
     let temp = temp();
@@ -290,7 +291,8 @@ fn an_older_format_is_refused_and_says_what_to_do() {
     assert_eq!(fs::read(&path).unwrap(), older);
 }
 
-/// Without the key of the hash no name is found: nothing is served then, and no new one is made.
+/// No name can be found without the key of the hash. Such a volume does not open, and no new key is
+/// created.
 #[test]
 fn a_lost_or_damaged_seed_is_damage() {
     let temp = temp();
@@ -309,7 +311,7 @@ fn a_lost_or_damaged_seed_is_damage() {
             refused(temp.path()),
             Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err(),
         ] {
-            let named = matches!(&error, VolumeError::Damaged { path: of, .. } if *of == path);
+            let named = matches!(&error, VolumeError::Corrupt { path: of, .. } if *of == path);
             assert!(named, "{error}");
         }
     }
@@ -318,7 +320,7 @@ fn a_lost_or_damaged_seed_is_damage() {
     Volume::open(temp.path()).unwrap();
 }
 
-/// What others may read tells nothing of the key.
+/// Files that other users can read do not have the key.
 #[test]
 fn the_key_of_the_hash_is_in_no_public_file() {
     let temp = temp();
@@ -344,17 +346,17 @@ fn a_missing_part_is_damage() {
         drop(make(temp.path()));
         fs::remove_dir_all(temp.path().join(part)).unwrap();
         let error = refused(temp.path());
-        assert!(matches!(&error, VolumeError::Damaged { path, .. } if path.ends_with(part)));
+        assert!(matches!(&error, VolumeError::Corrupt { path, .. } if path.ends_with(part)));
     }
 }
 
-/// Root may use every folder: as root, the test runs itself again as nobody.
+/// Root can use every folder. So as root, the test runs itself again as the user nobody.
 #[test]
 fn a_folder_that_cannot_be_used_says_so() {
     const CLOSED: &str = "PELAGO_TEST_CLOSED_FOLDER";
     if let Some(dir) = std::env::var_os(CLOSED) {
         let error = Volume::create(Path::new(&dir), VolumeOptions::default()).unwrap_err();
-        assert!(matches!(error, VolumeError::NoPermission { .. }), "{error}");
+        assert!(matches!(error, VolumeError::PermissionDenied { .. }), "{error}");
         assert_eq!(error.kind(), Kind::Denied);
         println!("refused as it must be");
         return;
@@ -363,7 +365,7 @@ fn a_folder_that_cannot_be_used_says_so() {
     let dir = temp.path().join("closed");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).unwrap();
-    // Where it was built, nobody may have no way to.
+    // The user nobody may have no access to the build folder.
     let open = tempfile::tempdir().unwrap();
     let program = open.path().join("again");
     fs::copy("/proc/self/exe", &program).unwrap();
@@ -378,7 +380,7 @@ fn a_folder_that_cannot_be_used_says_so() {
     }
     let output = loop {
         match again.output() {
-            // A child of another test holds the copy open for writing until it has begun.
+            // A child of another test has the copy open for writing until its `exec`.
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
             output => break output,
         }
@@ -386,7 +388,7 @@ fn a_folder_that_cannot_be_used_says_so() {
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            println!("skipped: not here: nobody may not run a program here: {error}");
+            println!("skipped: not here: the user nobody may not run a program: {error}");
             return;
         }
     };
@@ -394,11 +396,11 @@ fn a_folder_that_cannot_be_used_says_so() {
     assert!(output.status.success() && said.contains("refused as it must be"), "{output:?}");
 }
 
-/// A mounted file system of the test's own, gone when dropped.
+/// A mounted file system, unmounted when dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
-    /// A file system in memory at `path`; `None` where this process may not mount.
+    /// Mounts a tmpfs at `path`. Returns `None` if this process may not mount.
     fn new(path: &Path, bytes: u64) -> Option<Self> {
         fs::create_dir(path).unwrap();
         let data = std::ffi::CString::new(format!("size={bytes}")).unwrap();
@@ -438,14 +440,14 @@ fn a_read_only_medium_says_so() {
     }
 }
 
-/// Fills what is left of a medium.
+/// Fills a file system.
 fn fill(medium: &Path) {
     let full = fs::write(medium.join("filler"), vec![1; 2 << 20]).unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
 }
 
-/// On a full medium none can be made; one that is there can be opened and marked in use, so that
-/// the server can give up its reserve.
+/// On a full disk no volume can be created. An existing one can be opened and marked as in use, so
+/// that the server can release its reserve.
 #[test]
 fn a_full_medium_says_so_and_a_volume_on_it_opens() {
     let temp = temp();
@@ -454,7 +456,7 @@ fn a_full_medium_says_so_and_a_volume_on_it_opens() {
     drop(make(&volume));
     fill(&medium.0);
     let error = Volume::create(&medium.0.join("new"), VolumeOptions::default()).unwrap_err();
-    assert!(matches!(error, VolumeError::Full { .. }), "{error}");
+    assert!(matches!(error, VolumeError::NoSpace { .. }), "{error}");
     Volume::open(&volume).unwrap().mark_unclean().unwrap();
 }
 
@@ -463,42 +465,42 @@ fn a_reserve_is_given_up_and_had_again() {
     let temp = temp();
     let path = temp.path().join("reserve");
     let reserve = reserve_in(temp.path(), 1 << 20).unwrap();
-    if !reserve.is_held() {
-        println!("skipped: the medium is too full to reserve 1 MiB, or cannot");
+    if !reserve.is_allocated() {
+        println!("skipped: the disk has no MiB for a reserve, or no `fallocate`");
         return;
     }
     assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
-    assert!(reserve.give_up().unwrap());
-    assert!(!reserve.give_up().unwrap(), "there was nothing left to give");
+    assert!(reserve.release().unwrap());
+    assert!(!reserve.release().unwrap(), "nothing was left to release");
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
-    assert!(!reserve.is_held());
-    assert!(reserve.restore().unwrap());
+    assert!(!reserve.is_allocated());
+    assert!(reserve.allocate().unwrap());
     drop(reserve);
-    // The one that is there serves again.
-    assert!(reserve_in(temp.path(), 1 << 20).unwrap().is_held());
+    // An existing file is used again.
+    assert!(reserve_in(temp.path(), 1 << 20).unwrap().is_allocated());
 }
 
-/// More than there is: nothing is taken, and the medium is not filled by trying.
+/// A reserve larger than the disk takes no space, not even for a moment.
 #[test]
 fn a_reserve_that_cannot_be_had_is_no_error() {
     let temp = temp();
     let reserve = reserve_in(temp.path(), 1 << 60).unwrap();
-    assert!(!reserve.is_held());
+    assert!(!reserve.is_allocated());
     assert_eq!(fs::metadata(temp.path().join("reserve")).unwrap().blocks(), 0);
-    assert!(!reserve.give_up().unwrap());
-    assert!(!reserve.restore().unwrap());
+    assert!(!reserve.release().unwrap());
+    assert!(!reserve.allocate().unwrap());
 }
 
-/// What it is for: on a full medium there is space again at once.
+/// Releasing the reserve makes space on a full disk at once.
 #[test]
 fn a_reserve_makes_space_on_a_full_medium() {
     let temp = temp();
     let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
     let reserve = reserve_in(&medium.0, 256 << 10).unwrap();
-    assert!(reserve.is_held());
+    assert!(reserve.is_allocated());
     fill(&medium.0);
     assert!(fs::write(medium.0.join("more"), [1; 8192]).is_err());
-    assert!(reserve.give_up().unwrap());
+    assert!(reserve.release().unwrap());
     fs::write(medium.0.join("more"), [1; 8192]).unwrap();
-    assert!(reserve.restore().is_ok_and(|held| !held), "there is not twice as much");
+    assert!(reserve.allocate().is_ok_and(|held| !held), "there is not twice as much");
 }

@@ -37,7 +37,7 @@ pub const ID_BLOCK: u64 = 1 << 16;
 pub const RESERVE_BYTES: u64 = 64 << 20;
 /// Bytes of the engine's journal that have blocks behind its last batch, on a disk of 256 MiB or
 /// more; a sixteenth of a smaller one.
-pub const JOURNAL_AHEAD_BYTES: u64 = 16 << 20;
+pub const JOURNAL_PREALLOCATED_BYTES: u64 = 16 << 20;
 /// Free bytes of a disk below which new data is refused; fewer on a disk of less than 512 MiB.
 pub const FREE_FLOOR_BYTES: u64 = 16 << 20;
 /// Bytes of the engine's journals together.

@@ -62,7 +62,7 @@ pub(crate) fn start_failed(error: StartError, dir: &Path) -> Failure {
                         "`pelago status -V {dir}` says how it is, `pelago unmount -V {dir}` ends it"
                     )
                 }
-                VolumeError::Damaged { .. } => {
+                VolumeError::Corrupt { .. } => {
                     format!("keep a copy of {dir} before anything else")
                 }
                 _ => return Failure::from(error),

@@ -68,7 +68,7 @@ pub(crate) fn ask_failed(error: AskError, place: &Place) -> Failure {
             (Exit::Denied, "run this as the user who brought it up, or as root".to_owned())
         }
         AskError::Silent => {
-            let pid = volume::holder(&place.dir);
+            let pid = volume::lock_holder(&place.dir);
             let which =
                 pid.map_or_else(|| "its process".to_owned(), |pid| format!("process {pid}"));
             (Exit::Unreachable, format!("try again, or end {which} and then `pelago up`"))
@@ -86,12 +86,12 @@ fn down(place: &Place) -> Value {
     let dead_mount = place.mounted.as_ref().map(|point| point.to_string_lossy().into_owned());
     json!({
         "version": json::VERSION,
-        "state": if volume::holder(&place.dir).is_some() { "between" } else { "down" },
+        "state": if volume::lock_holder(&place.dir).is_some() { "between" } else { "down" },
         "volume": {
             "dir": place.dir.to_string_lossy(),
             "stopped_cleanly": place::was_stopped_cleanly(&place.dir),
         },
-        "pid": volume::holder(&place.dir),
+        "pid": volume::lock_holder(&place.dir),
         "dead_mount": dead_mount,
     })
 }

@@ -128,7 +128,7 @@ fn finish(
         return Ok(Says::Unmounted);
     }
     // Somebody may have brought it up again in this instant.
-    if volume::holder(&place.dir).is_some() {
+    if volume::lock_holder(&place.dir).is_some() {
         return Ok(Says::Unmounted);
     }
     Err(Failure::new(Exit::Failed, UnmountError::Unclean)
@@ -148,7 +148,7 @@ fn busy(point: &Path) -> Failure {
 /// Nobody answers for this volume: a dead mount, a process between two states, or nothing at all.
 fn unserved(place: &Place, patience: Duration) -> Outcome<Says> {
     let until = Instant::now() + patience;
-    while let Some(pid) = volume::holder(&place.dir) {
+    while let Some(pid) = volume::lock_holder(&place.dir) {
         if Instant::now() >= until {
             let error = UnmountError::Between { pid };
             return Err(Failure::new(Exit::Unreachable, error)

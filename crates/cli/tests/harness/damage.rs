@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use pelago_store::key;
 use pelago_store::table::fjall::{FjallTable, Options};
-use pelago_store::table::{Batch, Table};
+use pelago_store::table::{Batch, Table, TableRead};
 use pelago_store::volume;
 use pelago_wire::InodeId;
 
@@ -14,7 +14,7 @@ use super::volume::Volume;
 
 /// Changes the row of the file `name` in the root directory; nobody serves the volume.
 pub(crate) fn change_row(volume: &Volume, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
-    assert_eq!(volume::holder(&volume.dir), None);
+    assert_eq!(volume::lock_holder(&volume.dir), None);
     let table = FjallTable::open(&volume.dir.join("table"), Options::default()).unwrap();
     let range = key::names_of_dir(InodeId::ROOT);
     let mut found = None;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::content::Listed;
+use pelago_store::content::ContentEntry;
 use pelago_store::key;
 use pelago_store::rows::{Orphan, Row};
 use pelago_wire::{Generation, InodeId};
@@ -18,11 +18,13 @@ impl Check<'_> {
         let mut wrong = None;
         content.list(&mut |listed| {
             let looked = match listed {
-                Listed::File { ino, generation } if (window.low..=window.high).contains(&ino) => {
+                ContentEntry::File { ino, generation }
+                    if (window.low..=window.high).contains(&ino) =>
+                {
                     self.content_file(window, ino, generation)
                 }
-                Listed::File { .. } => Ok(()),
-                Listed::Foreign(path) => {
+                ContentEntry::File { .. } => Ok(()),
+                ContentEntry::Foreign(path) => {
                     if first {
                         let key = path.into_os_string().into_encoded_bytes();
                         let damage = Damage::ContentForeign;
@@ -60,7 +62,7 @@ impl Check<'_> {
         }
         let known = *known;
         let Some(file) = self.content.open_file(ino, generation, false)? else { return Ok(()) };
-        let measured = file.measure()?;
+        let measured = file.stat()?;
         if measured.size < known.size {
             let says = "take the size of its content file; what is missing is lost";
             let repair = self.rewrite(ino, &known, says, |rnode| {
@@ -92,7 +94,7 @@ impl Check<'_> {
             let Some(file) = self.content.open_file(ino, generation, false)? else {
                 return Ok(());
             };
-            let rows = self.adopt_content(ino, generation, &file.measure()?)?;
+            let rows = self.adopt_content(ino, generation, &file.stat()?)?;
             Repair::rows("give it a name in the root directory", rows)
         } else {
             let remove = Some((ino, generation));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pelago_store::key::{Key, Kind};
+use pelago_store::key::{Key, RowKind};
 use pelago_store::table::Change;
 use pelago_wire::{Generation, InodeId};
 
@@ -165,7 +165,7 @@ pub struct Finding {
 impl Finding {
     /// Whether it is about a row that names a file or holds its attributes.
     pub(super) fn names_a_file(&self) -> bool {
-        matches!(Kind::of(&self.key), Some(Kind::Name | Kind::Inode))
+        matches!(RowKind::of(&self.key), Some(RowKind::Name | RowKind::Inode))
     }
 }
 
@@ -181,7 +181,7 @@ impl fmt::Display for Finding {
             Some(Key::Name { dir, name, .. }) => {
                 write!(f, " (\"{}\" in directory {dir})", name.escape_ascii())
             }
-            Some(Key::NameOf { ino, dir, name, .. }) => {
+            Some(Key::ParentPointer { ino, dir, name, .. }) => {
                 write!(f, " (\"{}\" in directory {dir}, of inode {ino})", name.escape_ascii())
             }
             Some(Key::Partition { dir, .. }) => write!(f, " (directory {dir})"),

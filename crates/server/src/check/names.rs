@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::key::{self, Key, Kind};
-use pelago_store::rows::{NameOf, NameRow, Partition, Rnode, Row};
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::rows::{NameRow, ParentPointer, Partition, Rnode, Row};
 use pelago_store::table::{self, Change};
 use pelago_wire::{FileKind, InodeId, Name, NameHash};
 
@@ -22,7 +22,7 @@ impl Check<'_> {
     /// Reads every name: whether its directory is there, whether it leads anywhere, and how many
     /// there are.
     pub(super) fn names(&mut self) -> Result<(), CheckError> {
-        let (table, range) = (self.table, key::all(Kind::Name));
+        let (table, range) = (self.table, key::all(RowKind::Name));
         let mut here: Option<Here> = None;
         let mut wrong = None;
         table.scan(
@@ -114,9 +114,9 @@ impl Check<'_> {
         }
         let mut changes = vec![Change::Delete(spot.key.to_vec()), put(to, row.encode(self.stamp))];
         if let NameRow::Link { ino, .. } = row {
-            changes.push(Change::Delete(spot.name_of(*ino)));
-            let there = key::name_of(*ino, spot.dir, hash, spot.name);
-            changes.push(put(there, NameOf.encode(self.stamp)));
+            changes.push(Change::Delete(spot.parent_pointer(*ino)));
+            let there = key::parent_pointer(*ino, spot.dir, hash, spot.name);
+            changes.push(put(there, ParentPointer.encode(self.stamp)));
         }
         Ok(Some(Repair::rows("put it where its hash leads", changes)))
     }
@@ -127,7 +127,7 @@ impl Check<'_> {
             let mut changes = vec![put(key::inode(rnode.ino), rnode.encode(self.stamp))];
             let link = NameRow::Link { ino: rnode.ino, kind: rnode.kind };
             changes.push(put(spot.key.to_vec(), link.encode(self.stamp)));
-            changes.push(put(spot.name_of(rnode.ino), NameOf.encode(self.stamp)));
+            changes.push(put(spot.parent_pointer(rnode.ino), ParentPointer.encode(self.stamp)));
             let repair = Repair::rows("give the directory a row of its own", changes);
             self.found_at(Damage::NameKind, spot.key, Some(repair));
         } else if rnode.links != 1 {
@@ -145,8 +145,10 @@ impl Check<'_> {
             // Said where the rows of files are read.
             Some(Err(_)) => return Ok(()),
             None => {
-                let gone =
-                    vec![Change::Delete(spot.key.to_vec()), Change::Delete(spot.name_of(ino))];
+                let gone = vec![
+                    Change::Delete(spot.key.to_vec()),
+                    Change::Delete(spot.parent_pointer(ino)),
+                ];
                 let repair = Repair::rows("remove the name", gone);
                 self.found_at(Damage::NameOfNothing, spot.key, Some(repair));
                 return Ok(());
@@ -157,9 +159,10 @@ impl Check<'_> {
             let repair = Repair::put("say what it leads to", spot.key.to_vec(), row);
             self.found_at(Damage::NameKind, spot.key, Some(repair));
         }
-        let listed = spot.name_of(ino);
+        let listed = spot.parent_pointer(ino);
         if self.table.get(&listed)?.is_none() {
-            let repair = Repair::put("list it among the names", listed, NameOf.encode(self.stamp));
+            let repair =
+                Repair::put("list it among the names", listed, ParentPointer.encode(self.stamp));
             self.found_at(Damage::NameUnlisted, spot.key, Some(repair));
         }
         Ok(())
@@ -199,7 +202,7 @@ impl Check<'_> {
 
     /// Reads the counts of all directories: those without names, and those that are not there.
     pub(super) fn partitions(&mut self) -> Result<(), CheckError> {
-        let (table, range) = (self.table, key::all(Kind::Partition));
+        let (table, range) = (self.table, key::all(RowKind::Partition));
         let mut wrong = None;
         table.scan(&range.from, &range.to, &mut |key, value| match self.partition(key, value) {
             Ok(()) => ControlFlow::Continue(()),
@@ -268,11 +271,12 @@ struct Spot<'k> {
 impl Spot<'_> {
     /// What removes this name of a file that has a row of its own.
     fn remove(&self, ino: InodeId) -> Repair {
-        let gone = vec![Change::Delete(self.key.to_vec()), Change::Delete(self.name_of(ino))];
+        let gone =
+            vec![Change::Delete(self.key.to_vec()), Change::Delete(self.parent_pointer(ino))];
         Repair::rows("remove the name; a file without another gets one in the root directory", gone)
     }
 
-    fn name_of(&self, ino: InodeId) -> Vec<u8> {
-        key::name_of(ino, self.dir, self.hash, self.name)
+    fn parent_pointer(&self, ino: InodeId) -> Vec<u8> {
+        key::parent_pointer(ino, self.dir, self.hash, self.name)
     }
 }

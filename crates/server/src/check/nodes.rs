@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::ControlFlow;
 
-use pelago_store::key::{self, Key, Kind};
-use pelago_store::rows::{HighWater, Moved, NameOf, NameRow, Orphan, Rnode, Row, XattrNames};
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::rows::{
+    HighWater, Moved, NameRow, Orphan, ParentPointer, Rnode, Row, XattrNames,
+};
 use pelago_store::table::{self, Change};
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, limits};
 
@@ -133,7 +135,8 @@ impl Check<'_> {
     fn gather(&mut self, low: InodeId, first: bool) -> Result<Window, CheckError> {
         let high = InodeId::from_raw(u64::MAX);
         let mut window = Window { nodes: BTreeMap::new(), low, high };
-        let (table, names, inodes) = (self.table, key::all(Kind::Name), key::all(Kind::Inode));
+        let (table, names, inodes) =
+            (self.table, key::all(RowKind::Name), key::all(RowKind::Inode));
         table.scan(&names.from, &names.to, &mut |key, value| {
             if let (Some((dir, hash, _)), Ok((stamp, NameRow::Rnode(rnode)))) =
                 (key::parse_name(key), NameRow::decode(value))
@@ -148,11 +151,11 @@ impl Check<'_> {
         let mut damaged = Vec::new();
         table.scan(&inodes.from, &inodes.to, &mut |key, value| {
             match (Key::parse(key), Rnode::decode(value)) {
-                (Some(Key::Inode(ino)), Ok((stamp, rnode))) if rnode.ino == ino => {
+                (Some(Key::Inode { ino }), Ok((stamp, rnode))) if rnode.ino == ino => {
                     self.saw(stamp);
                     self.keep(&mut window, None, &rnode);
                 }
-                (Some(Key::Inode(ino)), _) if first => damaged.push(ino),
+                (Some(Key::Inode { ino }), _) if first => damaged.push(ino),
                 _ => {}
             }
             self.plan.checked.rows += u64::from(first);
@@ -208,8 +211,8 @@ impl Check<'_> {
         let (key, _) = self.row_under(dir, hash, rnode.ino).ok()??;
         let (_, _, name) = key::parse_name(&key)?;
         let link = NameRow::Link { ino: rnode.ino, kind: rnode.kind }.encode(self.stamp);
-        let listed = key::name_of(rnode.ino, dir, hash, name);
-        let changes = vec![put(key.clone(), link), put(listed, NameOf.encode(self.stamp))];
+        let listed = key::parent_pointer(rnode.ino, dir, hash, name);
+        let changes = vec![put(key.clone(), link), put(listed, ParentPointer.encode(self.stamp))];
         Some(Repair::rows("keep the row that is not under a name", changes))
     }
 
@@ -446,10 +449,10 @@ impl Check<'_> {
     }
 
     fn parent(&self, dir: InodeId) -> Result<Option<InodeId>, table::Error> {
-        let range = key::names_of(dir);
+        let range = key::parent_pointers_of(dir);
         let mut parent = None;
         self.table.scan(&range.from, &range.to, &mut |key, _| {
-            if let Some(Key::NameOf { dir, .. }) = Key::parse(key) {
+            if let Some(Key::ParentPointer { dir, .. }) = Key::parse(key) {
                 parent = Some(dir);
             }
             ControlFlow::Break(())
@@ -460,10 +463,10 @@ impl Check<'_> {
     /// Takes a directory out of a loop and gives it a name in the root.
     fn cut_loop(&self, ino: InodeId, known: &Known) -> Result<Option<Repair>, table::Error> {
         let Some((_, rnode)) = self.rnode(ino, known)? else { return Ok(None) };
-        let range = key::names_of(ino);
+        let range = key::parent_pointers_of(ino);
         let mut changes = Vec::new();
         self.table.scan(&range.from, &range.to, &mut |row, _| {
-            if let Some(Key::NameOf { dir, hash, name, .. }) = Key::parse(row) {
+            if let Some(Key::ParentPointer { dir, hash, name, .. }) = Key::parse(row) {
                 changes.push(Change::Delete(key::name(dir, hash, name)));
                 changes.push(Change::Delete(row.to_vec()));
                 // What the directory above counts is wrong then, and is found in the next round.

@@ -1,8 +1,8 @@
 //! Carries out the repairs of a plan, and makes the rows that repairs write.
 
-use pelago_store::content::Measured;
+use pelago_store::content::ContentStat;
 use pelago_store::key;
-use pelago_store::rows::{Moved, NameOf, NameRow, Rnode, RnodeFlags, Row};
+use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
 use pelago_store::table::{self, Batch, Change};
 use pelago_wire::{FileKind, Generation, InodeId};
 
@@ -67,7 +67,10 @@ impl Check<'_> {
         rnode.links = 1;
         Ok(vec![
             put(key, link.encode(self.stamp)),
-            put(key::name_of(rnode.ino, InodeId::ROOT, hash, &name), NameOf.encode(self.stamp)),
+            put(
+                key::parent_pointer(rnode.ino, InodeId::ROOT, hash, &name),
+                ParentPointer.encode(self.stamp),
+            ),
             put(key::inode(rnode.ino), rnode.encode(self.stamp)),
         ])
     }
@@ -95,7 +98,7 @@ impl Check<'_> {
         &self,
         ino: InodeId,
         generation: Generation,
-        measured: &Measured,
+        measured: &ContentStat,
     ) -> Result<Vec<Change>, table::Error> {
         let flags = RnodeFlags { has_content: true, ..RnodeFlags::default() };
         let rnode = Rnode {

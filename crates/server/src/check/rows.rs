@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::key::{self, Key, Kind, Range};
+use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
-    Answer, HighWater, Identity, Inline, Moved, NameOf, NameRow, Orphan, Row, Writing, Xattr,
-    XattrNames,
+    CachedReply, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer, Row, Writing,
+    Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::{FileKind, InodeId, NameHash};
@@ -15,14 +15,14 @@ use super::{Check, CheckError, Damage, Repair};
 use crate::acl::{ACCESS, DEFAULT};
 
 /// Kinds of rows that belong to a file.
-const BY_NUMBER: [Kind; 7] = [
-    Kind::NameOf,
-    Kind::Moved,
-    Kind::Orphan,
-    Kind::Writing,
-    Kind::Inline,
-    Kind::Xattr,
-    Kind::XattrNames,
+const BY_NUMBER: [RowKind; 7] = [
+    RowKind::ParentPointer,
+    RowKind::Moved,
+    RowKind::Orphan,
+    RowKind::Writing,
+    RowKind::Inline,
+    RowKind::Xattr,
+    RowKind::XattrNames,
 ];
 
 impl Check<'_> {
@@ -37,17 +37,19 @@ impl Check<'_> {
 
     /// Reads the rows that belong to no file.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
-        self.each(&key::all(Kind::Answer), |check, key, value| {
-            if Key::parse(key).is_none() || Answer::decode(value).is_err() {
+        self.each(&key::all(RowKind::CachedReply), |check, key, value| {
+            if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
                 let repair = Repair::delete("forget the answer", key);
                 check.found_at(Damage::Row, key, Some(repair));
             }
             Ok(())
         })?;
-        self.each(&key::all(Kind::Mark), |check, key, value| {
+        self.each(&key::all(RowKind::Volume), |check, key, value| {
             let whole = match Key::parse(key) {
-                Some(Key::Mark(key::Mark::Identity)) => true,
-                Some(Key::Mark(key::Mark::HighWater(_))) => HighWater::decode(value).is_ok(),
+                Some(Key::Volume { row: key::VolumeRow::Identity }) => true,
+                Some(Key::Volume { row: key::VolumeRow::HighWater(_) }) => {
+                    HighWater::decode(value).is_ok()
+                }
                 _ => false,
             };
             if !whole {
@@ -61,7 +63,7 @@ impl Check<'_> {
 
     /// Whose table it is.
     fn identity(&mut self) -> Result<(), CheckError> {
-        let (key, volume) = (key::mark(key::Mark::Identity), self.volume);
+        let (key, volume) = (key::volume_row(key::VolumeRow::Identity), self.volume);
         let value = self.table.get(&key)?;
         let found = value.as_deref().and_then(|value| Identity::decode(value).ok());
         match found {
@@ -80,7 +82,7 @@ impl Check<'_> {
 
     fn each(
         &mut self,
-        range: &Range,
+        range: &KeyRange,
         mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), table::Error>,
     ) -> Result<(), CheckError> {
         let table = self.table;
@@ -109,22 +111,22 @@ impl Check<'_> {
             return Ok(());
         };
         match parsed {
-            Key::NameOf { ino, dir, hash, name } => {
+            Key::ParentPointer { ino, dir, hash, name } => {
                 let spot = (dir, hash, name);
                 return self.listed(window.nodes.get_mut(&ino), ino, spot, (key, value));
             }
-            Key::Moved(ino) => self.moved(window.nodes.get_mut(&ino), ino, (key, value)),
-            Key::Orphan(ino) => self.orphan(window.nodes.get_mut(&ino), ino, (key, value)),
-            Key::Writing(ino) => {
+            Key::Moved { ino } => self.moved(window.nodes.get_mut(&ino), ino, (key, value)),
+            Key::Orphan { ino } => self.orphan(window.nodes.get_mut(&ino), ino, (key, value)),
+            Key::Writing { ino } => {
                 return self.writing(window.nodes.get_mut(&ino), ino, (key, value));
             }
-            Key::Inline(ino) => {
+            Key::Inline { ino } => {
                 return self.inline(window.nodes.get_mut(&ino), ino, (key, value));
             }
             Key::Xattr { ino, name } => {
                 return self.xattr(window.nodes.get_mut(&ino), (ino, name), (key, value));
             }
-            Key::XattrNames(ino) => {
+            Key::XattrNames { ino } => {
                 return self.xattr_names(window.nodes.get_mut(&ino), ino, (key, value));
             }
             _ => self.found_at(Damage::Key, key, None),
@@ -148,8 +150,9 @@ impl Check<'_> {
             }
             return Ok(());
         };
-        if NameOf::decode(value).is_err() {
-            let repair = Repair::put("write it anew", key.to_vec(), NameOf.encode(self.stamp));
+        if ParentPointer::decode(value).is_err() {
+            let repair =
+                Repair::put("write it anew", key.to_vec(), ParentPointer.encode(self.stamp));
             self.found_at(Damage::Row, key, Some(repair));
         }
         let name_key = key::name(dir, hash, name);
@@ -320,19 +323,19 @@ impl Check<'_> {
 }
 
 /// The rows of a kind that is kept by number, of the numbers from `low` to `high`.
-fn range_of(kind: Kind, low: InodeId, high: InodeId) -> Range {
+fn range_of(kind: RowKind, low: InodeId, high: InodeId) -> KeyRange {
     let at = |ino| match kind {
-        Kind::NameOf => key::names_of(ino).from,
-        Kind::Moved => key::moved(ino),
-        Kind::Orphan => key::orphan(ino),
-        Kind::Writing => key::writing(ino),
-        Kind::Inline => key::inline(ino),
-        Kind::XattrNames => key::xattr_names(ino),
+        RowKind::ParentPointer => key::parent_pointers_of(ino).from,
+        RowKind::Moved => key::moved(ino),
+        RowKind::Orphan => key::orphan(ino),
+        RowKind::Writing => key::writing(ino),
+        RowKind::Inline => key::inline(ino),
+        RowKind::XattrNames => key::xattr_names(ino),
         _ => key::xattrs_of(ino).from,
     };
     let to = match high.raw().checked_add(1) {
         Some(next) => at(InodeId::from_raw(next)),
         None => key::all(kind).to,
     };
-    Range { from: at(low), to }
+    KeyRange { from: at(low), to }
 }

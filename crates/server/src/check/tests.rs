@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
-use pelago_store::key::{self, Kind};
+use pelago_store::key::{self, RowKind};
 use pelago_store::rows::{
-    HighWater, Inline as InlineRow, Moved, NameOf, NameRow, Orphan, Partition, Rnode, RnodeFlags,
-    Row, Stamp, Writing, Xattr, XattrNames,
+    HighWater, Inline as InlineRow, Moved, NameRow, Orphan, ParentPointer, Partition, Rnode,
+    RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
 };
-use pelago_store::table::mem::MemTable;
-use pelago_store::table::{Batch, Table};
+use pelago_store::table::fake::FakeTable;
+use pelago_store::table::{Batch, Table, TableRead};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
@@ -31,8 +31,8 @@ const STAMP: Stamp = Stamp { epoch: 1, sequence: 1 };
 
 /// A volume with some of everything.
 struct Rig {
-    table: MemTable,
-    content: Content,
+    table: FakeTable,
+    content: ContentStore,
     hasher: NameHasher,
     dir: Entry,
     small: Entry,
@@ -44,8 +44,8 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let content = Content::open(folder.path()).unwrap();
-        let table = MemTable::new();
+        let content = ContentStore::open(folder.path()).unwrap();
+        let table = FakeTable::new();
         let start = recover::begin(&table, VOLUME, Owner::default(), NOW).unwrap();
         let hasher = NameHasher::new(7);
         let shard = Shard::new(shard::Parts {
@@ -175,7 +175,7 @@ fn a_whole_volume_has_no_findings() {
     assert_eq!(plan.checked.content_files, 1);
     let applied = apply_on(rig.parts()).unwrap();
     assert_eq!(applied.repaired, 0);
-    assert!(plan_on(Parts { table: &MemTable::new(), ..rig.parts() }).unwrap().is_whole());
+    assert!(plan_on(Parts { table: &FakeTable::new(), ..rig.parts() }).unwrap().is_whole());
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn rows_about_names_are_found_and_repaired() {
     rig.put(rig.name_key(dir, "two"), wrong.encode(STAMP));
     rig.expect(&[Damage::NameKind]);
     // A name that its file does not list, and one that is not there.
-    let two = key::name_of(linked, dir, rig.hasher.hash(b"two"), b"two");
+    let two = key::parent_pointer(linked, dir, rig.hasher.hash(b"two"), b"two");
     rig.delete(two.clone());
     rig.expect(&[Damage::NameUnlisted, Damage::Links]);
     assert!(rig.table.get(&two).unwrap().is_some());
@@ -214,7 +214,7 @@ fn what_has_lost_its_place_gets_a_name_in_the_root() {
     let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
     // A directory without a name.
     rig.delete(rig.name_key(InodeId::ROOT, "dir"));
-    rig.delete(key::name_of(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
+    rig.delete(key::parent_pointer(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
     rig.expect(&[Damage::Lost, Damage::Counts]);
     assert!(rig.is_lost(dir));
     // Names in a directory that is gone.
@@ -244,7 +244,7 @@ fn a_lost_file_takes_no_name_that_is_there() {
     rig.expect(&[Damage::Counts]);
     // The directory, and then all that was in it.
     rig.delete(rig.name_key(InodeId::ROOT, "dir"));
-    rig.delete(key::name_of(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
+    rig.delete(key::parent_pointer(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
     rig.expect(&[Damage::Lost, Damage::Counts]);
     rig.delete(key::inode(dir));
     rig.expect(&[Damage::NameNowhere]);
@@ -282,9 +282,9 @@ fn a_loop_of_directories_is_cut() {
     let (in_root, hash) = (rig.name_key(InodeId::ROOT, "dir"), rig.hasher.hash(b"dir"));
     let link = NameRow::Link { ino: dir, kind: FileKind::Directory };
     rig.delete(in_root);
-    rig.delete(key::name_of(dir, InodeId::ROOT, hash, b"dir"));
+    rig.delete(key::parent_pointer(dir, InodeId::ROOT, hash, b"dir"));
     rig.put(rig.name_key(below, "dir"), link.encode(STAMP));
-    rig.put(key::name_of(dir, below, hash, b"dir"), NameOf.encode(STAMP));
+    rig.put(key::parent_pointer(dir, below, hash, b"dir"), ParentPointer.encode(STAMP));
     rig.expect(&[Damage::Loop]);
     assert!(rig.is_lost(dir) || rig.is_lost(below));
 }
@@ -343,7 +343,7 @@ fn counts_flags_and_marks_are_set_right() {
 #[test]
 fn a_file_that_was_removed_and_not_buried_is_buried() {
     let rig = Rig::new();
-    let range = key::all(Kind::Orphan);
+    let range = key::all(RowKind::Orphan);
     let mut orphan = Vec::new();
     rig.table
         .scan(&range.from, &range.to, &mut |key, _| {

@@ -15,7 +15,7 @@
 
 use std::sync::atomic::Ordering;
 
-use pelago_store::content::Measured;
+use pelago_store::content::ContentStat;
 use pelago_wire::{Attr, InodeId};
 
 use super::Opens;
@@ -60,11 +60,11 @@ impl Opens {
     pub(super) fn expect_reads(&self, file: &OpenFile, outside: &Outside) {
         let now = clock::now();
         let known = now.seconds < file.unread.load(Ordering::Relaxed);
-        if self.read_only || known || !self.content.keeps_read_times() {
+        if self.read_only || known || !self.content.keeps_atime() {
             return;
         }
         let Ok(attr) = self.shard.attr(file.handle) else { return };
-        let Measured { atime, mtime, ctime, .. } = outside.measured();
+        let ContentStat { atime, mtime, ctime, .. } = outside.measured();
         if !read_counts(&attr, now) || read_counts(&Attr { atime, mtime, ctime, ..attr }, now) {
             return;
         }

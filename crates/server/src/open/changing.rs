@@ -31,7 +31,7 @@ impl Opens {
         self.commit(file, state, Mark::Keep)?;
         let content = outside.lend().map_err(|error| self.refused(&error))?;
         self.mark(file, state, &content)?;
-        let measured = content.measure().map_err(|error| self.refused(&error))?;
+        let measured = content.stat().map_err(|error| self.refused(&error))?;
         outside.begin(measured, state.live(), has_written);
         file.set_changing(true);
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use pelago_store::key::{self, Key, Kind};
+use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Row, Writing};
 use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId};
 
@@ -153,9 +153,9 @@ impl Opens {
     /// Reads the marks that the table has; `None`: a damaged one, which goes as any other. Who it
     /// belongs to, `check` finds out.
     fn each_mark(&self, visit: &mut dyn FnMut(InodeId, Option<Writing>)) -> Result<(), Error> {
-        let range = key::all(Kind::Writing);
+        let range = key::all(RowKind::Writing);
         let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
-            if let Some(Key::Writing(ino)) = Key::parse(key) {
+            if let Some(Key::Writing { ino }) = Key::parse(key) {
                 let mark = Writing::decode(value).map_err(|error| damaged(key, error));
                 visit(ino, mark.ok().map(|(_, mark)| mark));
             }
@@ -257,11 +257,11 @@ impl Opens {
             // It was measured just now, and its times are nobody's to set.
             return Ok(());
         }
-        let mut measured = content.measure().map_err(|error| self.refused(&error))?;
+        let mut measured = content.stat().map_err(|error| self.refused(&error))?;
         if measured.mtime != state.mtime {
             // After a crash the times of a marked file are those of its content.
             content.set_times(None, Some(state.mtime)).map_err(|error| self.refused(&error))?;
-            measured = content.measure().map_err(|error| self.refused(&error))?;
+            measured = content.stat().map_err(|error| self.refused(&error))?;
         }
         (state.size, state.blocks) = (measured.size, measured.blocks);
         Ok(())

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use pelago_store::content::{self, Content, ContentFile, Measured};
+use pelago_store::content::{self, ContentFile, ContentStat, ContentStore};
 use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
 use super::content_file::OpenContent;
@@ -37,7 +37,7 @@ pub(super) struct Outside {
 /// Where what is seen comes from.
 #[derive(Debug)]
 struct Source {
-    all: Arc<Content>,
+    all: Arc<ContentStore>,
     ino: InodeId,
     generation: Generation,
     /// Open to read only: where it were open to write, nobody could tell when the others have
@@ -57,7 +57,7 @@ pub(super) enum Lent {
 #[derive(Debug)]
 struct Seen {
     /// What the content file said last.
-    measured: Measured,
+    measured: ContentStat,
     /// The time of its last read that was looked at last.
     atime: Time,
     /// Size and times that follow from it; only while somebody may write.
@@ -89,7 +89,7 @@ impl Outside {
     /// # Errors
     /// Where it is not there, or the medium fails.
     pub(super) fn new(
-        all: &Arc<Content>,
+        all: &Arc<ContentStore>,
         ino: InodeId,
         generation: Generation,
     ) -> Result<Arc<Self>, content::Error> {
@@ -143,7 +143,7 @@ impl Outside {
 
     /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`. Where
     /// somebody `has_written` it before anybody here knew, that counts.
-    pub(super) fn begin(&self, measured: Measured, live: Live, has_written: bool) {
+    pub(super) fn begin(&self, measured: ContentStat, live: Live, has_written: bool) {
         let _asking = self.asking.lock();
         let mut seen = self.seen.lock();
         let same_time = !has_written
@@ -175,7 +175,7 @@ impl Outside {
     }
 
     /// What the content file said last.
-    pub(super) fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> ContentStat {
         self.seen.lock().measured
     }
 
@@ -285,14 +285,14 @@ impl Source {
         if let Some(open) = &*self.open.lock() {
             return Ok(Lent::Shared(Arc::clone(open)));
         }
-        self.all.open_there(self.ino, self.generation).map(Lent::Own)
+        self.all.open_existing(self.ino, self.generation).map(Lent::Own)
     }
 
-    fn measure(&self) -> Result<Measured, content::Error> {
+    fn measure(&self) -> Result<ContentStat, content::Error> {
         if let Some(open) = &*self.open.lock() {
-            return open.measure();
+            return open.stat();
         }
-        self.all.measure_there(self.ino, self.generation)
+        self.all.stat_existing(self.ino, self.generation)
     }
 }
 
@@ -316,10 +316,10 @@ impl Seen {
     }
 
     /// The medium says this now.
-    fn is(&mut self, now: Measured, touched: Touched) {
+    fn is(&mut self, now: ContentStat, touched: Touched) {
         let before = std::mem::replace(&mut self.measured, now);
         let Some(live) = &mut self.live else { return };
-        let moved = |one: &Measured| (one.size, one.mtime, one.ctime);
+        let moved = |one: &ContentStat| (one.size, one.mtime, one.ctime);
         if touched != Touched::Nothing || moved(&before) != moved(&now) {
             live.size = now.size;
             live.mtime = match touched {

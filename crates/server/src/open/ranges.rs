@@ -218,7 +218,7 @@ impl Opens {
             self.give_back(file, state, &content);
         }
         // Who asks for more than there is has not filled the medium.
-        match error.is_full() {
+        match error.is_no_space() {
             true => Err(Code::NoSpace.into()),
             false => Err(self.refused_range(&error)),
         }
@@ -242,13 +242,13 @@ impl Opens {
             return;
         }
         let (size, blocks) = (state.size, state.blocks);
-        let is_same = |now: &content::Measured| (now.size, now.blocks) == (size, blocks);
-        if content.measure().is_ok_and(|now| is_same(&now)) {
+        let is_same = |now: &content::ContentStat| (now.size, now.blocks) == (size, blocks);
+        if content.stat().is_ok_and(|now| is_same(&now)) {
             return;
         }
         // The one who asked learns of the first failure.
         drop(content.truncate(size));
-        if let Ok(now) = content.measure() {
+        if let Ok(now) = content.stat() {
             (state.size, state.blocks) = (now.size, now.blocks);
         }
         state.changed.row = true;

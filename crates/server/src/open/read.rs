@@ -140,7 +140,7 @@ impl Opens {
         generation: Generation,
     ) -> Result<(), Error> {
         let ino = file.handle.ino;
-        let measured = self.content.measure(ino, generation);
+        let measured = self.content.stat(ino, generation);
         let Some(measured) = measured.map_err(|error| self.refused(&error))? else {
             return Ok(());
         };
@@ -166,7 +166,7 @@ impl Opens {
             tracing::error!(%ino, "the bytes of a file are missing; run `pelago check`");
             return Err(Code::Corrupt.into());
         };
-        let bytes = Inline::into_bytes(value).map_err(|error| damaged(&key, error))?;
+        let bytes = Inline::decode_owned(value).map_err(|error| damaged(&key, error))?;
         if bytes.len() as u64 != size {
             tracing::error!(%ino, "a file has not as many bytes as its row says");
             return Err(Code::Corrupt.into());

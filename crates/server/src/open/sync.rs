@@ -4,7 +4,7 @@
 //! told once. The file is then *in error* ([`super::lost`]): its mark stays, no later sync makes it
 //! safe, and nothing relies on its bytes, until they were all written again.
 
-use pelago_store::content::{self, ContentFile, Covered, Unsynced};
+use pelago_store::content::{self, ContentFile, SyncError, SyncScope};
 use pelago_wire::{Code, Error, Generation, Handle, InodeId, OpenId};
 
 use super::content_file::OpenContent;
@@ -139,7 +139,7 @@ impl Opens {
     ) -> Result<(), Error> {
         // A medium that is synced file by file is synced by others too, with descriptors of their
         // own: they take turns, so that the failure of one is known before another is answered.
-        let others = (!self.content.syncs_whole()).then(|| self.whole_turn.lock());
+        let others = (!self.content.has_syncfs()).then(|| self.whole_turn.lock());
         let turn = file.sync_turn.lock();
         let ino = content.ino();
         if let Err(error) = content.sync(data_only) {
@@ -161,7 +161,7 @@ impl Opens {
 
     /// Makes the name of a content file safe.
     pub(super) fn sync_name(&self, content: &ContentFile) -> Result<(), Error> {
-        content.sync_folder_once().map_err(|error| {
+        content.sync_name().map_err(|error| {
             let refused = self.refused(&error);
             self.names_failed(content.ino().raw() & 0xff, refused);
             refused
@@ -171,13 +171,13 @@ impl Opens {
     /// Makes a file safe whose content file was not open all the time since its mark was put.
     fn sync_unwatched(&self, content: &OpenContent, watch: Watch) -> Result<(), Error> {
         let (ino, generation) = (content.ino(), content.generation());
-        if self.content.syncs_whole() {
+        if self.content.has_syncfs() {
             self.sync_some(&[(ino, generation)])?;
         }
         if watch == Watch::Earlier {
             // The life before this one may have been told that pages in memory are not on the
             // medium, and nobody remembers: they go.
-            content.drop_cached().map_err(|error| self.refused(&error))?;
+            content.drop_page_cache().map_err(|error| self.refused(&error))?;
         }
         self.marks.begin_watch(ino);
         Ok(())
@@ -197,7 +197,7 @@ impl Opens {
         let synced = self.sync_some(&files);
         for (ino, generation) in ended.iter().filter(|one| one.is_earlier).map(Ended::file) {
             // As behind a sync of one file.
-            let dropped = self.content.drop_cached(ino, generation);
+            let dropped = self.content.drop_page_cache(ino, generation);
             dropped.map_err(|error| content_failed(&error))?;
         }
         // Files whose own sync went well are safe though that of others failed.
@@ -211,7 +211,7 @@ impl Opens {
     /// # Errors
     /// If the medium fails.
     pub(crate) fn sync_marked(&self) -> Result<(), content::Error> {
-        self.sync_recorded(&self.marks.files()).map_err(|unsynced| unsynced.error)
+        self.sync_recorded(&self.marks.files()).map_err(|unsynced| unsynced.source)
     }
 
     /// Files in error: their marks outlive a clean end.
@@ -225,7 +225,7 @@ impl Opens {
     /// If the medium fails: it is recorded for the openers of all files that it is about.
     pub(crate) fn sync_some(&self, files: &[(InodeId, Generation)]) -> Result<(), Error> {
         let synced = self.sync_recorded(files);
-        synced.map_err(|unsynced| self.refused(&unsynced.error))
+        synced.map_err(|unsynced| self.refused(&unsynced.source))
     }
 
     /// Closes what is kept open of closed files, as the end of the process does.
@@ -242,16 +242,16 @@ impl Opens {
 
     /// One sync of content files at a time: the system tells a failure to one of them, which puts
     /// every file in error that it is about before another one begins.
-    fn sync_recorded(&self, files: &[(InodeId, Generation)]) -> Result<(), Unsynced> {
+    fn sync_recorded(&self, files: &[(InodeId, Generation)]) -> Result<(), SyncError> {
         let turn = self.whole_turn.lock();
-        let synced = self.content.sync_these(files);
+        let synced = self.content.sync_files(files);
         if let Err(unsynced) = &synced {
-            let refused = self.refused(&unsynced.error);
-            match &unsynced.what {
-                Covered::All => {
+            let refused = self.refused(&unsynced.source);
+            match &unsynced.scope {
+                SyncScope::All => {
                     self.marks.all().into_iter().for_each(|ino| self.bytes_failed(ino, refused));
                 }
-                Covered::Some { files, folders } => {
+                SyncScope::Some { files, folders } => {
                     files.iter().for_each(|ino| self.bytes_failed(*ino, refused));
                     folders.iter().for_each(|folder| self.names_failed(*folder, refused));
                 }

@@ -314,7 +314,7 @@ fn a_failed_persist_is_told_to_who_waits_and_the_open_file_is_committed_again() 
     assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io));
     assert!(rig.commit.revive());
     assert_eq!(answer(&told).err(), Some(Code::Io));
-    assert_eq!(rig.inline_row(entry.handle), None, "the twin forgot what was not safe");
+    assert_eq!(rig.inline_row(entry.handle), None, "the fake dropped what was not safe");
     rig.commit.run().unwrap();
     assert_eq!(rig.crashed(0).bytes("f"), b"kept!");
     rig.close(open);
@@ -326,7 +326,7 @@ fn a_file_that_cannot_be_committed_when_it_is_closed_is_committed_later() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     rig.write(open, 0, b"late").unwrap();
-    rig.table.fail_at(0, table::Error::Full);
+    rig.table.fail_at(0, table::Error::NoSpace);
     assert_eq!(rig.call(Request::Release { open }).err(), Some(Code::NoSpace));
     assert_eq!(rig.call(Request::Release { open }).err(), Some(Code::BadOpen));
     assert_eq!(rig.bytes("f"), b"late");
@@ -528,7 +528,7 @@ fn a_full_table_leaves_what_was_there() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     rig.write(open, 0, &pattern(LIMIT)).unwrap();
-    rig.table.fail_at(0, table::Error::Full);
+    rig.table.fail_at(0, table::Error::NoSpace);
     assert_eq!(rig.write(open, LIMIT as u64, b"spills"), Err(Code::NoSpace));
     assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), pattern(LIMIT));
     assert_eq!(rig.attr(entry.handle).unwrap().size, LIMIT as u64);

@@ -265,7 +265,7 @@ impl Opens {
             return Ok(());
         }
         state.touch(clock::now());
-        let measured = content.measure().map_err(|error| self.refused(&error))?;
+        let measured = content.stat().map_err(|error| self.refused(&error))?;
         (state.size, state.blocks) = (measured.size, measured.blocks);
         self.shard.set_live(file.handle.ino, Some(state.live()));
         Ok(())
@@ -333,7 +333,7 @@ impl Opens {
         let descriptor = self.take_descriptor(ino)?;
         let made = match write {
             true => self.content.create(ino, generation),
-            false => self.content.create_to_read(ino, generation),
+            false => self.content.create_read_only(ino, generation),
         };
         let timed = made.and_then(|content| {
             // As whenever a mark is put.
@@ -377,7 +377,7 @@ impl Opens {
                 // The table promised them: it may forget them only when they are safe elsewhere.
                 content.sync(false)?;
             }
-            let measured = content.measure()?;
+            let measured = content.stat()?;
             Ok((content, measured.blocks))
         });
         let named = spilled.map_err(|error| self.refused(&error)).and_then(|spilled| {

@@ -119,7 +119,7 @@ impl StartError {
     pub(super) fn from_table(path: &Path, source: table::Error) -> Self {
         let path = path.to_path_buf();
         match source {
-            table::Error::Full => Self::Full { path },
+            table::Error::NoSpace => Self::Full { path },
             table::Error::Corrupt { .. } => Self::TableDamaged { path, source },
             _ => Self::Table { path, source },
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::os;
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -14,9 +14,9 @@ use crate::status::PassthroughStatus;
 ///
 /// # Errors
 /// Where signals cannot be handled.
-pub(super) fn can_tell(content: &Content) -> io::Result<bool> {
-    os::expect_lease_signals()?;
-    let told = content.tells_writers();
+pub(super) fn can_tell(content: &ContentStore) -> io::Result<bool> {
+    os::handle_lease_signals()?;
+    let told = content.can_detect_writers();
     Ok(told.unwrap_or_else(|error| {
         tracing::debug!(%error, source = %error.source, "nobody can tell who writes a file");
         false

@@ -78,7 +78,7 @@ impl Shard {
         let read = self.holds.read_at(handle.ino);
         let change = &BytesChange { atime: change.atime.or(read), ..*change };
         if change.frees(&node) {
-            batch.set_frees();
+            batch.allow_reserve();
         }
         if change.apply(&mut node) {
             put_node(&mut batch, &node, stamp);

@@ -197,10 +197,10 @@ impl Shard {
         &self,
         ino: InodeId,
     ) -> Result<Option<(InodeId, NameHash, Name)>, Error> {
-        let range = key::names_of(ino);
+        let range = key::parent_pointers_of(ino);
         let mut found = None;
         let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
-            if let Some(Key::NameOf { dir, hash, name, .. }) = Key::parse(key) {
+            if let Some(Key::ParentPointer { dir, hash, name, .. }) = Key::parse(key) {
                 found = Name::new(name).ok().map(|name| (dir, hash, name));
             }
             ControlFlow::Break(())

@@ -71,7 +71,7 @@ impl Shard {
         let mut scan = |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| {
             match snapshot.scan(from, to, visit) {
                 // The table was opened again in between; it shows what is there now as well.
-                Err(table::Error::Stale) => self.table.scan(from, to, visit),
+                Err(table::Error::StaleSnapshot) => self.table.scan(from, to, visit),
                 scanned => scanned,
             }
         };

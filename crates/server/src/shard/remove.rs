@@ -42,7 +42,7 @@ impl Shard {
         self.mark(&state, &mut tx, spot.dir);
         let removed = self.drop_file(&state, &mut tx, &spot, node, false)?;
         tx.answer(&Reply::Removed(removed.attr));
-        tx.batch.set_frees();
+        tx.batch.allow_reserve();
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }
@@ -67,7 +67,7 @@ impl Shard {
         self.mark(&state, &mut tx, spot.dir);
         let removed = self.drop_directory(&state, &mut tx, &spot, node, false)?;
         tx.answer(&Reply::Removed(removed.attr));
-        tx.batch.set_frees();
+        tx.batch.allow_reserve();
         self.finish_tx(&mut state, tx)?;
         Ok(removed)
     }

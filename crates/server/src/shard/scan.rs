@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use pelago_store::key::{self, Key, Kind};
-use pelago_store::rows::{Answer, NameRow, Partition, Rnode, Row};
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::rows::{CachedReply, NameRow, Partition, Rnode, Row};
 use pelago_store::table::{Batch, Snapshot};
 use pelago_wire::{Code, Error, Generation, Handle, InodeId, Reply};
 
@@ -26,7 +26,7 @@ pub(crate) struct Scan {
     /// The directory.
     pub dir: InodeId,
     /// The table as it was when it began; what happened since, the shard records.
-    pub snapshot: Box<dyn Snapshot>,
+    pub snapshot: Snapshot,
     /// Its count was lost in an unclean stop.
     pub uncounted: bool,
 }
@@ -71,7 +71,7 @@ impl Shard {
     pub(crate) fn uncounted(&self, from: &[u8]) -> Result<(Vec<InodeId>, Option<Vec<u8>>), Error> {
         let mut dirs = Vec::new();
         let (mut seen, mut more) = (0, None);
-        let visited = self.table.scan(from, &key::all(Kind::Partition).to, &mut |key, value| {
+        let visited = self.table.scan(from, &key::all(RowKind::Partition).to, &mut |key, value| {
             if seen == PARTITIONS {
                 more = Some(key.to_vec());
                 return ControlFlow::Break(());
@@ -100,7 +100,7 @@ impl Shard {
         from: &[u8],
         is_sought: &dyn Fn(InodeId) -> bool,
     ) -> Result<(Vec<Handle>, Option<Vec<u8>>), Error> {
-        let range = key::all(Kind::Name);
+        let range = key::all(RowKind::Name);
         let from = if from.is_empty() { &range.from } else { from };
         let mut found = Vec::new();
         let (mut seen, mut more) = (0, None);
@@ -214,7 +214,7 @@ impl Shard {
                 // many.
                 None => (None, self.has_xattrs.load(Ordering::Acquire)),
             };
-            batch.set_frees();
+            batch.allow_reserve();
             self.write(&mut state, batch)?;
             state.rows.drop_node(ino);
             (state.sequence, generation, more)
@@ -222,7 +222,7 @@ impl Shard {
         while more {
             let mut state = self.lock();
             let mut batch = Batch::new();
-            batch.set_frees();
+            batch.allow_reserve();
             more = self.drop_some_xattrs(&mut batch, ino, self.stamp(&state))?;
             self.write(&mut state, batch)?;
             sequence = state.sequence;
@@ -237,7 +237,7 @@ impl Shard {
     pub(crate) fn forget_orphans(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
-        batch.set_frees();
+        batch.allow_reserve();
         for ino in inos {
             batch.delete(key::orphan(*ino));
             batch.delete(key::writing(*ino));
@@ -260,7 +260,7 @@ impl Shard {
     pub(crate) fn forget_marks(&self, inos: &[InodeId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut batch = Batch::new();
-        batch.set_frees();
+        batch.allow_reserve();
         for ino in inos {
             batch.delete(key::writing(*ino));
         }
@@ -274,7 +274,7 @@ impl Shard {
     pub(crate) fn answered(&self, receipt: &Receipt) -> Result<Option<Reply>, Error> {
         let key = receipt.key();
         let Some(value) = self.get(&key)? else { return Ok(None) };
-        let (_, row) = Answer::decode(&value).map_err(|error| damaged(&key, error))?;
+        let (_, row) = CachedReply::decode(&value).map_err(|error| damaged(&key, error))?;
         let reply = answers::decode(row.reply).ok_or_else(|| {
             tracing::error!(key = %key.escape_ascii(), "a remembered answer makes no sense");
             Code::Corrupt

@@ -1,4 +1,5 @@
-//! The shard over the twin: what operations answer, and what stays after a crash or a failed write.
+//! The shard over the fake table: what operations answer, and what stays after a crash or a failed
+//! write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +8,8 @@ use std::thread;
 use pelago_store::hash::NameHasher;
 use pelago_store::key;
 use pelago_store::rows::{Inline as InlineRow, Orphan as OrphanRow, Rnode, RnodeFlags, Row, Stamp};
-use pelago_store::table::mem::MemTable;
-use pelago_store::table::{self, Batch, Table};
+use pelago_store::table::fake::FakeTable;
+use pelago_store::table::{self, Batch, Table, TableRead};
 use pelago_wire::{
     Code, Context, Cookie, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode,
     RenameFlags, SetAttr, SetTime, Time, XattrFlags,
@@ -28,13 +29,13 @@ mod work;
 const CALLER: Context = Context::direct(10, 20);
 
 struct Rig {
-    table: MemTable,
+    table: FakeTable,
     shard: Shard,
 }
 
 impl Rig {
     fn new() -> Self {
-        let table = MemTable::new();
+        let table = FakeTable::new();
         let mut batch = Batch::new();
         let stamp = Stamp { epoch: 1, sequence: 0 };
         batch.put(key::inode(InodeId::ROOT), root().encode(stamp));
@@ -44,7 +45,7 @@ impl Rig {
     }
 
     /// A life of the shard over what is there.
-    fn over(table: MemTable, epoch: u32, started: Time) -> Self {
+    fn over(table: FakeTable, epoch: u32, started: Time) -> Self {
         let shard = Shard::new(Parts {
             table: Arc::new(table.clone()),
             hasher: NameHasher::new(7),
@@ -539,7 +540,7 @@ fn a_failed_write_changes_nothing() {
         &|| rig.shard.set_attr(ROOT, &time, at(200)).is_err(),
     ];
     for (number, fails) in failing.iter().enumerate() {
-        rig.table.fail_at(0, table::Error::Full);
+        rig.table.fail_at(0, table::Error::NoSpace);
         assert!(fails(), "operation {number}");
         let now = (rig.names(ROOT), rig.shard.attr(ROOT).unwrap(), rig.shard.attr(file).unwrap());
         assert_eq!(now, before, "operation {number}");

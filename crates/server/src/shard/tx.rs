@@ -4,7 +4,7 @@
 //! and only then does memory change, so that a failed write leaves both as they were.
 
 use pelago_store::key;
-use pelago_store::rows::{NameOf, NameRow, Row, Stamp};
+use pelago_store::rows::{NameRow, ParentPointer, Row, Stamp};
 use pelago_store::table::Batch;
 use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 
@@ -32,7 +32,7 @@ impl Spot {
     }
 
     pub(super) fn key_of_name_of(&self, ino: InodeId) -> Vec<u8> {
-        key::name_of(ino, self.dir, self.hash, self.name.as_bytes())
+        key::parent_pointer(ino, self.dir, self.hash, self.name.as_bytes())
     }
 }
 
@@ -78,7 +78,7 @@ impl Tx {
         };
         self.batch.put(spot.key(), row.encode(self.stamp));
         if !here {
-            self.batch.put(spot.key_of_name_of(rnode.ino), NameOf.encode(self.stamp));
+            self.batch.put(spot.key_of_name_of(rnode.ino), ParentPointer.encode(self.stamp));
         }
         let named = Named { name: spot.name.clone(), ino: rnode.ino, kind: rnode.kind, here };
         self.after.push(After::Came(spot.clone(), named));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use pelago_store::table::{
-    Batch, Change, Error, Pressure, SharedTable, Snapshot, Table, Usage, Visit,
+    Batch, Change, Error, Pressure, SharedTable, Snapshot, Table, TableRead, Usage, Visit,
 };
 
 use super::State;
@@ -94,7 +94,7 @@ pub(super) fn counted(table: SharedTable) -> SharedTable {
     Arc::new(Counted(table))
 }
 
-impl Table for Counted {
+impl TableRead for Counted {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let value = self.0.get(key)?;
         Work::read(value.as_ref().map_or(0, Vec::len));
@@ -112,8 +112,10 @@ impl Table for Counted {
             visit(key, value)
         })
     }
+}
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
+impl Table for Counted {
+    fn snapshot(&self) -> Result<Snapshot, Error> {
         self.0.snapshot()
     }
 
@@ -131,8 +133,8 @@ impl Table for Counted {
         self.0.ingest(rows)
     }
 
-    fn loses_unsafe(&self) -> bool {
-        self.0.loses_unsafe()
+    fn has_failed_sync(&self) -> bool {
+        self.0.has_failed_sync()
     }
 
     fn pressure(&self) -> Pressure {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_store::key::{self, Kind};
+use pelago_store::key::{self, RowKind};
 use pelago_store::rows::{NameRow, Row};
 use pelago_wire::{Error, FileKind, InodeId};
 
@@ -34,7 +34,7 @@ impl Count {
     /// been lost when the life before ended.
     #[must_use]
     pub(crate) fn new(shard: Arc<Shard>, limit: u64, unclean: bool) -> Self {
-        let from = unclean.then(|| key::all(Kind::Partition).from);
+        let from = unclean.then(|| key::all(RowKind::Partition).from);
         Self { shard, limit, from, lost: Vec::new() }
     }
 

@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_store::content::Content;
-use pelago_store::key::{self, Key, Kind};
+use pelago_store::content::ContentStore;
+use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Orphan, Row};
 use pelago_store::table::SharedTable;
 use pelago_wire::{Code, Error, Generation, InodeId};
@@ -39,7 +39,7 @@ pub(crate) struct Reap {
     shard: Arc<Shard>,
     progress: Arc<Progress>,
     table: SharedTable,
-    content: Arc<Content>,
+    content: Arc<ContentStore>,
     opens: Arc<Opens>,
     /// Between the first step and the second, with the batch of the first.
     buried: VecDeque<(u64, InodeId, Option<Generation>)>,
@@ -66,7 +66,7 @@ impl Reap {
         shard: Arc<Shard>,
         progress: Arc<Progress>,
         table: SharedTable,
-        content: Arc<Content>,
+        content: Arc<ContentStore>,
         opens: Arc<Opens>,
     ) -> Self {
         Self {
@@ -87,12 +87,14 @@ impl Reap {
 
     /// The next orphans that are not under way.
     fn next(&mut self) -> Result<Vec<Orphaned>, Error> {
-        let range = key::all(Kind::Orphan);
+        let range = key::all(RowKind::Orphan);
         let from = if self.from.is_empty() { range.from } else { mem::take(&mut self.from) };
         let mut orphans = Vec::new();
         let mut more = None;
         let visited = self.table.scan(&from, &range.to, &mut |key, value| {
-            let Some(Key::Orphan(ino)) = Key::parse(key) else { return ControlFlow::Continue(()) };
+            let Some(Key::Orphan { ino }) = Key::parse(key) else {
+                return ControlFlow::Continue(());
+            };
             if self.under_way.contains(&ino) {
                 return ControlFlow::Continue(());
             }

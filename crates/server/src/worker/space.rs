@@ -31,7 +31,7 @@ impl Worker for KeepSpace {
     fn work(&mut self) -> Result<Piece, Error> {
         self.space.look()?;
         if !self.space.is_short() {
-            match self.table.use_room() {
+            match self.table.resume_flushes() {
                 // The group commit opens it again.
                 Ok(()) | Err(table::Error::Stopped) => {}
                 Err(error) => return Err(failed("using the room there is again", &error)),

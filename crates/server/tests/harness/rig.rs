@@ -1,4 +1,4 @@
-//! A server over the twin of the engine, with its content files in a folder that goes away.
+//! A server over the fake table, with its content files in a folder that goes away.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use pelago_server::check::{self, Plan};
 use pelago_server::{Options, Parts, Server};
-use pelago_store::content::Content;
+use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
-use pelago_store::table::mem::MemTable;
+use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
@@ -28,7 +28,7 @@ const CALLER: Context = Context::direct(10, 20);
 
 /// A server and what it keeps.
 pub(crate) struct Rig {
-    pub(crate) table: MemTable,
+    pub(crate) table: FakeTable,
     pub(crate) server: Server,
     folder: tempfile::TempDir,
 }
@@ -69,15 +69,15 @@ impl Rig {
     /// A new volume.
     #[must_use]
     pub(crate) fn new(options: Options) -> Self {
-        Self::over(MemTable::new(), tempfile::tempdir().unwrap(), options)
+        Self::over(FakeTable::new(), tempfile::tempdir().unwrap(), options)
     }
 
     /// A server over what is there.
     #[must_use]
-    pub(crate) fn over(table: MemTable, folder: tempfile::TempDir, options: Options) -> Self {
+    pub(crate) fn over(table: FakeTable, folder: tempfile::TempDir, options: Options) -> Self {
         let parts = Parts {
             table: Arc::new(table.clone()),
-            content: Arc::new(Content::open(folder.path()).unwrap()),
+            content: Arc::new(ContentStore::open(folder.path()).unwrap()),
             volume: VOLUME,
             hasher: hasher(),
         };
@@ -108,7 +108,7 @@ impl Rig {
     /// What a check finds. The server may be up, but must have nothing to do.
     #[must_use]
     pub(crate) fn check(&self) -> Plan {
-        let content = Content::open(self.folder.path()).unwrap();
+        let content = ContentStore::open(self.folder.path()).unwrap();
         let parts = check::Parts {
             table: &self.table,
             content: &content,

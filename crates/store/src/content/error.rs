@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-/// Why a content file could not be used.
+/// An operation on a content file that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {} failed", path.display())]
 pub struct Error {
-    /// What was tried.
+    /// The operation, for a message: "opening".
     pub doing: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// Bytes of a write that are in the file all the same.
+    /// Bytes that a failed write or copy had written before.
     pub written: usize,
-    /// What the system answered.
+    /// The error of the system call.
     #[source]
     pub source: io::Error,
 }
@@ -29,32 +29,31 @@ impl Error {
         Self { doing, path, written: 0, source }
     }
 
-    /// Whether the medium, or what its owner may use of it, is full.
+    /// Returns whether the disk is full or a quota is used up (`ENOSPC`, `EDQUOT`).
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub fn is_no_space(&self) -> bool {
         matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
-    /// Whether the medium takes no changes.
+    /// Returns whether the file system is read-only (`EROFS`).
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.source.kind() == io::ErrorKind::ReadOnlyFilesystem
     }
 
-    /// Whether the medium's files cannot be that large.
+    /// Returns whether the file would be larger than the file system allows (`EFBIG`).
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         self.source.kind() == io::ErrorKind::FileTooLarge
     }
 
-    /// Whether the medium cannot do such a thing at all.
+    /// Returns whether the file system does not have this operation (`EOPNOTSUPP`, `ENOSYS`).
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        // `EOPNOTSUPP` and `ENOSYS`.
         self.source.kind() == io::ErrorKind::Unsupported
     }
 
-    /// Whether the process has as many files open as it may.
+    /// Returns whether the process or the system has too many files open (`EMFILE`, `ENFILE`).
     #[must_use]
     pub fn is_too_many_open(&self) -> bool {
         let errno = self.source.raw_os_error();

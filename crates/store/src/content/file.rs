@@ -1,4 +1,4 @@
-//! One content file, open.
+//! An open content file.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,37 +12,38 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 
-use super::{Error, Root, name_of};
+use super::error::Error;
+use super::root::{Root, file_name};
 use crate::os;
 
-/// A content file, open until dropped. Reads and writes may go on at the same time.
+/// An open content file. Several threads may read and write it at the same time.
 #[derive(Debug)]
 pub struct ContentFile {
     fd: Arc<OwnedFd>,
     root: Arc<Root>,
     ino: InodeId,
     generation: Generation,
-    /// Its name's place among those made in its folder.
-    number: u64,
+    /// The number of the file's name in its subfolder, see [`Root::name_number`].
+    name_number: u64,
 }
 
-/// What the medium says of a content file.
+/// What `stat` says of a content file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
-    /// Bytes.
+pub struct ContentStat {
+    /// Size in bytes.
     pub size: u64,
-    /// Units of 512 bytes.
+    /// Disk space in units of 512 bytes.
     pub blocks: u64,
-    /// Last read.
+    /// The time of the last read.
     pub atime: Time,
-    /// Last change of the bytes.
+    /// The time of the last change of the bytes.
     pub mtime: Time,
-    /// Last change of anything.
+    /// The time of the last change of bytes or attributes.
     pub ctime: Time,
 }
 
-impl Measured {
-    pub(super) fn of(stat: &Stat) -> Self {
+impl From<Stat> for ContentStat {
+    fn from(stat: Stat) -> Self {
         Self {
             size: stat.st_size as u64,
             blocks: stat.st_blocks as u64,
@@ -59,45 +60,46 @@ impl ContentFile {
         root: Arc<Root>,
         ino: InodeId,
         generation: Generation,
-        made: bool,
+        is_new: bool,
     ) -> Self {
-        let number = root.number(ino, made);
-        Self { fd: Arc::new(fd), root, ino, generation, number }
+        let name_number = root.name_number(ino, is_new);
+        Self { fd: Arc::new(fd), root, ino, generation, name_number }
     }
 
-    /// Whose bytes it holds.
+    /// Returns the inode whose bytes the file holds.
     #[must_use]
     pub const fn ino(&self) -> InodeId {
         self.ino
     }
 
-    /// Which of the content files of its inode it is.
+    /// Returns the generation of the file.
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Its descriptor, for who reads and writes it alone. One that is open to read only, and stays
-    /// so, lets [`ContentFile::has_writers`] tell when they have ended.
+    /// Returns the descriptor, with which a kernel reads and writes the file by itself. If this
+    /// file is open for reading only, [`ContentFile::has_writers`] shows when that has ended.
     #[must_use]
     pub fn backing(&self) -> Backing {
         Backing::from(Arc::clone(&self.fd))
     }
 
-    /// Whether anybody may still write it: by another descriptor, or a shared mapping. This one is
-    /// open to read only.
+    /// Returns whether a program can still write the file, through a descriptor or a shared
+    /// mapping. This file must be open for reading only.
     ///
     /// # Errors
-    /// [`Error`] where the medium cannot tell.
+    /// [`Error`] if the file system cannot tell, see [`super::ContentStore::can_detect_writers`].
     pub fn has_writers(&self) -> Result<bool, Error> {
         os::has_writers(&*self.fd)
             .map_err(|error| Error::from_io("looking for writers of", self.path(), error))
     }
 
-    /// Reads from `offset` on; fewer bytes than the buffer has only at the end of the file.
+    /// Reads bytes from `offset` on and returns their number. It fills the buffer unless the file
+    /// ends before.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if a system call fails.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut done = 0;
         while done < buffer.len() {
@@ -111,10 +113,10 @@ impl ContentFile {
         Ok(done)
     }
 
-    /// Writes all bytes from `offset` on.
+    /// Writes all bytes, from `offset` on.
     ///
     /// # Errors
-    /// [`Error`] from the medium; its `written` says how many bytes are in the file all the same.
+    /// [`Error`] if a system call fails. Its `written` is the number of bytes written before that.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         let mut written = 0;
         while written < bytes.len() {
@@ -128,10 +130,11 @@ impl ContentFile {
         Ok(())
     }
 
-    /// Writes bytes at the end of the file, wherever that is by then. Answers how many are in it.
+    /// Writes bytes at the current end of the file, atomically (`RWF_APPEND`). Returns the number
+    /// of bytes written, which may be smaller than `bytes.len()`.
     ///
     /// # Errors
-    /// [`Error`] from the medium: nothing was written.
+    /// [`Error`] if the system call fails. Nothing was written then.
     pub fn append(&self, bytes: &[u8]) -> Result<usize, Error> {
         loop {
             match pwritev2(&self.fd, &[IoSlice::new(bytes)], 0, ReadWriteFlags::APPEND) {
@@ -141,28 +144,28 @@ impl ContentFile {
         }
     }
 
-    /// Cuts the file off at `size`, or extends it by a hole.
+    /// Truncates the file to `size` bytes, or extends it by a hole.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if the system call fails.
     pub fn truncate(&self, size: u64) -> Result<(), Error> {
         ftruncate(&self.fd, size).map_err(|error| self.failed("truncating", error))
     }
 
-    /// Sets the times that are given.
+    /// Sets the times that are not `None`.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if the system call fails.
     pub fn set_times(&self, atime: Option<Time>, mtime: Option<Time>) -> Result<(), Error> {
         let times =
             Timestamps { last_access: to_timespec(atime), last_modification: to_timespec(mtime) };
         futimens(&self.fd, &times).map_err(|error| self.failed("setting the times of", error))
     }
 
-    /// Reserves or frees a range.
+    /// Allocates, zeroes or frees a range of bytes (`fallocate`).
     ///
     /// # Errors
-    /// [`Error`] from the medium; [`Error::is_unsupported`] where it cannot do that.
+    /// [`Error`] if the system call fails, [`Error::is_unsupported`] if the file system lacks it.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, length: u64) -> Result<(), Error> {
         let flags = match mode {
             AllocateMode::Reserve { keep_size: false } => FallocateFlags::empty(),
@@ -176,16 +179,16 @@ impl ContentFile {
         loop {
             match fallocate(&self.fd, flags, offset, length) {
                 Err(Errno::INTR) => {}
-                done => return done.map_err(|error| self.failed("reserving space in", error)),
+                done => return done.map_err(|error| self.failed("allocating space in", error)),
             }
         }
     }
 
-    /// The next data or hole at or behind `offset`. `None`: there is none, or `offset` is not
-    /// before the end.
+    /// Returns the offset of the next data or hole at or after `offset`. Returns `None` if there is
+    /// none, and if `offset` is not before the end of the file.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
+    /// [`Error`] if the system call fails.
     pub fn seek(&self, offset: u64, whence: Whence) -> Result<Option<u64>, Error> {
         let from = match whence {
             Whence::Data => SeekFrom::Data(offset),
@@ -198,12 +201,12 @@ impl ContentFile {
         }
     }
 
-    /// Copies up to `length` bytes into another content file, or within this one where the ranges
-    /// do not overlap, sharing blocks where the medium can. Answers how many; fewer only at the end
-    /// of this file.
+    /// Copies `length` bytes to another content file, or within this one if the ranges do not
+    /// overlap, and returns their number. It is smaller only if this file ends before. Files share
+    /// blocks if the file system can.
     ///
     /// # Errors
-    /// [`Error`] from the medium; its `written` says how many bytes were copied all the same.
+    /// [`Error`] if a system call fails. Its `written` is the number of bytes copied before that.
     pub fn copy_to(
         &self,
         offset: u64,
@@ -227,46 +230,46 @@ impl ContentFile {
         Ok(done)
     }
 
-    /// Size, blocks and times now.
+    /// Returns size, blocks and times.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn measure(&self) -> Result<Measured, Error> {
-        let stat = fstat(&self.fd).map_err(|error| self.failed("measuring", error))?;
-        Ok(Measured::of(&stat))
+    /// [`Error`] if the system call fails.
+    pub fn stat(&self) -> Result<ContentStat, Error> {
+        let stat = fstat(&self.fd).map_err(|error| self.failed("examining", error))?;
+        Ok(ContentStat::from(stat))
     }
 
-    /// Makes the bytes safe; the times too, unless `data_only`.
+    /// Makes the bytes safe, and the times too unless `data_only` is set.
     ///
     /// # Errors
-    /// [`Error`] from the medium: what was written since the last sync may be lost, and a later
-    /// sync that succeeds says nothing about it.
+    /// [`Error`] if the system call fails. Bytes written since the last sync may be lost, even if a
+    /// later sync succeeds.
     pub fn sync(&self, data_only: bool) -> Result<(), Error> {
         let synced = if data_only { fdatasync(&self.fd) } else { fsync(&self.fd) };
         synced.map_err(|error| self.failed("syncing", error))
     }
 
-    /// Drops what the system has in memory of its bytes, as far as they are written back.
+    /// Drops the page cache of the file, but for pages that are not written back or are mapped.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn drop_cached(&self) -> Result<(), Error> {
+    /// [`Error`] if the system call fails.
+    pub fn drop_page_cache(&self) -> Result<(), Error> {
         fadvise(&self.fd, 0, None, Advice::DontNeed)
-            .map_err(|error| self.failed("dropping pages of", error))
+            .map_err(|error| self.failed("dropping the page cache of", error))
     }
 
-    /// Whether its name was made safe since it was made or found.
+    /// Returns whether the name of the file was made safe since the file was created or opened.
     #[must_use]
     pub fn has_safe_name(&self) -> bool {
-        self.root.is_synced(self.ino, self.number)
+        self.root.is_name_synced(self.ino, self.name_number)
     }
 
-    /// Makes the file's name safe. Costs nothing where it is already.
+    /// Makes the name of the file safe. Does nothing if it is safe already.
     ///
     /// # Errors
-    /// [`Error`] from the medium.
-    pub fn sync_folder_once(&self) -> Result<(), Error> {
-        self.root.sync_folder(self.ino, self.number)
+    /// [`Error`] if a system call fails.
+    pub fn sync_name(&self) -> Result<(), Error> {
+        self.root.sync_name(self.ino, self.name_number)
     }
 
     fn failed(&self, doing: &'static str, error: Errno) -> Error {
@@ -274,7 +277,7 @@ impl ContentFile {
     }
 
     fn path(&self) -> PathBuf {
-        self.root.path.join(name_of(self.ino, self.generation))
+        self.root.path().join(file_name(self.ino, self.generation))
     }
 }
 

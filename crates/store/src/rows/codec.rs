@@ -1,10 +1,10 @@
-//! Numbers and bytes, little-endian, one behind the other.
+//! Encodes and decodes the fields of a value: little-endian, one after the other, no padding.
 
 use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time};
 
-use super::Fault;
+use super::error::DecodeError;
 
-/// Writes a value from its start to its end.
+/// A value that is being encoded, from its first byte to its last.
 #[derive(Debug)]
 pub struct Writer(Vec<u8>);
 
@@ -42,7 +42,7 @@ impl Writer {
         self.u32(time.nanos);
     }
 
-    /// Zero where there is none.
+    /// Appends a generation as a `u32`; `None` is 0.
     pub(super) fn generation(&mut self, generation: Option<Generation>) {
         self.u32(generation.map_or(0, |generation| generation.0));
     }
@@ -60,10 +60,10 @@ impl Writer {
     }
 }
 
-/// Bytes of a [`Time`].
+/// Bytes of an encoded [`Time`].
 pub(super) const TIME_BYTES: usize = 12;
 
-/// Reads a value from its start to its end.
+/// A value that is being decoded: the bytes not decoded yet.
 #[derive(Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -72,74 +72,75 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(Fault::Length)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Length)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, Fault> {
+    pub(super) fn u8(&mut self) -> Result<u8, DecodeError> {
         self.take().map(u8::from_le_bytes)
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Fault> {
+    pub(super) fn u16(&mut self) -> Result<u16, DecodeError> {
         self.take().map(u16::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, Fault> {
+    pub(super) fn u32(&mut self) -> Result<u32, DecodeError> {
         self.take().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, Fault> {
+    pub(super) fn u64(&mut self) -> Result<u64, DecodeError> {
         self.take().map(u64::from_le_bytes)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         self.take()
     }
 
-    pub(super) fn ino(&mut self) -> Result<InodeId, Fault> {
+    pub(super) fn ino(&mut self) -> Result<InodeId, DecodeError> {
         self.u64().map(InodeId::from_raw)
     }
 
-    pub(super) fn hash(&mut self) -> Result<NameHash, Fault> {
+    pub(super) fn hash(&mut self) -> Result<NameHash, DecodeError> {
         self.u64().map(NameHash)
     }
 
-    pub(super) fn kind(&mut self) -> Result<FileKind, Fault> {
-        FileKind::from_number(self.u8()?).ok_or(Fault::Field("file kind"))
+    pub(super) fn kind(&mut self) -> Result<FileKind, DecodeError> {
+        FileKind::from_number(self.u8()?).ok_or(DecodeError::Field("file kind"))
     }
 
-    pub(super) fn time(&mut self) -> Result<Time, Fault> {
+    pub(super) fn time(&mut self) -> Result<Time, DecodeError> {
         let seconds = self.take().map(i64::from_le_bytes)?;
         let nanos = self.u32()?;
         if nanos >= 1_000_000_000 {
-            return Err(Fault::Field("time"));
+            return Err(DecodeError::Field("time"));
         }
         Ok(Time { seconds, nanos })
     }
 
-    /// Zero means: none.
-    pub(super) fn generation(&mut self) -> Result<Option<Generation>, Fault> {
+    /// Takes a generation, a `u32`; 0 is `None`.
+    pub(super) fn generation(&mut self) -> Result<Option<Generation>, DecodeError> {
         Ok(match self.u32()? {
             0 => None,
             number => Some(Generation(number)),
         })
     }
 
-    /// The next `length` bytes.
-    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Fault> {
-        let (first, rest) = self.0.split_at_checked(length).ok_or(Fault::Length)?;
+    /// Takes the next `length` bytes.
+    pub(super) fn bytes(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (first, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Length)?;
         self.0 = rest;
         Ok(first)
     }
 
-    /// All bytes that are left.
+    /// Takes all bytes that are left.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    pub(super) fn finish(self) -> Result<(), Fault> {
-        if self.0.is_empty() { Ok(()) } else { Err(Fault::Length) }
+    /// Checks that no byte is left.
+    pub(super) fn finish(self) -> Result<(), DecodeError> {
+        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Length) }
     }
 }

@@ -1,27 +1,31 @@
-//! Rows about names: what one leads to, where a file went, and the partitions of directories.
+//! Rows about names: what a name refers to, forwarding and parent pointers, and the partitions of
+//! directories.
 
 use pelago_wire::{FileKind, InodeId, NameHash, Time};
 
 use super::codec::{Reader, TIME_BYTES, Writer};
-use super::{Body, Fault, Rnode, Row};
-use crate::key::Kind;
+use super::error::DecodeError;
+use super::rnode::Rnode;
+use super::row::{Body, Row};
+use crate::key::RowKind;
 
-/// What a name leads to.
+/// What a name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameRow {
-    /// The file itself: it never had another name, and is no directory.
+    /// A file that never had another name and is no directory. Its rnode is in this row.
     Rnode(Rnode),
-    /// A directory, or a file that has or had several names: its rnode is in [`Kind::Inode`].
+    /// A directory, or a file that has or had several names. Its rnode is a row of kind
+    /// [`RowKind::Inode`].
     Link {
-        /// Which one.
+        /// The file.
         ino: InodeId,
-        /// What it is.
+        /// The type of the file, which `readdir` reports.
         kind: FileKind,
     },
 }
 
 impl NameRow {
-    /// Which file it leads to.
+    /// Returns the inode that the name refers to.
     #[must_use]
     pub const fn ino(&self) -> InodeId {
         match self {
@@ -30,7 +34,7 @@ impl NameRow {
         }
     }
 
-    /// What it leads to.
+    /// Returns the type of the file that the name refers to.
     #[must_use]
     pub const fn kind(&self) -> FileKind {
         match self {
@@ -41,25 +45,25 @@ impl NameRow {
 }
 
 impl Row<'_> for NameRow {
-    const KIND: Kind = Kind::Name;
+    const KIND: RowKind = RowKind::Name;
 }
 
 const TAG_RNODE: u8 = 1;
 const TAG_LINK: u8 = 2;
 
 impl Body<'_> for NameRow {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         match self {
-            Self::Rnode(rnode) => 1 + rnode.bytes(),
+            Self::Rnode(rnode) => 1 + rnode.body_bytes(),
             Self::Link { .. } => 10,
         }
     }
 
-    fn put(&self, out: &mut Writer) {
+    fn encode_body(&self, out: &mut Writer) {
         match self {
             Self::Rnode(rnode) => {
                 out.u8(TAG_RNODE);
-                rnode.put(out);
+                rnode.encode_body(out);
             }
             Self::Link { ino, kind } => {
                 out.u8(TAG_LINK);
@@ -69,120 +73,129 @@ impl Body<'_> for NameRow {
         }
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match body.u8()? {
-            TAG_RNODE => Rnode::take(body).map(Self::Rnode),
+            TAG_RNODE => Rnode::decode_body(body).map(Self::Rnode),
             TAG_LINK => Ok(Self::Link { ino: body.ino()?, kind: body.kind()? }),
-            _ => Err(Fault::Field("tag")),
+            _ => Err(DecodeError::Field("tag")),
         }
     }
 }
 
-/// Where a file with one name went when it was renamed.
+/// The forwarding pointer of a file with one name: where a rename moved its rnode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// The directory it is in.
+    /// The directory that has the name.
     pub dir: InodeId,
-    /// The hash of its name there.
+    /// The hash of the name.
     pub hash: NameHash,
 }
 
 impl Row<'_> for Moved {
-    const KIND: Kind = Kind::Moved;
+    const KIND: RowKind = RowKind::Moved;
 }
 
 impl Body<'_> for Moved {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         16
     }
 
-    fn put(&self, out: &mut Writer) {
+    fn encode_body(&self, out: &mut Writer) {
         out.ino(self.dir);
         out.hash(self.hash);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { dir: body.ino()?, hash: body.hash()? })
     }
 }
 
-/// That a file or directory has the name that the key says. There is nothing more to say.
+/// A name of a file whose rnode is a [`RowKind::Inode`] row. The key says everything; the value has
+/// no fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NameOf;
+pub struct ParentPointer;
 
-impl Row<'_> for NameOf {
-    const KIND: Kind = Kind::NameOf;
+impl Row<'_> for ParentPointer {
+    const KIND: RowKind = RowKind::ParentPointer;
 }
 
-impl Body<'_> for NameOf {
-    fn bytes(&self) -> usize {
+impl Body<'_> for ParentPointer {
+    fn body_bytes(&self) -> usize {
         0
     }
 
-    fn put(&self, _out: &mut Writer) {}
+    fn encode_body(&self, _out: &mut Writer) {}
 
-    fn take(_body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(_body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self)
     }
 }
 
-/// Counts and times of one partition of a directory.
+/// Counts and times of a partition of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Partition {
-    /// Names in it.
+    /// Names in the partition.
     pub names: u64,
-    /// Of those, directories.
+    /// Directories among them; at most `names`.
     pub directories: u64,
-    /// Last change of its names.
+    /// The time of the last change of a name.
     pub mtime: Time,
-    /// Last change of its names, or of what a rename did to the directory.
+    /// The time of the last change of a name, or of the last rename of the directory itself.
     pub ctime: Time,
-    /// Names changed since the counts were written: after an unclean stop they are counted again.
+    /// Whether names changed since the counts were written: after a crash they are counted again.
     pub dirty: bool,
-    /// The split map, to [`MAP_BYTES`]; empty: the directory has this one partition (`r` = 0).
-    pub map: Vec<u8>,
+    /// The split map, at most [`SPLIT_MAP_BYTES`]. Empty if this is the only partition of the
+    /// directory.
+    pub split_map: Vec<u8>,
 }
 
-/// Bytes of a partition's split map, at the most.
-pub const MAP_BYTES: usize = 1 << 14;
+/// Greatest length of a split map, in bytes.
+pub const SPLIT_MAP_BYTES: usize = 1 << 14;
 
 impl Row<'_> for Partition {
-    const KIND: Kind = Kind::Partition;
+    const KIND: RowKind = RowKind::Partition;
 }
 
 const DIRTY: u8 = 1;
 
 impl Body<'_> for Partition {
-    fn bytes(&self) -> usize {
-        16 + 2 * TIME_BYTES + 1 + 2 + self.map.len()
+    fn body_bytes(&self) -> usize {
+        16 + 2 * TIME_BYTES + 1 + 2 + self.split_map.len()
     }
 
-    fn put(&self, out: &mut Writer) {
-        assert!(self.map.len() <= MAP_BYTES, "a split map does not outgrow its limit");
+    fn encode_body(&self, out: &mut Writer) {
+        assert!(self.split_map.len() <= SPLIT_MAP_BYTES, "a split map does not outgrow its limit");
         out.u64(self.names);
         out.u64(self.directories);
         out.time(self.mtime);
         out.time(self.ctime);
         out.u8(if self.dirty { DIRTY } else { 0 });
-        out.u16(self.map.len() as u16);
-        out.bytes(&self.map);
+        out.u16(self.split_map.len() as u16);
+        out.bytes(&self.split_map);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (names, directories) = (body.u64()?, body.u64()?);
         if directories > names {
-            return Err(Fault::Field("count of directories"));
+            return Err(DecodeError::Field("count of directories"));
         }
         let (mtime, ctime) = (body.time()?, body.time()?);
         let dirty = match body.u8()? {
             0 => false,
             DIRTY => true,
-            _ => return Err(Fault::Field("flags")),
+            _ => return Err(DecodeError::Field("flags")),
         };
         let length = usize::from(body.u16()?);
-        if length > MAP_BYTES {
-            return Err(Fault::Field("split map"));
+        if length > SPLIT_MAP_BYTES {
+            return Err(DecodeError::Field("split map"));
         }
-        Ok(Self { names, directories, mtime, ctime, dirty, map: body.bytes(length)?.to_vec() })
+        Ok(Self {
+            names,
+            directories,
+            mtime,
+            ctime,
+            dirty,
+            split_map: body.bytes(length)?.to_vec(),
+        })
     }
 }

@@ -1,74 +1,79 @@
-//! The rnode: what is known of a file, directory or link besides its names and bytes.
+//! The rnode: the stored attributes of a file, directory or symbolic link.
 
 use pelago_wire::{Attr, FileKind, Generation, InodeId, Time, limits};
 
 use super::codec::{Reader, TIME_BYTES, Writer};
-use super::{Body, Fault, Row};
-use crate::key::Kind;
+use super::error::DecodeError;
+use super::row::{Body, Row};
+use crate::key::RowKind;
 
-/// What is known of a file. It says nothing of where it is kept, so that it moves as it is.
+/// The stored attributes of a file, without its names and bytes. A rename moves it unchanged: it
+/// does not say which row holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rnode {
-    /// Its number.
+    /// The id of the file.
     pub ino: InodeId,
-    /// What it is.
+    /// The type of the file.
     pub kind: FileKind,
     /// Permission, setuid, setgid and sticky bits (07777).
     pub mode: u16,
-    /// What else is kept of it.
+    /// Which other rows and files belong to it.
     pub flags: RnodeFlags,
-    /// Names it has; not kept up to date for directories, where the partitions count.
+    /// The number of names. Not kept up to date for directories: partitions count those.
     pub links: u32,
-    /// Owner, a number of the volume.
+    /// The owner, in the numbers of the volume.
     pub uid: u32,
-    /// Group, a number of the volume.
+    /// The group, in the numbers of the volume.
     pub gid: u32,
-    /// Device number in the kernel's 32-bit encoding.
+    /// The device number of a device, in the kernel's 32-bit encoding; 0 for other files.
     pub rdev: u32,
-    /// The content file that holds its bytes; `None` where it never had one.
+    /// The generation of the newest content file; `None` if there never was one.
     pub generation: Option<Generation>,
-    /// Bytes, to [`limits::FILE_BYTES`]; nothing for directories, where the partitions count.
+    /// The size in bytes, at most [`limits::FILE_BYTES`]. Not used for directories: partitions
+    /// count their names.
     pub size: u64,
-    /// Units of 512 bytes on the medium.
+    /// Disk space that the bytes take, in units of 512 bytes.
     pub blocks: u64,
-    /// Counts up with each change of bytes or attributes.
+    /// The number of changes of bytes or attributes.
     pub version: u64,
-    /// The directory whose quota it counts in.
+    /// The directory whose quota includes the file.
     pub quota_root: InodeId,
-    /// Last read.
+    /// The time of the last read.
     pub atime: Time,
-    /// Last change of the bytes; of directories, where it is newer than their partitions'.
+    /// The time of the last change of the bytes. For a directory the newest of this time and those
+    /// of its partitions counts.
     pub mtime: Time,
-    /// Last change of anything; of directories, where it is newer than their partitions'.
+    /// The time of the last change of bytes or attributes. For a directory as `mtime`.
     pub ctime: Time,
-    /// When it was made.
+    /// The time of creation.
     pub btime: Time,
-    /// When its last name was removed; zero while it has one.
+    /// The time when the last name was removed; zero while the file has a name, and before it gets
+    /// its first.
     pub deleted_at: Time,
-    /// What a symbolic link says, 1 to 4095 bytes; empty for all else.
+    /// The target of a symbolic link, 1 to 4095 bytes; empty for other files.
     pub target: Vec<u8>,
 }
 
-/// What else is kept of a file, so that nothing is asked in vain.
+/// Which other rows and files belong to an rnode, so that no read looks for one that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RnodeFlags {
-    /// It has extended attributes ([`super::Xattr`]).
+    /// There are [`super::Xattr`] rows.
     pub has_xattrs: bool,
-    /// It has an access control list among them that says more than its mode.
+    /// One of them is an access ACL. An ACL that only repeats the mode is not stored.
     pub has_acl: bool,
-    /// It has a default access control list among them.
+    /// One of them is a default ACL.
     pub has_default_acl: bool,
-    /// Its bytes are in the content file of its generation.
+    /// The bytes are in a content file.
     pub has_content: bool,
-    /// Its bytes are in an [`super::Inline`] row.
+    /// The bytes are in an [`super::Inline`] row.
     pub inline: bool,
-    /// A [`super::Moved`] row says where it went.
+    /// There is a [`super::Moved`] row.
     pub moved: bool,
 }
 
 impl Rnode {
-    /// The attributes as `stat` shows them; of a directory, size and links are to be filled in
-    /// from its partitions.
+    /// Returns the attributes that `stat` shows. Size and links of a directory are left to the
+    /// caller, who knows its partitions.
     #[must_use]
     pub const fn attr(&self) -> Attr {
         Attr {
@@ -91,15 +96,15 @@ impl Rnode {
 }
 
 impl Row<'_> for Rnode {
-    const KIND: Kind = Kind::Inode;
+    const KIND: RowKind = RowKind::Inode;
 }
 
 impl Body<'_> for Rnode {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         FIXED_BYTES + self.target.len()
     }
 
-    fn put(&self, out: &mut Writer) {
+    fn encode_body(&self, out: &mut Writer) {
         assert!(self.target.len() <= limits::TARGET_BYTES, "a link's target is checked when made");
         out.ino(self.ino);
         out.u8(self.kind.number());
@@ -121,7 +126,7 @@ impl Body<'_> for Rnode {
         out.bytes(&self.target);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let row = Self {
             ino: body.ino()?,
             kind: body.kind()?,
@@ -152,25 +157,25 @@ impl Body<'_> for Rnode {
 }
 
 impl Rnode {
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), DecodeError> {
         if self.mode > 0o7777 {
-            return Err(Fault::Field("mode"));
+            return Err(DecodeError::Field("mode"));
         }
         if self.size > limits::FILE_BYTES {
-            return Err(Fault::Field("size"));
+            return Err(DecodeError::Field("size"));
         }
         let expected = match self.kind {
             FileKind::Symlink => 1..=limits::TARGET_BYTES,
             _ => 0..=0,
         };
         if !expected.contains(&self.target.len()) {
-            return Err(Fault::Field("target"));
+            return Err(DecodeError::Field("target"));
         }
         Ok(())
     }
 }
 
-/// Bytes of an rnode without a target.
+/// Bytes of an encoded rnode without a target.
 const FIXED_BYTES: usize = 8 + 1 + 1 + 2 + 5 * 4 + 4 * 8 + 5 * TIME_BYTES + 2;
 
 const HAS_XATTRS: u8 = 1;
@@ -179,7 +184,7 @@ const HAS_CONTENT: u8 = 4;
 const INLINE: u8 = 8;
 const MOVED: u8 = 16;
 const HAS_DEFAULT_ACL: u8 = 32;
-const KNOWN: u8 = HAS_XATTRS | HAS_ACL | HAS_CONTENT | INLINE | MOVED | HAS_DEFAULT_ACL;
+const ALL_FLAGS: u8 = HAS_XATTRS | HAS_ACL | HAS_CONTENT | INLINE | MOVED | HAS_DEFAULT_ACL;
 
 impl RnodeFlags {
     fn bits(self) -> u8 {
@@ -195,9 +200,9 @@ impl RnodeFlags {
         .fold(0, |bits, (set, bit)| if set { bits | bit } else { bits })
     }
 
-    fn from_bits(bits: u8) -> Result<Self, Fault> {
-        if bits & !KNOWN != 0 {
-            return Err(Fault::Field("flags"));
+    fn from_bits(bits: u8) -> Result<Self, DecodeError> {
+        if bits & !ALL_FLAGS != 0 {
+            return Err(DecodeError::Field("flags"));
         }
         Ok(Self {
             has_xattrs: bits & HAS_XATTRS != 0,

@@ -1,108 +1,109 @@
-//! Rows of the volume itself and of its sessions.
+//! Rows about the volume itself, and the cached replies of its sessions.
 
 use super::codec::{Reader, Writer};
-use super::{Body, Fault, Row};
-use crate::key::Kind;
+use super::error::DecodeError;
+use super::row::{Body, Row};
+use crate::key::{RowKind, VolumeRow};
 use crate::volume::VolumeId;
 
-/// Whose table this is: a table that was put beside another volume's files is found at once.
+/// The id of the volume that the table belongs to. It shows when a table was put beside the files
+/// of another volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The volume.
+    /// The id of the volume.
     pub volume: VolumeId,
 }
 
 impl Row<'_> for Identity {
-    const KIND: Kind = Kind::Mark;
+    const KIND: RowKind = RowKind::Volume;
 }
 
-const MARK_IDENTITY: u8 = 1;
-const MARK_HIGH_WATER: u8 = 2;
-
 impl Body<'_> for Identity {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         17
     }
 
-    fn put(&self, out: &mut Writer) {
-        out.u8(MARK_IDENTITY);
+    fn encode_body(&self, out: &mut Writer) {
+        out.u8(VolumeRow::IDENTITY);
         out.bytes(&self.volume.0);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
-        expect_mark(body, MARK_IDENTITY)?;
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        expect_volume_row(body, VolumeRow::IDENTITY)?;
         Ok(Self { volume: VolumeId(body.array()?) })
     }
 }
 
-/// Up to where a shard's ids are reserved: none at or above it was ever given out.
+/// The end of the inode numbers that a shard has reserved. The shard never assigned one at or above
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HighWater {
-    /// The first counter that is not reserved, to 2³⁶.
+    /// The first number that is not reserved, at most 2³⁶.
     pub next: u64,
 }
 
 impl Row<'_> for HighWater {
-    const KIND: Kind = Kind::Mark;
+    const KIND: RowKind = RowKind::Volume;
 }
 
 impl Body<'_> for HighWater {
-    fn bytes(&self) -> usize {
+    fn body_bytes(&self) -> usize {
         9
     }
 
-    fn put(&self, out: &mut Writer) {
-        out.u8(MARK_HIGH_WATER);
+    fn encode_body(&self, out: &mut Writer) {
+        out.u8(VolumeRow::HIGH_WATER);
         out.u64(self.next);
     }
 
-    fn take(body: &mut Reader<'_>) -> Result<Self, Fault> {
-        expect_mark(body, MARK_HIGH_WATER)?;
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        expect_volume_row(body, VolumeRow::HIGH_WATER)?;
         let next = body.u64()?;
         if next > 1 << 36 {
-            return Err(Fault::Field("high-water mark"));
+            return Err(DecodeError::Field("high-water mark"));
         }
         Ok(Self { next })
     }
 }
 
-/// The rows of this kind differ; each begins with its mark's number, as its key does.
-fn expect_mark(body: &mut Reader<'_>, mark: u8) -> Result<(), Fault> {
-    if body.u8()? == mark { Ok(()) } else { Err(Fault::Field("mark")) }
+/// Checks the first byte of a body: it is the number of the row, which the key holds too.
+fn expect_volume_row(body: &mut Reader<'_>, row: u8) -> Result<(), DecodeError> {
+    if body.u8()? == row { Ok(()) } else { Err(DecodeError::Field("volume row")) }
 }
 
-/// The remembered answer of a request that changed something.
+/// The reply to a request that changed something, kept so that a repeated request gets the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer<'a> {
-    /// The number of the error's code; zero where it went well.
+pub struct CachedReply<'a> {
+    /// The number of a [`pelago_wire::Code`]; 0 for success.
     pub code: u16,
-    /// The reply as it went over the wire, to [`ANSWER_BYTES`].
+    /// The encoded reply, at most [`CACHED_REPLY_BYTES`].
     pub reply: &'a [u8],
 }
 
-/// Bytes of a remembered reply, at the most: only changes are remembered, whose replies are short.
-pub const ANSWER_BYTES: usize = 4096;
+/// Greatest length of a cached reply, in bytes. Only replies to changes are kept, and those are
+/// short.
+pub const CACHED_REPLY_BYTES: usize = 4096;
 
-impl<'a> Row<'a> for Answer<'a> {
-    const KIND: Kind = Kind::Answer;
+impl<'a> Row<'a> for CachedReply<'a> {
+    const KIND: RowKind = RowKind::CachedReply;
 }
 
-impl<'a> Body<'a> for Answer<'a> {
-    fn bytes(&self) -> usize {
+impl<'a> Body<'a> for CachedReply<'a> {
+    fn body_bytes(&self) -> usize {
         2 + self.reply.len()
     }
 
-    fn put(&self, out: &mut Writer) {
-        assert!(self.reply.len() <= ANSWER_BYTES, "the reply of a mutation is short");
+    fn encode_body(&self, out: &mut Writer) {
+        assert!(self.reply.len() <= CACHED_REPLY_BYTES, "the reply of a mutation is short");
         out.u16(self.code);
         out.bytes(self.reply);
     }
 
-    fn take(body: &mut Reader<'a>) -> Result<Self, Fault> {
+    fn decode_body(body: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let code = body.u16()?;
         let reply = body.rest();
-        if reply.len() > ANSWER_BYTES {
-            return Err(Fault::Length);
+        if reply.len() > CACHED_REPLY_BYTES {
+            return Err(DecodeError::Length);
         }
         Ok(Self { code, reply })
     }

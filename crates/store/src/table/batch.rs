@@ -1,19 +1,19 @@
-//! Changes that are applied together or not at all.
+//! Batches: changes that a table applies together or not at all.
 
-/// Longest key a table takes, in bytes. The shortest is one byte.
+/// Greatest length of a key, in bytes. The least is one byte.
 pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 /// One change of a [`Batch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The row at the key becomes the value.
+    /// Writes the row with this key and this value.
     Put(Vec<u8>, Vec<u8>),
-    /// No row is at the key afterwards; that there was none before is no error.
+    /// Deletes the row with this key, if there is one.
     Delete(Vec<u8>),
 }
 
 impl Change {
-    /// The key it is about.
+    /// Returns the key of the row.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {
@@ -22,32 +22,32 @@ impl Change {
     }
 }
 
-/// Changes in the order in which they were added; a later one of the same key wins.
+/// Changes in the order in which they were added. Of two changes of one key the later wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     changes: Vec<Change>,
     bytes: usize,
-    frees: bool,
+    may_use_reserve: bool,
 }
 
 impl Batch {
-    /// No change yet.
+    /// Returns an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The row at `key` becomes `value`.
+    /// Adds a write of a row.
     ///
     /// # Panics
-    /// If `key` is empty or longer than [`MAX_KEY_BYTES`]: no row of ours has such a key.
+    /// If `key` is empty or longer than [`MAX_KEY_BYTES`]. No key of [`crate::key`] is.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "a key has 1 to 65,535 bytes");
         self.bytes += key.len() + value.len();
         self.changes.push(Change::Put(key, value));
     }
 
-    /// No row is at `key` afterwards.
+    /// Adds the deletion of a row, which need not exist.
     ///
     /// # Panics
     /// As [`Batch::put`].
@@ -57,31 +57,31 @@ impl Batch {
         self.changes.push(Change::Delete(key));
     }
 
-    /// This batch frees space, or the table cannot be used without it: on a full medium it may
-    /// have the blocks that no other batch gets.
-    pub fn set_frees(&mut self) {
-        self.frees = true;
+    /// Lets the batch use the last free blocks of a full disk, which other batches must leave.
+    /// For batches that free space, and for those without which the table cannot be used.
+    pub fn allow_reserve(&mut self) {
+        self.may_use_reserve = true;
     }
 
-    /// Whether it frees space.
+    /// Returns whether [`Batch::allow_reserve`] was called.
     #[must_use]
-    pub fn frees(&self) -> bool {
-        self.frees
+    pub fn may_use_reserve(&self) -> bool {
+        self.may_use_reserve
     }
 
-    /// The changes, first to last.
+    /// Returns the changes in the order in which they were added.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the length of all keys and values together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there is nothing to write.
+    /// Returns whether the batch has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()

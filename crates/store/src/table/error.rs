@@ -1,70 +1,70 @@
-//! What can go wrong between the file system and its engine.
+//! What can go wrong with a table.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a table could not do what was asked.
+/// Why a table did not do what a call asked for.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The medium has no space left. Nothing was applied.
+    /// The file system is full, or a quota is used up. Nothing was applied.
     #[error("no space left for the table")]
-    Full,
-    /// The medium answered an error.
-    #[error("the table's medium failed while {doing}")]
+    NoSpace,
+    /// A system call failed.
+    #[error("{doing} failed")]
     Io {
-        /// What was tried, for a person to read.
+        /// The operation, for a message: "syncing the journal".
         doing: &'static str,
-        /// What the system answered.
+        /// The error of the system call.
         #[source]
         source: Arc<io::Error>,
     },
-    /// What is on the medium is not what was written.
-    #[error("the table is damaged at {place}: {what}")]
+    /// A file of the table is damaged: it does not hold what was written to it.
+    #[error("the table is damaged at {path}: {what}")]
     Corrupt {
-        /// The file.
-        place: PathBuf,
+        /// The damaged file.
+        path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
-    /// The table was opened again since the snapshot was taken.
-    #[error("the snapshot is of the table before it was opened again")]
-    Stale,
-    /// Another process, or another table of this one, has the table open.
-    #[error("the table at {place} is in use")]
+    /// The table was reopened since the snapshot was taken. Take another.
+    #[error("the table was reopened since the snapshot was taken")]
+    StaleSnapshot,
+    /// The table is open already, in this process or another.
+    #[error("the table at {path} is in use")]
     InUse {
-        /// The file that is locked.
-        place: PathBuf,
+        /// The locked file.
+        path: PathBuf,
     },
-    /// Rows to ingest were not sorted, repeated a key, or named a row that exists.
-    #[error("rows to ingest are not sorted, or one exists already")]
+    /// Rows to ingest are not sorted, repeat a key, or are in the table already.
+    #[error("rows to ingest are not sorted, or one is in the table already")]
     Unsorted,
-    /// A write failed earlier; the table must be opened again.
-    #[error("the table stopped after a failed write and was not opened again yet")]
+    /// The table stopped after a failed write. [`super::Table::reopen`] starts it again.
+    #[error("the table stopped after a failed write and was not reopened yet")]
     Stopped,
 }
 
 impl Error {
-    /// An [`Error::Io`], or [`Error::Full`] where that is what the system said.
+    /// Returns [`Error::NoSpace`] for `ENOSPC` and `EDQUOT`, and [`Error::Io`] for other errors.
     #[must_use]
     pub fn from_io(doing: &'static str, source: io::Error) -> Self {
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             _ => Self::Io { doing, source: Arc::new(source) },
         }
     }
 
-    /// Names a place below `home` as one below `folder`, which a person can find.
+    /// Replaces the folder `from` of a path by `to`, which a person can find.
     #[must_use]
-    pub(crate) fn shown(self, home: &Path, folder: &Path) -> Self {
-        let shown = |place: PathBuf| match place.strip_prefix(home) {
-            Ok(below) => folder.join(below),
-            Err(_) => place,
+    pub(crate) fn with_folder(self, from: &Path, to: &Path) -> Self {
+        let moved = |path: PathBuf| match path.strip_prefix(from) {
+            Ok(below) => to.join(below),
+            Err(_) => path,
         };
         match self {
-            Self::Corrupt { place, what } => Self::Corrupt { place: shown(place), what },
-            Self::InUse { place } => Self::InUse { place: shown(place) },
+            Self::Corrupt { path, what } => Self::Corrupt { path: moved(path), what },
+            Self::InUse { path } => Self::InUse { path: moved(path) },
             error => error,
         }
     }

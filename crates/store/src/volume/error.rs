@@ -1,30 +1,30 @@
-//! Why a volume cannot be used, in a sentence that names the file and says what to do.
+//! Why a volume cannot be opened or created. Each message names the file and says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use pelago_wire::Kind;
 
-use super::format::{FORMAT_VERSION, FormatFault};
+use super::format::{FORMAT_VERSION, FormatError};
 use crate::folder::FolderError;
 
-/// Why a volume cannot be used. Nothing was changed in it.
+/// Why a volume cannot be opened or created. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// There is none.
+    /// The folder is missing, or has no volume.
     #[error("{} is not a volume yet: make one with `pelago up`", path.display())]
     Missing {
         /// The folder.
         path: PathBuf,
     },
-    /// There is one, and a new one was to be made.
+    /// A volume was to be created, and the folder has one.
     #[error("{} is a volume already: open it, or name another folder", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder has files of somebody else.
+    /// The folder has other files and no volume.
     #[error(
         "{} is not a volume, and {found} is in it: name a volume, or a folder that is empty or \
          missing",
@@ -33,100 +33,106 @@ pub enum VolumeError {
     NotAVolume {
         /// The folder.
         path: PathBuf,
-        /// One of the files, for a person to read.
+        /// The name of one of the files, escaped for a message.
         found: String,
     },
-    /// It is no folder.
+    /// The path leads to something else than a folder.
     #[error("{} is not a folder: name a volume, or a folder that is empty or missing",
         path.display())]
     NotAFolder {
-        /// What was named.
+        /// The path.
         path: PathBuf,
     },
-    /// A newer program made it.
-    #[error("{} has format {found}, and this pelago knows {known}: use a newer pelago",
-        path.display())]
+    /// A newer program created the volume.
+    #[error(
+        "{} has format version {found}, and this pelago reads version {known}: use a newer pelago",
+        path.display()
+    )]
     Newer {
         /// The `format` file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the volume.
         found: u32,
-        /// The newest version that is known here.
+        /// The version that this program reads.
         known: u32,
     },
-    /// An older program made it.
-    #[error("{} has format {found}, and this pelago knows only {known}: copy the files out with \
-        the pelago that made it, and into a new volume", path.display())]
+    /// An older program created the volume.
+    #[error(
+        "{} has format version {found}, and this pelago reads version {known} only: copy the files \
+         out with the pelago that created it, and into a new volume", path.display()
+    )]
     Older {
         /// The `format` file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the volume.
         found: u32,
-        /// The version that is known here.
+        /// The version that this program reads.
         known: u32,
     },
-    /// It needs abilities that this program does not have.
+    /// The volume needs features that this program does not have.
     #[error("{} needs features {unknown:#x}, which this pelago does not have: use a newer pelago",
         path.display())]
-    Features {
+    UnknownFeatures {
         /// The `format` file.
         path: PathBuf,
-        /// The feature bits that are not known here.
+        /// The bits of these features.
         unknown: u64,
     },
     /// A file of the volume is damaged or missing.
     #[error("{} is damaged ({what}): restore it from a backup of the volume, or make a new one",
         path.display())]
-    Damaged {
+    Corrupt {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Another process has it open.
-    #[error("{} is in use{}: unmount it there first", path.display(), by(*pid))]
+    /// Another process has the volume open.
+    #[error("{} is in use{}: unmount it there first", path.display(), by_process(*pid))]
     InUse {
         /// The folder.
         path: PathBuf,
-        /// The process, where it could be read.
+        /// The id of the process, if it is known.
         pid: Option<u32>,
     },
-    /// The user may not use it.
+    /// The user of this process has no permission.
     #[error("{} is not accessible: run as its owner, or change its permissions", path.display())]
-    NoPermission {
+    PermissionDenied {
         /// The file.
         path: PathBuf,
     },
-    /// The medium takes no changes.
-    #[error("{} is on a read-only file system: mount that one for writing", path.display())]
+    /// The file system is read-only.
+    #[error("{} is on a read-only file system: remount that file system read-write",
+        path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
-    /// The medium has no space left.
+    /// The file system is full, or a quota is used up.
     #[error("no space left to write {}: free some on its file system", path.display())]
-    Full {
+    NoSpace {
         /// The file.
         path: PathBuf,
     },
-    /// Other users can change something that has to be ours alone.
+    /// Other users could read or change a file that must belong to this user alone.
     #[error(transparent)]
-    Refused(FolderError),
-    /// The medium answered another error.
-    #[error("{doing} {} failed: look into the system log, and run `pelago check`", path.display())]
+    Insecure(FolderError),
+    /// Another system call failed.
+    #[error("{doing} {} failed: look at the system log (`dmesg`), and run `pelago check`",
+        path.display())]
     Io {
-        /// What was tried.
+        /// The operation, for a message: "reading".
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
 impl VolumeError {
-    /// What a caller must do about it; the binary's exit code follows from it.
+    /// Returns what the caller can do about the error. The exit code of the binary follows from it.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -136,39 +142,43 @@ impl VolumeError {
             | Self::NotAFolder { .. }
             | Self::Newer { .. }
             | Self::Older { .. }
-            | Self::Features { .. } => Kind::Invalid,
-            Self::InUse { .. } | Self::Full { .. } => Kind::Busy,
-            Self::NoPermission { .. } | Self::ReadOnly { .. } | Self::Refused(_) => Kind::Denied,
-            Self::Damaged { .. } | Self::Io { .. } => Kind::Corrupt,
+            | Self::UnknownFeatures { .. } => Kind::Invalid,
+            Self::InUse { .. } | Self::NoSpace { .. } => Kind::Busy,
+            Self::PermissionDenied { .. } | Self::ReadOnly { .. } | Self::Insecure(_) => {
+                Kind::Denied
+            }
+            Self::Corrupt { .. } | Self::Io { .. } => Kind::Corrupt,
         }
     }
 
     pub(super) fn from_io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::PermissionDenied => Self::NoPermission { path },
+            io::ErrorKind::PermissionDenied => Self::PermissionDenied { path },
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace { path },
             io::ErrorKind::NotADirectory => Self::NotAFolder { path },
             _ => Self::Io { doing, path, source },
         }
     }
 
-    pub(super) fn from_fault(path: &Path, fault: FormatFault) -> Self {
+    pub(super) fn from_format(path: &Path, error: FormatError) -> Self {
         let path = path.to_path_buf();
-        match fault {
-            FormatFault::Version(found) => Self::Newer { path, found, known: FORMAT_VERSION },
-            FormatFault::Older(found) => Self::Older { path, found, known: FORMAT_VERSION },
-            FormatFault::Features(unknown) => Self::Features { path, unknown },
-            FormatFault::Length => Self::Damaged { path, what: "its length is wrong" },
-            FormatFault::Magic => Self::Damaged { path, what: "it does not begin as it must" },
-            FormatFault::Checksum => Self::Damaged { path, what: "its checksum does not match" },
-            FormatFault::Field => Self::Damaged { path, what: "a field is out of range" },
+        match error {
+            FormatError::Newer(found) => Self::Newer { path, found, known: FORMAT_VERSION },
+            FormatError::Older(found) => Self::Older { path, found, known: FORMAT_VERSION },
+            FormatError::UnknownFeatures(unknown) => Self::UnknownFeatures { path, unknown },
+            FormatError::Length => Self::Corrupt { path, what: "its length is wrong" },
+            FormatError::Magic => {
+                Self::Corrupt { path, what: "its first bytes are not those of a volume" }
+            }
+            FormatError::Checksum => Self::Corrupt { path, what: "its checksum does not match" },
+            FormatError::Field => Self::Corrupt { path, what: "a field is out of range" },
         }
     }
 }
 
-fn by(pid: Option<u32>) -> String {
+fn by_process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" by process {pid}"))
 }
 
@@ -176,7 +186,7 @@ impl From<FolderError> for VolumeError {
     fn from(error: FolderError) -> Self {
         match error {
             FolderError::Io { doing, path, source } => Self::from_io(doing, &path, source),
-            refused => Self::Refused(refused),
+            insecure => Self::Insecure(insecure),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The file `format`: what a volume is. Written once, when the volume is made.
+//! The file `format`: the id, version and features of a volume. It is written once, when the volume
+//! is created.
 //!
-//! 128 bytes, little-endian; `docs/format.md` has the table. In every version to come the first
-//! eight bytes are the magic, the next four the version, and the last eight the checksum of all
-//! before them, so that a newer volume is told from a damaged one.
+//! It has 128 bytes, little-endian, which `docs/format.md` specifies. In every future version the
+//! first eight bytes are the magic, the next four the version, and the last eight the checksum of
+//! all others, so that a newer volume is not taken for a damaged one.
 
 use std::fmt;
 use std::io;
@@ -10,10 +11,10 @@ use std::io;
 use pelago_wire::limits;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The format that this program writes, and the only one it reads.
+/// The version of the format that this program writes, and the only one that it reads.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// The id of a volume: 128 random bits.
+/// The id of a volume: 128 random bits, shown as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VolumeId(pub [u8; 16]);
 
@@ -29,53 +30,54 @@ impl fmt::Debug for VolumeId {
     }
 }
 
-/// What a volume is.
+/// The content of the file `format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// Which volume.
+    /// The id of the volume.
     pub id: VolumeId,
-    /// Bytes of a file that are kept in the table, to [`limits::INLINE_BYTES`].
+    /// The size in bytes up to which a file is stored in the table, at most
+    /// [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
-    /// Features that a program may use without knowing them: none has a meaning yet.
+    /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
 }
 
-/// Why bytes are no [`Format`].
+/// Why the bytes of a file are no [`Format`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FormatFault {
-    /// Too short or too long.
+pub enum FormatError {
+    /// The file is too short or too long.
     Length,
-    /// They do not begin with the magic.
+    /// The first bytes are not the magic.
     Magic,
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Checksum,
-    /// A newer version, which is not known here.
-    Version(u32),
-    /// An older version, which is not known here any more.
+    /// This version is newer than this program reads.
+    Newer(u32),
+    /// This version is older than this program reads.
     Older(u32),
-    /// Features that are needed and not known here.
-    Features(u64),
-    /// A field holds what it cannot hold.
+    /// The volume needs features, the set bits, that this program does not have.
+    UnknownFeatures(u64),
+    /// A field is out of range.
     Field,
 }
 
 const MAGIC: [u8; 8] = *b"PELAGO\x1a\n";
 const BYTES: usize = 128;
-/// Bytes that a newer version may have, at the most.
-pub(super) const BYTES_MAX: usize = 4096;
+/// Greatest length of the file in any version, in bytes.
+pub(super) const MAX_BYTES: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 48;
-/// Needed features that are known here: none yet.
+/// The required features that this program has: none is defined yet.
 const KNOWN_FEATURES: u64 = 0;
 
 impl Format {
-    /// The format of a new volume, with a random id.
+    /// Returns the format of a new volume, with a random id.
     pub(super) fn new(inline_bytes: u32) -> io::Result<Self> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(io::Error::other)?;
         Ok(Self { id: VolumeId(id), inline_bytes, optional_features: 0 })
     }
 
-    /// The bytes of the file.
+    /// Encodes the format to the bytes of its file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
@@ -91,49 +93,49 @@ impl Format {
         bytes
     }
 
-    /// The format that these bytes say.
+    /// Decodes the bytes of a file.
     ///
     /// # Errors
-    /// [`FormatFault`] where they say none that is known here.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FormatFault> {
-        let (written, sum) = bytes.split_last_chunk::<8>().ok_or(FormatFault::Length)?;
-        if bytes.len() > BYTES_MAX {
-            return Err(FormatFault::Length);
+    /// [`FormatError`] if the file is damaged or of another version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let (written, sum) = bytes.split_last_chunk::<8>().ok_or(FormatError::Length)?;
+        if bytes.len() > MAX_BYTES {
+            return Err(FormatError::Length);
         }
-        let (magic, mut rest) = written.split_first_chunk::<8>().ok_or(FormatFault::Length)?;
+        let (magic, mut rest) = written.split_first_chunk::<8>().ok_or(FormatError::Length)?;
         if *magic != MAGIC {
-            return Err(FormatFault::Magic);
+            return Err(FormatError::Magic);
         }
         if u64::from_le_bytes(*sum) != xxh3_64(written) {
-            return Err(FormatFault::Checksum);
+            return Err(FormatError::Checksum);
         }
         let version = u32::from_le_bytes(take(&mut rest)?);
         if version > FORMAT_VERSION {
-            return Err(FormatFault::Version(version));
+            return Err(FormatError::Newer(version));
         }
         if (1..FORMAT_VERSION).contains(&version) {
-            return Err(FormatFault::Older(version));
+            return Err(FormatError::Older(version));
         }
         if bytes.len() != BYTES {
-            return Err(FormatFault::Length);
+            return Err(FormatError::Length);
         }
         let inline_bytes = u32::from_le_bytes(take(&mut rest)?);
         let needed = u64::from_le_bytes(take(&mut rest)?);
         if needed & !KNOWN_FEATURES != 0 {
-            return Err(FormatFault::Features(needed & !KNOWN_FEATURES));
+            return Err(FormatError::UnknownFeatures(needed & !KNOWN_FEATURES));
         }
         let optional_features = u64::from_le_bytes(take(&mut rest)?);
         let id = VolumeId(take(&mut rest)?);
         let reserved = rest.iter().any(|byte| *byte != 0);
         if version == 0 || inline_bytes as usize > limits::INLINE_BYTES || reserved {
-            return Err(FormatFault::Field);
+            return Err(FormatError::Field);
         }
         Ok(Self { id, inline_bytes, optional_features })
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], FormatFault> {
-    let (first, behind) = rest.split_first_chunk::<N>().ok_or(FormatFault::Length)?;
-    *rest = behind;
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], FormatError> {
+    let (first, after) = rest.split_first_chunk::<N>().ok_or(FormatError::Length)?;
+    *rest = after;
     Ok(*first)
 }

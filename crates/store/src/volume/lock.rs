@@ -1,4 +1,4 @@
-//! Who has a volume open: an advisory lock that goes with its process, whatever ends it.
+//! The lock of a volume: an advisory `flock`, which ends with the process that holds it.
 
 use std::fs::File;
 use std::io;
@@ -10,20 +10,24 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::{LOCK, VolumeError};
+use super::error::VolumeError;
+use super::layout::LOCK;
 use crate::folder::Folder;
 
-/// The lock, held until dropped.
+/// A lock that is held until dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
 }
 
 impl Lock {
-    /// Takes the lock of the volume in this folder, without waiting.
+    /// Takes the lock of the volume in `folder`, without waiting.
+    ///
+    /// # Errors
+    /// [`VolumeError::InUse`] if another process holds it.
     pub(super) fn take(folder: &Folder) -> Result<Self, VolumeError> {
         let path = folder.path().join(LOCK);
-        let file = folder.file(LOCK, OFlags::RDWR | OFlags::CREATE)?;
+        let file = folder.open_file(LOCK, OFlags::RDWR | OFlags::CREATE)?;
         if !try_lock(&file).map_err(|error| VolumeError::from_io("locking", &path, error.into()))? {
             let path = folder.path().into();
             return Err(VolumeError::InUse { path, pid: read_pid(&file) });
@@ -35,17 +39,17 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Closing would not do: a process that is just being started has the descriptor too, until it
-    /// runs its own program.
+    /// Unlocks explicitly. A close alone would not do: a child process between `fork` and `exec`
+    /// has the descriptor too.
     fn drop(&mut self) {
         if let Err(error) = flock(&self.file, FlockOperation::Unlock) {
-            tracing::debug!(%error, "the volume's lock goes with its last descriptor");
+            tracing::debug!(%error, "the volume stays locked until its last descriptor is closed");
         }
     }
 }
 
-/// Whether the lock is ours now. Who only looks ([`holder`]) has it for an instant: one that is
-/// taken is tried again before it is believed.
+/// Tries to take the lock, and returns whether it did. Tries several times, because
+/// [`lock_holder`] in another process takes the lock for a moment.
 fn try_lock(file: &File) -> Result<bool, Errno> {
     for _ in 0..TRIES {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -59,24 +63,24 @@ fn try_lock(file: &File) -> Result<bool, Errno> {
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The process that holds the lock of the volume in `dir` now.
-pub(super) fn holder(dir: &Path) -> Option<u32> {
-    let file = Folder::open(dir).ok()?.file_of_anybody(LOCK).ok()?;
+/// Returns the id of the process that holds the lock of the volume in `dir`.
+pub(super) fn lock_holder(dir: &Path) -> Option<u32> {
+    let file = Folder::open(dir).ok()?.open_foreign_file(LOCK).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => read_pid(&file),
-        // Free: the lock taken to see it goes with `file`.
+        // The volume is free. Dropping `file` releases the lock that this just took.
         _ => None,
     }
 }
 
-/// Digits of a process id and the newline behind them: always as many, so that the file is
-/// overwritten in place and needs no space on a full medium.
+/// Length of the file: a padded process id and a newline. Always the same, so that a write replaces
+/// the old text and needs no space on a full disk.
 const PID_BYTES: usize = 11;
 
 fn write_pid(file: &File, path: &Path) -> Result<(), VolumeError> {
     let text = format!("{:<10}\n", std::process::id());
     match file.write_all_at(text.as_bytes(), 0) {
-        // The lock holds without it; who is refused is told no number.
+        // The lock works without it, but messages will not say which process holds it.
         Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
         written => written.map_err(|error| VolumeError::from_io("writing", path, error)),
     }

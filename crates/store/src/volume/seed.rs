@@ -1,6 +1,7 @@
-//! The file `seed` in the folder of the table: the key of the hash of names. It is secret, because
-//! who knows it can choose names whose hashes are equal. Without it no row of a name is found, so
-//! it lies beside the rows, where nobody else can remove it either.
+//! The file `table/seed`: the key of the hash of names.
+//!
+//! It is secret: a user who knows it can choose names with equal hashes. No name is found without
+//! it, so it is in the folder of the rows, which other users cannot write.
 //!
 //! 40 bytes, little-endian; `docs/format.md` has the table.
 
@@ -10,45 +11,43 @@ use std::io::{self, Read as _, Write as _};
 use rustix::fs::OFlags;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{SECRET, VolumeError};
+use super::error::VolumeError;
+use super::layout::{SECRET, SEED, SEED_NEW};
 use crate::folder::Folder;
 use crate::hash::NameHasher;
 
 /// The key of a volume's hash of names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Seed {
+pub struct HashSeed {
     key: u128,
 }
 
-impl fmt::Debug for Seed {
-    /// Without the key.
+impl fmt::Debug for HashSeed {
+    /// Hides the key, which is secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seed").finish_non_exhaustive()
+        f.debug_struct("HashSeed").finish_non_exhaustive()
     }
 }
 
-pub(super) const SEED: &str = "seed";
-pub(super) const SEED_NEW: &str = "seed.new";
-
 const MAGIC: [u8; 8] = *b"PELSEED\n";
-/// The number of SipHash-2-4.
+/// The number of the hash function SipHash-2-4.
 const SIP_HASH: u32 = 1;
 const BYTES: usize = 40;
 
-impl Seed {
+impl HashSeed {
     /// Returns the seed with this key.
     #[must_use]
     pub const fn new(key: u128) -> Self {
         Self { key }
     }
 
-    /// Returns the hasher of names.
+    /// Returns the hasher with this key.
     #[must_use]
     pub const fn hasher(&self) -> NameHasher {
         NameHasher::new(self.key)
     }
 
-    /// Returns the bytes of the file.
+    /// Encodes the seed to the bytes of its file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
@@ -61,14 +60,14 @@ impl Seed {
         bytes
     }
 
-    /// Returns the seed that these bytes say.
+    /// Decodes the bytes of a file.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the file, for a message.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let bytes: &[u8; BYTES] = bytes.try_into().map_err(|_| "its length is wrong")?;
         let (written, sum) = bytes.split_last_chunk::<8>().ok_or("its length is wrong")?;
-        let rest = written.strip_prefix(&MAGIC).ok_or("it does not begin as it must")?;
+        let rest = written.strip_prefix(&MAGIC).ok_or("its first bytes are not those of a seed")?;
         if u64::from_le_bytes(*sum) != xxh3_64(written) {
             return Err("its checksum does not match");
         }
@@ -76,36 +75,36 @@ impl Seed {
         let (zero, key) = rest.split_first_chunk::<4>().ok_or("its length is wrong")?;
         let key: &[u8; 16] = key.try_into().map_err(|_| "its length is wrong")?;
         if u32::from_le_bytes(*hash) != SIP_HASH || *zero != [0; 4] {
-            return Err("a field holds what it cannot hold");
+            return Err("a field is out of range");
         }
         Ok(Self { key: u128::from_le_bytes(*key) })
     }
 
-    /// Makes a random one and writes it: it is in the folder of the table whole, or not at all.
-    pub(super) fn make(table: &Folder) -> Result<Self, VolumeError> {
+    /// Creates the file with a random key, atomically, in the folder of the table.
+    pub(super) fn create(table: &Folder) -> Result<Self, VolumeError> {
         let path = table.path().join(SEED_NEW);
         let failed = |error: io::Error| VolumeError::from_io("writing", &path, error);
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| failed(io::Error::other(error)))?;
         let seed = Self { key: u128::from_le_bytes(key) };
-        let mut file = table.new_file(SEED_NEW, SECRET)?;
+        let mut file = table.replace_file(SEED_NEW, SECRET)?;
         file.write_all(&seed.encode()).and_then(|()| file.sync_all()).map_err(failed)?;
         table.rename(SEED_NEW, SEED)?;
         table.sync()?;
         Ok(seed)
     }
 
-    /// Reads that of a volume.
+    /// Reads the file in the folder of the table.
     pub(super) fn read(table: &Folder) -> Result<Self, VolumeError> {
         let path = table.path().join(SEED);
-        let damaged = |what| VolumeError::Damaged { path: path.clone(), what };
-        let file = match table.file(SEED, OFlags::RDONLY) {
-            Err(error) if error.is_missing() => return Err(damaged("it is missing")),
+        let corrupt = |what| VolumeError::Corrupt { path: path.clone(), what };
+        let file = match table.open_file(SEED, OFlags::RDONLY) {
+            Err(error) if error.is_not_found() => return Err(corrupt("it is missing")),
             opened => opened?,
         };
         let mut bytes = Vec::with_capacity(BYTES);
         let read = file.take(BYTES as u64 + 1).read_to_end(&mut bytes);
         read.map_err(|error| VolumeError::from_io("reading", &path, error))?;
-        Self::decode(&bytes).map_err(damaged)
+        Self::decode(&bytes).map_err(corrupt)
     }
 }

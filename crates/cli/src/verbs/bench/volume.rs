@@ -56,7 +56,7 @@ impl Volume {
     }
 
     fn pid(&self) -> Option<u32> {
-        pelago_store::volume::holder(&self.dir)
+        pelago_store::volume::lock_holder(&self.dir)
     }
 
     pub(super) fn kill(&self) -> Outcome<()> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use pelago_store::os::Mapped;
+use pelago_store::os::MappedPage;
 use pelago_wire::{
     AllocateMode, Attr, Code, Cookie, DataPath, Entry, Handle, OpenFlags, OpenId, Reply, Request,
     SetAttr, SetTime, Time,
@@ -30,9 +30,9 @@ fn served(passthrough: Passthrough) -> Options {
 
 /// A rig where the medium tells who writes a file; `None` where it does not.
 fn rig_that_tells() -> Option<Rig> {
-    pelago_store::os::expect_lease_signals().unwrap();
+    pelago_store::os::handle_lease_signals().unwrap();
     let rig = Rig::new();
-    let tells = rig.content.tells_writers().unwrap_or(false);
+    let tells = rig.content.can_detect_writers().unwrap_or(false);
     if !tells {
         println!("skipped: not here: the temporary folder's file system has no leases");
     }
@@ -305,7 +305,7 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     let Some(rig) = rig_that_tells() else { return };
     let file = rig.large("f");
     let (open, program) = rig.pass(file.handle, PASS);
-    let mut mapped = Mapped::new(&program).unwrap();
+    let mut mapped = MappedPage::new(&program).unwrap();
     drop(program);
     rig.close(open);
     assert_eq!((rig.opens.count(), rig.opens.lingering()), (0, 1));
@@ -337,7 +337,7 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
 fn a_file_that_lingers_is_counted_at_every_moment() {
     let Some(rig) = rig_that_tells() else { return };
     let (open, program) = rig.pass(rig.large("f").handle, PASS);
-    let mapped = Mapped::new(&program).unwrap();
+    let mapped = MappedPage::new(&program).unwrap();
     drop(program);
     let ended = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -372,7 +372,7 @@ fn files_that_linger_need_no_descriptor() {
     let linger = |number: u8| {
         let file = rig.large(&format!("f{number}"));
         let (open, program) = rig.pass(file.handle, PASS);
-        let mapped = Mapped::new(&program).unwrap();
+        let mapped = MappedPage::new(&program).unwrap();
         drop(program);
         rig.close(open);
         (file, mapped)
@@ -436,7 +436,7 @@ fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
     let Some(rig) = rig_that_tells() else { return };
     let (file, mapped) = (rig.large("f"), rig.large("m"));
     let (_, program) = rig.pass(file.handle, PASS);
-    let mut mapping = Mapped::new(&rig.pass(mapped.handle, PASS).1).unwrap();
+    let mut mapping = MappedPage::new(&rig.pass(mapped.handle, PASS).1).unwrap();
     program.write_all_at(&[2; 10], LARGE as u64).unwrap();
     let again = rig.killed();
     assert_eq!((again.recovered.files, again.opens.lingering()), (2, 2));
@@ -615,7 +615,7 @@ fn a_file_that_is_handed_out_writes_few_batches() {
 fn an_end_keeps_the_marks_of_those_that_are_still_written() {
     let Some(rig) = rig_that_tells() else { return };
     let (held, left) = (rig.large("held"), rig.large("left"));
-    let mut mapped = Mapped::new(&rig.pass(held.handle, PASS).1).unwrap();
+    let mut mapped = MappedPage::new(&rig.pass(held.handle, PASS).1).unwrap();
     let (_, program) = rig.pass(left.handle, PASS);
     program.write_all_at(b"never closed by a request", 0).unwrap();
     drop(program);

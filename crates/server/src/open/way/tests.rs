@@ -42,7 +42,7 @@ fn a_file_that_gets_no_content_file_begins_in_memory() {
         rig.file("first", b"");
         match table {
             // Behind the batch that makes the file.
-            true => rig.table.fail_at(1, table::Error::Full),
+            true => rig.table.fail_at(1, table::Error::NoSpace),
             false => failing.refuse(Operation::Create, 0, 1, Errno::IO),
         }
         let (entry, open, path) = make(rig, named, PASS).unwrap();
@@ -68,7 +68,7 @@ fn a_file_that_gets_no_content_file_begins_in_memory() {
 fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
-    if !rig.content.tells_writers().unwrap_or(false) {
+    if !rig.content.can_detect_writers().unwrap_or(false) {
         return println!("skipped: not here: the medium does not tell who writes a file");
     }
     let file = rig.file("f", &[1; LARGE]);
@@ -106,7 +106,7 @@ fn a_file_that_cannot_be_marked_is_not_handed_out() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
     rig.opens.settle().unwrap();
-    rig.table.fail_at(0, table::Error::Full);
+    rig.table.fail_at(0, table::Error::NoSpace);
     let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
     assert_eq!(refused.err(), Some(Code::NoSpace));
     assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));

@@ -117,7 +117,7 @@ fn a_default_list_is_handed_down_instead_of_the_umask() {
     }
     rig.shard.remove_dir(dir, &name("d"), at(130)).unwrap();
     rig.shard.remove_dir(ROOT, &name("d"), at(130)).unwrap();
-    let left = key::all(key::Kind::Xattr);
+    let left = key::all(key::RowKind::Xattr);
     let mut rows = 0;
     let count = &mut |_: &[u8], _: &[u8]| {
         rows += 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use pelago_store::rows::NameOf;
+use pelago_store::rows::ParentPointer;
 use pelago_wire::limits;
 
 use super::*;
@@ -141,29 +141,29 @@ fn a_directory_moves_however_deep_it_is() {
     rig.dir(moved, "below", 1);
     let bottom = rig.dir(ROOT, "bottom", 1).handle;
     let stamp = Stamp { epoch: 1, sequence: 0 };
-    let listed = |ino, dir| key::name_of(ino, dir, NameHash(1), b"d");
+    let listed = |ino, dir| key::parent_pointer(ino, dir, NameHash(1), b"d");
     let level = |number: u64| InodeId::from_raw((1 << 30) + number);
     let mut batch = Batch::new();
     for number in 0..LEVELS {
         let above = if number == 0 { InodeId::ROOT } else { level(number - 1) };
-        batch.put(listed(level(number), above), NameOf.encode(stamp));
+        batch.put(listed(level(number), above), ParentPointer.encode(stamp));
     }
     rig.table.write(&batch).unwrap();
-    let there = key::names_of(bottom.ino);
+    let there = key::parent_pointers_of(bottom.ino);
     let mut batch = Batch::new();
     let visit = &mut |key: &[u8], _: &[u8]| {
         batch.delete(key.to_vec());
         std::ops::ControlFlow::Continue(())
     };
     rig.table.scan(&there.from, &there.to, visit).unwrap();
-    batch.put(listed(bottom.ino, level(LEVELS - 1)), NameOf.encode(stamp));
+    batch.put(listed(bottom.ino, level(LEVELS - 1)), ParentPointer.encode(stamp));
     rig.table.write(&batch).unwrap();
     rig.shard.forget_rows();
     rig.try_move((ROOT, "moved"), (bottom, "moved")).unwrap();
     // One that never ends can only be damage.
     let mut batch = Batch::new();
     batch.delete(listed(level(0), InodeId::ROOT));
-    batch.put(listed(level(0), level(1000)), NameOf.encode(stamp));
+    batch.put(listed(level(0), level(1000)), ParentPointer.encode(stamp));
     rig.table.write(&batch).unwrap();
     rig.shard.forget_rows();
     let other = rig.dir(ROOT, "other", 1).handle;

@@ -14,17 +14,17 @@ const MANY: usize = 3_500;
 
 /// A table that counts the rows that scans visit.
 struct Counted {
-    table: MemTable,
+    table: FakeTable,
     visited: Arc<AtomicUsize>,
 }
 
 /// A snapshot of it.
 struct CountedSnapshot {
-    snapshot: Box<dyn Snapshot>,
+    snapshot: Snapshot,
     visited: Arc<AtomicUsize>,
 }
 
-impl Snapshot for CountedSnapshot {
+impl TableRead for CountedSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, table::Error> {
         self.snapshot.get(key)
     }
@@ -42,7 +42,7 @@ impl Snapshot for CountedSnapshot {
     }
 }
 
-impl Table for Counted {
+impl TableRead for Counted {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, table::Error> {
         self.table.get(key)
     }
@@ -58,8 +58,10 @@ impl Table for Counted {
             visit(key, value)
         })
     }
+}
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, table::Error> {
+impl Table for Counted {
+    fn snapshot(&self) -> Result<Snapshot, table::Error> {
         let (snapshot, visited) = (self.table.snapshot()?, Arc::clone(&self.visited));
         Ok(Box::new(CountedSnapshot { snapshot, visited }))
     }
@@ -87,8 +89,8 @@ impl Table for Counted {
         self.table.reopen()
     }
 
-    fn loses_unsafe(&self) -> bool {
-        self.table.loses_unsafe()
+    fn has_failed_sync(&self) -> bool {
+        self.table.has_failed_sync()
     }
 
     fn usage(&self) -> Usage {
@@ -98,7 +100,7 @@ impl Table for Counted {
 
 /// A shard whose hashes differ in so few bits, with many names in the root.
 struct Scene {
-    table: MemTable,
+    table: FakeTable,
     shard: Shard,
     visited: Arc<AtomicUsize>,
     names: BTreeSet<String>,
@@ -117,12 +119,12 @@ impl Scene {
         Self { table, shard, visited, names, bits }
     }
 
-    fn shard(table: &MemTable, epoch: u32, bits: u32) -> (Shard, Arc<AtomicUsize>) {
+    fn shard(table: &FakeTable, epoch: u32, bits: u32) -> (Shard, Arc<AtomicUsize>) {
         let visited = Arc::new(AtomicUsize::new(0));
         let counted = Counted { table: table.clone(), visited: Arc::clone(&visited) };
         let shard = Shard::new(Parts {
             table: Arc::new(counted),
-            hasher: NameHasher::coarse(7, bits),
+            hasher: NameHasher::truncated(7, bits),
             progress: Arc::new(Progress::default()),
             epoch,
             next_id: 10_000 * u64::from(epoch),

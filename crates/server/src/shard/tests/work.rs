@@ -145,7 +145,7 @@ fn no_operation_holds_the_lock_for_many_rows() {
     assert!(work.read + work.written <= limits::LOCK_ROWS, "{work:?}");
 }
 
-fn rows_of(table: &MemTable) -> std::collections::BTreeSet<Vec<u8>> {
+fn rows_of(table: &FakeTable) -> std::collections::BTreeSet<Vec<u8>> {
     let mut rows = std::collections::BTreeSet::new();
     let visit = &mut |key: &[u8], _: &[u8]| {
         rows.insert(key.to_vec());

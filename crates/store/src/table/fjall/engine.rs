@@ -1,4 +1,4 @@
-//! The engine itself: one database with one keyspace, and its manners.
+//! The engine: one database with one keyspace, and the settings that keep it from stalling.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,58 +10,64 @@ use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
 
-use super::{Batch, Change, Error, Options};
+use super::options::Options;
+use crate::table::{Batch, Change, Error};
 
-/// The first thread of the engine takes no compaction and passes it on in circles as long as no
-/// other is free; with two others one always is.
+/// Threads of the engine. The first takes no compactions: it puts them back into the queue, in a
+/// busy loop, until another thread is free. With two others one always is.
 const THREADS: usize = 3;
-/// The engine rewrites its journals' owners above this on its own; we seal long before.
+/// Journal bytes above which the engine seals memtables by itself. We seal long before.
 const JOURNAL_BYTES: u64 = 512 << 20;
-/// Bits of filter a row: one false answer in a hundred.
+/// Bits of Bloom filter for each row: one false positive in a hundred.
 const FILTER_BITS: f32 = 10.0;
-/// Sorted runs that are merged into the first level at once. Names come in the order of their
-/// hashes, so that each merge writes the whole level again: twice as many runs as the engine's
-/// default are half as many merges, and a fifth less CPU for a row in millions.
-const MERGED_RUNS: u8 = 8;
-/// Bytes of a file of a sorted run; the first level holds [`MERGED_RUNS`] of them, as by default.
+/// Sorted runs of level 0 that one compaction merges into level 1. Names are in the order of their
+/// hashes, so each compaction rewrites all of level 1. Twice the default of the engine halves the
+/// compactions and takes a fifth less CPU for each of millions of rows.
+const COMPACTED_RUNS: u8 = 8;
+/// Bytes of one file of a sorted run. Level 1 holds [`COMPACTED_RUNS`] of them, as by default.
 const RUN_FILE_BYTES: u64 = 32 << 20;
-/// Up to this many changes, repeated keys are sought by comparing all pairs.
+/// Most changes of a batch that are compared pair by pair to find repeated keys.
 const FEW: usize = 8;
 
-/// From here on a write may sleep in the engine soon: it does at 4 sealed memtables and 30 runs.
+/// Sealed memtables from which on writes may stall soon: the engine stalls them at 4.
 const MANY_SEALED: usize = 2;
+/// Sorted runs of level 0 from which on writes may stall soon: the engine stalls them at 30.
 const MANY_RUNS: usize = 20;
 
-/// An open database. Dropping it ends its threads.
+/// An open database of the engine. Dropping it ends its threads.
 pub(super) struct Engine {
     rows: Keyspace,
     database: Database,
     folder: PathBuf,
-    quiet: bool,
+    journal_only: bool,
 }
 
 impl Engine {
-    /// Opens the database in `folder`. A quiet one has no threads: it writes nothing but its
-    /// journal, and so needs no space beside that.
-    pub(super) fn open(folder: &Path, options: &Options, quiet: bool) -> Result<Self, Error> {
-        let place = |error| wrong(folder, "opening the engine", error);
+    /// Opens the database in `folder`. A journal-only database has no threads for flushes and
+    /// compactions, so that it needs no space beside its journal.
+    pub(super) fn open(
+        folder: &Path,
+        options: &Options,
+        journal_only: bool,
+    ) -> Result<Self, Error> {
+        let failed = |error| convert(folder, "opening the engine", error);
         let database = Database::builder(folder)
             .cache_size(options.cache_bytes())
-            .worker_threads_unchecked(if quiet { 0 } else { THREADS })
+            .worker_threads_unchecked(if journal_only { 0 } else { THREADS })
             .max_journaling_size(JOURNAL_BYTES)
             .open()
-            .map_err(place)?;
-        let rows = database.keyspace("rows", keyspace_options).map_err(place)?;
-        let engine = Self { rows, database, folder: folder.to_owned(), quiet };
-        if !quiet {
+            .map_err(failed)?;
+        let rows = database.keyspace("rows", keyspace_options).map_err(failed)?;
+        let engine = Self { rows, database, folder: folder.to_owned(), journal_only };
+        if !journal_only {
             engine.wait_until_flushed()?;
         }
         Ok(engine)
     }
 
-    /// Whether it has no threads; nothing may be sealed then.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.quiet
+    /// Returns whether the database has no threads. Then nothing may be sealed.
+    pub(super) fn is_journal_only(&self) -> bool {
+        self.journal_only
     }
 
     pub(super) fn rows(&self) -> &Keyspace {
@@ -72,73 +78,77 @@ impl Engine {
         &self.database
     }
 
-    /// Appends and applies a batch that is not empty.
+    /// Writes a batch to the journal and applies it. The batch is not empty, and no key repeats.
     pub(super) fn commit(&self, batch: &Batch) -> Result<(), Error> {
         let changes = batch.changes();
         let done = match changes {
             [Change::Put(key, value)] => self.rows.insert(key.as_slice(), value.as_slice()),
             [Change::Delete(key)] => self.rows.remove(key.as_slice()),
             _ => {
-                let mut whole = self.database.batch();
+                let mut writes = self.database.batch();
                 for change in changes {
                     match change {
                         Change::Put(key, value) => {
-                            whole.insert(&self.rows, key.as_slice(), value.as_slice());
+                            writes.insert(&self.rows, key.as_slice(), value.as_slice());
                         }
-                        Change::Delete(key) => whole.remove(&self.rows, key.as_slice()),
+                        Change::Delete(key) => writes.remove(&self.rows, key.as_slice()),
                     }
                 }
-                whole.commit()
+                writes.commit()
             }
         };
-        done.map_err(|error| self.wrong("writing a batch", error))
+        done.map_err(|error| self.error("writing a batch", error))
     }
 
-    /// Closes the memtable and has it written as a sorted run in the background; the journals
-    /// before it go away after that.
+    /// Seals the memtable. A thread flushes it to a sorted run, and then deletes older journals.
     pub(super) fn seal(&self) -> Result<(), Error> {
         self.rows
             .rotate_memtable()
             .map(drop)
-            .map_err(|error| self.wrong("sealing the memtable", error))
+            .map_err(|error| self.error("sealing the memtable", error))
     }
 
-    pub(super) fn is_pressed(&self) -> bool {
+    /// Returns whether writes may stall soon.
+    pub(super) fn is_under_pressure(&self) -> bool {
         self.rows.sealed_memtable_count() >= MANY_SEALED
             || self.rows.tree.l0_run_count() >= MANY_RUNS
     }
 
+    /// Returns the number of sealed memtables that are not flushed yet.
     pub(super) fn sealed(&self) -> usize {
         self.rows.sealed_memtable_count()
     }
 
+    /// Returns the number of journals, the current one included.
     pub(super) fn journals(&self) -> usize {
         self.database.journal_count()
     }
 
-    /// Waits until every sealed memtable is a sorted run, so that old journals are gone.
+    /// Waits until every sealed memtable is flushed. Then old journals are gone too.
     pub(super) fn wait_until_flushed(&self) -> Result<(), Error> {
         while self.sealed() > 0 {
-            // A worker that failed never gets there; this says so.
+            // A flush that failed never ends. This call returns the error of its thread.
             self.database
                 .persist(PersistMode::Buffer)
-                .map_err(|error| self.wrong("flushing old journals", error))?;
+                .map_err(|error| self.error("flushing old journals", error))?;
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    pub(super) fn wrong(&self, doing: &'static str, error: fjall::Error) -> Error {
-        wrong(&self.folder, doing, error)
+    /// Converts an error of the engine.
+    pub(super) fn error(&self, doing: &'static str, error: fjall::Error) -> Error {
+        convert(&self.folder, doing, error)
     }
 }
 
-/// `batch` with only the last change of each key; nothing where no key repeats.
+/// Returns the batch with only the last change of each key, or `None` if no key repeats.
 ///
-/// The engine gives all changes of a batch one sequence number, so two of one key would meet.
-pub(super) fn without_repeats(batch: &Batch) -> Option<Batch> {
+/// The engine gives all changes of a batch one sequence number, so it could not order two changes
+/// of one key.
+pub(super) fn without_repeated_keys(batch: &Batch) -> Option<Batch> {
     let changes = batch.changes();
-    let repeats = if changes.len() <= FEW {
+    let has_repeats = if changes.len() <= FEW {
         changes
             .iter()
             .enumerate()
@@ -148,57 +158,57 @@ pub(super) fn without_repeats(batch: &Batch) -> Option<Batch> {
         keys.sort_unstable();
         keys.windows(2).any(|pair| pair[0] == pair[1])
     };
-    if !repeats {
+    if !has_repeats {
         return None;
     }
     let mut last = std::collections::BTreeMap::new();
     for (at, change) in changes.iter().enumerate() {
         last.insert(change.key(), at);
     }
-    let mut single = Batch::new();
-    if batch.frees() {
-        single.set_frees();
+    let mut unique = Batch::new();
+    if batch.may_use_reserve() {
+        unique.allow_reserve();
     }
     for (at, change) in changes.iter().enumerate() {
         if last.get(change.key()) == Some(&at) {
             match change {
-                Change::Put(key, value) => single.put(key.clone(), value.clone()),
-                Change::Delete(key) => single.delete(key.clone()),
+                Change::Put(key, value) => unique.put(key.clone(), value.clone()),
+                Change::Delete(key) => unique.delete(key.clone()),
             }
         }
     }
-    Some(single)
+    Some(unique)
 }
 
-/// The error of ours for one of the engine's.
-pub(super) fn wrong(place: &Path, doing: &'static str, error: fjall::Error) -> Error {
+fn convert(folder: &Path, doing: &'static str, error: fjall::Error) -> Error {
     match error {
         fjall::Error::Io(source) | fjall::Error::Storage(LsmError::Io(source)) => {
             match source.kind() {
                 io::ErrorKind::UnexpectedEof
                 | io::ErrorKind::InvalidData
                 | io::ErrorKind::NotFound => {
-                    Error::Corrupt { place: place.to_owned(), what: source.to_string() }
+                    Error::Corrupt { path: folder.to_owned(), what: source.to_string() }
                 }
                 _ => Error::from_io(doing, source),
             }
         }
         fjall::Error::Poisoned => Error::Stopped,
-        fjall::Error::Locked => Error::InUse { place: place.to_owned() },
-        other => Error::Corrupt { place: place.to_owned(), what: format!("{other:?}") },
+        fjall::Error::Locked => Error::InUse { path: folder.to_owned() },
+        other => Error::Corrupt { path: folder.to_owned(), what: format!("{other:?}") },
     }
 }
 
-/// Written into the database when it is made, and read from there ever after.
+/// Returns the options of the keyspace. The engine stores them when it creates the keyspace, and
+/// ignores these afterwards.
 fn keyspace_options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default()
-        // Sealing is ours: the engine asks its own queue for it with every write over the limit,
-        // which can fill the queue and then wait on it for ever.
+        // Only we seal. Above this limit every write of the engine would queue a seal; a full
+        // queue can wait for itself for ever.
         .max_memtable_size(u64::MAX)
         .expect_point_read_hits(false)
         .compaction_strategy(Arc::new(
             Leveled::default()
-                .with_l0_threshold(MERGED_RUNS)
+                .with_l0_threshold(COMPACTED_RUNS)
                 .with_table_target_size(RUN_FILE_BYTES),
         ))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(

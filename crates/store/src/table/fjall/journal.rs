@@ -1,11 +1,13 @@
-//! The engine's journal files, read before and beside the engine.
+//! Reads the journal files of the engine, before the engine does and while it writes them.
 //!
-//! A journal is a run of batches: `1, items u32, seqno u64`, then each item (`2`, kind,
+//! A journal is a sequence of batches: `1, items u32, seqno u64`, then each item (`2`, kind,
 //! compression, keyspace u64, key length u16, value length u32, stored length u32, key, value),
-//! then `3, XXH3 of all items, "FJL", 3`; little-endian. The checksum leaves out the sequence
-//! number, so we also ask that it rises from batch to batch. Files are laid out ahead: zeros may
-//! follow the last batch. The engine itself stops reading at the first byte that makes no sense
-//! and cuts the file there, whether a crash or a damage put it there; so we look first.
+//! then `3, XXH3 of all items, "FJL", 3`; little-endian. The checksum does not cover the sequence
+//! number, so we also check that it rises from batch to batch. The engine preallocates files: zeros
+//! may follow the last batch.
+//!
+//! The engine stops its replay at the first invalid byte and truncates the file there, without an
+//! error, be it the torn end of a crash or damage in the middle. So we read the files first.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::Change;
+use crate::table::Change;
 
 const START: u8 = 1;
 const ITEM: u8 = 2;
@@ -24,21 +26,30 @@ const START_BYTES: u64 = 13;
 const ITEM_BYTES: u64 = 21;
 const END_BYTES: u64 = 13;
 
-/// Bytes read at once.
+/// Size of one read, in bytes.
 const CHUNK_BYTES: usize = 128 * 1024;
+
+/// A position in the journals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    /// The id of the journal. Ids count up.
+    pub(super) journal: u64,
+    /// The offset in the journal, in bytes.
+    pub(super) bytes: u64,
+}
 
 /// What a journal file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Where its last whole batch ends, in bytes.
+    /// The end of the last whole batch, in bytes.
     pub(super) valid: u64,
-    /// Whether something other than zeros follows.
+    /// Whether other bytes than zeros follow.
     pub(super) torn: bool,
     /// The least sequence number that the next batch may have.
-    pub(super) floor: u64,
+    pub(super) next_seqno: u64,
 }
 
-/// Bytes the engine appends for one batch of `changes`.
+/// Returns the bytes that the engine appends to the journal for a batch of `changes`.
 pub(super) fn batch_bytes<'a>(changes: impl Iterator<Item = &'a Change>) -> u64 {
     let items: u64 = changes
         .map(|change| match change {
@@ -49,12 +60,12 @@ pub(super) fn batch_bytes<'a>(changes: impl Iterator<Item = &'a Change>) -> u64 
     START_BYTES + items + END_BYTES
 }
 
-/// The file of journal `id`.
+/// Returns the path of a journal.
 pub(super) fn path(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("{id}.jnl"))
 }
 
-/// The ids of all journals in `folder`, lowest first.
+/// Returns the ids of all journals in `folder`, lowest first.
 pub(super) fn list(folder: &Path) -> io::Result<Vec<u64>> {
     let mut ids = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -68,31 +79,34 @@ pub(super) fn list(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(ids)
 }
 
-/// Reads `file` from byte `from`, where a batch begins or the last one ended. Sequence numbers
-/// begin at `floor`.
-pub(super) fn read(file: &File, from: u64, floor: u64) -> io::Result<Extent> {
+/// Reads a journal from the offset `from`, at which a batch begins or the last one ended. The next
+/// sequence number must be at least `next_seqno`.
+pub(super) fn read(file: &File, from: u64, next_seqno: u64) -> io::Result<Extent> {
     let end = file.metadata()?.len();
     let mut reader = file;
     reader.seek(SeekFrom::Start(from))?;
     let mut cursor =
         Cursor { reader: BufReader::with_capacity(CHUNK_BYTES, reader), at: from, end };
-    let mut extent = Extent { valid: from, torn: false, floor };
+    let mut extent = Extent { valid: from, torn: false, next_seqno };
     loop {
         match cursor.batch()? {
-            Step::Batch(seqno) if seqno >= extent.floor && seqno < u64::MAX => {
+            Step::Batch(seqno) if seqno >= extent.next_seqno && seqno < u64::MAX => {
                 extent.valid = cursor.at;
-                extent.floor = seqno + 1;
+                extent.next_seqno = seqno + 1;
             }
-            Step::Blank => return Ok(extent),
+            Step::End => return Ok(extent),
             Step::Batch(_) | Step::Torn => return Ok(Extent { torn: true, ..extent }),
         }
     }
 }
 
+/// What follows in a journal.
 enum Step {
-    /// A whole batch with its sequence number.
+    /// A whole batch with this sequence number.
     Batch(u64),
-    Blank,
+    /// Zeros, or nothing.
+    End,
+    /// Anything else.
     Torn,
 }
 
@@ -103,12 +117,13 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
+    /// Reads one batch.
     fn batch(&mut self) -> io::Result<Step> {
         let Some(head) = self.take::<{ START_BYTES as usize }>()? else {
-            return self.blank_from_here(&[]);
+            return self.zeros_from_here(&[]);
         };
         if head[0] != START {
-            return self.blank_from_here(&head);
+            return self.zeros_from_here(&head);
         }
         let items = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
         let mut seqno = [0; 8];
@@ -127,7 +142,7 @@ impl Cursor<'_> {
         Ok(if whole { Step::Batch(u64::from_le_bytes(seqno)) } else { Step::Torn })
     }
 
-    /// Reads one item into `hash`; false where there is none.
+    /// Reads one item and updates `hash` with it. Returns false if there is no item here.
     fn item(&mut self, hash: &mut Xxh3) -> io::Result<bool> {
         let Some(head) = self.take::<{ ITEM_BYTES as usize }>()? else {
             return Ok(false);
@@ -150,7 +165,7 @@ impl Cursor<'_> {
         Ok(true)
     }
 
-    /// The next `N` bytes; nothing where the file ends before.
+    /// Takes the next `N` bytes. Returns `None` if the file is too short.
     fn take<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
         if self.end - self.at < N as u64 {
             return Ok(None);
@@ -161,7 +176,8 @@ impl Cursor<'_> {
         Ok(Some(bytes))
     }
 
-    fn blank_from_here(&mut self, read: &[u8]) -> io::Result<Step> {
+    /// Checks that `read` and the rest of the file are zeros.
+    fn zeros_from_here(&mut self, read: &[u8]) -> io::Result<Step> {
         let mut chunk = [0; 4096];
         let mut bytes = read;
         loop {
@@ -170,7 +186,7 @@ impl Cursor<'_> {
             }
             let count = self.reader.read(&mut chunk)?;
             if count == 0 {
-                return Ok(Step::Blank);
+                return Ok(Step::End);
             }
             bytes = &chunk[..count];
         }
@@ -181,7 +197,7 @@ impl Cursor<'_> {
 pub(super) mod tests {
     use super::*;
 
-    /// A batch as the engine writes it.
+    /// Returns a batch as the engine writes it.
     pub(in super::super) fn batch(seqno: u64, changes: &[Change]) -> Vec<u8> {
         let mut items = Vec::new();
         for change in changes {
@@ -209,7 +225,7 @@ pub(super) mod tests {
         bytes
     }
 
-    /// Whatever bytes a journal holds, reading it ends, and never behind the file's end.
+    /// Reading a journal of any bytes ends, and never after the end of the file.
     #[test]
     fn any_bytes_are_read_to_an_end() {
         let folder = tempfile::tempdir().unwrap();

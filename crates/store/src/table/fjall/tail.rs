@@ -1,283 +1,290 @@
-//! Where the journal ends: counted with each batch, never asked of the engine.
+//! The tail of the journal: where it ends, and the blocks preallocated after that.
 //!
-//! The engine starts a new journal on a thread of its own, between two batches. We learn of it
-//! late, by the new file's name, and find where the old one ended by reading the little that was
-//! added since we last looked: about [`STEP_BYTES`].
+//! The engine does not say where its journal ends, so we count the bytes of each batch. It starts a
+//! new journal between two batches, on a thread of its own. We notice the new file late, and then
+//! read the end of the old one: about [`STEP_BYTES`], all that was added since the last look.
 //!
-//! The file has blocks behind its last batch, [`Room::ahead`] of them. A full medium is then found
-//! before a batch is written, not in the middle of it, and what frees space can be written though
-//! nobody else finds a free block. The file ends where its last batch ends, so that no open has to
-//! cut it and the blocks stay its own from one life to the next.
+//! The file has [`DiskSpace::preallocation`] bytes of blocks after its last batch. So a full disk
+//! shows before a batch is written and not in the middle of it, and batches that free space can be
+//! written when no block is free. The length of the file is the end of its last batch: an open that
+//! had to truncate it would free the blocks.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 
-use super::room::Room;
-use super::{Error, Position, journal};
+use super::disk_space::DiskSpace;
+use super::journal::{self, Position};
 use crate::reserve::Reserve;
+use crate::table::Error;
 
-/// Bytes that get blocks at once. A file system in memory that fails takes back every block of the
-/// range that holds no bytes yet, those it had before too: so each range is a new one.
+/// Bytes that one `fallocate` allocates. If it fails, tmpfs frees every block of the range that
+/// holds no data, even blocks from before: so each range must be a new one.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes of batches between two tries to have blocks from the reserve.
-const BORROW_BYTES: u64 = 64 << 10;
-/// Blocks of a file that are not bytes of it, at the most, in bytes.
+/// Bytes of batches between two attempts to take blocks from the reserve, after a failed one.
+const RETRY_BYTES: u64 = 64 << 10;
+/// Greatest size of the blocks of a file that hold the file system's block map and no data.
 const MAP_BYTES: u64 = 128 << 10;
 
-/// The end of the journal.
+/// The tail of the journal.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct JournalTail {
     folder: PathBuf,
-    /// The journal at the end, and the bytes of its whole batches.
+    /// The end of the newest journal known.
     end: Position,
-    /// Its file, for reserving and for syncing without the engine's lock; none after a release.
+    /// The file of that journal; `None` after [`JournalTail::close_file`].
     file: Option<Arc<File>>,
-    /// A place in that file at or before `end` where a batch ends.
-    looked: u64,
-    /// Up to where the file has blocks.
-    reserved: u64,
-    /// Bytes that have blocks behind the last batch, if the medium has them.
-    ahead: u64,
-    /// The engine's file is 64 MiB long when it is new; whether it was cut to its batches.
-    trimmed: bool,
-    /// The medium had no blocks for the file the last time.
-    refused: bool,
-    /// What gives blocks if the medium has none.
-    lender: Option<Arc<Reserve>>,
-    /// Where the lender is asked again.
-    borrow_at: u64,
-    /// The memtable is not sealed before so many bytes more: there was no room to write it.
-    seal_at: u64,
-    /// What is known to be on stable storage.
+    /// An offset at or before `end` at which a batch ends: where the next look at the file starts.
+    scanned: u64,
+    /// The offset up to which the file has blocks.
+    allocated: u64,
+    /// Bytes to allocate after the last batch, if the disk has them.
+    preallocation: u64,
+    /// Whether the file was truncated to its batches. The engine makes new files 64 MiB long.
+    is_trimmed: bool,
+    /// Whether the last allocation found the disk full.
+    disk_is_full: bool,
+    /// Gives blocks if the disk has none.
+    reserve: Option<Arc<Reserve>>,
+    /// The offset from which on the reserve is asked again.
+    ask_reserve_at: u64,
+    /// The value of `unsealed_bytes` from which on free space is checked again for a seal.
+    check_seal_at: u64,
+    /// The position up to which the journals are synced.
     safe: Position,
-    /// Bytes since the memtable was last sealed.
-    since_seal: u64,
-    /// A sync failed: what the medium has after `safe` is unknown.
-    doubtful: bool,
+    /// Bytes of batches since the memtable was last sealed.
+    unsealed_bytes: u64,
+    /// Whether a sync failed. Then the disk may hold anything after `safe`.
+    sync_failed: bool,
 }
 
-impl Tail {
-    /// The tail of the journals in `folder`, which end at `end` and are safe up to there.
+impl JournalTail {
+    /// Opens the journals in `folder`, which end at `end` and are safe up to there.
     pub(super) fn open(folder: &Path, end: Position) -> io::Result<Self> {
         let file = open(folder, end.journal)?;
         let meta = file.metadata()?;
-        let trimmed = meta.len() == end.bytes && end.bytes > 0;
-        // Blocks that a former life left behind the end are taken over.
-        let blocks = std::os::unix::fs::MetadataExt::blocks(&meta) * 512;
-        let had = if trimmed { blocks.saturating_sub(MAP_BYTES) } else { 0 };
+        let is_trimmed = meta.len() == end.bytes && end.bytes > 0;
+        // Blocks that an earlier process preallocated are still there.
+        let had = if is_trimmed { (meta.blocks() * 512).saturating_sub(MAP_BYTES) } else { 0 };
         let mut tail = Self {
             folder: folder.to_owned(),
             end,
-            looked: end.bytes,
-            reserved: end.bytes.max(had),
-            ahead: Room::of_file(&file)?.ahead(),
-            trimmed,
-            refused: false,
-            lender: None,
-            borrow_at: 0,
-            seal_at: 0,
+            scanned: end.bytes,
+            allocated: end.bytes.max(had),
+            preallocation: DiskSpace::of_file(&file)?.preallocation(),
+            is_trimmed,
+            disk_is_full: false,
+            reserve: None,
+            ask_reserve_at: 0,
+            check_seal_at: 0,
             file: Some(Arc::new(file)),
             safe: end,
-            since_seal: end.bytes,
-            doubtful: false,
+            unsealed_bytes: end.bytes,
+            sync_failed: false,
         };
         tail.trim()?;
-        tail.extend(end.bytes + tail.ahead)?;
+        tail.allocate_to(end.bytes + tail.preallocation)?;
         Ok(tail)
     }
 
-    /// Has blocks from this reserve, too.
-    pub(super) fn lend_from(&mut self, lender: Option<Arc<Reserve>>) {
-        self.lender = lender;
+    /// Sets the reserve that gives blocks if the disk has none.
+    pub(super) fn set_reserve(&mut self, reserve: Option<Arc<Reserve>>) {
+        self.reserve = reserve;
     }
 
-    /// What gives blocks if the medium has none.
-    pub(super) fn lender(&self) -> Option<Arc<Reserve>> {
-        self.lender.clone()
+    /// Returns the reserve that gives blocks if the disk has none.
+    pub(super) fn reserve(&self) -> Option<Arc<Reserve>> {
+        self.reserve.clone()
     }
 
-    /// Finds blocks for a batch of `bytes`. One that frees space may have all that are there; the
-    /// others leave half of those ahead for it.
-    pub(super) fn reserve(&mut self, bytes: u64, frees: bool) -> Result<(), Error> {
-        if self.end.bytes + bytes + self.ahead <= self.reserved {
+    /// Allocates blocks for a batch of `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are too few. A batch that may not use the reserve must leave
+    /// half of the preallocated blocks to those that may.
+    pub(super) fn preallocate(&mut self, bytes: u64, may_use_reserve: bool) -> Result<(), Error> {
+        if self.end.bytes + bytes + self.preallocation <= self.allocated {
             return Ok(());
         }
-        self.follow()?;
-        let wrong = |error| Error::from_io("reserving journal space", error);
+        self.follow_rotation()?;
+        let failed = |error| Error::from_io("allocating blocks for the journal", error);
         let end = self.end.bytes + bytes;
-        self.extend(end + self.ahead).map_err(wrong)?;
-        let half = self.ahead / 2;
-        if self.reserved < end + half {
-            self.borrow(end + half, frees).map_err(wrong)?;
+        self.allocate_to(end + self.preallocation).map_err(failed)?;
+        let half = self.preallocation / 2;
+        if self.allocated < end + half {
+            self.allocate_from_reserve(end + half, may_use_reserve).map_err(failed)?;
         }
-        let kept = if frees { 0 } else { half };
-        if end + kept <= self.reserved { Ok(()) } else { Err(Error::Full) }
+        let left_for_others = if may_use_reserve { 0 } else { half };
+        if end + left_for_others <= self.allocated { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Gives the file blocks up to `wanted`, as far as the medium has them.
-    fn extend(&mut self, wanted: u64) -> io::Result<()> {
+    /// Allocates blocks up to the offset `end`, as far as the disk has them.
+    fn allocate_to(&mut self, end: u64) -> io::Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
-        while self.reserved < wanted {
-            // Asked first: a try that fails may be slow.
-            if self.refused && Room::of_file(&file)?.own() < STEP_BYTES {
+        while self.allocated < end {
+            // An allocation that fails may be slow: look at the free space first.
+            if self.disk_is_full && DiskSpace::of_file(&file)?.available() < STEP_BYTES {
                 return Ok(());
             }
-            let (keep_size, from) = (FallocateFlags::KEEP_SIZE, self.reserved);
-            let given =
+            let (keep_size, from) = (FallocateFlags::KEEP_SIZE, self.allocated);
+            let allocated =
                 retry_on_intr(|| rustix::fs::fallocate(&*file, keep_size, from, STEP_BYTES));
-            match given {
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.reserved += STEP_BYTES,
+            match allocated {
+                // Without `fallocate` a write meets a full disk, and stops the table.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.allocated += STEP_BYTES,
                 Err(Errno::NOSPC | Errno::DQUOT) => {
-                    self.refused = true;
+                    self.disk_is_full = true;
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
             }
-            self.refused = false;
+            self.disk_is_full = false;
         }
         Ok(())
     }
 
-    /// Gives the file blocks up to `wanted` out of the reserve, a step at a time: others may be
-    /// faster at each. What frees space may have all of the reserve, the rest a half of it.
-    fn borrow(&mut self, wanted: u64, frees: bool) -> io::Result<()> {
-        let Some(lender) = self.lender.clone() else { return Ok(()) };
-        let kept = if frees { 0 } else { lender.bytes() / 2 };
-        while self.reserved < wanted && self.end.bytes >= self.borrow_at {
-            if !lender.lend(STEP_BYTES, kept)? {
+    /// Takes blocks from the reserve until the file has blocks up to the offset `end`. A batch that
+    /// may not use the reserve gets half of it, as it gets half of the preallocated blocks.
+    fn allocate_from_reserve(&mut self, end: u64, may_use_reserve: bool) -> io::Result<()> {
+        let Some(reserve) = self.reserve.clone() else { return Ok(()) };
+        let keep = if may_use_reserve { 0 } else { reserve.bytes() / 2 };
+        // One step at a time: other programs compete for the blocks that each release frees.
+        while self.allocated < end && self.end.bytes >= self.ask_reserve_at {
+            if !reserve.release_part(STEP_BYTES, keep)? {
                 return Ok(());
             }
-            let before = self.reserved;
-            self.refused = false;
-            self.extend(before + 1)?;
-            if self.reserved == before {
-                self.borrow_at = self.end.bytes + BORROW_BYTES;
+            let before = self.allocated;
+            self.disk_is_full = false;
+            self.allocate_to(before + 1)?;
+            if self.allocated == before {
+                self.ask_reserve_at = self.end.bytes + RETRY_BYTES;
             }
         }
         Ok(())
     }
 
-    /// Cuts a new file to its batches, so that it ends where they do.
+    /// Truncates a new file to its batches.
     fn trim(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        if self.trimmed {
+        if self.is_trimmed {
             return Ok(());
         }
         if file.metadata()?.len() > self.end.bytes {
             file.set_len(self.end.bytes)?;
-            self.trimmed = true;
-            self.reserved = self.end.bytes;
+            self.is_trimmed = true;
+            self.allocated = self.end.bytes;
         } else {
-            // One without a batch may be so new that the engine has yet to make it long.
-            self.trimmed = self.end.bytes > 0;
+            // The engine may not have extended a file without batches yet: look again later.
+            self.is_trimmed = self.end.bytes > 0;
         }
         Ok(())
     }
 
-    /// A batch of `bytes` was applied.
-    pub(super) fn grow(&mut self, bytes: u64) {
+    /// Counts a batch of `bytes` that was applied.
+    pub(super) fn add_batch(&mut self, bytes: u64) {
         self.end.bytes += bytes;
-        self.since_seal += bytes;
+        self.unsealed_bytes += bytes;
     }
 
-    /// The memtable was sealed.
+    /// Notes that the memtable was sealed.
     pub(super) fn set_sealed(&mut self) {
-        self.since_seal = 0;
-        self.seal_at = 0;
+        self.unsealed_bytes = 0;
+        self.check_seal_at = 0;
     }
 
-    /// Whether it is time to look whether the memtable can be sealed.
-    pub(super) fn may_seal(&self) -> bool {
-        self.since_seal >= self.seal_at
+    /// Returns whether to check now if there is space to seal the memtable.
+    pub(super) fn is_seal_check_due(&self) -> bool {
+        self.unsealed_bytes >= self.check_seal_at
     }
 
-    /// The memtable cannot be sealed now.
-    pub(super) fn put_off_seal(&mut self) {
-        self.seal_at = self.since_seal + STEP_BYTES;
+    /// Postpones the next check, since there is no space to seal the memtable.
+    pub(super) fn postpone_seal(&mut self) {
+        self.check_seal_at = self.unsealed_bytes + STEP_BYTES;
     }
 
-    /// Everything up to `position` is on stable storage.
+    /// Notes that the journals are synced up to `position`.
     pub(super) fn set_safe(&mut self, position: Position) {
         self.safe = self.safe.max(position);
     }
 
-    /// A sync failed.
-    pub(super) fn set_doubtful(&mut self) {
-        self.doubtful = true;
+    /// Notes that a sync failed.
+    pub(super) fn set_sync_failed(&mut self) {
+        self.sync_failed = true;
     }
 
-    /// Finds out, while `shut` ends the engine, whether a sync of the journal has failed that only
-    /// the engine saw: each descriptor that was open then is told once, so ours is asked.
-    pub(super) fn look_for_doubt(&mut self, shut: impl FnOnce()) {
-        let followed = self.follow();
-        shut();
+    /// Runs `end_engine` and finds out whether a sync by the engine failed, which only the engine
+    /// saw. Linux reports a failed write-back once to each descriptor that was open: ours, too.
+    pub(super) fn detect_failed_sync(&mut self, end_engine: impl FnOnce()) {
+        let followed = self.follow_rotation();
+        end_engine();
         if let Some(file) = &self.file
             && (followed.is_err() || file.sync_data().is_err())
         {
-            self.doubtful = true;
+            self.sync_failed = true;
         }
     }
 
-    /// Whether a sync failed.
-    pub(super) fn is_doubtful(&self) -> bool {
-        self.doubtful
+    /// Returns whether a sync failed.
+    pub(super) fn has_failed_sync(&self) -> bool {
+        self.sync_failed
     }
 
-    /// Lets go of the file, before the engine is waited for.
-    pub(super) fn release(&mut self) {
+    /// Closes the file. Later calls that need it return [`Error::Stopped`].
+    pub(super) fn close_file(&mut self) {
         self.file = None;
     }
 
-    /// Goes on to the journal the engine writes now.
-    pub(super) fn follow(&mut self) -> Result<(), Error> {
+    /// Moves to the journal that the engine writes now, if it started new ones.
+    pub(super) fn follow_rotation(&mut self) -> Result<(), Error> {
         let reading = |error| Error::from_io("reading the journal", error);
-        let mut left = None;
+        let mut old = None;
         while journal::path(&self.folder, self.end.journal + 1).try_exists().map_err(reading)? {
             let file = self.file()?;
-            let old = journal::read(&file, self.looked, 0).map_err(reading)?.valid;
-            left = Some((file, old));
+            let old_end = journal::read(&file, self.scanned, 0).map_err(reading)?.valid;
+            old = Some((file, old_end));
             let next = self.end.journal + 1;
             self.file = Some(Arc::new(open(&self.folder, next).map_err(reading)?));
-            self.end = Position { journal: next, bytes: self.end.bytes.saturating_sub(old) };
-            self.looked = 0;
-            self.reserved = 0;
-            self.trimmed = false;
-            self.borrow_at = 0;
+            self.end = Position { journal: next, bytes: self.end.bytes.saturating_sub(old_end) };
+            self.scanned = 0;
+            self.allocated = 0;
+            self.is_trimmed = false;
+            self.ask_reserve_at = 0;
         }
         self.trim().map_err(reading)?;
-        if let Some((file, end)) = left {
-            // The new one has its blocks before the old one gives up those behind its end.
-            let extended = self.extend(self.end.bytes + self.ahead);
-            extended.and_then(|()| file.set_len(end)).map_err(reading)?;
+        if let Some((file, end)) = old {
+            // Allocate first and free afterwards: the two journals together never have fewer
+            // blocks than one needs.
+            let allocated = self.allocate_to(self.end.bytes + self.preallocation);
+            allocated.and_then(|()| file.set_len(end)).map_err(reading)?;
         }
-        self.looked = self.end.bytes;
+        self.scanned = self.end.bytes;
         Ok(())
     }
 
-    /// The end, and the file to sync for all of it to be safe: older journals were synced by the
-    /// engine before it left them.
+    /// Returns the end, and the file whose sync makes everything up to there safe. The engine
+    /// synced older journals before it started this one.
     pub(super) fn end(&self) -> Result<(Position, Arc<File>), Error> {
         Ok((self.end, self.file()?))
     }
 
-    /// Bytes in the newest journal.
+    /// Returns the bytes of batches in the newest journal.
     pub(super) fn bytes(&self) -> u64 {
         self.end.bytes
     }
 
-    /// What a table that stopped may keep.
-    pub(super) fn keep(&self) -> Position {
-        if self.doubtful { self.safe } else { self.end }
+    /// Returns the end at which the journals are truncated when the table stops.
+    pub(super) fn end_to_keep(&self) -> Position {
+        if self.sync_failed { self.safe } else { self.end }
     }
 
-    /// Bytes since the memtable was last sealed.
-    pub(super) fn since_seal(&self) -> u64 {
-        self.since_seal
+    /// Returns the bytes of batches since the memtable was last sealed.
+    pub(super) fn unsealed_bytes(&self) -> u64 {
+        self.unsealed_bytes
     }
 
     fn file(&self) -> Result<Arc<File>, Error> {
@@ -285,16 +292,17 @@ impl Tail {
     }
 }
 
-/// Cuts the journals in `folder` so that they end at `keep`.
-pub(super) fn cut(folder: &Path, keep: Position) -> io::Result<()> {
-    let mut left = keep.bytes;
+/// Truncates the journals in `folder` so that they end at `end`.
+pub(super) fn truncate_journals(folder: &Path, end: Position) -> io::Result<()> {
+    // The offset may lie in a journal after that of `end`, which the engine started later.
+    let mut left = end.bytes;
     let mut done = false;
-    for id in journal::list(folder)?.into_iter().filter(|id| *id >= keep.journal) {
+    for id in journal::list(folder)?.into_iter().filter(|id| *id >= end.journal) {
         let file = open(folder, id)?;
         let valid = if done { 0 } else { journal::read(&file, 0, 0)?.valid };
         if done || left <= valid {
             let end = if done { 0 } else { left };
-            // Else it would lose the blocks behind its end.
+            // A file that has this length already keeps its preallocated blocks.
             if file.metadata()?.len() != end {
                 file.set_len(end)?;
                 file.sync_all()?;
@@ -307,14 +315,14 @@ pub(super) fn cut(folder: &Path, keep: Position) -> io::Result<()> {
     Ok(())
 }
 
-/// Empties the journals in `folder`, whose rows are all in sorted runs; the last has blocks ahead
-/// as before.
-pub(super) fn empty(folder: &Path, last: u64) -> io::Result<()> {
+/// Empties the journal `last` in `folder`, whose rows are all in sorted runs, and preallocates
+/// blocks to it.
+pub(super) fn empty_journals(folder: &Path, last: u64) -> io::Result<()> {
     let file = open(folder, last)?;
     file.set_len(0)?;
     file.sync_all()?;
     drop(file);
-    Tail::open(folder, Position { journal: last, bytes: 0 }).map(drop)
+    JournalTail::open(folder, Position { journal: last, bytes: 0 }).map(drop)
 }
 
 fn open(folder: &Path, id: u64) -> io::Result<File> {

@@ -1,27 +1,31 @@
-//! The boundary around the engine's code: a panic behind it is an answer, and ends no process.
+//! Catches panics of the engine: a panic becomes an error and does not end the process.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-/// What the engine calls its own threads. One that panics stops the engine by itself.
+/// The name of the engine's own threads. The engine stops by itself if one of them panics.
 const ENGINE_THREAD: &str = "fjall:worker";
 
 thread_local! {
     static IN_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread runs code of the engine, whose panics are caught: the call that met
-/// one answers an error, and the table is stopped. A panic hook that ends the process asks this
-/// first (decision 6).
+/// Returns whether a panic of this thread is caught, because it runs code of the engine. A panic
+/// hook that ends the process asks this first (`docs/decisions/0006-panics.md`).
+///
+/// The call during which the engine panicked returns an error, and the table stops.
 #[must_use]
-pub fn catches_panics() -> bool {
+pub fn panics_are_caught() -> bool {
     IN_ENGINE.get() || thread::current().name() == Some(ENGINE_THREAD)
 }
 
-/// Runs code of the engine and nothing else. An error is what its panic said.
-pub(super) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+/// Runs `call`, which runs code of the engine only.
+///
+/// # Errors
+/// The message of the panic, if it panicked.
+pub(super) fn catch_panic<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     let before = IN_ENGINE.replace(true);
     let done = catch_unwind(AssertUnwindSafe(call));
     IN_ENGINE.set(before);
@@ -31,26 +35,26 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("without a message").to_owned()
+    text.unwrap_or("no message").to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{FjallTable, Options};
     use super::*;
-    use crate::table::{Batch, Error, Table};
+    use crate::table::{Batch, Error, Table, TableRead};
 
     #[test]
-    fn a_panic_behind_the_boundary_is_an_answer() {
-        assert!(!catches_panics());
-        assert_eq!(guarded(catches_panics), Ok(true));
-        let within = || guarded(|| -> u32 { panic!("row {}", 7) });
+    fn a_panic_of_the_engine_is_an_error() {
+        assert!(!panics_are_caught());
+        assert_eq!(catch_panic(panics_are_caught), Ok(true));
+        let within = || catch_panic(|| -> u32 { panic!("row {}", 7) });
         assert_eq!(within(), Err("row 7".to_owned()));
-        assert!(!catches_panics());
-        let outer = guarded(|| (within(), catches_panics()));
+        assert!(!panics_are_caught());
+        let outer = catch_panic(|| (within(), panics_are_caught()));
         assert_eq!(outer, Ok((Err("row 7".to_owned()), true)));
         let engine = thread::Builder::new().name(ENGINE_THREAD.to_owned());
-        assert!(engine.spawn(catches_panics).unwrap().join().unwrap());
+        assert!(engine.spawn(panics_are_caught).unwrap().join().unwrap());
     }
 
     #[test]
@@ -60,7 +64,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.put(b"row".to_vec(), b"kept".to_vec());
         table.write(&batch).unwrap();
-        let panicked = table.held.call(|_| -> Result<(), Error> { panic!("a bug") });
+        let panicked = table.inner.call_engine(|_| -> Result<(), Error> { panic!("a bug") });
         assert!(matches!(panicked, Err(Error::Stopped)));
         assert!(matches!(table.get(b"row"), Err(Error::Stopped)));
         assert!(matches!(table.write(&batch), Err(Error::Stopped)));

@@ -1,8 +1,8 @@
-//! The twin of the engine: an ordered map in memory that can crash and fail on command.
+//! A table in memory for tests, which can crash and fail on command.
 //!
-//! It keeps what is safe and the batches since then, so a test can look at every table a crash
-//! might leave ([`MemTable::fork_crashed`]), and it fails the write a test names
-//! ([`MemTable::fail_at`]).
+//! It keeps the rows that are safe and the batches since then, so that a test can look at every
+//! table that a crash may leave ([`FakeTable::fork_crashed`]). A test also chooses which write
+//! fails ([`FakeTable::fail_at`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,60 +10,62 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Batch, Change, Error, MAX_KEY_BYTES, Pressure, Snapshot, Table, Usage, Visit};
+use super::batch::{Batch, Change, MAX_KEY_BYTES};
+use super::error::Error;
+use super::{Pressure, Snapshot, Table, TableRead, Usage, Visit};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A table in memory. A clone is another handle of the same table.
+/// A table in memory. Clones are handles of the same table.
 #[derive(Debug, Clone, Default)]
-pub struct MemTable {
+pub struct FakeTable {
     state: Arc<Mutex<State>>,
 }
 
-impl MemTable {
-    /// An empty table.
+impl FakeTable {
+    /// Returns an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many batches a crash now may lose.
+    /// Returns the number of batches that are not safe.
     #[must_use]
     pub fn unsafe_batches(&self) -> usize {
-        self.state.lock().since.len()
+        self.state.lock().unsafe_batches.len()
     }
 
-    /// Another table: what a crash now would leave if the first `keep_unsafe` of the batches that
-    /// are not safe survived it. More than there are means all.
+    /// Returns another table, with the rows that a crash now may leave: all safe batches and the
+    /// first `keep_unsafe` of the others, or all others if there are fewer.
     #[must_use]
     pub fn fork_crashed(&self, keep_unsafe: usize) -> Self {
         let state = self.state.lock().crashed(keep_unsafe);
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The crash itself, for every handle of this table; as [`MemTable::fork_crashed`].
-    pub fn crash_after(&self, keep_unsafe: usize) {
+    /// Crashes the table, for all its handles. The rows are those of [`FakeTable::fork_crashed`].
+    pub fn crash(&self, keep_unsafe: usize) {
         let mut state = self.state.lock();
         *state = state.crashed(keep_unsafe);
     }
 
-    /// The `n`-th coming write, persist or ingest fails with `error`; 0 is the next. After
-    /// [`Error::Full`] the table goes on; after any other error it is stopped.
+    /// Makes a later write, persist or ingest fail with `error`: the next if `n` is 0. After
+    /// [`Error::NoSpace`] the table goes on; any other error stops it.
     pub fn fail_at(&self, n: usize, error: Error) {
         let mut state = self.state.lock();
         let at = state.calls + n as u64;
         state.faults.insert(at, error);
     }
 
-    /// What [`Table::pressure`] answers from now on.
+    /// Sets what [`Table::pressure`] returns from now on.
     pub fn set_pressure(&self, high: bool) {
-        self.state.lock().pressed = high;
+        self.state.lock().is_under_pressure = high;
     }
 }
 
-impl Table for MemTable {
+impl TableRead for FakeTable {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.state.lock().going()?.rows.get(key).cloned())
+        Ok(self.state.lock().check_running()?.rows.get(key).cloned())
     }
 
     fn scan(
@@ -74,67 +76,69 @@ impl Table for MemTable {
     ) -> Result<(), Error> {
         self.snapshot()?.scan(from, to, visit)
     }
+}
 
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>, Error> {
-        let rows = Arc::clone(&self.state.lock().going()?.rows);
-        Ok(Box::new(MemSnapshot { rows }))
+impl Table for FakeTable {
+    fn snapshot(&self) -> Result<Snapshot, Error> {
+        let rows = Arc::clone(&self.state.lock().check_running()?.rows);
+        Ok(Box::new(FakeSnapshot { rows }))
     }
 
     fn write(&self, batch: &Batch) -> Result<(), Error> {
         let mut state = self.state.lock();
-        state.going()?;
+        state.check_running()?;
         if batch.is_empty() {
             return Ok(());
         }
         state.count_call()?;
         apply(Arc::make_mut(&mut state.rows), batch);
-        state.since.push_back(batch.clone());
+        state.unsafe_batches.push_back(batch.clone());
         Ok(())
     }
 
     fn persist(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
-        state.going()?;
+        state.check_running()?;
         if let Err(error) = state.count_call() {
-            state.doubtful = !matches!(error, Error::Full);
+            state.sync_failed = !matches!(error, Error::NoSpace);
             return Err(error);
         }
-        state.settle();
+        state.make_safe();
         Ok(())
     }
 
     fn ingest(&self, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<(), Error> {
         let rows: Vec<_> = rows.collect();
         let mut state = self.state.lock();
-        state.going()?;
+        state.check_running()?;
         let sorted = rows.windows(2).all(|pair| pair[0].0 < pair[1].0)
             && rows.iter().all(|(key, _)| (1..=MAX_KEY_BYTES).contains(&key.len()));
         if !sorted || rows.iter().any(|(key, _)| state.rows.contains_key(key)) {
             return Err(Error::Unsorted);
         }
         state.count_call()?;
-        state.settle();
+        state.make_safe();
         state.safe.extend(rows.iter().cloned());
         Arc::make_mut(&mut state.rows).extend(rows);
         Ok(())
     }
 
     fn pressure(&self) -> Pressure {
-        if self.state.lock().pressed { Pressure::High } else { Pressure::None }
+        if self.state.lock().is_under_pressure { Pressure::High } else { Pressure::None }
     }
 
     fn reopen(&self) -> Result<bool, Error> {
         let mut state = self.state.lock();
-        let loses = std::mem::take(&mut state.doubtful);
-        if loses {
+        let drops = std::mem::take(&mut state.sync_failed);
+        if drops {
             *state = state.crashed(0);
         }
         state.stopped = false;
-        Ok(loses)
+        Ok(drops)
     }
 
-    fn loses_unsafe(&self) -> bool {
-        self.state.lock().doubtful
+    fn has_failed_sync(&self) -> bool {
+        self.state.lock().sync_failed
     }
 
     fn usage(&self) -> Usage {
@@ -144,11 +148,11 @@ impl Table for MemTable {
     }
 }
 
-struct MemSnapshot {
+struct FakeSnapshot {
     rows: Arc<Rows>,
 }
 
-impl Snapshot for MemSnapshot {
+impl TableRead for FakeSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.rows.get(key).cloned())
     }
@@ -174,23 +178,24 @@ impl Snapshot for MemSnapshot {
 
 #[derive(Debug, Default)]
 struct State {
-    /// All rows; a snapshot shares them until the next write.
+    /// All rows. Snapshots share them until the next write.
     rows: Arc<Rows>,
     /// The rows at the last persist.
     safe: Rows,
-    /// What was written since.
-    since: VecDeque<Batch>,
-    /// Writes, persists and ingests so far, failed ones included.
+    /// The batches since then.
+    unsafe_batches: VecDeque<Batch>,
+    /// The number of writes, persists and ingests so far, failed ones included.
     calls: u64,
+    /// The errors to come, by the number of the call.
     faults: BTreeMap<u64, Error>,
     stopped: bool,
-    /// A persist failed: what was not safe is lost at the next reopen.
-    doubtful: bool,
-    pressed: bool,
+    /// A persist failed: the next reopen drops the batches that are not safe.
+    sync_failed: bool,
+    is_under_pressure: bool,
 }
 
 impl State {
-    fn going(&self) -> Result<&Self, Error> {
+    fn check_running(&self) -> Result<&Self, Error> {
         if self.stopped { Err(Error::Stopped) } else { Ok(self) }
     }
 
@@ -200,21 +205,21 @@ impl State {
         match self.faults.remove(&call) {
             None => Ok(()),
             Some(error) => {
-                self.stopped = !matches!(error, Error::Full);
+                self.stopped = !matches!(error, Error::NoSpace);
                 Err(error)
             }
         }
     }
 
-    fn settle(&mut self) {
-        for batch in self.since.drain(..) {
+    fn make_safe(&mut self) {
+        for batch in self.unsafe_batches.drain(..) {
             apply(&mut self.safe, &batch);
         }
     }
 
     fn crashed(&self, keep_unsafe: usize) -> Self {
         let mut rows = self.safe.clone();
-        for batch in self.since.iter().take(keep_unsafe) {
+        for batch in self.unsafe_batches.iter().take(keep_unsafe) {
             apply(&mut rows, batch);
         }
         Self { safe: rows.clone(), rows: Arc::new(rows), ..Self::default() }
@@ -246,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_crash_keeps_what_is_safe_and_the_prefix_asked_for() {
-        let table = MemTable::new();
+        let table = FakeTable::new();
         table.write(&put(b"a")).unwrap();
         table.persist().unwrap();
         table.write(&put(b"b")).unwrap();
@@ -259,18 +264,18 @@ mod tests {
             }
             assert_eq!(fork.unsafe_batches(), 0);
         }
-        table.crash_after(1);
+        table.crash(1);
         assert_eq!(table.get(b"c").unwrap(), None);
         assert!(table.get(b"b").unwrap().is_some());
     }
 
     #[test]
     fn full_leaves_it_usable_and_another_error_stops_it_until_reopen() {
-        let table = MemTable::new();
+        let table = FakeTable::new();
         let broken = || Error::from_io("testing", std::io::Error::other("broken"));
-        table.fail_at(1, Error::Full);
+        table.fail_at(1, Error::NoSpace);
         table.write(&put(b"a")).unwrap();
-        assert!(matches!(table.write(&put(b"b")), Err(Error::Full)));
+        assert!(matches!(table.write(&put(b"b")), Err(Error::NoSpace)));
         table.write(&put(b"c")).unwrap();
         assert_eq!(table.get(b"b").unwrap(), None);
         table.persist().unwrap();

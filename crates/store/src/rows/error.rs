@@ -1,0 +1,30 @@
+//! Why a value cannot be decoded.
+
+use crate::key::RowKind;
+
+/// A value that cannot be decoded: it is damaged, or a newer program wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a row of kind {kind:?} cannot be read: {reason}")]
+pub struct RowError {
+    /// The kind of the row.
+    pub kind: RowKind,
+    /// What is wrong with the value.
+    pub reason: DecodeError,
+}
+
+/// What is wrong with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The checksum does not match the bytes.
+    #[error("its checksum does not match")]
+    Checksum,
+    /// This program does not know this version of the body.
+    #[error("this pelago does not know its version {0}")]
+    Version(u8),
+    /// The value ends too early, or has bytes after its end.
+    #[error("its length is wrong")]
+    Length,
+    /// The field with this name has a value that the format forbids.
+    #[error("its {0} is out of range")]
+    Field(&'static str),
+}

@@ -1,0 +1,91 @@
+//! Checks the manifest of a keyspace: the file that lists the sorted runs of the keyspace.
+//!
+//! The file `current` holds the number of the manifest `v`NUMBER and the checksum of that file. The
+//! engine does not compare the checksum, and it deletes every sorted run that the manifest does not
+//! list: one wrong byte there would delete rows that were safe.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::table::Error;
+
+/// Bytes of `current`: number, checksum, type of the checksum.
+const CURRENT_BYTES: usize = 8 + 16 + 1;
+/// The type of XXH3 with 128 bits.
+const XXH3: u8 = 0;
+
+/// Compares the manifest that `current` names with its checksum.
+///
+/// # Errors
+/// [`Error::Corrupt`] if they differ, or if a file is missing.
+pub(super) fn check(current: &Path) -> Result<(), Error> {
+    let bytes = read(current)?;
+    let corrupt = |path: &Path, what: &str| {
+        Err(Error::Corrupt { path: path.to_owned(), what: what.to_owned() })
+    };
+    let Some((number, sum)) = parse(&bytes) else {
+        return corrupt(current, "it names no manifest");
+    };
+    let manifest = current.with_file_name(format!("v{number}"));
+    if xxh3_128(&read(&manifest)?) == sum {
+        Ok(())
+    } else {
+        corrupt(&manifest, "its checksum does not match")
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<(u64, u128)> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    let (sum, kind) = rest.split_first_chunk()?;
+    let is_known = bytes.len() == CURRENT_BYTES && kind == [XXH3];
+    is_known.then_some((u64::from_le_bytes(*number), u128::from_le_bytes(*sum)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::Corrupt { path: path.to_owned(), what: "it is missing".to_owned() }
+        }
+        _ => Error::from_io("reading the table's files", error),
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Writes a manifest and the `current` that names it. Returns the bytes of `current`.
+    pub(crate) fn write(current: &Path, manifest: &[u8]) -> Vec<u8> {
+        let sum = xxh3_128(manifest).to_le_bytes();
+        let named = [&7_u64.to_le_bytes()[..], &sum, &[XXH3]].concat();
+        fs::write(current.with_file_name("v7"), manifest).unwrap();
+        fs::write(current, &named).unwrap();
+        named
+    }
+
+    #[test]
+    fn a_manifest_must_match_its_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let current = folder.path().join("current");
+        let is_damage = || matches!(check(&current), Err(Error::Corrupt { .. }));
+        assert!(is_damage());
+        let good = write(&current, b"runs");
+        check(&current).unwrap();
+        fs::remove_file(folder.path().join("v7")).unwrap();
+        assert!(is_damage());
+        fs::write(folder.path().join("v7"), b"rums").unwrap();
+        assert!(is_damage());
+        fs::write(folder.path().join("v7"), b"runs").unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(&current, &bad).unwrap();
+            assert!(is_damage(), "byte {at}");
+        }
+        fs::write(&current, &good[..CURRENT_BYTES - 1]).unwrap();
+        assert!(is_damage());
+    }
+}

@@ -1,0 +1,77 @@
+//! What a folder holds: a volume, the beginning of one, or other files.
+
+use std::path::Path;
+
+use super::error::VolumeError;
+use super::layout::{CLEAN, CONTENT, FORMAT, LOCK, LOG, NAMES, RESERVE, SEED, SEED_NEW, TABLE};
+use crate::folder::{Folder, FolderError};
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(super) enum Detected {
+    /// Nothing.
+    Missing,
+    /// A folder that is empty, or in which a volume was half created.
+    Empty(Folder),
+    /// A folder with a file `format`.
+    Volume(Folder),
+}
+
+/// Examines the folder `dir` without changing it.
+///
+/// # Errors
+/// [`VolumeError::NotAVolume`] if it has other files than a volume; [`VolumeError::Corrupt`] if it
+/// has data but no `format`.
+pub(super) fn detect(dir: &Path) -> Result<Detected, VolumeError> {
+    let folder = match Folder::open(dir) {
+        Err(error) if error.is_not_found() => return Ok(Detected::Missing),
+        opened => opened?,
+    };
+    let names = folder.entries()?;
+    if folder.contains(FORMAT)? {
+        return Ok(Detected::Volume(folder));
+    }
+    for name in names {
+        // The root of a new ext4 file system has `lost+found`.
+        let is_allowed = NAMES.iter().any(|known| name == *known) || name == "lost+found";
+        if !is_allowed {
+            let found = name.to_string_lossy().escape_debug().to_string();
+            return Err(VolumeError::NotAVolume { path: dir.into(), found });
+        }
+    }
+    for name in [TABLE, CONTENT] {
+        if !has_no_data(&folder, name)? {
+            let what = "it is missing, and the volume has data";
+            return Err(VolumeError::Corrupt { path: dir.join(FORMAT), what });
+        }
+    }
+    Ok(Detected::Empty(folder))
+}
+
+/// Checks before anything is written that existing files with names of a volume's files are safe to
+/// use.
+pub(super) fn check_files(folder: &Folder) -> Result<(), VolumeError> {
+    for name in [FORMAT, LOCK, CLEAN, RESERVE, LOG] {
+        folder.check_file(name)?;
+    }
+    Ok(())
+}
+
+/// Opens a folder that every volume has.
+pub(super) fn open_subfolder(folder: &Folder, name: &str) -> Result<Folder, VolumeError> {
+    let what = match folder.open_folder(name) {
+        Err(error) if error.is_not_found() => "it is missing",
+        Err(FolderError::WrongType { .. }) => "it is not a folder",
+        opened => return Ok(opened?),
+    };
+    Err(VolumeError::Corrupt { path: folder.path().join(name), what })
+}
+
+/// Returns whether a folder is missing or empty. A seed does not count: no name was hashed with it
+/// yet.
+fn has_no_data(folder: &Folder, name: &str) -> Result<bool, VolumeError> {
+    match folder.open_folder(name) {
+        Err(error) if error.is_not_found() => Ok(true),
+        opened => Ok(opened?.entries()?.iter().all(|name| name == SEED || name == SEED_NEW)),
+    }
+}

@@ -1,0 +1,25 @@
+//! The names and permissions of the files of a volume.
+
+pub(super) const FORMAT: &str = "format";
+pub(super) const FORMAT_NEW: &str = "format.new";
+pub(super) const LOCK: &str = "lock";
+pub(super) const CLEAN: &str = "clean";
+pub(super) const TABLE: &str = "table";
+pub(super) const CONTENT: &str = "content";
+pub(super) const RESERVE: &str = "reserve";
+pub(super) const LOG: &str = "log";
+pub(super) const SOCKET: &str = "control.sock";
+pub(super) const FILES: &str = "files";
+
+/// All names in the folder of a volume.
+pub(super) const NAMES: [&str; 10] =
+    [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, FILES];
+
+/// Names in the folder `table` that are not the engine's.
+pub(super) const SEED: &str = "seed";
+pub(super) const SEED_NEW: &str = "seed.new";
+
+/// Permissions of a file that every user may read.
+pub(super) const PUBLIC: u32 = 0o644;
+/// Permissions of a file that only its owner may read.
+pub(super) const SECRET: u32 = 0o600;
