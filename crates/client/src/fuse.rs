@@ -28,6 +28,7 @@ mod adapter;
 mod attr;
 mod backings;
 mod caller;
+mod dir_streams;
 mod flags;
 mod forgetting;
 mod gone;

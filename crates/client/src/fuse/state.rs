@@ -14,9 +14,9 @@ use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, li
 
 use super::attr;
 use super::backings::Backings;
+use super::dir_streams::Streams;
 use super::forgetting;
 use super::gone::Gone;
-use super::listing::Streams;
 use super::opens::Opens;
 use super::passthrough::{NoPassthrough, Passthrough};
 use super::stale::Stale;
