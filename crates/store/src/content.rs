@@ -28,6 +28,7 @@ use crate::os;
 
 pub use error::Error;
 pub use file::{ContentFile, ContentStat};
+pub use root::subfolder_of;
 
 mod error;
 mod file;
@@ -247,7 +248,7 @@ impl ContentStore {
             let opened = opened.map_err(|error| Error::new("listing", path.clone(), error))?;
             for file in entries(&opened, &path)? {
                 let entry = match file.to_str().and_then(root::parse_file_name) {
-                    Some((ino, generation)) if root::subfolder_of(ino) == number => {
+                    Some((ino, generation)) if subfolder_of(ino) == number => {
                         ContentEntry::File { ino, generation }
                     }
                     _ => ContentEntry::Foreign(path.join(&file)),
@@ -334,7 +335,7 @@ impl ContentStore {
                 failed.push(*ino);
                 first.get_or_insert(error);
             }
-            folders.insert(root::subfolder_of(*ino));
+            folders.insert(subfolder_of(*ino));
         }
         let mut failed_folders = Vec::new();
         for folder in folders {
@@ -348,7 +349,7 @@ impl ContentStore {
     }
 
     /// Makes all content files safe with their names and times, and everything else on their file
-    /// system. Does nothing unless [`ContentStore::has_syncfs`].
+    /// system. Does not reach the disk unless [`ContentStore::has_syncfs`].
     ///
     /// # Errors
     /// [`Error`] if the system call fails.

@@ -14,7 +14,7 @@
 //!
 //! One conformance suite (`tests/conformance.rs`) runs against every implementation.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 pub use batch::{Batch, Change, MAX_KEY_BYTES};
@@ -27,6 +27,9 @@ pub mod fjall;
 
 /// The reply of a scan's visitor: go on, or stop here.
 pub type Visit = ControlFlow<()>;
+
+/// The visitor of a scan, called with the key and the value of each row.
+pub type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> Visit + 'a;
 
 /// A view of a [`Table`] that does not change. Taking one is cheap; old row versions stay on disk
 /// for as long as it exists.
@@ -49,12 +52,7 @@ pub trait TableRead {
     ///
     /// # Errors
     /// As [`TableRead::get`].
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error>;
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error>;
 }
 
 /// An ordered map from keys of 1 to [`MAX_KEY_BYTES`] bytes to values.
@@ -140,4 +138,16 @@ pub struct Usage {
     pub journal_bytes: u64,
     /// Bytes of rows in memory that are not flushed to sorted runs yet.
     pub memory_bytes: u64,
+}
+
+/// The first and the last key of a scan.
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// Returns the bounds of a scan, or `None` if no key is between them.
+fn bounds<'a>(from: &'a [u8], to: &'a [u8]) -> Option<Bounds<'a>> {
+    match to {
+        [] => Some((Bound::Included(from), Bound::Unbounded)),
+        _ if from >= to => None,
+        _ => Some((Bound::Included(from), Bound::Excluded(to))),
+    }
 }

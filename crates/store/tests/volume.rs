@@ -350,7 +350,7 @@ fn a_missing_part_is_damage() {
     }
 }
 
-/// Root can use every folder. So as root, the test runs itself again as the user nobody.
+/// Root can use every folder. So as root, the test runs itself again as the user `nobody`.
 #[test]
 fn a_folder_that_cannot_be_used_says_so() {
     const CLOSED: &str = "PELAGO_TEST_CLOSED_FOLDER";
@@ -365,7 +365,7 @@ fn a_folder_that_cannot_be_used_says_so() {
     let dir = temp.path().join("closed");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).unwrap();
-    // The user nobody may have no access to the build folder.
+    // The user `nobody` may have no access to the build folder.
     let open = tempfile::tempdir().unwrap();
     let program = open.path().join("again");
     fs::copy("/proc/self/exe", &program).unwrap();

@@ -87,8 +87,8 @@ impl Root {
         openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Opens or creates a content file for reading and writing, and its subfolder if that is
-    /// missing.
+    /// Creates a content file, or truncates the existing one, and opens it for reading and writing.
+    /// Creates its subfolder if that is missing.
     pub(super) fn create_file(&self, name: &str) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
         let created = match self.open_file(name, flags) {
@@ -170,7 +170,7 @@ impl Root {
 }
 
 /// Returns the number of the subfolder that has an inode's content files.
-pub(super) fn subfolder_of(ino: InodeId) -> u64 {
+pub fn subfolder_of(ino: InodeId) -> u64 {
     ino.raw() & 0xff
 }
 

@@ -5,14 +5,13 @@
 //! fails ([`FakeTable::fail_at`]).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::batch::{Batch, Change, MAX_KEY_BYTES};
 use super::error::Error;
-use super::{Pressure, Snapshot, Table, TableRead, Usage, Visit};
+use super::{Pressure, Snapshot, Table, TableRead, Usage, Visitor, bounds};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -68,12 +67,7 @@ impl TableRead for FakeTable {
         Ok(self.state.lock().check_running()?.rows.get(key).cloned())
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error> {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
         self.snapshot()?.scan(from, to, visit)
     }
 }
@@ -157,17 +151,9 @@ impl TableRead for FakeSnapshot {
         Ok(self.rows.get(key).cloned())
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error> {
-        if !to.is_empty() && from >= to {
-            return Ok(());
-        }
-        let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
-        for (key, value) in self.rows.range::<[u8], _>((Bound::Included(from), end)) {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
+        let Some(bounds) = bounds(from, to) else { return Ok(()) };
+        for (key, value) in self.rows.range::<[u8], _>(bounds) {
             if visit(key, value).is_break() {
                 break;
             }

@@ -15,7 +15,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Batch, Error, Pressure, Snapshot, Table, TableRead, Usage, Visit};
+use super::{Batch, Error, Pressure, Snapshot, Table, TableRead, Usage, Visitor};
 use crate::folder::Folder;
 use crate::reserve::Reserve;
 use inner::TableInner;
@@ -97,12 +97,7 @@ impl TableRead for FjallTable {
         self.inner.get(key)
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error> {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
         FjallSnapshot::take(&self.inner)?.scan(from, to, visit)
     }
 }

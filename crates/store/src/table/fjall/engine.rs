@@ -17,7 +17,7 @@ use crate::table::{Batch, Change, Error};
 /// busy loop, until another thread is free. With two others one always is.
 const THREADS: usize = 3;
 /// Journal bytes above which the engine seals memtables by itself. We seal long before.
-const JOURNAL_BYTES: u64 = 512 << 20;
+const ENGINE_JOURNAL_BYTES: u64 = 512 << 20;
 /// Bits of Bloom filter for each row: one false positive in a hundred.
 const FILTER_BITS: f32 = 10.0;
 /// Sorted runs of level 0 that one compaction merges into level 1. Names are in the order of their
@@ -54,7 +54,7 @@ impl Engine {
         let database = Database::builder(folder)
             .cache_size(options.cache_bytes())
             .worker_threads_unchecked(if journal_only { 0 } else { THREADS })
-            .max_journaling_size(JOURNAL_BYTES)
+            .max_journaling_size(ENGINE_JOURNAL_BYTES)
             .open()
             .map_err(failed)?;
         let rows = database.keyspace("rows", keyspace_options).map_err(failed)?;

@@ -12,12 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use super::disk_space::{self, DiskSpace};
 use super::engine::Engine;
 use super::journal::{self, Position};
-use super::opening::{lock, open};
+use super::opening::{lock, open, wait_until_closed};
 use super::options::Options;
 use super::panics::catch_panic;
 use super::sync_record::SyncRecord;
 use super::tail::{self, JournalTail};
-use super::verify;
 use crate::folder::Folder;
 use crate::reserve::Reserve;
 use crate::table::{Batch, Error, MAX_KEY_BYTES, Usage};
@@ -291,7 +290,7 @@ impl TableInner {
         })
     }
 
-    /// Returns whether writes may stall. Asks the engine only if they could the last time.
+    /// Returns whether writes may stall. Asks the engine only if the last result was true.
     pub(super) fn is_under_pressure(&self) -> bool {
         self.is_under_pressure.load(Ordering::Relaxed) && {
             let now = self.call_engine(|engine| Ok(engine.is_under_pressure())).unwrap_or(false);
@@ -441,7 +440,7 @@ impl TableInner {
             }
         });
         tail.close_file();
-        verify::wait_until_closed(&folder)?;
+        wait_until_closed(&folder)?;
         tail::truncate_journals(&folder, tail.end_to_keep())
             .map_err(|error| Error::from_io("truncating a journal", error))
     }

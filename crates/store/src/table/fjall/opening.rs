@@ -1,8 +1,10 @@
 //! How a table is opened, the first time and again.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::disk_space::{self, DiskSpace};
 use super::engine::Engine;
@@ -13,6 +15,11 @@ use super::sync_record::SyncRecord;
 use super::tail::JournalTail;
 use super::verify;
 use crate::table::Error;
+
+/// How long the threads of the engine may take to close their files.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the descriptors of this process are looked through until then.
+const CLOSE_POLL: Duration = Duration::from_micros(200);
 
 /// Takes the lock of the table in the folder `home`, without waiting. The lock lasts as long as the
 /// file is open.
@@ -43,7 +50,7 @@ pub(super) fn open(
     let mut engine = open_engine(&folder, options, journal_only);
     // The engine ran out of space while it opened: it needs less without flushes.
     if end.is_some() && !journal_only && matches!(engine, Err(Error::NoSpace | Error::Stopped)) {
-        verify::wait_until_closed(&folder)?;
+        wait_until_closed(&folder)?;
         engine = open_engine(&folder, options, true);
     }
     let engine = engine?;
@@ -58,7 +65,7 @@ pub(super) fn open(
     let record = match SyncRecord::open(home)? {
         Some(record) => record,
         None => {
-            verify::sync_new(&folder).map_err(failed)?;
+            sync_new(&folder).map_err(failed)?;
             SyncRecord::create(home, end).map_err(failed)?
         }
     };
@@ -78,4 +85,42 @@ fn has_space(engine: &Path, after_failure: bool) -> io::Result<bool> {
         bytes += disk_space::bytes_to_compact(engine)?;
     }
     Ok(DiskSpace::of(engine)?.fits(bytes))
+}
+
+/// Makes the names of the files of a new database safe. The engine syncs the files, but not all
+/// folders that hold them.
+fn sync_new(engine: &Path) -> io::Result<()> {
+    for folder in ["keyspaces/0", "keyspaces/1", "keyspaces", ""] {
+        File::open(engine.join(folder))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Waits until this process has no file below `engine` open. Threads of the engine outlive it for a
+/// moment, and may write to files as they close them.
+///
+/// # Errors
+/// `ETIMEDOUT` after a minute.
+pub(super) fn wait_until_closed(engine: &Path) -> Result<(), Error> {
+    let Ok(engine) = fs::canonicalize(engine) else {
+        return Ok(());
+    };
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    while has_open_file_below(&engine) {
+        if Instant::now() > deadline {
+            return Err(Error::from_io("closing the engine", io::ErrorKind::TimedOut.into()));
+        }
+        // Linux reports no close of a descriptor by another thread, so it is polled.
+        thread::sleep(CLOSE_POLL);
+    }
+    Ok(())
+}
+
+fn has_open_file_below(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return false;
+    };
+    entries
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .any(|target| target.starts_with(folder))
 }

@@ -1,13 +1,12 @@
 //! Snapshots of a table.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fjall::Readable;
 
 use super::engine::Engine;
 use super::inner::TableInner;
-use crate::table::{Error, TableRead, Visit};
+use crate::table::{Error, TableRead, Visitor, bounds};
 
 /// A snapshot. It keeps no file of the engine open, so a reopen need not wait until it is dropped.
 pub(super) struct FjallSnapshot {
@@ -47,18 +46,9 @@ impl TableRead for FjallSnapshot {
         })
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error> {
-        if !to.is_empty() && from >= to {
-            return Ok(());
-        }
-        let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
+        let Some(bounds) = bounds(from, to) else { return Ok(()) };
         self.with_engine(|engine| {
-            let bounds = (Bound::Included(from), end);
             let mut rows =
                 self.inner.catch(|| Ok(self.instant.range::<&[u8], _>(engine.rows(), bounds)))?;
             // `visit` is the caller's code: it runs outside of `catch`, which would take its panic

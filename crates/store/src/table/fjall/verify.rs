@@ -15,16 +15,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use super::journal::{self, Position};
 use super::manifest;
 use super::sync_record::SyncRecord;
 use crate::table::Error;
-
-/// How long the threads of the engine may take to close their files.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Verifies the table in the folder `home`, whose engine has its files in `engine`. Returns the end
 /// of the journals, or `None` if the engine has to create a new database.
@@ -49,34 +44,6 @@ pub(super) fn verify(home: &Path, engine: &Path) -> Result<Option<Position>, Err
 /// The files that name the manifests of the engine's own keyspace and of ours. The engine replaces
 /// them and never deletes them.
 const KEYSPACES: [&str; 2] = ["keyspaces/0/current", "keyspaces/1/current"];
-
-/// Makes the names of the files of a new database safe. The engine syncs the files, but not all
-/// folders that hold them.
-pub(super) fn sync_new(engine: &Path) -> io::Result<()> {
-    for folder in ["keyspaces/0", "keyspaces/1", "keyspaces", ""] {
-        File::open(engine.join(folder))?.sync_all()?;
-    }
-    Ok(())
-}
-
-/// Waits until this process has no file below `engine` open. Threads of the engine outlive it for a
-/// moment, and may write to files as they close them.
-///
-/// # Errors
-/// `ETIMEDOUT` after a minute.
-pub(super) fn wait_until_closed(engine: &Path) -> Result<(), Error> {
-    let Ok(engine) = fs::canonicalize(engine) else {
-        return Ok(());
-    };
-    let deadline = Instant::now() + CLOSE_TIMEOUT;
-    while has_open_file_below(&engine) {
-        if Instant::now() > deadline {
-            return Err(Error::from_io("closing the engine", io::ErrorKind::TimedOut.into()));
-        }
-        thread::sleep(Duration::from_micros(200));
-    }
-    Ok(())
-}
 
 /// Deletes a database that never held a row. `is_complete` says that the engine had created it.
 fn remove_unused(home: &Path, engine: &Path, is_complete: bool) -> Result<(), Error> {
@@ -142,15 +109,6 @@ fn check_journals(engine: &Path, safe: Position) -> Result<Position, Error> {
         file.set_len(end.bytes).and_then(|()| file.sync_all()).map_err(failed)?;
     }
     Ok(end)
-}
-
-fn has_open_file_below(folder: &Path) -> bool {
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
-        return false;
-    };
-    entries
-        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-        .any(|target| target.starts_with(folder))
 }
 
 fn failed(error: io::Error) -> Error {
