@@ -125,7 +125,7 @@ impl Service for Router {
         }
         let (caller, done) = (Caller::from(context), later());
         let Some(room) = inner.parts.pool.room(caller, payload(&request, bulk.bytes())) else {
-            // What may not be kept is carried out where it is: its caller is slowed down so.
+            // Decision 10: without room for its payload a request runs here and slows its caller.
             let answered = inner.run_here(context, &request, bulk.bytes(), Patience::Long);
             inner.finish(answered, doubts, done);
             return None;
@@ -151,7 +151,8 @@ impl Service for Router {
 }
 
 impl Inner {
-    /// Runs on the thread of the caller, who may be one that [`Router::stop`] does not know of.
+    /// Carries out a request on the thread of its caller, which [`Router::stop`] does not wait for
+    /// otherwise.
     fn run_here(
         &self,
         context: &Context,
@@ -159,7 +160,7 @@ impl Inner {
         bytes: &[u8],
         patience: Patience,
     ) -> Answered {
-        // Others may be waiting to stop while a caller comes back out of its own answer.
+        // Recursive: an answer may call in again on this thread while `stop` waits for the lock.
         let stopped = self.stopped.read_recursive();
         match *stopped {
             true => Err(Code::Unavailable.into()),
@@ -186,7 +187,7 @@ impl Inner {
             }
             Ok(Answer::WhenFound(ino)) => self.seeks.seek(ino, done),
             Err(Halt::Failed(error)) => done(Err(error)),
-            // Nobody asks for more patience than there is.
+            // Unreachable: only a brief run asks to be repeated, and `ask` repeats it.
             Err(Halt::Later) => done(Err(Code::Bug.into())),
         }
     }

@@ -46,8 +46,8 @@ impl Streams {
 /// Entries to ask for first; a reply of 32 KiB holds about 190 with attributes.
 const FIRST_ENTRIES: u32 = 128;
 /// Names of one listing that bring attributes. With each the kernel keeps an inode (1 KiB) and we a
-/// slot ([`crate::inodes`]) until it needs the memory, wanted or not, so that somebody who lists
-/// millions of names alone would fill both. Whoever wants attributes behind these asks one by one.
+/// slot ([`crate::inodes`]) until it needs the memory, so that a listing of millions of names alone
+/// would fill both. Attributes of later names are requested one by one.
 const WITH_ATTRIBUTES: u64 = 262_144;
 
 /// One open directory.

@@ -193,16 +193,6 @@ mod tests {
 
     const DIR: InodeId = InodeId::from_raw(7);
 
-    fn entry(name: &str, cookie: u64) -> DirEntry {
-        DirEntry {
-            name: Name::new(name.as_bytes()).unwrap(),
-            ino: InodeId::from_raw(9),
-            kind: FileKind::Regular,
-            cookie: Cookie(cookie),
-            entry: None,
-        }
-    }
-
     /// Is asked nothing here.
     struct Silent;
 
@@ -239,8 +229,9 @@ mod tests {
             changing: false,
         };
         let handle = Handle::at(ino, DIR, NameHash(number));
-        let plain = entry(&number.to_string(), number);
-        DirEntry { ino, entry: Some(Entry { handle, attr }), ..plain }
+        let name = Name::new(number.to_string().as_bytes()).unwrap();
+        let entry = Some(Entry { handle, attr });
+        DirEntry { name, ino, kind: FileKind::Regular, cookie: Cookie(number), entry }
     }
 
     /// Names behind the limit cost neither the kernel nor us anything, and come all the same.

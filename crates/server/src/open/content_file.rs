@@ -32,7 +32,7 @@ impl OpenContent {
         self.descriptor
     }
 
-    /// Somebody is about to read or write it.
+    /// Notes that it is about to be read or written, so that it is closed after idle ones.
     pub(super) fn note_use(&self) {
         self.descriptor.note_use();
     }

@@ -4,7 +4,7 @@
 //! told once. The file is then *in error* ([`super::lost`]): its mark stays, no later sync makes it
 //! safe, and nothing relies on its bytes, until they were all written again.
 
-use pelago_store::content::{self, ContentFile, SyncError, SyncScope};
+use pelago_store::content::{self, ContentFile, SyncError, SyncScope, subfolder_of};
 use pelago_wire::{Code, Error, Generation, Handle, InodeId, OpenId};
 
 use super::content_file::OpenContent;
@@ -163,7 +163,7 @@ impl Opens {
     pub(super) fn sync_name(&self, content: &ContentFile) -> Result<(), Error> {
         content.sync_name().map_err(|error| {
             let refused = self.refused(&error);
-            self.names_failed(content.ino().raw() & 0xff, refused);
+            self.names_failed(subfolder_of(content.ino()), refused);
             refused
         })
     }
@@ -268,7 +268,7 @@ impl Opens {
 
     /// The names of a folder of content files could not be made safe.
     fn names_failed(&self, folder: u64, error: Error) {
-        for ino in self.marks.all().into_iter().filter(|ino| ino.raw() & 0xff == folder) {
+        for ino in self.marks.all().into_iter().filter(|ino| subfolder_of(*ino) == folder) {
             if !self.known.file(ino).is_some_and(|file| has_safe_name(&file)) {
                 self.file_failed(ino, Lost::all(true), error);
             }

@@ -6,6 +6,7 @@ use pelago_wire::{
 
 use super::carry_out::Call;
 use super::{Answer, Answered, Told};
+use crate::answers::Receipt;
 use crate::open::{Allocate, Copy, Opening, Write, Written};
 
 /// A place in an open file: the file, and bytes from its start.
@@ -33,10 +34,10 @@ impl Call<'_> {
     /// Sets attributes. A session other than the direct one sets rows alone, so that its reply can
     /// be stored with them.
     pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> Answered {
-        let asked = self.asked();
-        let attr = match asked.receipt {
-            Some(_) => self.parts.shard.set_attr(node, set, asked)?,
-            None => self.parts.opens.set_attr(node, open, set, self.patience)?,
+        let attr = if Receipt::of(self.context).is_some() {
+            self.parts.shard.set_attr(node, set, self.asked())?
+        } else {
+            self.parts.opens.set_attr(node, open, set, self.patience)?
         };
         Ok(Reply::Attr(attr).into())
     }

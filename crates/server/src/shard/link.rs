@@ -82,7 +82,7 @@ fn move_to_inodes(tx: &mut Tx, node: &mut Node) -> Option<(Spot, Named)> {
     let spot = Spot { dir, hash, name: name.clone() };
     let (ino, kind) = (node.rnode.ino, node.rnode.kind);
     tx.batch.put(spot.key(), NameRow::Link { ino, kind }.encode(tx.stamp));
-    tx.batch.put(spot.key_of_name_of(ino), ParentPointer.encode(tx.stamp));
+    tx.batch.put(spot.parent_pointer(ino), ParentPointer.encode(tx.stamp));
     if node.rnode.flags.moved {
         tx.batch.delete(key::moved(ino));
         node.rnode.flags.moved = false;

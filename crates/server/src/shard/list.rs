@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 
 use pelago_store::key;
 use pelago_store::rows::{NameRow, Row};
-use pelago_store::table::{self, Visit};
+use pelago_store::table::{self, Visitor};
 use pelago_wire::{Code, Cookie, DirEntry, Error, Handle, InodeId, Name, NameHash, limits};
 
 use super::{Shard, State, damaged, failed};
@@ -145,7 +145,6 @@ impl Shard {
     }
 }
 
-type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> Visit + 'a;
 type Scan<'a> = dyn FnMut(&[u8], &[u8], &mut Visitor<'_>) -> Result<(), table::Error> + 'a;
 
 /// The rows of a page, and whether nothing comes behind them. Names before it are counted only if

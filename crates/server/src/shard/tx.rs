@@ -31,7 +31,7 @@ impl Spot {
         Place::Name { dir: self.dir, hash: self.hash, name: self.name.clone() }
     }
 
-    pub(super) fn key_of_name_of(&self, ino: InodeId) -> Vec<u8> {
+    pub(super) fn parent_pointer(&self, ino: InodeId) -> Vec<u8> {
         key::parent_pointer(ino, self.dir, self.hash, self.name.as_bytes())
     }
 }
@@ -78,7 +78,7 @@ impl Tx {
         };
         self.batch.put(spot.key(), row.encode(self.stamp));
         if !here {
-            self.batch.put(spot.key_of_name_of(rnode.ino), ParentPointer.encode(self.stamp));
+            self.batch.put(spot.parent_pointer(rnode.ino), ParentPointer.encode(self.stamp));
         }
         let named = Named { name: spot.name.clone(), ino: rnode.ino, kind: rnode.kind, here };
         self.after.push(After::Came(spot.clone(), named));
@@ -91,7 +91,7 @@ impl Tx {
             self.batch.delete(spot.key());
         }
         if node.place == Place::Own {
-            self.batch.delete(spot.key_of_name_of(node.rnode.ino));
+            self.batch.delete(spot.parent_pointer(node.rnode.ino));
         }
         self.after.push(After::Went(spot.clone(), node.rnode.kind));
     }

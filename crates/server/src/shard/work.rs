@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use pelago_store::table::{
-    Batch, Change, Error, Pressure, SharedTable, Snapshot, Table, TableRead, Usage, Visit,
+    Batch, Change, Error, Pressure, SharedTable, Snapshot, Table, TableRead, Usage, Visitor,
 };
 
 use super::State;
@@ -101,12 +101,7 @@ impl TableRead for Counted {
         Ok(value)
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), Error> {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
         self.0.scan(from, to, &mut |key, value| {
             Work::read(value.len());
             visit(key, value)

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 
-use pelago_store::table::{Pressure, Snapshot, Usage, Visit};
+use pelago_store::table::{Pressure, Snapshot, Usage, Visitor};
 use pelago_wire::{DirEntry, limits};
 
 use super::*;
@@ -29,12 +29,7 @@ impl TableRead for CountedSnapshot {
         self.snapshot.get(key)
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), table::Error> {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), table::Error> {
         self.snapshot.scan(from, to, &mut |key, value| {
             self.visited.fetch_add(1, Ordering::Relaxed);
             visit(key, value)
@@ -47,12 +42,7 @@ impl TableRead for Counted {
         self.table.get(key)
     }
 
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Visit,
-    ) -> Result<(), table::Error> {
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), table::Error> {
         self.table.scan(from, to, &mut |key, value| {
             self.visited.fetch_add(1, Ordering::Relaxed);
             visit(key, value)
