@@ -5,12 +5,11 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use pelago_fuse::init::{Capabilities, Wishes, agree};
-use pelago_fuse::listing::{Listed, Listing};
-use pelago_fuse::init::Init;
-use pelago_fuse::operation::{Readdir};
-use pelago_fuse::reply::Entry;
 use pelago_fuse::ids::NodeId;
+use pelago_fuse::init::{Capabilities, Init, Wishes, agree};
+use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::operation::Readdir;
+use pelago_fuse::reply::Entry;
 use pelago_fuse::request::{self, Header, Layouts};
 use pelago_fuse::{Attr, Encode, FileType, Operation, Timestamp};
 

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use crate::{Answer, process, tidy, workspace};
 
+/// The arguments with which cargo runs rustfmt, here and in the pre-commit hook.
+pub(crate) const FMT: &[&str] = &["fmt", "--all", "--check"];
 /// The arguments with which cargo runs clippy, here and in the pre-commit hook.
 pub(crate) const CLIPPY: &[&str] =
     &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -29,7 +31,10 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
             failed.push(name.to_owned());
         }
     };
-    step("fmt", &mut || component("fmt", &mut workspace::cargo(&["fmt", "--all", "--check"])));
+    step("fmt", &mut || component("fmt", &mut workspace::cargo(FMT)));
+    // A workspace of its own, which the step before does not see.
+    let fuzz = ["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"];
+    step("fmt of fuzz", &mut || component("fmt", &mut workspace::cargo(&fuzz)));
     step("clippy", &mut || component("clippy", &mut workspace::cargo(CLIPPY)));
     step("doc", &mut || succeeds(workspace::cargo(&doc).env("RUSTDOCFLAGS", "-D warnings")));
     step("tidy", &mut || tidy::run(&[]).map(|code| code == ExitCode::SUCCESS));
