@@ -43,7 +43,10 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     let place = |system| Place { system, way, tree: &tree.path, logs: &logs, pelago: &pelago };
     let ours = measure(&place("pelago"), &tests)?;
     let theirs = measure(&place("ext4"), &tests)?;
-    let findings = lists.compare(&tests, &ours, &theirs);
+    let mut findings = lists.compare(&tests, &ours, &theirs);
+    if names.is_empty() {
+        findings.extend(lists.unknown(&tree.quick()));
+    }
     for finding in &findings {
         println!("{finding}");
     }

@@ -35,6 +35,13 @@ impl Lists {
         tests.iter().filter(|test| !self.excluded.contains(*test)).cloned().collect()
     }
 
+    /// Returns a line for each listed name that the group does not have.
+    pub(super) fn unknown(&self, group: &[String]) -> Vec<String> {
+        let listed = self.excluded.iter().chain(&self.failing).chain(&self.not_run);
+        let unknown = listed.filter(|name| !group.contains(name));
+        unknown.map(|name| format!("listed and not in the group: {name}")).collect()
+    }
+
     /// What is not as it should be, a line each.
     pub(super) fn compare(
         &self,
@@ -116,7 +123,9 @@ mod tests {
     #[test]
     fn what_is_listed_is_no_finding() {
         assert_eq!(compare(LISTED, ["1s"; 4]), [""; 0]);
-        assert_eq!(behind(&[], &verdicts(LISTED), &verdicts(["1s"; 4])), "0 failed, 0 not run");
+        let tests: Vec<String> = (1..=4).map(|test| format!("generic/{test:03}")).collect();
+        let counts = behind(&tests, &verdicts(LISTED), &verdicts(["1s"; 4]));
+        assert_eq!(counts, "1 failed, 1 not run");
     }
 
     #[test]
@@ -128,6 +137,13 @@ mod tests {
         assert!(found[0].starts_with("failed: generic/001"), "{found:?}");
         assert!(found[1].starts_with("failed: generic/003"), "{found:?}");
         assert_eq!(found[2], "not run and not listed: generic/004: why");
+    }
+
+    #[test]
+    fn a_listed_name_that_the_group_lacks_is_found() {
+        let lists = Lists { failing: listed_names("generic/999  why\n"), ..Lists::default() };
+        let group = ["generic/001".to_owned()];
+        assert_eq!(lists.unknown(&group), ["listed and not in the group: generic/999"]);
     }
 
     /// A test that ext4 fails says nothing about Pelago; one that ext4 does not run may.

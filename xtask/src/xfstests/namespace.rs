@@ -19,7 +19,7 @@ const DEVICE_BYTES: u64 = 4 << 30;
 const POLL: Duration = Duration::from_millis(200);
 /// How long the kernel may take to let go of what a run had.
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// The exit code of `enter.sh` where a volume is not whole.
+/// The exit code of `enter.sh` if a volume is not whole.
 const NOT_WHOLE: i32 = 7;
 
 /// What is run, and where.
@@ -83,7 +83,8 @@ impl Place<'_> {
     ) -> Result<(Progress, Ended), String> {
         let devices = Devices::make()?;
         let mut command = Command::new("setpriv");
-        // Whoever ends us ends `unshare`, and that the first process of the namespace.
+        // If xtask is killed, `unshare` is killed too, and with it the first process of the
+        // namespace.
         command.args(["--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"]);
         command.args(["--mount", "--mount-proc", "--propagation", "private"]);
         command.arg(conformance().join("enter.sh")).arg(self.system).arg(&devices.folder);
@@ -91,10 +92,10 @@ impl Place<'_> {
         command.env("PELAGO_PASSTHROUGH", self.way).env_remove("TMPDIR");
         let output = log.with_extension("out");
         let watched = watch(&mut command, &output);
-        let (progress, ended) =
+        let removed = devices.remove();
+        let ran =
             watched.map_err(|why| format!("cannot run {}: {why}", process::shown(&command)))?;
-        devices.remove()?;
-        Ok((progress, ended))
+        removed.map(|()| ran)
     }
 }
 
@@ -165,7 +166,7 @@ impl Devices {
     /// Waits until no loop device has them or a file on them, and removes them.
     fn remove(self) -> Result<(), String> {
         let start = Instant::now();
-        while let Some(device) = self.loop_device() {
+        while let Some(device) = self.loop_device()? {
             if start.elapsed() > END_LIMIT {
                 return Err(format!("{device} still has a file of {}", self.folder.display()));
             }
@@ -176,11 +177,12 @@ impl Devices {
     }
 
     /// A loop device on one of our files, if there is one.
-    fn loop_device(&self) -> Option<String> {
+    fn loop_device(&self) -> Result<Option<String>, String> {
         let listed =
-            process::output_of("losetup", &["--list", "--noheadings", "-O", "NAME,BACK-FILE"])?;
-        let name = self.folder.file_name()?.to_str()?;
-        let line = listed.lines().find(|line| line.contains(name))?;
-        line.split_whitespace().next().map(str::to_owned)
+            process::output_of("losetup", &["--list", "--noheadings", "-O", "NAME,BACK-FILE"]);
+        let listed = listed.ok_or("losetup --list failed")?;
+        let folder = format!("{}/", self.folder.display());
+        let line = listed.lines().find(|line| line.contains(&folder));
+        Ok(line.and_then(|line| line.split_whitespace().next()).map(str::to_owned))
     }
 }

@@ -1,4 +1,4 @@
-//! A source tree of xfstests that somebody has fetched and built.
+//! A source tree of xfstests, fetched and built by the developer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
