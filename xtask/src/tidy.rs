@@ -12,6 +12,7 @@ mod limits;
 mod modules;
 mod packages;
 mod sizes;
+mod table;
 mod text;
 mod tree;
 mod walls;

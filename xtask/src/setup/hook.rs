@@ -1,4 +1,4 @@
-//! The pre-commit hook: what `check` would find fault with is not committed.
+//! The pre-commit hook: format, clippy and tidy over the working tree before each commit.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -9,8 +9,8 @@ use crate::check;
 
 /// Installs the hook unless the repository has one of its own. Returns whether it was installed.
 ///
-/// Does nothing where `.git` is no folder: in a source tree without git, and in a further work tree
-/// of a repository, which uses the hooks of the first one.
+/// Does nothing if `.git` is not a folder: in a source tree without git, and in an additional work
+/// tree, which uses the hooks of the first one.
 pub(super) fn install(root: &Path) -> io::Result<bool> {
     let git = root.join(".git");
     if !fs::symlink_metadata(&git).is_ok_and(|found| found.is_dir()) {
@@ -18,22 +18,25 @@ pub(super) fn install(root: &Path) -> io::Result<bool> {
     }
     let hooks = git.join("hooks");
     fs::create_dir_all(&hooks)?;
-    let created =
-        File::options().write(true).create_new(true).mode(0o755).open(hooks.join("pre-commit"));
-    match created {
-        Ok(mut file) => file.write_all(text().as_bytes()).map(|()| true),
+    let hook = hooks.join("pre-commit");
+    match File::options().write(true).create_new(true).mode(0o755).open(&hook) {
+        Ok(mut file) => match file.write_all(text().as_bytes()) {
+            Ok(()) => Ok(true),
+            // Half a hook would stay: the next setup takes it for one of the developer.
+            Err(why) => fs::remove_file(&hook).and(Err(why)),
+        },
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(why) => Err(why),
     }
 }
 
 fn text() -> String {
-    let clippy = check::CLIPPY.join(" ");
+    let (fmt, clippy) = (check::FMT.join(" "), check::CLIPPY.join(" "));
     format!(
         "#!/bin/sh\n\
          # Installed by `cargo xtask setup`. `git commit --no-verify` commits without it.\n\
          set -e\n\
-         cargo fmt --all --check\n\
+         cargo {fmt}\n\
          cargo {clippy}\n\
          cargo xtask tidy\n"
     )

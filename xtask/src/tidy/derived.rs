@@ -32,8 +32,11 @@ impl Derived {
             Err(why) => found.of(self.source, why),
             Ok(table) => match between(&document.text, self.name) {
                 Some(shown) if shown == table => {}
-                Some(_) => {
-                    let what = format!("its table is not that of {}; `tidy --write`", self.source);
+                Some(shown) => {
+                    let other = |line: &&str| !shown.lines().any(|shown| shown == *line);
+                    let row = table.lines().find(other).unwrap_or("fewer rows");
+                    let source = self.source;
+                    let what = format!("its table is not that of {source}: {row}; `tidy --write`");
                     found.of(self.document, what);
                 }
                 None => found.of(self.document, missing(self.name)),
@@ -103,7 +106,7 @@ mod tests {
     fn a_table_that_is_not_the_one_of_the_source_is_found() {
         let document = "<!-- x:begin -->\nnew\n<!-- x:end -->\n";
         assert!(found_with("new\n", document).is_empty());
-        let other = "b.md: its table is not that of a.rs; `tidy --write`";
+        let other = "b.md: its table is not that of a.rs: other; `tidy --write`";
         assert_eq!(found_with("other\n", document), [other]);
         assert_eq!(found_with("bad", document), ["a.rs: no"]);
         let no_marks = "b.md: has no lines `<!-- x:begin -->` and `<!-- x:end -->`";

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Findings;
 use super::tree::Tree;
+use super::{Findings, table};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 /// The columns of the document's table that are compared; what a crate owns stands between.
@@ -75,6 +75,10 @@ pub(super) fn check_document(tree: &Tree, found: &mut Findings) {
     // That the document is missing is said among the documents.
     let Some(document) = tree.file(DOCUMENT) else { return };
     let rows = rows_of(&document.text);
+    if rows.is_empty() {
+        found.of(DOCUMENT, format_args!("has no table with the columns {}", COLUMNS.join(", ")));
+        return;
+    }
     for wall in WALLS {
         let row = [short(wall.package), listed(wall.imports), listed(wall.tests_import)];
         if !rows.contains(&row) {
@@ -90,28 +94,13 @@ pub(super) fn check_document(tree: &Tree, found: &mut Findings) {
     }
 }
 
-/// The cells of [`COLUMNS`] in each row of the table that has them, without backticks.
+/// Returns the cells of [`COLUMNS`] in each row of the table that has them, without backticks.
 fn rows_of(document: &str) -> Vec<[String; 3]> {
-    let mut rows = Vec::new();
-    let mut columns: Option<[usize; 3]> = None;
-    for line in document.lines() {
-        let Some(row) = line.strip_prefix('|') else {
-            columns = None;
-            continue;
-        };
-        let cells: Vec<&str> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
-        if let Some(columns) = columns {
-            if !cells[0].starts_with('-') {
-                rows.push(columns.map(|at| cells.get(at).copied().unwrap_or_default().to_owned()));
-            }
-        } else {
-            let at = COLUMNS.map(|name| cells.iter().position(|cell| *cell == name));
-            if let [Some(name), Some(imports), Some(tests)] = at {
-                columns = Some([name, imports, tests]);
-            }
-        }
-    }
-    rows
+    let cells = |row: table::Row<'_>| {
+        let [name, imports, tests] = COLUMNS.map(|column| row.get(column));
+        Some([name?, imports?, tests?].map(|cell| cell.trim_matches('`').to_owned()))
+    };
+    table::rows(document).into_iter().filter_map(cells).collect()
 }
 
 fn listed(packages: &[&str]) -> String {
@@ -129,7 +118,6 @@ mod tests {
     use serde_json::json;
 
     use super::super::tree::Source;
-
     use super::*;
 
     fn found_for(package: &str, dependency: &str, kind: Option<&str>) -> usize {
@@ -186,6 +174,9 @@ mod tests {
         let wrong = rows.replace("| owns | wire | – |", "| owns | – | – |");
         assert_eq!(found_in(&wrong), ["ARCHITECTURE.md: the row of `store` must say: wire | –"]);
         assert_eq!(found_in(&row(&WALLS[0])).len(), WALLS.len() - 1);
+        let lost =
+            "ARCHITECTURE.md: has no table with the columns crate, may import, its tests also";
+        assert_eq!(found_in(""), [lost]);
         assert_eq!(found_in(&(rows + "| `new` | owns | – | – |\n")).len(), 1);
     }
 }
