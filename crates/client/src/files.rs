@@ -6,18 +6,18 @@ use pelago_wire::{
     XattrFlags,
 };
 
-use crate::answer::Answer;
+use crate::pending::Pending;
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct At {
     /// The directory.
     pub dir: Handle,
     /// The name in it.
     pub name: Name,
 }
 
-impl Place {
+impl At {
     /// The name `name` in `dir`.
     #[must_use]
     pub const fn new(dir: Handle, name: Name) -> Self {
@@ -59,7 +59,7 @@ pub struct ByteRange {
 
 /// A place in an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spot {
+pub struct FilePos {
     /// The open file.
     pub open: OpenId,
     /// Bytes from its start.
@@ -130,16 +130,16 @@ pub struct Listing {
 /// thread. Bytes that are borrowed for a call are copied where the answer comes later.
 pub trait Files: Send + Sync {
     /// What a name leads to.
-    fn lookup(&self, context: &Context, place: Place) -> Answer<Entry>;
+    fn lookup(&self, context: &Context, place: At) -> Pending<Entry>;
 
     /// The directory above; the root's is the root.
-    fn parent(&self, context: &Context, dir: Handle) -> Answer<Entry>;
+    fn parent(&self, context: &Context, dir: Handle) -> Pending<Entry>;
 
     /// The file with this number, wherever it is; that may take long.
-    fn find(&self, context: &Context, ino: InodeId) -> Answer<Entry>;
+    fn find(&self, context: &Context, ino: InodeId) -> Pending<Entry>;
 
     /// Attributes.
-    fn get_attr(&self, context: &Context, node: Handle) -> Answer<Attr>;
+    fn get_attr(&self, context: &Context, node: Handle) -> Pending<Attr>;
 
     /// Changes attributes; `open` where a program did it through a descriptor.
     fn set_attr(
@@ -148,72 +148,66 @@ pub trait Files: Send + Sync {
         node: Handle,
         open: Option<OpenId>,
         set: SetAttr,
-    ) -> Answer<Attr>;
+    ) -> Pending<Attr>;
 
     /// Makes an ordinary file and opens it.
     fn create(
         &self,
         context: &Context,
-        place: Place,
+        place: At,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Answer<Created>;
+    ) -> Pending<Created>;
 
     /// Makes an ordinary file that has no name, by the rules of `dir`, and opens it.
-    fn create_nameless(
+    fn create_unnamed(
         &self,
         context: &Context,
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Answer<Created>;
+    ) -> Pending<Created>;
 
     /// Makes a directory.
-    fn make_dir(&self, context: &Context, place: Place, mode: NewMode) -> Answer<Entry>;
+    fn make_dir(&self, context: &Context, place: At, mode: NewMode) -> Pending<Entry>;
 
     /// Makes a file of any kind but directory and symbolic link, without opening it.
-    fn make_node(&self, context: &Context, place: Place, node: NewNode) -> Answer<Entry>;
+    fn make_node(&self, context: &Context, place: At, node: NewNode) -> Pending<Entry>;
 
     /// Makes a symbolic link that says `target`: 1 to 4095 bytes without NUL.
-    fn symlink(&self, context: &Context, place: Place, target: Vec<u8>) -> Answer<Entry>;
+    fn symlink(&self, context: &Context, place: At, target: Vec<u8>) -> Pending<Entry>;
 
     /// What a symbolic link says.
-    fn read_link(&self, context: &Context, node: Handle) -> Answer<Vec<u8>>;
+    fn read_link(&self, context: &Context, node: Handle) -> Pending<Vec<u8>>;
 
     /// Gives a file one more name, or its first.
-    fn link(&self, context: &Context, node: Handle, place: Place) -> Answer<Entry>;
+    fn link(&self, context: &Context, node: Handle, place: At) -> Pending<Entry>;
 
     /// Removes a name that is no directory's.
-    fn unlink(&self, context: &Context, place: Place) -> Answer<Removed>;
+    fn unlink(&self, context: &Context, place: At) -> Pending<Removed>;
 
     /// Removes an empty directory.
-    fn remove_dir(&self, context: &Context, place: Place) -> Answer<Removed>;
+    fn remove_dir(&self, context: &Context, place: At) -> Pending<Removed>;
 
     /// Moves a name.
-    fn rename(
-        &self,
-        context: &Context,
-        from: Place,
-        to: Place,
-        flags: RenameFlags,
-    ) -> Answer<Renamed>;
+    fn rename(&self, context: &Context, from: At, to: At, flags: RenameFlags) -> Pending<Renamed>;
 
     /// Opens an ordinary file.
-    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened>;
+    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened>;
 
     /// A descriptor was closed: what was written through it becomes visible and done.
-    fn flush(&self, context: &Context, open: OpenId) -> Answer<()>;
+    fn flush(&self, context: &Context, open: OpenId) -> Pending<()>;
 
     /// The last descriptor was closed.
-    fn release(&self, context: &Context, open: OpenId) -> Answer<()>;
+    fn release(&self, context: &Context, open: OpenId) -> Pending<()>;
 
     /// Makes what was written safe; `data_only` leaves times alone that are not needed to find it.
-    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Answer<()>;
+    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Pending<()>;
 
     /// Makes the changes of a directory safe. Answers `Io` if some of those that were answered
     /// before are lost: once to each descriptor, with `since` the number of losses that it knows
     /// of ([`Files::losses`]), else once.
-    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Answer<()>;
+    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Pending<()>;
 
     /// How often changes that were answered were lost before they were safe.
     fn losses(&self) -> u64 {
@@ -221,17 +215,17 @@ pub trait Files: Send + Sync {
     }
 
     /// Reads `size` bytes from `offset`; fewer only at the end of the file.
-    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer>;
+    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer>;
 
     /// Writes bytes at `offset`, which is not looked at where the file was opened to append.
     /// `kill_privileges` clears setuid and setgid bits.
     fn write(
         &self,
         context: &Context,
-        to: Spot,
+        to: FilePos,
         bytes: &[u8],
         kill_privileges: bool,
-    ) -> Answer<Written>;
+    ) -> Pending<Written>;
 
     /// Lists up to `entries` names behind `after`, with attributes if wanted; behind the name
     /// `behind` if `after` is a ranked place that was behind it.
@@ -243,13 +237,13 @@ pub trait Files: Send + Sync {
         behind: Option<Name>,
         entries: u32,
         attributes: bool,
-    ) -> Answer<Listing>;
+    ) -> Pending<Listing>;
 
     /// The value of an extended attribute; `name` with its prefix.
-    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<Vec<u8>>;
+    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>>;
 
     /// The names of all extended attributes, each with a NUL behind it.
-    fn list_xattr(&self, context: &Context, node: Handle) -> Answer<Vec<u8>>;
+    fn list_xattr(&self, context: &Context, node: Handle) -> Pending<Vec<u8>>;
 
     /// Sets an extended attribute.
     fn set_xattr(
@@ -258,13 +252,13 @@ pub trait Files: Send + Sync {
         node: Handle,
         xattr: Xattr,
         flags: XattrFlags,
-    ) -> Answer<()>;
+    ) -> Pending<()>;
 
     /// Removes an extended attribute; `name` with its prefix.
-    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<()>;
+    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<()>;
 
     /// Space and counts of the volume.
-    fn stat_fs(&self, context: &Context) -> Answer<VolumeStats>;
+    fn stat_fs(&self, context: &Context) -> Pending<VolumeStats>;
 
     /// Reserves or frees a range of an open file.
     fn allocate(
@@ -273,11 +267,17 @@ pub trait Files: Send + Sync {
         open: OpenId,
         range: ByteRange,
         mode: AllocateMode,
-    ) -> Answer<()>;
+    ) -> Pending<()>;
 
     /// The offset of the next data or hole.
-    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Answer<u64>;
+    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Pending<u64>;
 
     /// Copies `length` bytes within the server.
-    fn copy_range(&self, context: &Context, from: Spot, to: Spot, length: u64) -> Answer<Written>;
+    fn copy_range(
+        &self,
+        context: &Context,
+        from: FilePos,
+        to: FilePos,
+        length: u64,
+    ) -> Pending<Written>;
 }

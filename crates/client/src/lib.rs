@@ -2,7 +2,7 @@
 //!
 //! [`Files`] has one method for each request of the wire. Gateways, benchmarks, tests and the FUSE
 //! adapter speak it and nothing else; [`ServiceFiles`] is what implements it over a server. An
-//! operation returns an [`Answer`]: ready at once, or coming later from another thread, so that no
+//! operation returns an [`Pending`]: ready at once, or coming later from another thread, so that no
 //! caller is forced to block and none is forced to be asynchronous.
 //!
 //! [`mount`] puts `Files` into the tree of a machine. Errors are numbered codes until the very
@@ -10,14 +10,13 @@
 
 #![forbid(unsafe_code)]
 
-pub use answer::{Answer, Promise};
 pub use files::{
-    ByteRange, Created, Files, Listing, NewNode, Opened, Place, Removed, Renamed, Spot, Written,
+    At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Removed, Renamed, Written,
     Xattr,
 };
+pub use pending::{Completer, Pending};
 pub use service_files::ServiceFiles;
 
-mod answer;
 mod clock;
 pub mod errno;
 mod files;
@@ -26,4 +25,5 @@ pub mod holders;
 pub mod inodes;
 pub mod mount;
 pub mod mountinfo;
+mod pending;
 mod service_files;

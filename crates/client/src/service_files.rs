@@ -9,11 +9,11 @@ use pelago_wire::{
     VolumeStats, XattrFlags,
 };
 
-use crate::answer::Answer;
 use crate::files::{
-    ByteRange, Created, Files, Listing, NewNode, Opened, Place, Removed, Renamed, Spot, Written,
+    At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Removed, Renamed, Written,
     Xattr,
 };
+use crate::pending::Pending;
 
 /// The files of one server, asked without encoding or over whatever carries its [`Service`].
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl ServiceFiles {
         context: &Context,
         request: Request,
         pick: fn(Reply) -> Option<T>,
-    ) -> Answer<T> {
+    ) -> Pending<T> {
         self.ask_with(context, request, Bulk::None, pick)
     }
 
@@ -45,20 +45,20 @@ impl ServiceFiles {
         request: Request,
         bulk: Bulk<'_>,
         pick: fn(Reply) -> Option<T>,
-    ) -> Answer<T> {
+    ) -> Pending<T> {
         let picked = move |result: Result<Reply, Error>| {
             result.and_then(|reply| pick(reply).ok_or(Error::new(Code::Bug)))
         };
         let mut kept = None;
         let mut later = || -> Done {
-            let (promise, answer) = Answer::later();
+            let (completer, answer) = Pending::later();
             kept = Some(answer);
-            Box::new(move |result| promise.keep(picked(result)))
+            Box::new(move |result| completer.complete(picked(result)))
         };
         let now = self.service.ask(context, request, bulk, &mut later);
         match (now, kept) {
             (None, Some(answer)) => answer.settle(),
-            (now, _) => Answer::ready(picked(now.unwrap_or(Err(Code::Bug.into())))),
+            (now, _) => Pending::ready(picked(now.unwrap_or(Err(Code::Bug.into())))),
         }
     }
 }
@@ -70,20 +70,20 @@ impl fmt::Debug for ServiceFiles {
 }
 
 impl Files for ServiceFiles {
-    fn lookup(&self, context: &Context, place: Place) -> Answer<Entry> {
-        let Place { dir, name } = place;
+    fn lookup(&self, context: &Context, place: At) -> Pending<Entry> {
+        let At { dir, name } = place;
         self.ask(context, Request::Lookup { dir, name }, entry)
     }
 
-    fn parent(&self, context: &Context, dir: Handle) -> Answer<Entry> {
+    fn parent(&self, context: &Context, dir: Handle) -> Pending<Entry> {
         self.ask(context, Request::Parent { dir }, entry)
     }
 
-    fn find(&self, context: &Context, ino: InodeId) -> Answer<Entry> {
+    fn find(&self, context: &Context, ino: InodeId) -> Pending<Entry> {
         self.ask(context, Request::Find { ino }, entry)
     }
 
-    fn get_attr(&self, context: &Context, node: Handle) -> Answer<Attr> {
+    fn get_attr(&self, context: &Context, node: Handle) -> Pending<Attr> {
         self.ask(context, Request::GetAttr { node }, attr)
     }
 
@@ -93,73 +93,67 @@ impl Files for ServiceFiles {
         node: Handle,
         open: Option<OpenId>,
         set: SetAttr,
-    ) -> Answer<Attr> {
+    ) -> Pending<Attr> {
         self.ask(context, Request::SetAttr { node, open, set }, attr)
     }
 
     fn create(
         &self,
         context: &Context,
-        place: Place,
+        place: At,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Answer<Created> {
-        let Place { dir, name } = place;
+    ) -> Pending<Created> {
+        let At { dir, name } = place;
         self.ask(context, Request::Create { dir, name, mode, flags }, created)
     }
 
-    fn create_nameless(
+    fn create_unnamed(
         &self,
         context: &Context,
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Answer<Created> {
-        self.ask(context, Request::CreateNameless { dir, mode, flags }, created)
+    ) -> Pending<Created> {
+        self.ask(context, Request::CreateUnnamed { dir, mode, flags }, created)
     }
 
-    fn make_dir(&self, context: &Context, place: Place, mode: NewMode) -> Answer<Entry> {
-        let Place { dir, name } = place;
+    fn make_dir(&self, context: &Context, place: At, mode: NewMode) -> Pending<Entry> {
+        let At { dir, name } = place;
         self.ask(context, Request::MakeDir { dir, name, mode }, entry)
     }
 
-    fn make_node(&self, context: &Context, place: Place, node: NewNode) -> Answer<Entry> {
-        let Place { dir, name } = place;
+    fn make_node(&self, context: &Context, place: At, node: NewNode) -> Pending<Entry> {
+        let At { dir, name } = place;
         let NewNode { kind, mode, rdev } = node;
         self.ask(context, Request::MakeNode { dir, name, kind, mode, rdev }, entry)
     }
 
-    fn symlink(&self, context: &Context, place: Place, target: Vec<u8>) -> Answer<Entry> {
-        let Place { dir, name } = place;
+    fn symlink(&self, context: &Context, place: At, target: Vec<u8>) -> Pending<Entry> {
+        let At { dir, name } = place;
         self.ask(context, Request::Symlink { dir, name, target }, entry)
     }
 
-    fn read_link(&self, context: &Context, node: Handle) -> Answer<Vec<u8>> {
+    fn read_link(&self, context: &Context, node: Handle) -> Pending<Vec<u8>> {
         self.ask(context, Request::ReadLink { node }, bytes)
     }
 
-    fn link(&self, context: &Context, node: Handle, place: Place) -> Answer<Entry> {
-        let Place { dir, name } = place;
+    fn link(&self, context: &Context, node: Handle, place: At) -> Pending<Entry> {
+        let At { dir, name } = place;
         self.ask(context, Request::Link { node, dir, name }, entry)
     }
 
-    fn unlink(&self, context: &Context, place: Place) -> Answer<Removed> {
-        let Place { dir, name } = place;
+    fn unlink(&self, context: &Context, place: At) -> Pending<Removed> {
+        let At { dir, name } = place;
         self.ask(context, Request::Unlink { dir, name }, removed)
     }
 
-    fn remove_dir(&self, context: &Context, place: Place) -> Answer<Removed> {
-        let Place { dir, name } = place;
+    fn remove_dir(&self, context: &Context, place: At) -> Pending<Removed> {
+        let At { dir, name } = place;
         self.ask(context, Request::RemoveDir { dir, name }, removed)
     }
 
-    fn rename(
-        &self,
-        context: &Context,
-        from: Place,
-        to: Place,
-        flags: RenameFlags,
-    ) -> Answer<Renamed> {
+    fn rename(&self, context: &Context, from: At, to: At, flags: RenameFlags) -> Pending<Renamed> {
         let request = Request::Rename {
             from_dir: from.dir,
             from: from.name,
@@ -173,26 +167,26 @@ impl Files for ServiceFiles {
         })
     }
 
-    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened> {
+    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened> {
         self.ask(context, Request::Open { node, flags }, |reply| match reply {
             Reply::Opened { open, attr, path } => Some(Opened { open, attr, path }),
             _ => None,
         })
     }
 
-    fn flush(&self, context: &Context, open: OpenId) -> Answer<()> {
+    fn flush(&self, context: &Context, open: OpenId) -> Pending<()> {
         self.ask(context, Request::Flush { open }, done)
     }
 
-    fn release(&self, context: &Context, open: OpenId) -> Answer<()> {
+    fn release(&self, context: &Context, open: OpenId) -> Pending<()> {
         self.ask(context, Request::Release { open }, done)
     }
 
-    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Answer<()> {
+    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Pending<()> {
         self.ask(context, Request::Fsync { open, data_only }, done)
     }
 
-    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Answer<()> {
+    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Pending<()> {
         self.ask(context, Request::FsyncDir { dir, since }, done)
     }
 
@@ -200,7 +194,7 @@ impl Files for ServiceFiles {
         self.service.losses()
     }
 
-    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer> {
+    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer> {
         self.ask(context, Request::Read { open, offset, size }, |reply| match reply {
             Reply::Data(buffer) => Some(buffer),
             _ => None,
@@ -210,10 +204,10 @@ impl Files for ServiceFiles {
     fn write(
         &self,
         context: &Context,
-        to: Spot,
+        to: FilePos,
         bytes: &[u8],
         kill_privileges: bool,
-    ) -> Answer<Written> {
+    ) -> Pending<Written> {
         let request = Request::Write { open: to.open, offset: to.offset, kill_privileges };
         self.ask_with(context, request, Bulk::Borrowed(bytes), written)
     }
@@ -226,7 +220,7 @@ impl Files for ServiceFiles {
         behind: Option<Name>,
         entries: u32,
         attributes: bool,
-    ) -> Answer<Listing> {
+    ) -> Pending<Listing> {
         let request = Request::List { dir, after, behind, entries, attributes };
         self.ask(context, request, |reply| match reply {
             Reply::Listed { entries, end } => Some(Listing { entries, end }),
@@ -234,11 +228,11 @@ impl Files for ServiceFiles {
         })
     }
 
-    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<Vec<u8>> {
+    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>> {
         self.ask(context, Request::GetXattr { node, name }, bytes)
     }
 
-    fn list_xattr(&self, context: &Context, node: Handle) -> Answer<Vec<u8>> {
+    fn list_xattr(&self, context: &Context, node: Handle) -> Pending<Vec<u8>> {
         self.ask(context, Request::ListXattr { node }, bytes)
     }
 
@@ -248,16 +242,16 @@ impl Files for ServiceFiles {
         node: Handle,
         xattr: Xattr,
         flags: XattrFlags,
-    ) -> Answer<()> {
+    ) -> Pending<()> {
         let Xattr { name, value, kill_setgid } = xattr;
         self.ask(context, Request::SetXattr { node, name, value, flags, kill_setgid }, done)
     }
 
-    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Answer<()> {
+    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<()> {
         self.ask(context, Request::RemoveXattr { node, name }, done)
     }
 
-    fn stat_fs(&self, context: &Context) -> Answer<VolumeStats> {
+    fn stat_fs(&self, context: &Context) -> Pending<VolumeStats> {
         self.ask(context, Request::StatFs, |reply| match reply {
             Reply::Volume(stats) => Some(stats),
             _ => None,
@@ -270,19 +264,25 @@ impl Files for ServiceFiles {
         open: OpenId,
         range: ByteRange,
         mode: AllocateMode,
-    ) -> Answer<()> {
+    ) -> Pending<()> {
         let ByteRange { offset, length } = range;
         self.ask(context, Request::Allocate { open, offset, length, mode }, done)
     }
 
-    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Answer<u64> {
+    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Pending<u64> {
         self.ask(context, Request::Seek { open, from }, |reply| match reply {
             Reply::Offset(offset) => Some(offset),
             _ => None,
         })
     }
 
-    fn copy_range(&self, context: &Context, from: Spot, to: Spot, length: u64) -> Answer<Written> {
+    fn copy_range(
+        &self,
+        context: &Context,
+        from: FilePos,
+        to: FilePos,
+        length: u64,
+    ) -> Pending<Written> {
         let request = Request::CopyRange {
             from: from.open,
             from_offset: from.offset,

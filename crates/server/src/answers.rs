@@ -208,7 +208,7 @@ fn take_attr(rest: &mut &[u8]) -> Option<Attr> {
         ctime: take_time(rest)?,
         btime: take_time(rest)?,
         // What is answered twice was true once.
-        changing: true,
+        volatile: true,
     })
 }
 
@@ -233,7 +233,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
-            changing: true,
+            volatile: true,
         };
         let handle = Handle::at(InodeId::from_raw(7), InodeId::ROOT, NameHash(9));
         let replies = [

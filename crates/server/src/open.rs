@@ -281,8 +281,8 @@ impl Opens {
     /// Makes an ordinary file without a name and opens it.
     ///
     /// # Errors
-    /// As [`Shard::create_nameless`]; `TooManyOpen`; [`Halt::Later`].
-    pub(crate) fn create_nameless(
+    /// As [`Shard::create_unnamed`]; `TooManyOpen`; [`Halt::Later`].
+    pub(crate) fn create_unnamed(
         &self,
         context: &Context,
         dir: Handle,
@@ -291,7 +291,7 @@ impl Opens {
         patience: Patience,
     ) -> Result<(Entry, OpenId, DataPath), Halt> {
         let new = NewNode::file(mode);
-        let make = || self.shard.create_nameless(context, dir, new, clock::now());
+        let make = || self.shard.create_unnamed(context, dir, new, clock::now());
         self.make(dir, flags, patience, make)
     }
 

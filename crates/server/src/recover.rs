@@ -61,7 +61,7 @@ pub enum RecoverError {
     },
     /// There are rows, but none that says whose they are.
     #[error("the table does not say whose it is")]
-    Nameless,
+    NoIdentity,
     /// A row that is needed to start cannot be read.
     #[error("a row that says where the volume goes on is damaged")]
     Damaged(#[from] RowError),
@@ -116,7 +116,7 @@ fn make(
         ControlFlow::Break(())
     })?;
     if !empty {
-        return Err(RecoverError::Nameless);
+        return Err(RecoverError::NoIdentity);
     }
     let stamp = Stamp { epoch: 1, sequence: 0 };
     let next_id = InodeId::ROOT.counter() + 1;

@@ -38,19 +38,9 @@ pub(crate) const CALLER: Context = Context::direct(10, 20);
 /// The root directory.
 pub(crate) const ROOT: Handle = Handle::ROOT;
 /// To read and write; reads leave times alone, so that tests can compare all attributes.
-pub(crate) const BOTH: OpenFlags = OpenFlags {
-    read: true,
-    write: true,
-    append: false,
-    truncate: false,
-    sync: false,
-    kill_privileges: false,
-    no_atime: true,
-    strict_atime: false,
-    passthrough: false,
-};
+pub(crate) const BOTH: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ_WRITE };
 /// To read.
-pub(crate) const READ: OpenFlags = OpenFlags { write: false, ..BOTH };
+pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
 /// How long a test waits for what must come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 

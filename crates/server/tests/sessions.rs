@@ -54,7 +54,7 @@ fn requests(rig: &Rig) -> Vec<Request> {
 
 /// An answer, but for how long it holds: what is answered again was true once.
 fn said(reply: &Reply) -> String {
-    format!("{reply:?}").replace("changing: true", "changing: false")
+    format!("{reply:?}").replace("volatile: true", "volatile: false")
 }
 
 /// A repeated request is answered as the first time and changes nothing, in the same life of the

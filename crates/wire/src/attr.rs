@@ -97,7 +97,32 @@ pub struct Attr {
     pub btime: Time,
     /// Somebody may change size and times without the server seeing each change: these here hold at
     /// this moment, and nobody may keep them.
-    pub changing: bool,
+    pub volatile: bool,
+}
+
+impl Attr {
+    /// Returns the attributes of an empty node with one link, no permissions, owner 0 and all times
+    /// at 1970-01-01.
+    #[must_use]
+    pub const fn empty(ino: InodeId, kind: FileKind) -> Self {
+        let time = Time { seconds: 0, nanos: 0 };
+        Self {
+            ino,
+            kind,
+            mode: 0,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            volatile: false,
+        }
+    }
 }
 
 /// The mode that something new shall have. In a directory with a default access control list the

@@ -172,7 +172,7 @@ operations! {
     SetAttr { node, open, set } = "setattr",
         attributes(open.as_ref(), set), Subjects::inode(node), Right::Own;
     Create { dir } = "create", NEW_OPEN, Subjects::inode(dir), Right::Write;
-    CreateNameless { dir } = "tmpfile", NEW_OPEN, Subjects::inode(dir), Right::Write;
+    CreateUnnamed { dir } = "tmpfile", NEW_OPEN, Subjects::inode(dir), Right::Write;
     MakeDir { dir } = "mkdir", NEW_ROWS, Subjects::inode(dir), Right::Write;
     MakeNode { dir } = "mknod", NEW_ROWS, Subjects::inode(dir), Right::Write;
     Symlink { dir } = "symlink", NEW_ROWS, Subjects::inode(dir), Right::Write;

@@ -30,6 +30,27 @@ pub struct OpenFlags {
     pub passthrough: bool,
 }
 
+impl OpenFlags {
+    /// `O_RDONLY`, and nothing else.
+    pub const READ: Self = Self { read: true, ..Self::NONE };
+    /// `O_WRONLY`, and nothing else.
+    pub const WRITE: Self = Self { write: true, ..Self::NONE };
+    /// `O_RDWR`, and nothing else.
+    pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
+
+    const NONE: Self = Self {
+        read: false,
+        write: false,
+        append: false,
+        truncate: false,
+        sync: false,
+        kill_privileges: false,
+        no_atime: false,
+        strict_atime: false,
+        passthrough: false,
+    };
+}
+
 /// How a rename treats a target that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameFlags {
@@ -164,7 +185,7 @@ pub enum Request {
     /// Makes an ordinary file that has no name, and opens it (`O_TMPFILE`). It is gone with its
     /// last open, or with the server, unless [`Request::Link`] gives it a name first. Reply:
     /// `Created`, whose attributes show no links.
-    CreateNameless {
+    CreateUnnamed {
         /// The directory whose rules for new files it follows. Nothing of it changes.
         dir: Handle,
         /// Its mode.
@@ -209,7 +230,7 @@ pub enum Request {
         /// The link.
         node: Handle,
     },
-    /// Gives a file one more name, or its first ([`Request::CreateNameless`]). Reply: `Entry`;
+    /// Gives a file one more name, or its first ([`Request::CreateUnnamed`]). Reply: `Entry`;
     /// `Exists`, `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for a file that has
     /// lost its last name.
     Link {

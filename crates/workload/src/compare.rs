@@ -64,7 +64,7 @@ pub fn run_program(
 /// # Errors
 /// The first difference.
 pub fn run_ops(ops: &[Op], target: &mut dyn Target) -> Result<(), Box<Divergence>> {
-    let mut model = Model::new(target.manners());
+    let mut model = Model::new(target.traits());
     for (step, op) in ops.iter().enumerate() {
         let done = ops.get(..=step).unwrap_or(ops);
         let found = compare(&mut model, target, op).map_err(|difference| (op.clone(), difference));

@@ -11,18 +11,18 @@ use pelago_wire::{
 use crate::model::Model;
 use crate::op::{At, Op, Patch, Path, Range, SCANS, SLOTS, Subject};
 use crate::random::Random;
-use crate::target::Manners;
+use crate::target::FsTraits;
 
 /// How deep directories nest: a path of names with 255 bytes stays far below 4096.
 const DEPTH: usize = 4;
 
 /// What the generator's own model takes for granted.
-const MANNERS: Manners = Manners {
+const MANNERS: FsTraits = FsTraits {
     counts_names: true,
     counts_dirs: true,
     strict_times: false,
     xattrs: true,
-    nameless: true,
+    unnamed: true,
     keeps_times_of_failures: true,
 };
 
@@ -96,7 +96,7 @@ impl Generator {
             100..=102 => self.allocate(),
             103..=104 => self.seek(),
             105..=107 => self.copy(),
-            108..=109 => self.create_nameless(),
+            108..=109 => self.create_unnamed(),
             _ => Op::LinkOpen { slot: self.used_slot(), at: self.new_name() },
         }
     }
@@ -106,10 +106,10 @@ impl Generator {
         Op::Create { slot, at, mode: self.mode(), flags: self.open_flags(false) }
     }
 
-    fn create_nameless(&mut self) -> Op {
+    fn create_unnamed(&mut self) -> Op {
         let (slot, dir) = (self.slot(), self.path_of(FileKind::Directory));
         let flags = OpenFlags { write: true, ..self.open_flags(false) };
-        Op::CreateNameless { slot, dir, mode: self.mode(), flags }
+        Op::CreateUnnamed { slot, dir, mode: self.mode(), flags }
     }
 
     fn rename(&mut self) -> Op {
@@ -341,10 +341,10 @@ mod tests {
     /// Most operations must do something, and each kind must come: otherwise programs test nothing.
     #[test]
     fn most_operations_do_something() {
-        let manners = Manners { strict_times: true, ..MANNERS };
+        let traits = FsTraits { strict_times: true, ..MANNERS };
         let (mut done, mut failed, mut skipped) = (0, 0, 0);
         for seed in 0..20 {
-            let mut model = Model::new(manners);
+            let mut model = Model::new(traits);
             for op in program(seed, 500) {
                 match model.apply(&op) {
                     Expected::Skip => skipped += 1,

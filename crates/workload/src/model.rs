@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pelago_wire::{Code, FileKind, Name, SeekFrom};
 
 use crate::op::{Op, Path, SCANS, SLOTS, Subject};
-use crate::target::{Manners, Seen};
+use crate::target::{FsTraits, Seen};
 
 use scan::Scan;
 use tree::{NodeId, Tree};
@@ -64,7 +64,7 @@ pub struct Model {
     tree: Tree,
     slots: [Option<Open>; SLOTS],
     scans: [Option<Scan>; SCANS],
-    manners: Manners,
+    traits: FsTraits,
 }
 
 /// Why an operation is over before it has begun.
@@ -91,17 +91,17 @@ struct Open {
 }
 
 impl Model {
-    /// An empty directory on a file system with these manners.
+    /// An empty directory on a file system with these traits.
     #[must_use]
-    pub fn new(manners: Manners) -> Self {
-        Self { tree: Tree::new(), slots: [None; SLOTS], scans: [const { None }; SCANS], manners }
+    pub fn new(traits: FsTraits) -> Self {
+        Self { tree: Tree::new(), slots: [None; SLOTS], scans: [const { None }; SCANS], traits }
     }
 
     /// Carries out an operation and says what it must answer.
     pub fn apply(&mut self, op: &Op) -> Expected {
         let result = match op {
             Op::Create { .. }
-            | Op::CreateNameless { .. }
+            | Op::CreateUnnamed { .. }
             | Op::LinkOpen { .. }
             | Op::MakeDir { .. }
             | Op::MakeNode { .. }
@@ -146,14 +146,14 @@ impl Model {
         if known.kind() != FileKind::Symlink {
             expect_same("mode", format!("{:o}", known.mode), format!("{:o}", seen.mode))?;
         }
-        if !is_dir || self.manners.counts_dirs {
+        if !is_dir || self.traits.counts_dirs {
             expect_same("links", self.tree.links(id), seen.links)?;
         }
-        if !is_dir || self.manners.counts_names {
+        if !is_dir || self.traits.counts_names {
             expect_same("size", self.tree.size(id), seen.size)?;
         }
         self.see_ino(id, seen.ino)?;
-        let strict = self.manners.strict_times;
+        let strict = self.traits.strict_times;
         let known = self.tree.node_mut(id);
         let was = known.mtime.see(seen.mtime, strict);
         was.map_err(|was| format!("mtime: expected {was:?}, found {:?}", seen.mtime))?;

@@ -117,7 +117,7 @@ pub enum Op {
     /// Makes a file that must not exist and opens it.
     Create { slot: usize, at: At, mode: u16, flags: OpenFlags },
     /// Makes a file without a name, by the rules of a directory, and opens it to write at least.
-    CreateNameless { slot: usize, dir: Path, mode: u16, flags: OpenFlags },
+    CreateUnnamed { slot: usize, dir: Path, mode: u16, flags: OpenFlags },
     /// Makes a directory.
     MakeDir { at: At, mode: u16 },
     /// Makes a file, pipe or socket without opening it.
@@ -197,7 +197,7 @@ impl Op {
                 paths.extend([at.path(), at.dir.clone()]);
                 slots.push(*slot);
             }
-            Self::CreateNameless { slot, dir, .. } => {
+            Self::CreateUnnamed { slot, dir, .. } => {
                 paths.push(dir.clone());
                 slots.push(*slot);
             }

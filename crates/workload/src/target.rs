@@ -16,7 +16,7 @@ mod local;
 /// wrong is an [`Outcome`] that the model does not expect.
 pub trait Target {
     /// What this file system does in its own way.
-    fn manners(&self) -> Manners;
+    fn traits(&self) -> FsTraits;
 
     /// Carries out one operation. The caller has made sure that slots and scans are in use where
     /// they must be.
@@ -25,7 +25,7 @@ pub trait Target {
 
 /// In what file systems may differ without being wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manners {
+pub struct FsTraits {
     /// The size of a directory is the count of its names.
     pub counts_names: bool,
     /// A directory has 2 links and one for each directory in it.
@@ -35,7 +35,7 @@ pub struct Manners {
     /// Extended attributes are kept.
     pub xattrs: bool,
     /// There are files without a name, which can get one.
-    pub nameless: bool,
+    pub unnamed: bool,
     /// A rename that shall leave a whiteout, and fails, changes nothing. (ext4 puts the old name
     /// back, which changes the times of its directory.)
     pub keeps_times_of_failures: bool,

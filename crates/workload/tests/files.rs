@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pelago_client::{
-    Answer, ByteRange, Created, Files, Listing, NewNode, Opened, Place, Removed, Renamed, Spot,
+    At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Pending, Removed, Renamed,
     Written, Xattr,
 };
 use pelago_wire::{
@@ -47,7 +47,7 @@ fn the_benchmark_makes_every_file_once() {
     let report = lib(&files, &options).unwrap();
     assert_eq!((report.count, report.windows.len()), (500, 1));
     let context = Context::direct(0, 0);
-    let entry = files.lookup(&context, Place::new(Handle::ROOT, dir)).wait().unwrap();
+    let entry = files.lookup(&context, At::new(Handle::ROOT, dir)).wait().unwrap();
     assert_eq!(entry.attr.size, 500);
     assert!(lib(&files, &options).is_err(), "the directory exists");
 }
@@ -112,7 +112,7 @@ impl Disk {
             mtime: now,
             ctime: now,
             btime: now,
-            changing: false,
+            volatile: false,
         };
         let (bytes, target, xattrs) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         self.nodes.insert(ino, Node { attr, bytes, target, xattrs, awaits_name: false });
@@ -146,7 +146,7 @@ impl Disk {
         Ok(Entry { handle: Handle::own(attr.ino), attr })
     }
 
-    fn child(&self, place: &Place) -> Result<u64, Error> {
+    fn child(&self, place: &At) -> Result<u64, Error> {
         let key = (place.dir.ino.raw(), place.name.clone());
         self.names.get(&key).copied().ok_or_else(|| Code::NotFound.into())
     }
@@ -161,7 +161,7 @@ impl Disk {
         Ok(())
     }
 
-    fn put(&mut self, place: &Place, ino: u64) -> Result<Entry, Error> {
+    fn put(&mut self, place: &At, ino: u64) -> Result<Entry, Error> {
         let dir = place.dir.ino.raw();
         self.names.insert((dir, place.name.clone()), ino);
         self.changed(dir, true)?;
@@ -169,7 +169,7 @@ impl Disk {
         self.entry(ino)
     }
 
-    fn make(&mut self, place: &Place, kind: FileKind, mode: u16) -> Result<u64, Error> {
+    fn make(&mut self, place: &At, kind: FileKind, mode: u16) -> Result<u64, Error> {
         if self.child(place).is_ok() {
             return Err(Code::Exists.into());
         }
@@ -178,7 +178,7 @@ impl Disk {
         Ok(ino)
     }
 
-    fn take(&mut self, place: &Place) -> Result<Removed, Error> {
+    fn take(&mut self, place: &At) -> Result<Removed, Error> {
         let ino = self.child(place)?;
         let dir = place.dir.ino.raw();
         self.names.remove(&(dir, place.name.clone()));
@@ -211,7 +211,7 @@ impl Disk {
         dir == above
     }
 
-    fn rename(&mut self, from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Error> {
+    fn rename(&mut self, from: &At, to: &At, flags: RenameFlags) -> Result<(), Error> {
         let moved = self.child(from)?;
         let target = self.child(to).ok();
         let fail = |code: Code| Err(code.into());
@@ -283,29 +283,35 @@ impl Naive {
     fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut MutexGuard<'_, Disk>) -> Result<T, Error>,
-    ) -> Answer<T> {
-        Answer::ready(work(&mut self.disk.lock().unwrap()))
+    ) -> Pending<T> {
+        Pending::ready(work(&mut self.disk.lock().unwrap()))
     }
 }
 
 impl Files for Naive {
-    fn lookup(&self, _: &Context, place: Place) -> Answer<Entry> {
+    fn lookup(&self, _: &Context, place: At) -> Pending<Entry> {
         self.with(|disk| disk.entry(disk.child(&place)?))
     }
 
-    fn parent(&self, _: &Context, dir: Handle) -> Answer<Entry> {
+    fn parent(&self, _: &Context, dir: Handle) -> Pending<Entry> {
         self.with(|disk| disk.entry(disk.parent(dir.ino.raw())))
     }
 
-    fn find(&self, _: &Context, ino: InodeId) -> Answer<Entry> {
+    fn find(&self, _: &Context, ino: InodeId) -> Pending<Entry> {
         self.with(|disk| disk.entry(ino.raw()))
     }
 
-    fn get_attr(&self, _: &Context, node: Handle) -> Answer<Attr> {
+    fn get_attr(&self, _: &Context, node: Handle) -> Pending<Attr> {
         self.with(|disk| disk.attr(node.ino.raw()))
     }
 
-    fn set_attr(&self, _: &Context, node: Handle, _: Option<OpenId>, set: SetAttr) -> Answer<Attr> {
+    fn set_attr(
+        &self,
+        _: &Context,
+        node: Handle,
+        _: Option<OpenId>,
+        set: SetAttr,
+    ) -> Pending<Attr> {
         let ino = node.ino.raw();
         self.with(|disk| {
             if let Some(size) = set.size {
@@ -324,13 +330,7 @@ impl Files for Naive {
         })
     }
 
-    fn create(
-        &self,
-        _: &Context,
-        place: Place,
-        mode: NewMode,
-        flags: OpenFlags,
-    ) -> Answer<Created> {
+    fn create(&self, _: &Context, place: At, mode: NewMode, flags: OpenFlags) -> Pending<Created> {
         self.with(|disk| {
             let ino = disk.make(&place, FileKind::Regular, mode.masked())?;
             let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
@@ -338,13 +338,13 @@ impl Files for Naive {
         })
     }
 
-    fn create_nameless(
+    fn create_unnamed(
         &self,
         _: &Context,
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Answer<Created> {
+    ) -> Pending<Created> {
         self.with(|disk| {
             if !disk.is_dir(dir.ino.raw()) {
                 return Err(Code::NotDirectory.into());
@@ -356,21 +356,21 @@ impl Files for Naive {
         })
     }
 
-    fn make_dir(&self, _: &Context, place: Place, mode: NewMode) -> Answer<Entry> {
+    fn make_dir(&self, _: &Context, place: At, mode: NewMode) -> Pending<Entry> {
         self.with(|disk| {
             let ino = disk.make(&place, FileKind::Directory, mode.masked())?;
             disk.entry(ino)
         })
     }
 
-    fn make_node(&self, _: &Context, place: Place, node: NewNode) -> Answer<Entry> {
+    fn make_node(&self, _: &Context, place: At, node: NewNode) -> Pending<Entry> {
         self.with(|disk| {
             let ino = disk.make(&place, node.kind, node.mode.masked())?;
             disk.entry(ino)
         })
     }
 
-    fn symlink(&self, _: &Context, place: Place, target: Vec<u8>) -> Answer<Entry> {
+    fn symlink(&self, _: &Context, place: At, target: Vec<u8>) -> Pending<Entry> {
         self.with(|disk| {
             let ino = disk.make(&place, FileKind::Symlink, 0o777)?;
             let node = disk.node(ino)?;
@@ -380,14 +380,14 @@ impl Files for Naive {
         })
     }
 
-    fn read_link(&self, _: &Context, node: Handle) -> Answer<Vec<u8>> {
+    fn read_link(&self, _: &Context, node: Handle) -> Pending<Vec<u8>> {
         self.with(|disk| match disk.node(node.ino.raw())? {
             node if node.attr.kind == FileKind::Symlink => Ok(node.target.clone()),
             _ => Err(Code::Invalid.into()),
         })
     }
 
-    fn link(&self, _: &Context, node: Handle, place: Place) -> Answer<Entry> {
+    fn link(&self, _: &Context, node: Handle, place: At) -> Pending<Entry> {
         self.with(|disk| {
             if disk.is_dir(node.ino.raw()) {
                 return Err(Code::NotPermitted.into());
@@ -404,14 +404,14 @@ impl Files for Naive {
         })
     }
 
-    fn unlink(&self, _: &Context, place: Place) -> Answer<Removed> {
+    fn unlink(&self, _: &Context, place: At) -> Pending<Removed> {
         self.with(|disk| match disk.is_dir(disk.child(&place)?) {
             true => Err(Code::IsDirectory.into()),
             false => disk.take(&place),
         })
     }
 
-    fn remove_dir(&self, _: &Context, place: Place) -> Answer<Removed> {
+    fn remove_dir(&self, _: &Context, place: At) -> Pending<Removed> {
         self.with(|disk| {
             let attr = disk.attr(disk.child(&place)?)?;
             match (attr.kind, attr.size) {
@@ -422,7 +422,7 @@ impl Files for Naive {
         })
     }
 
-    fn rename(&self, _: &Context, from: Place, to: Place, flags: RenameFlags) -> Answer<Renamed> {
+    fn rename(&self, _: &Context, from: At, to: At, flags: RenameFlags) -> Pending<Renamed> {
         self.with(|disk| {
             let moved = Handle::own(InodeId::from_raw(disk.child(&from)?));
             if !self.forgets_renames {
@@ -432,7 +432,7 @@ impl Files for Naive {
         })
     }
 
-    fn open(&self, _: &Context, node: Handle, flags: OpenFlags) -> Answer<Opened> {
+    fn open(&self, _: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened> {
         self.with(|disk| {
             let ino = node.ino.raw();
             if disk.is_dir(ino) {
@@ -443,11 +443,11 @@ impl Files for Naive {
         })
     }
 
-    fn flush(&self, _: &Context, open: OpenId) -> Answer<()> {
+    fn flush(&self, _: &Context, open: OpenId) -> Pending<()> {
         self.with(|disk| disk.opened(open).map(drop))
     }
 
-    fn release(&self, _: &Context, open: OpenId) -> Answer<()> {
+    fn release(&self, _: &Context, open: OpenId) -> Pending<()> {
         self.with(|disk| {
             disk.opens.remove(&open.0).ok_or(Error::new(Code::BadOpen))?;
             disk.sweep();
@@ -455,15 +455,15 @@ impl Files for Naive {
         })
     }
 
-    fn fsync(&self, _: &Context, open: OpenId, _: bool) -> Answer<()> {
+    fn fsync(&self, _: &Context, open: OpenId, _: bool) -> Pending<()> {
         self.with(|disk| disk.opened(open).map(drop))
     }
 
-    fn fsync_dir(&self, _: &Context, dir: Handle, _: Option<u64>) -> Answer<()> {
+    fn fsync_dir(&self, _: &Context, dir: Handle, _: Option<u64>) -> Pending<()> {
         self.with(|disk| disk.attr(dir.ino.raw()).map(drop))
     }
 
-    fn read(&self, _: &Context, open: OpenId, offset: u64, size: u32) -> Answer<Buffer> {
+    fn read(&self, _: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(open)?;
             if !flags.read {
@@ -479,7 +479,7 @@ impl Files for Naive {
         })
     }
 
-    fn write(&self, _: &Context, to: Spot, bytes: &[u8], _: bool) -> Answer<Written> {
+    fn write(&self, _: &Context, to: FilePos, bytes: &[u8], _: bool) -> Pending<Written> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(to.open)?;
             if !flags.write {
@@ -503,7 +503,7 @@ impl Files for Naive {
         _behind: Option<Name>,
         entries: u32,
         attributes: bool,
-    ) -> Answer<Listing> {
+    ) -> Pending<Listing> {
         self.with(|disk| {
             let hash = |name: &Name| {
                 let fold =
@@ -530,21 +530,21 @@ impl Files for Naive {
         })
     }
 
-    fn get_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Answer<Vec<u8>> {
+    fn get_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>> {
         self.with(|disk| {
             let value = disk.node(node.ino.raw())?.xattrs.get(&name).cloned();
             value.ok_or_else(|| Code::NoXattr.into())
         })
     }
 
-    fn list_xattr(&self, _: &Context, node: Handle) -> Answer<Vec<u8>> {
+    fn list_xattr(&self, _: &Context, node: Handle) -> Pending<Vec<u8>> {
         self.with(|disk| {
             let names = disk.node(node.ino.raw())?.xattrs.keys();
             Ok(names.flat_map(|name| [name.as_slice(), &[0]].concat()).collect())
         })
     }
 
-    fn set_xattr(&self, _: &Context, node: Handle, xattr: Xattr, flags: XattrFlags) -> Answer<()> {
+    fn set_xattr(&self, _: &Context, node: Handle, xattr: Xattr, flags: XattrFlags) -> Pending<()> {
         self.with(|disk| {
             let xattrs = &mut disk.node(node.ino.raw())?.xattrs;
             match (flags, xattrs.contains_key(&xattr.name)) {
@@ -556,7 +556,7 @@ impl Files for Naive {
         })
     }
 
-    fn remove_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Answer<()> {
+    fn remove_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Pending<()> {
         self.with(|disk| {
             let gone = disk.node(node.ino.raw())?.xattrs.remove(&name);
             gone.ok_or(Error::new(Code::NoXattr))?;
@@ -564,8 +564,8 @@ impl Files for Naive {
         })
     }
 
-    fn stat_fs(&self, _: &Context) -> Answer<VolumeStats> {
-        Answer::ready(Ok(VolumeStats {
+    fn stat_fs(&self, _: &Context) -> Pending<VolumeStats> {
+        Pending::ready(Ok(VolumeStats {
             block_bytes: 4096,
             blocks: 10,
             free: 5,
@@ -581,7 +581,7 @@ impl Files for Naive {
         open: OpenId,
         range: ByteRange,
         mode: AllocateMode,
-    ) -> Answer<()> {
+    ) -> Pending<()> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(open)?;
             if !flags.write {
@@ -602,7 +602,7 @@ impl Files for Naive {
         })
     }
 
-    fn seek(&self, _: &Context, open: OpenId, from: SeekFrom) -> Answer<u64> {
+    fn seek(&self, _: &Context, open: OpenId, from: SeekFrom) -> Pending<u64> {
         self.with(|disk| {
             let (ino, _) = disk.opened(open)?;
             let node = disk.node(ino)?;
@@ -619,7 +619,13 @@ impl Files for Naive {
         })
     }
 
-    fn copy_range(&self, context: &Context, from: Spot, to: Spot, length: u64) -> Answer<Written> {
+    fn copy_range(
+        &self,
+        context: &Context,
+        from: FilePos,
+        to: FilePos,
+        length: u64,
+    ) -> Pending<Written> {
         let there = self.with(|disk| {
             let (source, target) = (disk.opened(from.open)?, disk.opened(to.open)?);
             if !source.1.read || !target.1.write || target.1.append {
@@ -638,6 +644,6 @@ impl Files for Naive {
             let bytes = self.read(context, from.open, from.offset, length).wait()?;
             self.write(context, to, bytes.as_bytes(), false).wait()
         });
-        Answer::ready(copied)
+        Pending::ready(copied)
     }
 }

@@ -6,7 +6,7 @@
 use pelago_workload::compare::{run_ops, run_program, shrink};
 use pelago_workload::generate::program;
 use pelago_workload::op::Op;
-use pelago_workload::target::{LocalTarget, Manners, Outcome, Target};
+use pelago_workload::target::{FsTraits, LocalTarget, Outcome, Target};
 
 const PROGRAMS: u64 = 200;
 const STEPS: usize = 60;
@@ -49,8 +49,8 @@ struct Liar {
 }
 
 impl Target for Liar {
-    fn manners(&self) -> Manners {
-        self.inner.manners()
+    fn traits(&self) -> FsTraits {
+        self.inner.traits()
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {

@@ -23,7 +23,7 @@ use super::opens::Way;
 use super::rename::Renaming;
 use super::state::{Preferences, State};
 use super::{attr, flags};
-use crate::files::{ByteRange, Files, NewNode, Spot, Written, Xattr};
+use crate::files::{ByteRange, FilePos, Files, NewNode, Written, Xattr};
 use crate::mount::Atime;
 
 /// Whoever sets it may not be let keep the setgid bit.
@@ -330,7 +330,7 @@ impl Filesystem for Adapter {
         let (state, door) = (Arc::clone(&self.0), AtCreate(reply));
         let opening = Opening { state, context, wanted, direct, door };
         let dir = self.0.handle(header.node);
-        let answer = self.0.files.create_nameless(&context, dir, mode, wanted);
+        let answer = self.0.files.create_unnamed(&context, dir, mode, wanted);
         answer.then(move |created| match created {
             Ok(created) => {
                 opening.state.gone.add(created.entry.attr);
@@ -351,7 +351,7 @@ impl Filesystem for Adapter {
 
     fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<reply::Written>) {
         let Write { file, offset, data, kill_privileges, flags } = asked;
-        let to = Spot { open: open_id(file), offset };
+        let to = FilePos { open: open_id(file), offset };
         let answer = self.0.files.write(&context(header), to, data, kill_privileges);
         if !flags::is_direct(flags) {
             return answer.then(move |result| written(result, reply));
@@ -528,8 +528,8 @@ impl Filesystem for Adapter {
         if asked.flags != 0 {
             return reply.error(Errno::INVAL);
         }
-        let from = Spot { open: open_id(asked.from), offset: asked.from_offset };
-        let to = Spot { open: open_id(asked.to), offset: asked.to_offset };
+        let from = FilePos { open: open_id(asked.from), offset: asked.from_offset };
+        let to = FilePos { open: open_id(asked.to), offset: asked.to_offset };
         // The reply has 32 bits for the count.
         let length = asked.length.min(u64::from(u32::MAX));
         let answer = self.0.files.copy_range(&context(header), from, to, length);

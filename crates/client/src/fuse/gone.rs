@@ -113,7 +113,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
-            changing: false,
+            volatile: false,
         }
     }
 

@@ -226,7 +226,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
-            changing: false,
+            volatile: false,
         };
         let handle = Handle::at(ino, DIR, NameHash(number));
         let name = Name::new(number.to_string().as_bytes()).unwrap();

@@ -22,7 +22,7 @@ use super::attr;
 use super::init::TTL;
 use super::opens::Way;
 use super::state::State;
-use crate::files::{Created, Opened, Place};
+use crate::files::{At, Created, Opened};
 
 /// An OPEN or CREATE on its way.
 pub(crate) struct Opening<D> {
@@ -83,7 +83,7 @@ impl Opening<AtCreate> {
     }
 
     /// CREATE found the name taken: the kernel believed it free, and somebody was faster.
-    pub(crate) fn open_existing(self, place: Place) {
+    pub(crate) fn open_existing(self, place: At) {
         let files = Arc::clone(&self.state.files);
         files.lookup(&self.context, place).then(move |found| {
             let entry = match found {
@@ -99,7 +99,7 @@ impl Opening<AtCreate> {
             let answer = files.open(&self.context, entry.handle, self.wanted);
             answer.then(move |opened| match opened {
                 Ok(Opened { open, attr, path }) => {
-                    let ttl = if attr.changing { Duration::ZERO } else { TTL };
+                    let ttl = if attr.volatile { Duration::ZERO } else { TTL };
                     self.found(ttl, Entry { handle: entry.handle, attr }, open, path);
                 }
                 Err(error) => self.door.0.error(attr::error(error)),
@@ -355,7 +355,7 @@ mod tests {
             mtime: now,
             ctime: now,
             btime: now,
-            changing: false,
+            volatile: false,
         }
     }
 

@@ -15,14 +15,14 @@ use super::attr;
 use super::gone::Kept;
 use super::opens::Way;
 use super::state::State;
-use crate::files::{Place, Renamed};
+use crate::files::{At, Renamed};
 
 /// A RENAME on its way.
 pub(crate) struct Renaming {
     pub(crate) state: Arc<State>,
     pub(crate) context: Context,
-    pub(crate) from: Place,
-    pub(crate) to: Place,
+    pub(crate) from: At,
+    pub(crate) to: At,
     pub(crate) how: RenameFlags,
     pub(crate) reply: Reply<()>,
 }

@@ -21,7 +21,7 @@ use super::opens::Opens;
 use super::passthrough::{NoPassthrough, Passthrough};
 use super::stale::Stale;
 use super::writers::{Moment, Writers};
-use crate::files::{Files, Place};
+use crate::files::{At, Files};
 use crate::inodes::Inodes;
 use crate::mount::Atime;
 
@@ -124,9 +124,9 @@ impl State {
         if is_gone { instead.into() } else { error }
     }
 
-    pub(crate) fn place(&self, dir: NodeId, name: &OsStr) -> Result<Place, Errno> {
+    pub(crate) fn place(&self, dir: NodeId, name: &OsStr) -> Result<At, Errno> {
         match Name::new(name.as_bytes()) {
-            Ok(name) => Ok(Place::new(self.handle(dir), name)),
+            Ok(name) => Ok(At::new(self.handle(dir), name)),
             Err(NameError::TooLong) => Err(Errno::NAMETOOLONG),
             Err(NameError::NotAName) => Err(Errno::INVAL),
         }

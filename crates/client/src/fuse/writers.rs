@@ -61,7 +61,7 @@ impl Writers {
     /// have been this one and the attributes those before its commit.
     pub(crate) fn ttl(&self, attr: &Attr, asked: Moment) -> Duration {
         let idle = || self.files.load(Ordering::Acquire) == 0 || !self.is_written(attr.ino);
-        if !attr.changing && idle() && self.moment().0 == asked.0 { TTL } else { Duration::ZERO }
+        if !attr.volatile && idle() && self.moment().0 == asked.0 { TTL } else { Duration::ZERO }
     }
 
     fn is_written(&self, ino: InodeId) -> bool {
@@ -95,7 +95,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
-            changing: false,
+            volatile: false,
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn attributes_that_are_changing_do_not_hold() {
         let writers = Writers::default();
-        let changing = Attr { changing: true, ..attr(16) };
+        let changing = Attr { volatile: true, ..attr(16) };
         assert_eq!(writers.ttl(&changing, writers.moment()), Duration::ZERO);
     }
 }

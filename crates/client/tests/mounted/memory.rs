@@ -212,7 +212,7 @@ fn node(ino: u64, kind: FileKind, mode: u16, context: &Context) -> Node {
         mtime: now,
         ctime: now,
         btime: now,
-        changing: false,
+        volatile: false,
     };
     Node {
         attr,
@@ -238,7 +238,7 @@ impl Node {
             blocks: meta.blocks(),
             mtime: time(meta.mtime(), meta.mtime_nsec()),
             ctime: self.attr.ctime.max(time(meta.ctime(), meta.ctime_nsec())),
-            changing: true,
+            volatile: true,
             ..self.attr
         }
     }

@@ -336,8 +336,8 @@ fn counts_flags_and_marks_are_set_right() {
     let mark = HighWater { next: 3 };
     rig.put(key::high_water(0), mark.encode(STAMP));
     rig.expect(&[Damage::Number]);
-    let nameless = rig.table.get(&key::high_water(0)).unwrap().unwrap();
-    assert!(HighWater::decode(&nameless).unwrap().1.next > 8);
+    let unnamed = rig.table.get(&key::high_water(0)).unwrap().unwrap();
+    assert!(HighWater::decode(&unnamed).unwrap().1.next > 8);
 }
 
 #[test]

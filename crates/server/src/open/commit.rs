@@ -183,7 +183,7 @@ impl Opens {
     ///
     /// # Errors
     /// `Stale`; as [`Opens::flush`].
-    pub(crate) fn commit_nameless(&self, handle: Handle, patience: Patience) -> Result<(), Halt> {
+    pub(crate) fn commit_unnamed(&self, handle: Handle, patience: Patience) -> Result<(), Halt> {
         match self.known.file(handle.ino).is_some() && self.shard.attr(handle)?.links == 0 {
             true => self.commit_open(handle.ino, patience),
             false => Ok(()),

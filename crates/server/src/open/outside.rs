@@ -270,7 +270,7 @@ impl shard::Outside for Outside {
             seen.moved = true;
         }
         let attr = match seen.live {
-            Some(live) => Attr { changing: true, ..live.merge(attr) },
+            Some(live) => Attr { volatile: true, ..live.merge(attr) },
             None => attr,
         };
         let read = seen.measured.atime;

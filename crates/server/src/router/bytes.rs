@@ -25,9 +25,9 @@ impl Call<'_> {
         Ok(made(created, flags))
     }
 
-    pub(super) fn create_nameless(&self, dir: Handle, mode: NewMode, flags: OpenFlags) -> Answered {
+    pub(super) fn create_unnamed(&self, dir: Handle, mode: NewMode, flags: OpenFlags) -> Answered {
         let (opens, patience) = (&self.parts.opens, self.patience);
-        let created = opens.create_nameless(self.context, dir, mode, flags, patience)?;
+        let created = opens.create_unnamed(self.context, dir, mode, flags, patience)?;
         Ok(made(created, flags))
     }
 

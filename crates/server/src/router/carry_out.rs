@@ -29,9 +29,7 @@ impl Call<'_> {
             Request::GetAttr { node } => attr(shard.attr(*node)),
             Request::SetAttr { node, open, set } => self.set_attr(*node, *open, set),
             Request::Create { dir, name, mode, flags } => self.create(*dir, name, *mode, *flags),
-            Request::CreateNameless { dir, mode, flags } => {
-                self.create_nameless(*dir, *mode, *flags)
-            }
+            Request::CreateUnnamed { dir, mode, flags } => self.create_unnamed(*dir, *mode, *flags),
             Request::Open { node, flags } => self.open(*node, *flags),
             Request::MakeDir { dir, name, mode } => self.make_dir(*dir, name, *mode),
             Request::MakeNode { dir, name, kind, mode, rdev } => self.make_node(

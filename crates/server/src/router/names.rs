@@ -65,7 +65,7 @@ impl Call<'_> {
     /// finds the bytes too, after a crash as well.
     pub(super) fn link(&self, node: Handle, dir: Handle, name: &Name) -> Answered {
         let Parts { shard, opens, .. } = self.parts;
-        opens.commit_nameless(node, self.patience)?;
+        opens.commit_unnamed(node, self.patience)?;
         entry(shard.link(node, dir, name, self.asked()))
     }
 

@@ -89,7 +89,7 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale`, `NotDirectory` for the directory.
-    pub(crate) fn create_nameless(
+    pub(crate) fn create_unnamed(
         &self,
         context: &Context,
         dir: Handle,

@@ -42,7 +42,7 @@ struct Held {
     /// How often.
     opens: u32,
     /// It has no name yet, or lost its last, or is about to.
-    nameless: bool,
+    unnamed: bool,
     /// What is not committed yet.
     live: Option<Live>,
     /// When it was read last, where its row does not say so yet.
@@ -63,11 +63,11 @@ pub(crate) trait Outside: fmt::Debug + Send + Sync {
 
 impl Holds {
     /// One more holds it.
-    pub(super) fn hold(&self, ino: InodeId, nameless: bool) {
+    pub(super) fn hold(&self, ino: InodeId, unnamed: bool) {
         let mut all = self.all.lock();
         let held = all.held.entry(ino).or_default();
         held.opens += 1;
-        held.nameless |= nameless;
+        held.unnamed |= unnamed;
     }
 
     /// Whether it is held.
@@ -79,13 +79,13 @@ impl Holds {
     pub(super) fn loses_its_names(&self, ino: InodeId) -> bool {
         let mut all = self.all.lock();
         let Some(held) = all.held.get_mut(&ino) else { return false };
-        held.nameless = true;
+        held.unnamed = true;
         true
     }
 
     /// It has got its first name.
     pub(super) fn has_a_name(&self, ino: InodeId) {
-        self.change(ino, |held| held.nameless = false);
+        self.change(ino, |held| held.unnamed = false);
     }
 
     /// When it was read last, where its row does not say so yet.
@@ -172,7 +172,7 @@ impl Holds {
         }
         let Some(held) = all.held.remove(&ino) else { return false };
         self.outsides.fetch_sub(usize::from(held.outside.is_some()), Ordering::AcqRel);
-        held.nameless
+        held.unnamed
     }
 
     fn change(&self, ino: InodeId, change: impl FnOnce(&mut Held)) {
@@ -247,12 +247,12 @@ impl Shard {
     /// Lets go of a held inode. Answers whether it has neither name nor holder now, so that its
     /// orphan row can be worked off.
     pub(crate) fn let_go(&self, ino: InodeId) -> bool {
-        let nameless = self.holds.let_go(ino);
-        if nameless {
+        let unnamed = self.holds.let_go(ino);
+        if unnamed {
             // The operation that takes its last name may still be writing the orphan row.
             drop(self.lock());
         }
-        nameless
+        unnamed
     }
 
     /// Whether an inode is held.

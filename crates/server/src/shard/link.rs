@@ -36,8 +36,8 @@ impl Shard {
         if self.named(&mut state, spot.dir, spot.hash, name)?.is_some() {
             return Err(Code::Exists.into());
         }
-        let nameless = node.rnode.links == 0;
-        if nameless && !self.awaits_a_name(&node) {
+        let unnamed = node.rnode.links == 0;
+        if unnamed && !self.awaits_a_name(&node) {
             return Err(Code::NotFound.into());
         }
         if node.rnode.links >= limits::LINKS {
@@ -46,7 +46,7 @@ impl Shard {
         let mut tx = self.begin_tx(&state, asked);
         self.mark(&state, &mut tx, spot.dir);
         let first = move_to_inodes(&mut tx, &mut node);
-        if nameless {
+        if unnamed {
             tx.batch.delete(key::orphan(file.ino));
         }
         node.rnode.links += 1;
@@ -57,7 +57,7 @@ impl Shard {
         tx.answer(&Reply::Entry(entry));
         tx.put_node(node);
         self.finish_tx(&mut state, tx)?;
-        if nameless {
+        if unnamed {
             self.holds.has_a_name(file.ino);
         }
         if let Some((spot, named)) = first {

@@ -122,7 +122,7 @@ impl Shard {
             return Ok(Removed { attr, orphaned: false });
         }
         if self.holds.loses_its_names(ino) {
-            self.keep_nameless(tx, node);
+            self.keep_unnamed(tx, node);
             return Ok(Removed { attr, orphaned: false });
         }
         let orphaned = self.drop_rows(tx, &node)?;
@@ -151,7 +151,7 @@ impl Shard {
 
     /// A file without a name that is held: its row moves to `inodes`, and an orphan row tells
     /// whoever starts after a crash to remove it.
-    fn keep_nameless(&self, tx: &mut Tx, mut node: Node) {
+    fn keep_unnamed(&self, tx: &mut Tx, mut node: Node) {
         let ino = node.rnode.ino;
         if node.rnode.flags.moved {
             tx.batch.delete(key::moved(ino));

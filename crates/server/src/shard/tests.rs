@@ -63,9 +63,9 @@ impl Rig {
         Self::over(self.table.fork_crashed(keep), 2, at(500))
     }
 
-    fn nameless(&self, seconds: i64) -> Entry {
+    fn unnamed(&self, seconds: i64) -> Entry {
         let new = NewNode::file(NewMode::exactly(0o644));
-        self.shard.create_nameless(&CALLER, ROOT, new, at(seconds)).unwrap()
+        self.shard.create_unnamed(&CALLER, ROOT, new, at(seconds)).unwrap()
     }
 
     fn file(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
@@ -363,11 +363,11 @@ fn the_last_holder_waits_for_who_takes_the_last_name() {
 #[test]
 fn a_file_that_got_a_name_in_the_last_moment_is_not_buried() {
     let rig = Rig::new();
-    let named = rig.nameless(110).handle;
+    let named = rig.unnamed(110).handle;
     rig.shard.link(named, ROOT, &name("f"), at(120)).unwrap();
     assert!(!rig.shard.let_go(named.ino));
     assert!(rig.shard.bury(named.ino).unwrap().is_none());
-    let left = rig.nameless(130).handle;
+    let left = rig.unnamed(130).handle;
     assert!(rig.shard.let_go(left.ino));
     assert_eq!(rig.shard.link(left, ROOT, &name("g"), at(140)).unwrap_err().code, Code::NotFound);
     assert!(rig.shard.bury(left.ino).unwrap().is_some());
@@ -517,7 +517,7 @@ fn a_failed_write_changes_nothing() {
     let before = (rig.names(ROOT), rig.shard.attr(ROOT).unwrap(), rig.shard.attr(file).unwrap());
     let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let time = SetAttr { mtime: Some(SetTime::To(at(9))), ..SetAttr::default() };
-    let nameless = rig.nameless(112).handle;
+    let unnamed = rig.unnamed(112).handle;
     let failing: [&dyn Fn() -> bool; 10] = [
         &|| {
             let new = NewNode::file(NewMode::exactly(0));
@@ -531,10 +531,10 @@ fn a_failed_write_changes_nothing() {
             rig.rename((ROOT, "f"), (dir, "g"), flags).is_err()
         },
         &|| rig.shard.link(file, ROOT, &name("l"), at(200)).is_err(),
-        &|| rig.shard.link(nameless, ROOT, &name("l"), at(200)).is_err(),
+        &|| rig.shard.link(unnamed, ROOT, &name("l"), at(200)).is_err(),
         &|| {
             let new = NewNode::file(NewMode::exactly(0));
-            rig.shard.create_nameless(&CALLER, ROOT, new, at(200)).is_err()
+            rig.shard.create_unnamed(&CALLER, ROOT, new, at(200)).is_err()
         },
         &|| rig.shard.set_attr(file, &mode, at(200)).is_err(),
         &|| rig.shard.set_attr(ROOT, &time, at(200)).is_err(),
@@ -546,10 +546,10 @@ fn a_failed_write_changes_nothing() {
         assert_eq!(now, before, "operation {number}");
     }
     rig.file(ROOT, "x", 210);
-    assert!(rig.table.get(&key::orphan(nameless.ino)).unwrap().is_some());
-    rig.shard.link(nameless, ROOT, &name("l"), at(220)).unwrap();
-    assert!(rig.table.get(&key::orphan(nameless.ino)).unwrap().is_none());
-    assert!(!rig.shard.let_go(nameless.ino), "it has a name");
+    assert!(rig.table.get(&key::orphan(unnamed.ino)).unwrap().is_some());
+    rig.shard.link(unnamed, ROOT, &name("l"), at(220)).unwrap();
+    assert!(rig.table.get(&key::orphan(unnamed.ino)).unwrap().is_none());
+    assert!(!rig.shard.let_go(unnamed.ino), "it has a name");
 }
 
 /// However much happens during a scan, the count is right afterwards, and nothing is said of names

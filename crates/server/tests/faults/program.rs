@@ -538,11 +538,11 @@ impl Program {
         }
         let (dir, name) = self.dir(path);
         let mode = NewMode::exactly(0o644);
-        let request = Request::CreateNameless { dir, mode, flags: BOTH };
+        let request = Request::CreateUnnamed { dir, mode, flags: BOTH };
         let (entry, id) = match stage.call(request, &[]) {
             Ok(Reply::Created { entry, open, .. }) => (entry, open),
             Ok(other) => panic!("{other:?}"),
-            Err(code) => return stage.failed("a nameless create", code),
+            Err(code) => return stage.failed("a unnamed create", code),
         };
         let ino = entry.attr.ino.raw();
         if self.belief.knows(ino) {

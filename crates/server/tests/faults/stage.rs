@@ -24,17 +24,7 @@ const MOST_COMMITS: usize = 20;
 /// Files of the volume that every program begins with; their rows are in a sorted run.
 pub(crate) const OLD_FILES: usize = 500;
 
-pub(crate) const READ: OpenFlags = OpenFlags {
-    read: true,
-    write: false,
-    append: false,
-    truncate: false,
-    sync: false,
-    kill_privileges: false,
-    no_atime: true,
-    strict_atime: false,
-    passthrough: false,
-};
+pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
 pub(crate) const BOTH: OpenFlags = OpenFlags { write: true, ..READ };
 
 /// A volume that is mounted and served.

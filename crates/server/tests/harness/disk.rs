@@ -41,7 +41,7 @@ pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, 
 }
 
 pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let flags = OpenFlags::READ_WRITE;
     match call(
         server,
         Request::Create { dir, name: name(text), mode: NewMode::exactly(0o644), flags },

@@ -120,7 +120,7 @@ fn removed_while_open(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
 
 /// A file that gets its name once it is whole.
 fn named_when_written(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
-    let (entry, open) = rig.create_nameless(dir)?;
+    let (entry, open) = rig.create_unnamed(dir)?;
     let written = rig.write(open, 0, &[b'n'; 6_000]);
     let linked = rig.call(Request::Link { node: entry.handle, dir, name: name(text) }).map(drop);
     rig.close(open)?;

@@ -155,7 +155,7 @@ impl Rig {
     }
 
     pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        let flags = OpenFlags::READ_WRITE;
         match self.call(Request::Create {
             dir,
             name: name(text),
@@ -167,17 +167,17 @@ impl Rig {
         }
     }
 
-    pub(crate) fn create_nameless(&self, dir: Handle) -> Result<(Entry, OpenId), Code> {
-        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    pub(crate) fn create_unnamed(&self, dir: Handle) -> Result<(Entry, OpenId), Code> {
+        let flags = OpenFlags::READ_WRITE;
         let mode = NewMode { mode: 0o666, umask: 0o022 };
-        match self.call(Request::CreateNameless { dir, mode, flags })? {
+        match self.call(Request::CreateUnnamed { dir, mode, flags })? {
             Reply::Created { entry, open, .. } => Ok((entry, open)),
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) fn open(&self, node: Handle) -> Result<OpenId, Code> {
-        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        let flags = OpenFlags::READ_WRITE;
         match self.call(Request::Open { node, flags })? {
             Reply::Opened { open, .. } => Ok(open),
             other => panic!("{other:?}"),
@@ -221,7 +221,7 @@ impl Rig {
     }
 
     pub(crate) fn read(&self, node: Handle, size: u64) -> Result<Vec<u8>, Code> {
-        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let flags = OpenFlags::READ;
         let Reply::Opened { open, .. } = self.call(Request::Open { node, flags })? else {
             panic!("an open answers `Opened`");
         };

@@ -222,7 +222,7 @@ impl Program {
         let (dir, name) = find(server, path);
         let flags = OpenFlags { passthrough: self.passes, ..BOTH };
         let mode = NewMode::exactly(0o644);
-        let (ino, node, open) = created(server, Request::CreateNameless { dir, mode, flags });
+        let (ino, node, open) = created(server, Request::CreateUnnamed { dir, mode, flags });
         self.history.made(ino);
         self.fill = self.fill % 250 + 1;
         let bytes = vec![self.fill; 1 + self.random.below(20_000) as usize];

@@ -90,7 +90,7 @@ impl Rnode {
             mtime: self.mtime,
             ctime: self.ctime,
             btime: self.btime,
-            changing: false,
+            volatile: false,
         }
     }
 }

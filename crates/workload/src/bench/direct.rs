@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_client::{Files, Place};
+use pelago_client::{At, Files};
 use pelago_wire::{Context, Error, Handle, Name, NewMode, OpenFlags};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub struct Window {
 /// The first request that fails.
 pub fn lib(files: &dyn Files, options: &LibOptions) -> Result<LibReport, BenchError> {
     let context = Context::direct(0, 0);
-    let place = Place::new(Handle::ROOT, options.dir.clone());
+    let place = At::new(Handle::ROOT, options.dir.clone());
     let dir = files.make_dir(&context, place, NewMode::exactly(0o755)).wait()?.handle;
     let callers = options.callers.max(1);
     let marks = usize::try_from(options.count / WINDOW).unwrap_or(usize::MAX).saturating_add(1);
@@ -233,7 +233,7 @@ impl Caller<'_> {
             text.clear();
             write!(text, "f{number:08}").expect("a string takes everything");
             let name = Name::new(text.as_bytes()).expect("letters and digits");
-            let place = Place::new(self.dir, name);
+            let place = At::new(self.dir, name);
             let open = self
                 .files
                 .create(&self.context, place, NewMode::exactly(0o644), flags)

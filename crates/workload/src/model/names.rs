@@ -11,8 +11,8 @@ impl Model {
     pub(super) fn apply_to_names(&mut self, op: &Op) -> Result<Expected, Stop> {
         match op {
             Op::Create { slot, at, mode, flags } => self.create(*slot, at, *mode, *flags),
-            Op::CreateNameless { slot, dir, mode, flags } => {
-                self.create_nameless(*slot, dir, *mode, *flags)
+            Op::CreateUnnamed { slot, dir, mode, flags } => {
+                self.create_unnamed(*slot, dir, *mode, *flags)
             }
             Op::MakeDir { at, mode } => self.make(at, Body::Directory, *mode),
             Op::MakeNode { at, kind: FileKind::Regular, mode } => {
@@ -53,14 +53,14 @@ impl Model {
         Ok(Expected::Attr(Node(id)))
     }
 
-    fn create_nameless(
+    fn create_unnamed(
         &mut self,
         slot: usize,
         dir: &Path,
         mode: u16,
         flags: OpenFlags,
     ) -> Result<Expected, Stop> {
-        if self.open(slot).is_ok() || !self.manners.nameless {
+        if self.open(slot).is_ok() || !self.traits.unnamed {
             return Err(Stop::Skip);
         }
         self.tree.find_dir(dir)?;
@@ -73,7 +73,7 @@ impl Model {
     /// What has lost its last name gets no other.
     fn link_open(&mut self, slot: usize, at: &At) -> Result<Expected, Stop> {
         let id = self.open(slot)?.id;
-        if !self.manners.nameless {
+        if !self.traits.unnamed {
             return Err(Stop::Skip);
         }
         let found = match self.tree.has_name(id) || self.tree.node(id).awaits_name {
@@ -130,7 +130,7 @@ impl Model {
         let target = self.tree.child(to_dir, &to.name);
         let wrong = self.rename_errors(source, (to_dir, target), flags);
         if !wrong.is_empty() {
-            let skips = flags.leaves_a_whiteout() && !self.manners.keeps_times_of_failures;
+            let skips = flags.leaves_a_whiteout() && !self.traits.keeps_times_of_failures;
             return Err(if skips { Stop::Skip } else { Stop::Fails(wrong) });
         }
         if target == Some(moved) {

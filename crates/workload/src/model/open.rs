@@ -197,7 +197,7 @@ impl Model {
 
     /// Files and directories keep attributes of users; Linux keeps none on links and devices.
     fn xattr_holder(&self, path: &Path) -> Result<NodeId, Stop> {
-        if !self.manners.xattrs {
+        if !self.traits.xattrs {
             return Err(Stop::Skip);
         }
         let id = self.tree.find(path)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use pelago_client::{ByteRange, Files, NewNode, Place, Spot, Xattr, errno};
+use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, Xattr, errno};
 use pelago_wire::{
     Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
     SetAttr,
@@ -12,13 +12,13 @@ use pelago_wire::{
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
 use crate::random::bytes_of;
-use crate::target::{Manners, Outcome, Seen, Target};
+use crate::target::{FsTraits, Outcome, Seen, Target};
 
 /// A file system behind [`Files`], with the open files of one program.
 pub struct FilesTarget {
     files: Arc<dyn Files>,
     context: Context,
-    manners: Manners,
+    traits: FsTraits,
     slots: [Option<(Handle, OpenId)>; SLOTS],
     scans: [Option<(Handle, Cookie)>; SCANS],
 }
@@ -28,15 +28,15 @@ impl FilesTarget {
     /// strictly newer where `strict_times`.
     #[must_use]
     pub fn new(files: Arc<dyn Files>, context: Context, strict_times: bool) -> Self {
-        let manners = Manners {
+        let traits = FsTraits {
             counts_names: true,
             counts_dirs: true,
             strict_times,
             xattrs: true,
-            nameless: true,
+            unnamed: true,
             keeps_times_of_failures: true,
         };
-        Self { files, context, manners, slots: [None; SLOTS], scans: [None; SCANS] }
+        Self { files, context, traits, slots: [None; SLOTS], scans: [None; SCANS] }
     }
 
     /// Closes what is open, as the kernel does when a program ends.
@@ -58,9 +58,9 @@ impl FilesTarget {
                 self.hold(*slot, (made.entry.handle, made.open));
                 shown(&made.entry)
             }
-            Op::CreateNameless { slot, dir, mode, flags } => {
+            Op::CreateUnnamed { slot, dir, mode, flags } => {
                 let (dir, mode) = (self.find_dir(dir)?, NewMode::exactly(*mode));
-                let made = files.create_nameless(&context, dir, mode, *flags).wait()?;
+                let made = files.create_unnamed(&context, dir, mode, *flags).wait()?;
                 self.hold(*slot, (made.entry.handle, made.open));
                 shown(&made.entry)
             }
@@ -118,7 +118,7 @@ impl FilesTarget {
                 Outcome::Done
             }
             Op::Write { slot, patch } => {
-                let to = Spot { open: self.open(*slot)?.1, offset: patch.offset };
+                let to = FilePos { open: self.open(*slot)?.1, offset: patch.offset };
                 let bytes = bytes_of(patch.seed, patch.length);
                 let written = files.write(&context, to, &bytes, false).wait()?;
                 Outcome::Written { bytes: written.bytes, size: written.size }
@@ -157,8 +157,8 @@ impl FilesTarget {
             }
             Op::Copy { from, range, to, to_offset } => {
                 let (from, to) = (self.open(*from)?.1, self.open(*to)?.1);
-                let from = Spot { open: from, offset: range.offset };
-                let to = Spot { open: to, offset: *to_offset };
+                let from = FilePos { open: from, offset: range.offset };
+                let to = FilePos { open: to, offset: *to_offset };
                 let written = files.copy_range(&context, from, to, range.length).wait()?;
                 Outcome::Written { bytes: written.bytes, size: written.size }
             }
@@ -318,8 +318,8 @@ impl FilesTarget {
         }
     }
 
-    fn place(&self, at: &At) -> Result<Place, Error> {
-        Ok(Place::new(self.find_dir(&at.dir)?, at.name.clone()))
+    fn place(&self, at: &At) -> Result<client::At, Error> {
+        Ok(client::At::new(self.find_dir(&at.dir)?, at.name.clone()))
     }
 
     fn find_dir(&self, path: &Path) -> Result<Handle, Error> {
@@ -343,15 +343,15 @@ impl FilesTarget {
         if dir.kind != FileKind::Directory {
             return Err(Code::NotDirectory.into());
         }
-        let place = Place::new(dir.handle, name.clone());
+        let place = client::At::new(dir.handle, name.clone());
         let entry = self.files.lookup(&self.context, place).wait()?;
         Ok(Found { handle: entry.handle, kind: entry.attr.kind })
     }
 }
 
 impl Target for FilesTarget {
-    fn manners(&self) -> Manners {
-        self.manners
+    fn traits(&self) -> FsTraits {
+        self.traits
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {

@@ -14,16 +14,16 @@ use rustix::io::{self, Errno};
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
 use crate::random::bytes_of;
 use crate::target::files::xattr_names;
-use crate::target::{Manners, Outcome, Seen, Target};
+use crate::target::{FsTraits, Outcome, Seen, Target};
 
-mod nameless;
 mod ranges;
+mod unnamed;
 
 /// A directory of this machine, with the open files of one program. Symbolic links on the way to a
 /// name are not followed.
 pub struct LocalTarget {
     root: OwnedFd,
-    manners: Manners,
+    traits: FsTraits,
     slots: [Option<OwnedFd>; SLOTS],
     scans: [Option<Dir>; SCANS],
 }
@@ -44,16 +44,16 @@ impl LocalTarget {
             fs::fremovexattr(&root, "user.probe")?;
         }
         let counts_names = stat.st_size == 0 && has_size_of_names(&root)?;
-        let manners = Manners {
+        let traits = FsTraits {
             counts_names,
             counts_dirs: stat.st_nlink == 2,
             strict_times: false,
             xattrs: probe.is_ok(),
-            nameless: nameless::can_be(&root)?,
+            unnamed: unnamed::can_be(&root)?,
             // Whatever counts names is ours, or as strict.
             keeps_times_of_failures: counts_names,
         };
-        Ok(Self { root, manners, slots: [const { None }; SLOTS], scans: [const { None }; SCANS] })
+        Ok(Self { root, traits, slots: [const { None }; SLOTS], scans: [const { None }; SCANS] })
     }
 
     fn change_names(&mut self, op: &Op) -> Result<Outcome, Errno> {
@@ -101,7 +101,7 @@ impl LocalTarget {
                 fs::renameat_with(&old, from, &new, to, rename_flags(*flags))?;
                 Ok(Outcome::Done)
             }
-            Op::CreateNameless { .. } | Op::LinkOpen { .. } => self.use_nameless(op),
+            Op::CreateUnnamed { .. } | Op::LinkOpen { .. } => self.use_unnamed(op),
             _ => self.use_open(op),
         }
     }
@@ -331,8 +331,8 @@ impl LocalTarget {
 }
 
 impl Target for LocalTarget {
-    fn manners(&self) -> Manners {
-        self.manners
+    fn traits(&self) -> FsTraits {
+        self.traits
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {

@@ -76,7 +76,7 @@ fn large_files_go_by_descriptor_and_small_ones_by_requests() {
     let (small, large) = (rig.file("small", b"few"), rig.large("large"));
     assert_eq!(rig.find_way(small.handle, PASS).2, DataPath::Cached);
     let (first, attr, path) = rig.find_way(large.handle, PASS_READ);
-    assert!(!attr.changing && attr == large.attr);
+    assert!(!attr.volatile && attr == large.attr);
     let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
     assert!(
         (&File::from(backing.as_fd().try_clone_to_owned().unwrap())).write(b"x").is_err(),
@@ -98,7 +98,7 @@ fn large_files_go_by_descriptor_and_small_ones_by_requests() {
 #[test]
 fn a_file_without_a_name_follows_the_sizes_of_its_directory() {
     let Some(rig) = rig_that_tells() else { return };
-    let make = || match rig.call(Request::CreateNameless { dir: ROOT, mode: MODE, flags: PASS }) {
+    let make = || match rig.call(Request::CreateUnnamed { dir: ROOT, mode: MODE, flags: PASS }) {
         Ok(Reply::Created { entry, open, path }) => (entry, open, path),
         other => panic!("{other:?}"),
     };
@@ -132,7 +132,7 @@ fn a_file_that_grows_large_while_it_is_open_keeps_its_way() {
     assert_eq!(path, DataPath::Cached);
     rig.write(open, 0, &[1; LARGE]).unwrap();
     let (other, attr, path) = rig.find_way(entry.handle, PASS);
-    assert!(path == DataPath::Cached && !attr.changing);
+    assert!(path == DataPath::Cached && !attr.volatile);
     rig.close(open);
     assert_eq!(rig.find_way(entry.handle, PASS_READ).2, DataPath::Cached);
     rig.close(other);
@@ -146,8 +146,8 @@ fn the_mark_stands_before_a_write_open_is_answered() {
     let file = rig.large("f");
     assert!(!rig.is_marked(file.handle));
     let (open, attr, _) = rig.find_way(file.handle, PASS);
-    assert!(rig.is_marked(file.handle) && attr.changing);
-    assert_eq!(Attr { changing: false, ..attr }, file.attr, "an open changes nothing");
+    assert!(rig.is_marked(file.handle) && attr.volatile);
+    assert_eq!(Attr { volatile: false, ..attr }, file.attr, "an open changes nothing");
     rig.close(open);
     rig.opens.let_go_of_closed().unwrap();
     assert_eq!(rig.attr(file.handle).unwrap(), file.attr);
@@ -163,7 +163,7 @@ fn every_attribute_shows_what_is_written_without_a_request() {
     program.write_all_at(&[2; 50], LARGE as u64).unwrap();
     let seen = rig.look("f").unwrap().attr;
     assert_eq!(seen.size, LARGE as u64 + 50);
-    assert!(seen.changing && seen.mtime > file.attr.mtime && seen.ctime > file.attr.ctime);
+    assert!(seen.volatile && seen.mtime > file.attr.mtime && seen.ctime > file.attr.ctime);
     assert_eq!(rig.attr(file.handle).unwrap(), seen);
     let list = Request::List {
         dir: ROOT,
@@ -177,12 +177,12 @@ fn every_attribute_shows_what_is_written_without_a_request() {
     let link = Request::Link { node: file.handle, dir: ROOT, name: name("g") };
     let Ok(Reply::Entry(linked)) = rig.call(link) else { panic!("an entry") };
     assert_eq!(
-        (linked.attr.size, linked.attr.mtime, linked.attr.changing),
+        (linked.attr.size, linked.attr.mtime, linked.attr.volatile),
         (seen.size, seen.mtime, true)
     );
     let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let changed = rig.set(file.handle, None, mode).unwrap();
-    assert!(changed.changing && changed.size == seen.size && changed.ctime > seen.ctime);
+    assert!(changed.volatile && changed.size == seen.size && changed.ctime > seen.ctime);
     assert_eq!(rig.find_way(file.handle, READ).1, changed);
 
     program.set_len(10).unwrap();
@@ -192,7 +192,7 @@ fn every_attribute_shows_what_is_written_without_a_request() {
     rig.close(open);
     rig.opens.let_go_of_closed().unwrap();
     let closed = rig.attr(file.handle).unwrap();
-    assert_eq!(closed, Attr { changing: false, ..shown }, "closing changes nothing");
+    assert_eq!(closed, Attr { volatile: false, ..shown }, "closing changes nothing");
     assert!(rig.is_marked(file.handle), "its bytes are not safe");
     assert_eq!(rig.killed().attr(file.handle).unwrap(), closed, "its row knows");
     rig.opens.settle().unwrap();
@@ -241,7 +241,7 @@ fn times_that_are_set_win_while_somebody_writes_without_a_request() {
     program.write_all_at(b"x", 0).unwrap();
     let set = SetAttr { mtime: Some(SetTime::To(at(77))), ..SetAttr::default() };
     let shown = rig.set(file.handle, Some(open), set).unwrap();
-    assert_eq!((shown.mtime, shown.changing), (at(77), true));
+    assert_eq!((shown.mtime, shown.volatile), (at(77), true));
     assert_eq!(rig.killed().attr(file.handle).unwrap().mtime, at(77));
     assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));
     rig.call(Request::Flush { open }).unwrap();
@@ -313,7 +313,7 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     assert!(rig.shard.is_held(file.handle.ino) && rig.is_marked(file.handle));
     assert_eq!(rig.opens.settle().unwrap(), 0);
     let before = rig.attr(file.handle).unwrap();
-    assert!(before.changing);
+    assert!(before.volatile);
     mapped.write(9);
     assert!(rig.attr(file.handle).unwrap().mtime > before.mtime);
     assert_eq!(rig.find_way(file.handle, READ).2, DataPath::Direct);
@@ -381,7 +381,7 @@ fn files_that_linger_need_no_descriptor() {
     assert_eq!((rig.opens.lingering(), rig.opens.descriptors.taken()), (5, 0));
     for (number, (file, mapped)) in (1_u8..).zip(&mut files) {
         let before = rig.attr(file.handle).unwrap();
-        assert!(before.changing);
+        assert!(before.volatile);
         mapped.write(number);
         let after = rig.attr(file.handle).unwrap();
         assert!(after.mtime > before.mtime && after.ctime > before.ctime);
@@ -407,7 +407,7 @@ fn files_that_linger_need_no_descriptor() {
     drop(files);
     assert_eq!((again.opens.let_go_of_closed().unwrap(), again.opens.lingering()), (5, 0));
     for (handle, attr) in inos.into_iter().zip(shown) {
-        assert_eq!(again.attr(handle).unwrap(), Attr { changing: false, ..attr });
+        assert_eq!(again.attr(handle).unwrap(), Attr { volatile: false, ..attr });
     }
     assert_eq!(again.opens.settle().unwrap(), 5);
 }
@@ -441,7 +441,7 @@ fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
     let again = rig.killed();
     assert_eq!((again.recovered.files, again.opens.lingering()), (2, 2));
     let seen = again.attr(file.handle).unwrap();
-    assert_eq!((seen.size, seen.changing), (LARGE as u64 + 10, true));
+    assert_eq!((seen.size, seen.volatile), (LARGE as u64 + 10, true));
     program.write_all_at(&[2; 10], LARGE as u64 + 10).unwrap();
     assert_eq!(again.attr(file.handle).unwrap().size, LARGE as u64 + 20);
     mapping.write(8);
@@ -452,7 +452,7 @@ fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
     drop(mapping);
     assert_eq!(again.opens.let_go_of_closed().unwrap(), 2);
     let closed = again.attr(file.handle).unwrap();
-    assert_eq!((closed.size, closed.changing), (LARGE as u64 + 20, false));
+    assert_eq!((closed.size, closed.volatile), (LARGE as u64 + 20, false));
     assert_eq!(again.opens.settle().unwrap(), 2);
     assert_eq!(again.killed().attr(file.handle).unwrap(), closed);
 }
@@ -484,7 +484,7 @@ fn a_directory_of_large_files_hands_out_new_ones() {
     rig.close(open);
     let (entry, open, path) = rig.make("next", PASS);
     let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
-    assert!(rig.is_marked(entry.handle) && entry.attr.changing);
+    assert!(rig.is_marked(entry.handle) && entry.attr.volatile);
     assert_eq!(rig.look("next").unwrap(), entry);
     reopened(&backing, PASS).write_all_at(b"bytes", 0).unwrap();
     assert_eq!(rig.killed().bytes("next"), b"bytes");

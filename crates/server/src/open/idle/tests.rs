@@ -54,7 +54,7 @@ fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
     let killed = rig.killed();
     for ((text, _), entry) in files.iter().zip(&before).take(8) {
         let attr = killed.look(text).unwrap().attr;
-        assert_eq!(Attr { changing: false, ..attr }, entry.attr, "{text}");
+        assert_eq!(Attr { volatile: false, ..attr }, entry.attr, "{text}");
     }
     drop(killed);
     files.iter().for_each(|(_, open)| rig.close(*open));

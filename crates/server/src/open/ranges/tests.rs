@@ -367,7 +367,7 @@ fn a_range_is_zeroed_where_the_medium_cannot() {
         bytes.resize(size, 0);
         assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), bytes);
         let attr = rig.attr(entry.handle).unwrap();
-        assert_eq!((attr.size, attr.changing), (size as u64, false));
+        assert_eq!((attr.size, attr.volatile), (size as u64, false));
         assert!(attr.blocks * 512 >= size as u64, "it is reserved");
         rig.close(open);
         assert_eq!(rig.bytes(&format!("{mode:?}")), bytes);

@@ -24,7 +24,7 @@ fn make(rig: &Rig, named: bool, flags: OpenFlags) -> Result<(Entry, OpenId, Data
     let (dir, mode) = (ROOT, NewMode::exactly(0o644));
     let request = match named {
         true => Request::Create { dir, name: name("f"), mode, flags },
-        false => Request::CreateNameless { dir, mode, flags },
+        false => Request::CreateUnnamed { dir, mode, flags },
     };
     match rig.call(request)? {
         Reply::Created { entry, open, path } => Ok((entry, open, path)),
@@ -110,7 +110,7 @@ fn a_file_that_cannot_be_marked_is_not_handed_out() {
     let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
     assert_eq!(refused.err(), Some(Code::NoSpace));
     assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
-    assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().changing);
+    assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().volatile);
     // While space is short nobody is handed anything to write.
     rig.space.look().unwrap();
     let (open, _, path) = rig.find_way(file.handle, PASS);

@@ -23,7 +23,7 @@ impl Outside for Stalled {
     }
 
     fn merge(&self, attr: Attr) -> Attr {
-        Attr { size: 77, changing: true, ..attr }
+        Attr { size: 77, volatile: true, ..attr }
     }
 }
 
@@ -59,7 +59,7 @@ fn a_stalled_medium_stops_nobody_but_who_asks_for_its_file() {
             rig.shard.unlink(ROOT, &name("made"), at(3)).unwrap();
             // Its name may go, and its row be written, without a look at its bytes.
             let removed = rig.shard.unlink(ROOT, &name("stalled"), at(4)).unwrap();
-            assert_eq!((removed.attr.size, removed.attr.changing), (77, true));
+            assert_eq!((removed.attr.size, removed.attr.volatile), (77, true));
             did.send(()).unwrap();
         };
         thread::Builder::new().spawn(others).unwrap();

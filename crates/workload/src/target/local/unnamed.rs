@@ -11,9 +11,9 @@ use crate::op::Op;
 use crate::target::Outcome;
 
 impl LocalTarget {
-    pub(super) fn use_nameless(&mut self, op: &Op) -> Result<Outcome, Errno> {
+    pub(super) fn use_unnamed(&mut self, op: &Op) -> Result<Outcome, Errno> {
         match op {
-            Op::CreateNameless { slot, dir, mode, flags } => {
+            Op::CreateUnnamed { slot, dir, mode, flags } => {
                 let file = make(&self.dir(dir)?, *mode, *flags)?;
                 let outcome = Outcome::Attr(seen(&fs::fstat(&file)?));
                 self.hold(*slot, file);

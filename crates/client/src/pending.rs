@@ -1,8 +1,8 @@
 //! An answer that is ready now or comes later.
 //!
-//! Most operations touch only memory, and their answer is there when the call returns: it is handed
-//! over by value. The rest is completed exactly once by another thread through a [`Promise`]; what
-//! to do then is either called back there, or a thread waits for it.
+//! Most operations touch only memory: their answer is returned by value. Another thread completes
+//! each of the others exactly once, through a [`Completer`]. The caller then gets a callback on that
+//! thread, or waits.
 
 use std::fmt;
 use std::mem;
@@ -13,26 +13,26 @@ use pelago_wire::{Code, Error};
 
 /// The answer to an operation, ready or still to come.
 #[must_use = "an answer that nobody takes may be an error that nobody sees"]
-pub struct Answer<T>(Inner<T>);
+pub struct Pending<T>(Inner<T>);
 
 enum Inner<T> {
     Ready(Result<T, Error>),
     Later(Arc<Slot<T>>),
 }
 
-impl<T: Send + 'static> Answer<T> {
+impl<T: Send + 'static> Pending<T> {
     /// An answer that is there already.
     pub const fn ready(result: Result<T, Error>) -> Self {
         Self(Inner::Ready(result))
     }
 
-    /// An answer that comes when its promise is kept.
-    pub fn later() -> (Promise<T>, Self) {
-        let slot = Arc::new(Slot { state: Mutex::new(State::Pending), done: Condvar::new() });
-        (Promise(Some(Arc::clone(&slot))), Self(Inner::Later(slot)))
+    /// An answer that comes when its completer is called.
+    pub fn later() -> (Completer<T>, Self) {
+        let slot = Arc::new(Slot { state: Mutex::new(State::Waiting), done: Condvar::new() });
+        (Completer(Some(Arc::clone(&slot))), Self(Inner::Later(slot)))
     }
 
-    /// Whether [`Answer::then`] would call at once and [`Answer::wait`] would not wait.
+    /// Whether [`Pending::then`] would call at once and [`Pending::wait`] would not wait.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match &self.0 {
@@ -41,7 +41,7 @@ impl<T: Send + 'static> Answer<T> {
         }
     }
 
-    /// The same answer, by value where its promise was kept in the meantime.
+    /// The same answer, by value where it was completed in the meantime.
     pub fn settle(self) -> Self {
         match self.0 {
             Inner::Later(slot) => match slot.take() {
@@ -73,30 +73,30 @@ impl<T: Send + 'static> Answer<T> {
     }
 }
 
-impl<T> fmt::Debug for Answer<T> {
+impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Inner::Ready(_) => "Answer(ready)",
-            Inner::Later(_) => "Answer(later)",
+            Inner::Ready(_) => "Pending(ready)",
+            Inner::Later(_) => "Pending(later)",
         })
     }
 }
 
-/// The duty to complete one [`Answer`]. Dropped without it, the answer is the error
+/// The duty to complete one [`Pending`]. Dropped without it, the answer is the error
 /// [`Code::Bug`], so that nobody waits for ever.
 #[derive(Debug)]
-pub struct Promise<T: Send + 'static>(Option<Arc<Slot<T>>>);
+pub struct Completer<T: Send + 'static>(Option<Arc<Slot<T>>>);
 
-impl<T: Send + 'static> Promise<T> {
+impl<T: Send + 'static> Completer<T> {
     /// Completes the answer. A callback that is registered runs before this returns.
-    pub fn keep(mut self, result: Result<T, Error>) {
+    pub fn complete(mut self, result: Result<T, Error>) {
         if let Some(slot) = self.0.take() {
             slot.complete(result);
         }
     }
 }
 
-impl<T: Send + 'static> Drop for Promise<T> {
+impl<T: Send + 'static> Drop for Completer<T> {
     fn drop(&mut self) {
         if let Some(slot) = self.0.take() {
             slot.complete(Err(Code::Bug.into()));
@@ -107,13 +107,13 @@ impl<T: Send + 'static> Drop for Promise<T> {
 type Callback<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
 
 enum State<T> {
-    Pending,
+    Waiting,
     CallBack(Callback<T>),
     Done(Result<T, Error>),
     Taken,
 }
 
-/// Where promise and answer meet. Its lock is a leaf: nothing is called under it.
+/// Joins a completer and its answer. Its lock is a leaf: nothing is called under it.
 struct Slot<T> {
     state: Mutex<State<T>>,
     done: Condvar,
@@ -127,7 +127,7 @@ impl<T> Slot<T> {
                 drop(state);
                 callback(result);
             }
-            State::Pending | State::Done(_) | State::Taken => {
+            State::Waiting | State::Done(_) | State::Taken => {
                 *state = State::Done(result);
                 drop(state);
                 self.done.notify_one();
@@ -187,17 +187,17 @@ mod tests {
     #[test]
     fn a_ready_answer_calls_back_at_once() {
         let (tell, told) = mpsc::channel();
-        Answer::ready(Ok(7)).then(move |result| tell.send(result).unwrap());
+        Pending::ready(Ok(7)).then(move |result| tell.send(result).unwrap());
         assert_eq!(told.try_recv(), Ok(Ok(7)));
     }
 
     #[test]
     fn a_promise_calls_back_from_its_own_thread() {
-        let (promise, answer) = Answer::later();
+        let (completer, answer) = Pending::later();
         let (tell, told) = mpsc::channel();
         assert!(!answer.is_ready());
         answer.then(move |result| tell.send((result, thread::current().id())).unwrap());
-        let keeper = thread::Builder::new().spawn(move || promise.keep(Ok(1))).unwrap();
+        let keeper = thread::Builder::new().spawn(move || completer.complete(Ok(1))).unwrap();
         let id = keeper.thread().id();
         keeper.join().unwrap();
         assert_eq!(told.try_recv(), Ok((Ok(1), id)));
@@ -205,24 +205,24 @@ mod tests {
 
     #[test]
     fn a_promise_kept_before_anybody_asks_is_settled() {
-        let (promise, answer) = Answer::later();
-        promise.keep(Ok("now"));
+        let (completer, answer) = Pending::later();
+        completer.complete(Ok("now"));
         assert!(answer.is_ready());
         assert!(matches!(answer.settle().0, Inner::Ready(Ok("now"))));
     }
 
     #[test]
     fn waiting_ends_when_the_promise_is_kept() {
-        let (promise, answer) = Answer::later();
-        let keeper = thread::Builder::new().spawn(move || promise.keep(Ok(2))).unwrap();
+        let (completer, answer) = Pending::later();
+        let keeper = thread::Builder::new().spawn(move || completer.complete(Ok(2))).unwrap();
         assert_eq!(answer.wait(), Ok(2));
         keeper.join().unwrap();
     }
 
     #[test]
     fn a_dropped_promise_is_an_error_and_no_hang() {
-        let (promise, answer) = Answer::<()>::later();
-        drop(promise);
+        let (completer, answer) = Pending::<()>::later();
+        drop(completer);
         assert_eq!(answer.wait(), Err(Code::Bug.into()));
     }
 }

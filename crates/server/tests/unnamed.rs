@@ -19,17 +19,7 @@ mod harness;
 const ROOT: Handle = Handle::ROOT;
 const LARGE: usize = 100_000;
 const MODE: NewMode = NewMode { mode: 0o666, umask: 0o022 };
-const FLAGS: OpenFlags = OpenFlags {
-    read: true,
-    write: true,
-    append: false,
-    truncate: false,
-    sync: false,
-    kill_privileges: false,
-    no_atime: false,
-    strict_atime: false,
-    passthrough: false,
-};
+const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
 
 impl Rig {
     fn link(&self, node: Handle, dir: Handle, text: &str) -> Result<Entry, Code> {
@@ -92,7 +82,7 @@ fn nothing_shows_it_and_it_goes_with_its_last_open() {
         let rig = Rig::new(Options { workers: true, ..Options::default() });
         let dir = rig.make_dir(ROOT, "dir").unwrap().handle;
         let before = (rig.tree(), rig.attr(dir).unwrap());
-        let (entry, open) = rig.create_nameless(dir).unwrap();
+        let (entry, open) = rig.create_unnamed(dir).unwrap();
         assert_eq!((entry.attr.links, entry.attr.mode), (0, 0o644));
         rig.write(open, 0, &vec![7; size]).unwrap();
         let again = rig.open(entry.handle).unwrap();
@@ -135,24 +125,24 @@ fn it_follows_the_rules_of_the_directory() {
         let text = name(&format!("file {listed}"));
         let create = Request::Create { dir, name: text, mode: MODE, flags: FLAGS };
         let (named, _) = created(rig.call(create).unwrap()).unwrap();
-        let (nameless, _) = rig.create_nameless(dir).unwrap();
+        let (unnamed, _) = rig.create_unnamed(dir).unwrap();
         let seen = |entry: &Entry| {
             let Attr { mode, uid, gid, kind, size, .. } = rig.attr(entry.handle).unwrap();
             let access = rig.xattr(entry.handle, "system.posix_acl_access");
             (mode, uid, gid, kind, size, access)
         };
-        assert_eq!(seen(&nameless), seen(&named));
-        assert_eq!((seen(&nameless).2, seen(&nameless).5.is_ok()), (77, listed));
+        assert_eq!(seen(&unnamed), seen(&named));
+        assert_eq!((seen(&unnamed).2, seen(&unnamed).5.is_ok()), (77, listed));
     }
     let file = rig.put(ROOT, "file", b"").unwrap().handle;
-    assert_eq!(rig.create_nameless(file).err(), Some(Code::NotDirectory));
+    assert_eq!(rig.create_unnamed(file).err(), Some(Code::NotDirectory));
 }
 
 #[test]
 fn a_link_gives_it_its_first_name_and_it_is_a_file_as_any() {
     for size in SIZES {
         let rig = Rig::new(with_workers());
-        let (entry, open) = rig.create_nameless(ROOT).unwrap();
+        let (entry, open) = rig.create_unnamed(ROOT).unwrap();
         rig.write(open, 0, &vec![7; size]).unwrap();
         let before = (rig.attr(ROOT).unwrap(), rig.attr(entry.handle).unwrap());
         rig.put(ROOT, "taken", b"").unwrap();
@@ -190,7 +180,7 @@ fn a_link_gives_it_its_first_name_and_it_is_a_file_as_any() {
 #[test]
 fn what_has_lost_its_last_name_gets_no_other() {
     let rig = Rig::new(by_hand());
-    let (entry, open) = rig.create_nameless(ROOT).unwrap();
+    let (entry, open) = rig.create_unnamed(ROOT).unwrap();
     rig.link(entry.handle, ROOT, "first").unwrap();
     rig.unlink(ROOT, "first").unwrap();
     assert_eq!(rig.link(entry.handle, ROOT, "again").err(), Some(Code::NotFound));
@@ -198,7 +188,7 @@ fn what_has_lost_its_last_name_gets_no_other() {
     rig.unlink(ROOT, "other").unwrap();
     assert_eq!(rig.link(other.handle, ROOT, "again").err(), Some(Code::NotFound));
     // One that nobody has open is gone, whether it is buried yet or not.
-    let (closed, last) = rig.create_nameless(ROOT).unwrap();
+    let (closed, last) = rig.create_unnamed(ROOT).unwrap();
     rig.close(last).unwrap();
     assert_eq!(rig.link(closed.handle, ROOT, "again").err(), Some(Code::NotFound));
     assert!(rig.tree().is_empty());
@@ -214,10 +204,10 @@ fn a_crash_leaves_it_named_and_whole_or_not_at_all() {
         let rig = Rig::new(by_hand());
         rig.make_dir(ROOT, "dir").unwrap();
         rig.sync();
-        let (entry, open) = rig.create_nameless(ROOT).unwrap();
+        let (entry, open) = rig.create_unnamed(ROOT).unwrap();
         rig.write(open, 0, &vec![7; size]).unwrap();
         rig.link(entry.handle, ROOT, "file").unwrap();
-        rig.create_nameless(ROOT).unwrap();
+        rig.create_unnamed(ROOT).unwrap();
         for keep in 0..=rig.table.unsafe_batches() {
             let when = format!("{size} bytes, {keep} batches kept");
             rig.crashed(keep, by_hand()).expect_whole(&when);
@@ -240,7 +230,7 @@ fn a_crash_leaves_it_named_and_whole_or_not_at_all() {
 fn what_was_synced_stays() {
     for size in SIZES {
         let rig = Rig::new(by_hand());
-        let (entry, open) = rig.create_nameless(ROOT).unwrap();
+        let (entry, open) = rig.create_unnamed(ROOT).unwrap();
         rig.write(open, 0, &vec![7; size]).unwrap();
         rig.fsync(open).unwrap();
         let left = rig.crashed(0, by_hand());
@@ -262,7 +252,7 @@ fn a_link_that_is_repeated_is_answered_as_before() {
     let session =
         |request| Context { session: SessionId(7), request: RequestId(request), uid: 10, gid: 20 };
     let rig = Rig::new(by_hand());
-    let (entry, _open) = rig.create_nameless(ROOT).unwrap();
+    let (entry, _open) = rig.create_unnamed(ROOT).unwrap();
     let link = Request::Link { node: entry.handle, dir: ROOT, name: name("file") };
     let first = rig.call_as(&session(1), link.clone(), &[]).unwrap();
     let Reply::Entry(linked) = first else { panic!("{first:?}") };
@@ -273,6 +263,6 @@ fn a_link_that_is_repeated_is_answered_as_before() {
     assert_eq!((again.handle, again.attr.ctime), (linked.handle, linked.attr.ctime));
     assert_eq!(rig.table.unsafe_batches(), batches, "nothing was written");
     assert_eq!(rig.call_as(&session(2), link, &[]).err(), Some(Code::Exists));
-    let create = Request::CreateNameless { dir: ROOT, mode: MODE, flags: FLAGS };
+    let create = Request::CreateUnnamed { dir: ROOT, mode: MODE, flags: FLAGS };
     assert_eq!(rig.call_as(&session(3), create, &[]).err(), Some(Code::NotSupported));
 }
