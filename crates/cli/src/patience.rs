@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_check::CheckError;
 use pelago_server::StartError;
-use pelago_server::check::CheckError;
 use pelago_store::table;
 use pelago_store::volume::VolumeError;
 

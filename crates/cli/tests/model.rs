@@ -49,7 +49,7 @@ fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
     server.stop().unwrap();
     drop(server);
     let Err(divergence) = result else {
-        let plan = pelago_server::check::plan(&root.join("vol")).unwrap();
+        let plan = pelago_check::plan(&root.join("vol")).unwrap();
         assert!(plan.is_whole(), "seed {seed}: {plan:?}");
         return;
     };

@@ -1,41 +1,32 @@
-//! A server: directories and files over a table and content files, as [`pelago_wire::Service`].
+//! A server of one volume: directories and files over a table and content files, as
+//! [`pelago_wire::Service`].
 //!
-//! Where things are: `shard` decides about names, attributes and counts, one operation one batch;
-//! `open` about the bytes of open files; `router` gives each request its place to run; `commit`
-//! makes batches safe; `worker` does what can wait; `recover` and `check` what has to be done
-//! before and beside all that.
+//! `service` admits each request, chooses its thread and hands it to what carries it out: names and
+//! attributes to the crate `meta`, bytes of open files to the crate `data`. `group_commit` makes
+//! batches safe; `background` does work that can wait; `recovery` corrects what a crash has left
+//! before the first request.
 
 #![forbid(unsafe_code)]
 
+pub use background::{Doing, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
-pub use open::Passthrough;
-pub use recover::{Owner, RecoverError, Recovered};
+pub use pelago_data::{Passthrough, PassthroughStatus};
+pub use pelago_meta::recovery::RecoverError;
+pub use pelago_store::volume::Owner;
+pub use recovery::Recovered;
 pub use server::{Options, Parts, Server, StartError, Step, StopError};
-pub use status::{PassthroughStatus, ProgressStatus, SpaceStatus, Status};
-pub use worker::{Doing, WorkerStatus};
+pub use status::{ProgressStatus, SpaceStatus, Status};
 
-mod acl;
-mod answers;
-mod cache;
-pub mod check;
-mod clock;
-mod commit;
-mod filter;
-mod losses;
+mod background;
+mod group_commit;
 mod memory;
-mod numbers;
-mod open;
-mod partition;
 mod pool;
-mod progress;
-mod recover;
-mod router;
+mod recovery;
 mod seek;
 mod server;
-mod shard;
-mod space;
+mod service;
 mod status;
-mod steps;
 #[cfg(test)]
 mod testing;
-mod worker;
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use pelago_wire::{Code, Done, Error, Handle, InodeId, Reply};
 
-use crate::shard::Shard;
+use pelago_meta::shard::Shard;
 
 /// Who waits for which file.
 pub(crate) struct Seeks {

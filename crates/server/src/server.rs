@@ -16,23 +16,27 @@ use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{Volume, VolumeId, VolumeOptions};
 use pelago_wire::{Error, Service, Time, limits};
 
-use crate::clock;
-use crate::commit::{Committer, GroupCommit, SYNC_INTERVAL};
+use crate::background::{
+    ClosePending, Notify, Recount, RemoveOrphans, STOP_TIMEOUT, WatchSpace, Workers, Writeback,
+};
+use crate::group_commit::{Committer, GroupCommit, SYNC_INTERVAL};
 use crate::memory::{MEMORY_BYTES, Memory, MemoryUse};
-use crate::open::{self, Descriptors, Opens, Passthrough, Poke};
 use crate::pool::Pool;
-use crate::progress::Progress;
-use crate::recover::{self, Owner, RecoverError, Recovered};
-use crate::router::{self, Router};
-use crate::shard::{self, Shard};
-use crate::space::Space;
-use crate::status::{PassthroughStatus, ProgressStatus, SpaceStatus, Status};
-use crate::worker::{Bell, Count, KeepSpace, Linger, PATIENCE, Reap, Settle, Workers};
+use crate::recovery::{self, Recovered};
+use crate::service::{self, Router};
+use crate::status::{ProgressStatus, SpaceStatus, Status};
+use pelago_data::{
+    self as data, FdBudget, Notifier, OpenFiles, Passthrough, PassthroughStatus, Space,
+};
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery::{self as meta_recovery, RecoverError};
+use pelago_meta::shard::{self, Shard};
+use pelago_store::clock;
+use pelago_store::volume::Owner;
 
 pub use error::{StartError, StopError};
 
 mod error;
-mod handing;
 
 /// What can be chosen about a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +109,7 @@ pub struct Server {
     started_clean: bool,
     recovered: Recovered,
     core: Core,
-    opens: Arc<Opens>,
+    opens: Arc<OpenFiles>,
     router: Arc<Router>,
     committer: Committer,
     /// The newest safe batch that `status` saw, and when. A leaf.
@@ -170,7 +174,7 @@ impl Server {
         let dir = held.as_ref().map(|held| held.volume.dir().to_path_buf()).unwrap_or_default();
         let failed = |source| StartError::Recover { path: dir.clone(), source };
         let since = clock::now();
-        let begin = || recover::begin(&*parts.table, parts.volume, options.owner, since);
+        let begin = || meta_recovery::begin(&*parts.table, parts.volume, options.owner, since);
         let mut begun = begin();
         if let (Err(RecoverError::Table(table::Error::NoSpace)), Some(reserve)) = (&begun, &reserve)
             && reserve.release()?
@@ -179,33 +183,33 @@ impl Server {
         }
         let start = begun.map_err(|error| StartError::from_recover(&dir, error))?;
         let memory = Memory::of(options.memory_bytes);
-        let progress = Arc::new(Progress::default());
+        let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
             table: Arc::clone(&parts.table),
             hasher: parts.hasher,
-            progress: Arc::clone(&progress),
+            durability: Arc::clone(&durability),
             epoch: start.epoch,
             next_id: start.next_id,
             cache_bytes: memory.rows as usize,
             started: since,
         }));
-        let tells = handing::can_tell(&parts.content)?;
-        let passthrough = handing::find_out(options.passthrough, tells);
-        let recovered = recover::measure_written(&shard, &*parts.table, &parts.content, tells);
+        let tells = data::can_detect_writers(&parts.content)?;
+        let passthrough = data::probe(options.passthrough, tells);
+        let recovered = recovery::measure_written(&shard, &*parts.table, &parts.content, tells);
         let (recovered, written) = recovered.map_err(failed)?;
-        let bells = Bells::new();
+        let notifies = Notifies::new();
         let content = Arc::clone(&parts.content);
-        let space = Arc::new(Space::new(content, reserve, Arc::clone(&bells.space)));
+        let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
         space.look().map_err(failed)?;
-        let core = Core { parts, options, passthrough, memory, progress, shard, space };
-        let opens = core.opens(&bells);
+        let core = Core { parts, options, passthrough, memory, durability, shard, space };
+        let opens = core.opens(&notifies);
         opens.load_marks().map_err(failed)?;
         written.into_iter().try_for_each(|handle| opens.take_over(handle)).map_err(failed)?;
-        let router = core.router(&bells, &opens)?;
+        let router = core.router(&notifies, &opens)?;
         let committer = core.committer(&opens)?;
         // Without a volume nobody knows how the life before ended.
         let started_clean = held.as_ref().is_some_and(|held| held.volume.was_clean());
-        let workers = core.workers(&bells, &opens, !started_clean)?;
+        let workers = core.workers(&notifies, &opens, !started_clean)?;
         tracing::info!(volume = %core.parts.volume, epoch = start.epoch, "the volume is served");
         let seen = Mutex::new((0, Instant::now()));
         let life = Mutex::new(Life { workers, held, stopped: false });
@@ -238,7 +242,7 @@ impl Server {
     /// How the server is now. Never waits for a request.
     #[must_use]
     pub fn status(&self) -> Status {
-        let Core { parts, options, progress, space, .. } = &self.core;
+        let Core { parts, options, durability, space, .. } = &self.core;
         let medium = space.stats().map_err(|error| tracing::warn!(%error, "no space to show")).ok();
         let files = self.opens.counts();
         Status {
@@ -249,8 +253,8 @@ impl Server {
             recovered: self.recovered,
             read_only: options.read_only,
             progress: ProgressStatus {
-                done: progress.done(),
-                safe: progress.safe(),
+                done: durability.done(),
+                safe: durability.safe(),
                 sync_interval: options.sync_interval,
                 unsafe_for: self.unsafe_for(),
             },
@@ -291,7 +295,7 @@ impl Server {
             return Ok(());
         }
         self.router.stop();
-        life.workers.stop(PATIENCE);
+        life.workers.stop(STOP_TIMEOUT);
         let settled = self.settle();
         self.committer.stop();
         let Some(Held { table, volume }) = life.held.take() else { return settled };
@@ -304,27 +308,27 @@ impl Server {
 
     /// Makes everything safe, so that the next start has nothing to recover.
     fn settle(&self) -> Result<(), StopError> {
-        let Core { parts, progress, shard, .. } = &self.core;
+        let Core { parts, durability, shard, .. } = &self.core;
         // Programs may write on by descriptors and mappings: the next start measures those files.
         let mut written = self.opens.still_changing();
         self.opens.commit_all().map_err(StopError::Commit)?;
         self.opens.sync_marked()?;
         // Their bytes are not on the medium, whatever its memory shows: so the next life knows.
         written.extend(self.opens.in_error());
-        recover::forget_marks(shard, &*parts.table, &written).map_err(StopError::Commit)?;
+        recovery::forget_marks(shard, &*parts.table, &written).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
-        let done = progress.done();
+        let done = durability.done();
         parts.table.persist().map_err(StopError::Table)?;
-        progress.made_safe(done);
+        durability.made_safe(done);
         Ok(())
     }
 
     /// Since when something waits to be safe, as far as status has seen it.
     fn unsafe_for(&self) -> Duration {
-        let Core { progress, options, .. } = &self.core;
+        let Core { durability, options, .. } = &self.core;
         let mut seen = self.seen.lock();
-        let safe = progress.safe();
-        if progress.done() == safe {
+        let safe = durability.safe();
+        if durability.done() == safe {
             *seen = (safe, Instant::now());
             return Duration::ZERO;
         }
@@ -356,7 +360,7 @@ impl Drop for Server {
             return;
         }
         self.router.stop();
-        life.workers.stop(PATIENCE);
+        life.workers.stop(STOP_TIMEOUT);
         self.committer.stop();
         if let Some(Held { table, volume }) = life.held.take() {
             if let Err(error) = table.close() {
@@ -373,109 +377,119 @@ struct Core {
     options: Options,
     passthrough: PassthroughStatus,
     memory: Memory,
-    progress: Arc<Progress>,
+    durability: Arc<Durability>,
     shard: Arc<Shard>,
     space: Arc<Space>,
 }
 
-/// The bells of the workers.
-struct Bells {
-    count: Arc<Bell>,
-    linger: Arc<Bell>,
-    reap: Arc<Bell>,
-    settle: Arc<Bell>,
-    space: Arc<Bell>,
+/// What wakes up each worker.
+struct Notifies {
+    orphans: Arc<Notify>,
+    pending_close: Arc<Notify>,
+    recount: Arc<Notify>,
+    space: Arc<Notify>,
+    writeback: Arc<Notify>,
 }
 
-impl Bells {
+impl Notifies {
     fn new() -> Self {
-        let [count, linger, reap, settle, space] =
-            ["count", "linger", "reap", "settle", "space"].map(Bell::new);
-        Self { count, linger, reap, settle, space }
+        let [orphans, pending_close, recount, space, writeback] =
+            ["orphans", "pending_close", "recount", "space", "writeback"].map(Notify::new);
+        Self { orphans, pending_close, recount, space, writeback }
     }
 
-    /// What tells the reaper that there is work.
-    fn reap(&self) -> Poke {
-        poke(&self.reap)
+    /// Returns what tells the worker `orphans` that a file has lost its last name.
+    fn orphans(&self) -> Notifier {
+        notifier(&self.orphans)
     }
 }
 
-fn poke(bell: &Arc<Bell>) -> Poke {
-    let bell = Arc::clone(bell);
-    Arc::new(move || bell.ring())
+fn notifier(notify: &Arc<Notify>) -> Notifier {
+    let notify = Arc::clone(notify);
+    Arc::new(move || notify.notify())
 }
 
 impl Core {
-    fn opens(&self, bells: &Bells) -> Arc<Opens> {
-        let options = open::Options {
+    fn opens(&self, notifies: &Notifies) -> Arc<OpenFiles> {
+        let options = data::Options {
             inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
             open_bytes: self.memory.opens as usize,
             passthrough: self.options.passthrough,
             can_pass: self.passthrough == PassthroughStatus::Available,
-            ..open::Options::default()
+            ..data::Options::default()
         };
-        Arc::new(Opens::new(open::Parts {
+        Arc::new(OpenFiles::new(data::Parts {
             shard: Arc::clone(&self.shard),
             table: Arc::clone(&self.parts.table),
             content: Arc::clone(&self.parts.content),
-            progress: Arc::clone(&self.progress),
+            durability: Arc::clone(&self.durability),
             space: Arc::clone(&self.space),
-            descriptors: Descriptors::of_process(),
+            descriptors: FdBudget::of_process(),
             read_only: self.options.read_only,
-            reap: bells.reap(),
-            linger: poke(&bells.linger),
+            reap: notifies.orphans(),
+            linger: notifier(&notifies.pending_close),
             options,
         }))
     }
 
-    fn router(&self, bells: &Bells, opens: &Arc<Opens>) -> io::Result<Arc<Router>> {
-        Ok(Arc::new(Router::new(router::Parts {
+    fn router(&self, notifies: &Notifies, opens: &Arc<OpenFiles>) -> io::Result<Arc<Router>> {
+        Ok(Arc::new(Router::new(service::Parts {
             shard: Arc::clone(&self.shard),
             opens: Arc::clone(opens),
             table: Arc::clone(&self.parts.table),
-            progress: Arc::clone(&self.progress),
+            durability: Arc::clone(&self.durability),
             space: Arc::clone(&self.space),
             pool: Arc::new(match self.options.stepped {
                 true => Pool::inline(),
                 false => Pool::start(limits::POOL_SHARE)?,
             }),
             read_only: self.options.read_only,
-            reap: bells.reap(),
+            reap: notifies.orphans(),
         })))
     }
 
-    fn committer(&self, opens: &Arc<Opens>) -> io::Result<Committer> {
+    fn committer(&self, opens: &Arc<OpenFiles>) -> io::Result<Committer> {
         let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
-        let progress = Arc::clone(&self.progress);
-        let commit = GroupCommit::new(Arc::clone(opens), shard, table, progress);
+        let durability = Arc::clone(&self.durability);
+        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability);
         match self.options.stepped {
             true => Ok(Committer::stepped(commit)),
             false => Committer::start(commit, self.options.sync_interval),
         }
     }
 
-    fn workers(&self, bells: &Bells, opens: &Arc<Opens>, unclean: bool) -> io::Result<Workers> {
+    fn workers(
+        &self,
+        notifies: &Notifies,
+        opens: &Arc<OpenFiles>,
+        unclean: bool,
+    ) -> io::Result<Workers> {
         let mut workers = Workers::new(self.options.stepped);
         if !self.options.workers {
             return Ok(workers);
         }
         let shard = || Arc::clone(&self.shard);
-        let count = Count::new(shard(), self.memory.filters, unclean);
-        workers.start(&bells.count, count)?;
+        let recount = Recount::new(shard(), self.memory.filters, unclean);
+        workers.start(&notifies.recount, recount)?;
         let (table, content) = (Arc::clone(&self.parts.table), Arc::clone(&self.parts.content));
-        let reap =
-            Reap::new(shard(), Arc::clone(&self.progress), table, content, Arc::clone(opens));
-        workers.start(&bells.reap, reap)?;
-        let linger = Linger::new(Arc::clone(opens), self.options.sync_interval);
-        workers.start(&bells.linger, linger)?;
-        workers.start(&bells.settle, Settle::new(Arc::clone(opens)))?;
+        let orphans = RemoveOrphans::new(
+            shard(),
+            Arc::clone(&self.durability),
+            table,
+            content,
+            Arc::clone(opens),
+        );
+        workers.start(&notifies.orphans, orphans)?;
+        let pending = ClosePending::new(Arc::clone(opens), self.options.sync_interval);
+        workers.start(&notifies.pending_close, pending)?;
+        workers.start(&notifies.writeback, Writeback::new(Arc::clone(opens)))?;
         let table = Arc::clone(&self.parts.table);
-        workers.start(&bells.space, KeepSpace::new(Arc::clone(&self.space), table))?;
+        workers.start(&notifies.space, WatchSpace::new(Arc::clone(&self.space), table))?;
         Ok(workers)
     }
 }
 
-/// Opens the table; where there is no space for that, with the space of the reserve.
+/// OpenFiles the table; where there is no space for that, with the space of the reserve.
 fn open_table(
     volume: &Volume,
     reserve: &Reserve,

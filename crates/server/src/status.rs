@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pelago_data::PassthroughStatus;
 use pelago_store::table::{Pressure, Usage};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Time, VolumeStats};
 
+use crate::background::WorkerStatus;
 use crate::memory::MemoryUse;
-use crate::recover::Recovered;
-use crate::worker::WorkerStatus;
+use crate::recovery::Recovered;
 
 /// How a server is, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,20 +46,6 @@ pub struct Status {
     pub table: Usage,
     /// Whether the table keeps up.
     pub pressure: Pressure,
-}
-
-/// Whether files are handed out as descriptors to who can use them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PassthroughStatus {
-    /// They are.
-    Available,
-    /// Somebody chose that they are not.
-    Refused,
-    /// The server has not the right to give a descriptor to the kernel (`CAP_SYS_ADMIN`).
-    NoRight,
-    /// Below the volume's folder nobody can tell who still writes a file: its file system has no
-    /// leases, or they do not see mappings.
-    NoLeases,
 }
 
 /// What is done and what is safe. Batches are counted from 1 in each life of the server.

@@ -22,16 +22,16 @@ use pelago_wire::{
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::clock;
-use crate::commit::GroupCommit;
-use crate::open::{self, Descriptors, Opens};
+use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
-use crate::progress::Progress;
-use crate::recover::{self, Owner};
-use crate::router::{self, Router};
-use crate::shard::{self, Shard};
-use crate::space::Space;
-use crate::worker::Bell;
+use crate::recovery;
+use crate::service::{self, Router};
+use pelago_data::{self as data, FdBudget, OpenFiles, Space};
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery as meta_recovery;
+use pelago_meta::shard::{self, Shard};
+use pelago_store::clock;
+use pelago_store::volume::Owner;
 
 /// Who calls.
 pub(crate) const CALLER: Context = Context::direct(10, 20);
@@ -48,16 +48,17 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Rig {
     pub(crate) table: FakeTable,
     pub(crate) shard: Arc<Shard>,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) durability: Arc<Durability>,
     pub(crate) space: Arc<Space>,
-    pub(crate) opens: Arc<Opens>,
+    pub(crate) opens: Arc<OpenFiles>,
+    pub(crate) descriptors: Arc<FdBudget>,
     pub(crate) content: Arc<ContentStore>,
     pub(crate) router: Router,
     pub(crate) commit: GroupCommit,
     /// How often a file was handed to be reaped.
     pub(crate) reaped: Arc<AtomicUsize>,
     /// What recovery found.
-    pub(crate) recovered: recover::Recovered,
+    pub(crate) recovered: recovery::Recovered,
     dir: Arc<TempDir>,
     options: Options,
 }
@@ -65,7 +66,7 @@ pub(crate) struct Rig {
 /// How a rig is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    pub(crate) open: open::Options,
+    pub(crate) open: data::Options,
     pub(crate) descriptors: usize,
     pub(crate) threads: usize,
     pub(crate) read_only: bool,
@@ -73,7 +74,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { open: open::Options::default(), descriptors: 100, threads: 2, read_only: false }
+        Self { open: data::Options::default(), descriptors: 100, threads: 2, read_only: false }
     }
 }
 
@@ -109,13 +110,13 @@ impl Rig {
     fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {
         let started = clock::now();
         let volume = VolumeId([7; 16]);
-        let start = recover::begin(&table, volume, Owner::default(), started).unwrap();
+        let start = meta_recovery::begin(&table, volume, Owner::default(), started).unwrap();
         let shared: SharedTable = Arc::new(table.clone());
-        let progress = Arc::new(Progress::default());
+        let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
             table: Arc::clone(&shared),
             hasher: NameHasher::new(7),
-            progress: Arc::clone(&progress),
+            durability: Arc::clone(&durability),
             epoch: start.epoch,
             next_id: start.next_id,
             cache_bytes: 1 << 20,
@@ -123,18 +124,19 @@ impl Rig {
         }));
         let content = Arc::new(ContentStore::open(dir.path()).unwrap());
         let tells = content.can_detect_writers().unwrap_or(false);
-        let found = recover::measure_written(&shard, &table, &content, tells);
+        let found = recovery::measure_written(&shard, &table, &content, tells);
         let (recovered, written) = found.unwrap();
-        let space = Arc::new(Space::new(Arc::clone(&content), None, Bell::new("space")));
+        let space = Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {})));
         let reaped = Arc::new(AtomicUsize::new(0));
         let reap = counted(&reaped);
-        let opens = Arc::new(Opens::new(open::Parts {
+        let descriptors = FdBudget::new(options.descriptors);
+        let opens = Arc::new(OpenFiles::new(data::Parts {
             shard: Arc::clone(&shard),
             table: Arc::clone(&shared),
             content: Arc::clone(&content),
-            progress: Arc::clone(&progress),
+            durability: Arc::clone(&durability),
             space: Arc::clone(&space),
-            descriptors: Descriptors::new(options.descriptors),
+            descriptors: Arc::clone(&descriptors),
             read_only: options.read_only,
             reap: Arc::clone(&reap),
             linger: Arc::new(|| {}),
@@ -142,24 +144,25 @@ impl Rig {
         }));
         opens.load_marks().unwrap();
         written.into_iter().for_each(|handle| opens.take_over(handle).unwrap());
-        let router = Router::new(router::Parts {
+        let router = Router::new(service::Parts {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),
             table: Arc::clone(&shared),
-            progress: Arc::clone(&progress),
+            durability: Arc::clone(&durability),
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),
             read_only: options.read_only,
             reap,
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
-        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&progress));
+        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability));
         Self {
             table,
             shard,
-            progress,
+            durability,
             space,
             opens,
+            descriptors,
             content,
             router,
             commit,
@@ -214,7 +217,7 @@ impl Rig {
         }
     }
 
-    /// Opens a file.
+    /// OpenFiles a file.
     pub(crate) fn open(&self, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
         match self.call(Request::Open { node, flags })? {
             Reply::Opened { open, .. } => Ok(open),
@@ -222,7 +225,7 @@ impl Rig {
         }
     }
 
-    /// Opens a file; answers too how to reach its bytes.
+    /// OpenFiles a file; answers too how to reach its bytes.
     pub(crate) fn find_way(&self, node: Handle, flags: OpenFlags) -> (OpenId, Attr, DataPath) {
         match self.call(Request::Open { node, flags }).unwrap() {
             Reply::Opened { open, attr, path } => (open, attr, path),
@@ -339,7 +342,7 @@ impl Failing {
 }
 
 /// Counts how often it is called.
-fn counted(count: &Arc<AtomicUsize>) -> open::Poke {
+fn counted(count: &Arc<AtomicUsize>) -> data::Notifier {
     let count = Arc::clone(count);
     Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);

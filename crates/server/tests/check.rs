@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use pelago_server::check::{self, Damage};
+use pelago_check::{self as check, Damage};
 use pelago_server::{Options, Server, StartError};
 use pelago_store::hash::NameHasher;
 use pelago_store::key;

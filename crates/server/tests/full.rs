@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use pelago_server::{Options, Server, check};
+use pelago_check as check;
+use pelago_server::{Options, Server};
 use pelago_wire::{AllocateMode, Code, Handle, OpenFlags, OpenId, Reply, Request, SetAttr, limits};
 
 use harness::disk;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelago_server::check::{self, Plan};
+use pelago_check::{self as check, Plan};
 use pelago_server::{Options, Parts, Passthrough, Server};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;

@@ -9,11 +9,14 @@
 //!
 //! Damaged bytes on disk never cause a panic: they decode in full, or return an error.
 
+pub mod clock;
 pub mod content;
+pub mod cycle;
 pub mod folder;
 pub mod hash;
 pub mod key;
 pub mod os;
+pub mod report;
 pub mod reserve;
 pub mod rows;
 pub mod table;

@@ -43,6 +43,20 @@ mod layout;
 mod lock;
 mod seed;
 
+/// The site of all inodes: a volume has one so far.
+pub const SITE: u16 = 0;
+/// The shard of all inodes: a site has one so far.
+pub const SHARD: u16 = 0;
+
+/// The owner of the root directory of a new volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// The user id in the volume.
+    pub uid: u32,
+    /// The group id in the volume.
+    pub gid: u32,
+}
+
 /// Settings of a new volume, which never change afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeOptions {

@@ -19,6 +19,9 @@ struct Wall {
 
 const WIRE: &str = "pelago-wire";
 const STORE: &str = "pelago-store";
+const META: &str = "pelago-meta";
+const DATA: &str = "pelago-data";
+const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
@@ -29,13 +32,16 @@ const LOSSFS: &str = "pelago-lossfs";
 const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
-    Wall { package: SERVER, imports: &[WIRE, STORE], tests_import: &[LOSSFS] },
+    Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },
+    Wall { package: DATA, imports: &[WIRE, STORE, META], tests_import: &[LOSSFS] },
+    Wall { package: CHECK, imports: &[WIRE, STORE], tests_import: &[META] },
+    Wall { package: SERVER, imports: &[WIRE, STORE, META, DATA], tests_import: &[CHECK, LOSSFS] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE, FUSE], tests_import: &[] },
-    Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[SERVER, STORE] },
+    Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[CHECK, SERVER, STORE] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, STORE, SERVER, CLIENT, WORKLOAD],
+        imports: &[WIRE, STORE, CHECK, SERVER, CLIENT, WORKLOAD],
         tests_import: &[LOSSFS],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },

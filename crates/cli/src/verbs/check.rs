@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use pelago_server::check::{self, CheckError, Finding, Plan};
+use pelago_check::{self as check, CheckError, Finding, Plan};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};

@@ -7,7 +7,7 @@ use pelago_store::volume::{VolumeError, VolumeId};
 use pelago_store::{content, reserve, table};
 use pelago_wire::Kind;
 
-use crate::recover::RecoverError;
+use pelago_meta::recovery::RecoverError;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::mpsc;
 
+use pelago_check::{self as check, CheckError, Plan};
 use pelago_lossfs::{Counting, Lossfs, Model, Random, Survival};
-use pelago_server::check::{self, CheckError, Plan};
 use pelago_server::{Options, Passthrough, Server, StartError, Step};
 use pelago_wire::{
     Bulk, Code, Context, Cookie, Done, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
@@ -253,7 +253,7 @@ impl Stage {
 
     /// Lets all workers work.
     pub(crate) fn work(&self) {
-        for name in ["settle", "reap", "count", "space"] {
+        for name in ["writeback", "orphans", "recount", "space"] {
             self.step(Step::Work(name));
         }
     }

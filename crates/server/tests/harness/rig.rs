@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_server::check::{self, Plan};
+use pelago_check::{self as check, Plan};
 use pelago_server::{Options, Parts, Server};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pelago_check as check;
 use pelago_lossfs::{Lossfs, Model, Random};
-use pelago_server::{Options, Server, check};
+use pelago_server::{Options, Server};
 use pelago_wire::{
     Code, Cookie, DataPath, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
     Request, SetAttr,

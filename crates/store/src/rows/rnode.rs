@@ -6,6 +6,7 @@ use super::codec::{Reader, TIME_BYTES, Writer};
 use super::error::DecodeError;
 use super::row::{Body, Row};
 use crate::key::RowKind;
+use crate::volume::Owner;
 
 /// The stored attributes of a file, without its names and bytes. A rename moves it unchanged: it
 /// does not say which row holds it.
@@ -72,6 +73,32 @@ pub struct RnodeFlags {
 }
 
 impl Rnode {
+    /// Returns the root directory of a new volume.
+    #[must_use]
+    pub fn root(owner: Owner, now: Time) -> Self {
+        Self {
+            ino: InodeId::ROOT,
+            kind: FileKind::Directory,
+            mode: 0o755,
+            flags: RnodeFlags::default(),
+            links: 1,
+            uid: owner.uid,
+            gid: owner.gid,
+            rdev: 0,
+            generation: None,
+            size: 0,
+            blocks: 0,
+            version: 1,
+            quota_root: InodeId::ROOT,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            deleted_at: Time::default(),
+            target: Vec::new(),
+        }
+    }
+
     /// Returns the attributes that `stat` shows. Size and links of a directory are left to the
     /// caller, who knows its partitions.
     #[must_use]

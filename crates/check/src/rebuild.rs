@@ -1,0 +1,140 @@
+//! Carries out the repairs of a plan, and makes the rows that repairs write.
+
+use pelago_store::content::ContentStat;
+use pelago_store::key;
+use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
+use pelago_store::table::{self, Batch, Change};
+use pelago_wire::{FileKind, Generation, InodeId};
+
+use super::{Check, CheckError, Parts, Plan};
+use pelago_store::volume::Owner;
+
+/// Bytes of a batch of repairs after which the next one begins.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Carries out what the plan lists. Content files go only after the rows that no longer name them
+/// are safe. Answers how many findings were worked off.
+pub(super) fn carry_out(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
+    let mut batch = Batch::new();
+    let mut done = 0;
+    for repair in plan.findings.iter().filter_map(|finding| finding.repair.as_ref()) {
+        for change in &repair.changes {
+            match change {
+                Change::Put(key, value) => batch.put(key.clone(), value.clone()),
+                Change::Delete(key) => batch.delete(key.clone()),
+            }
+        }
+        done += 1;
+        if batch.bytes() >= BATCH_BYTES {
+            parts.table.write(&std::mem::take(&mut batch))?;
+        }
+    }
+    parts.table.write(&batch)?;
+    parts.table.persist()?;
+    tracing::info!(done, "repairs were written");
+    for (ino, generation) in
+        plan.findings.iter().filter_map(|finding| finding.repair.as_ref()?.remove)
+    {
+        parts.content.remove(ino, generation)?;
+    }
+    Ok(done)
+}
+
+impl Check<'_> {
+    /// Returns the name that a lost file gets in the root, and its key: the first that no other
+    /// file has, since users can make files of any name.
+    fn lost_name(&self, ino: InodeId) -> Result<(Vec<u8>, Vec<u8>), table::Error> {
+        let mut name = format!("lost+found.{ino}").into_bytes();
+        for number in 1_u64.. {
+            let key = key::name(InodeId::ROOT, self.hasher.hash(&name), &name);
+            match self.table.get(&key)?.as_deref().map(NameRow::decode) {
+                Some(Ok((_, row))) if row.ino() != ino => {}
+                Some(Err(_)) => {}
+                Some(Ok(_)) | None => return Ok((name, key)),
+            }
+            name = format!("lost+found.{ino}.{number}").into_bytes();
+        }
+        unreachable!("a directory has fewer names than there are numbers")
+    }
+
+    /// Rows that give an rnode without a name one in the root. Its own row, where it has one, is in
+    /// `inodes`.
+    pub(super) fn link_in_root(&self, rnode: &Rnode) -> Result<Vec<Change>, table::Error> {
+        let (name, key) = self.lost_name(rnode.ino)?;
+        let hash = self.hasher.hash(&name);
+        let link = NameRow::Link { ino: rnode.ino, kind: rnode.kind };
+        let mut rnode = rnode.clone();
+        rnode.links = 1;
+        Ok(vec![
+            put(key, link.encode(self.stamp)),
+            put(
+                key::parent_pointer(rnode.ino, InodeId::ROOT, hash, &name),
+                ParentPointer.encode(self.stamp),
+            ),
+            put(key::inode(rnode.ino), rnode.encode(self.stamp)),
+        ])
+    }
+
+    /// Rows that move an rnode that stands under a name into the root.
+    pub(super) fn move_to_root(
+        &self,
+        from: &[u8],
+        mut rnode: Rnode,
+    ) -> Result<Vec<Change>, table::Error> {
+        let (name, to) = self.lost_name(rnode.ino)?;
+        let hash = self.hasher.hash(&name);
+        let moved = Moved { dir: InodeId::ROOT, hash };
+        let ino = rnode.ino;
+        rnode.flags.moved = true;
+        Ok(vec![
+            Change::Delete(from.to_vec()),
+            put(to, NameRow::Rnode(rnode).encode(self.stamp)),
+            put(key::moved(ino), moved.encode(self.stamp)),
+        ])
+    }
+
+    /// Rows that make a file of bytes whose rows were lost.
+    pub(super) fn adopt_content(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+        measured: &ContentStat,
+    ) -> Result<Vec<Change>, table::Error> {
+        let flags = RnodeFlags { has_content: true, ..RnodeFlags::default() };
+        let rnode = Rnode {
+            flags,
+            generation: Some(generation),
+            size: measured.size,
+            blocks: measured.blocks,
+            mtime: measured.mtime,
+            ..self.found_file(ino)
+        };
+        self.name_in_root(rnode)
+    }
+
+    /// As [`Check::adopt_content`], for bytes in the table.
+    pub(super) fn adopt_inline(
+        &self,
+        ino: InodeId,
+        bytes: usize,
+    ) -> Result<Vec<Change>, table::Error> {
+        let flags = RnodeFlags { inline: true, ..RnodeFlags::default() };
+        self.name_in_root(Rnode { flags, size: bytes as u64, ..self.found_file(ino) })
+    }
+
+    /// A file of which only the bytes are known: root's alone.
+    fn found_file(&self, ino: InodeId) -> Rnode {
+        let like = Rnode::root(Owner::default(), self.now);
+        Rnode { ino, kind: FileKind::Regular, mode: 0o600, ..like }
+    }
+
+    fn name_in_root(&self, rnode: Rnode) -> Result<Vec<Change>, table::Error> {
+        let (_, key) = self.lost_name(rnode.ino)?;
+        Ok(vec![put(key, NameRow::Rnode(rnode).encode(self.stamp))])
+    }
+}
+
+/// The row at `key` becomes `value`.
+pub(super) fn put(key: Vec<u8>, value: Vec<u8>) -> Change {
+    Change::Put(key, value)
+}

@@ -1,0 +1,156 @@
+//! How many content files may be open at the same time, and which of them was used least recently.
+//!
+//! Each has a place in a queue by the time of its last use. A use only notes that time; the place
+//! follows when somebody looks for the first in the queue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use pelago_wire::{Code, Error, InodeId, limits};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// FdBudget that are left to everything else in the process.
+const OTHERS: u64 = 128;
+
+/// The descriptors that content files may have.
+#[derive(Debug)]
+pub struct FdBudget {
+    limit: usize,
+    /// Counts up with each use.
+    now: AtomicU64,
+    /// Those that are taken, by the use that their place follows. A leaf.
+    queue: Mutex<BTreeMap<u64, Arc<Taken>>>,
+}
+
+/// The right to have one content file open; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct FdPermit {
+    of: Arc<FdBudget>,
+    taken: Arc<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    /// For whose content file.
+    ino: InodeId,
+    /// Its last use.
+    used: AtomicU64,
+    /// Its key in the queue; changed under that lock only.
+    place: AtomicU64,
+}
+
+impl FdBudget {
+    /// As many as the process may have, but for some. Raises what it may have as far as it can.
+    #[must_use]
+    pub fn of_process() -> Arc<Self> {
+        let now = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+        let may = match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => now.maximum,
+            Err(_) => now.current,
+        };
+        let most = limits::OPEN_FILES as u64;
+        let may = may.unwrap_or(most).min(most + OTHERS).saturating_sub(OTHERS).max(1);
+        Self::new(usize::try_from(may).unwrap_or(limits::OPEN_FILES))
+    }
+
+    /// So many.
+    #[must_use]
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, now: AtomicU64::new(0), queue: Mutex::default() })
+    }
+
+    /// Takes one for a content file of this inode.
+    ///
+    /// # Errors
+    /// `TooManyOpen`.
+    pub(crate) fn take(self: &Arc<Self>, ino: InodeId) -> Result<FdPermit, Error> {
+        let mut queue = self.queue.lock();
+        if queue.len() >= self.limit {
+            return Err(Code::TooManyOpen.into());
+        }
+        let now = self.tick();
+        let taken = Taken { ino, used: AtomicU64::new(now), place: AtomicU64::new(now) };
+        let taken = Arc::new(taken);
+        queue.insert(now, Arc::clone(&taken));
+        Ok(FdPermit { of: Arc::clone(self), taken })
+    }
+
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    /// Whose was used least recently. It counts as used now: who asks again is told the next.
+    pub(crate) fn next(&self) -> Option<InodeId> {
+        let mut queue = self.queue.lock();
+        loop {
+            let (place, taken) = queue.pop_first()?;
+            let used = taken.used.load(Ordering::Relaxed);
+            let is_first = used == place;
+            // Nobody uses a number twice, so that no other has this place.
+            let used = if is_first { self.tick() } else { used };
+            let ino = taken.ino;
+            if is_first {
+                taken.used.store(used, Ordering::Relaxed);
+            }
+            taken.place.store(used, Ordering::Relaxed);
+            queue.insert(used, taken);
+            if is_first {
+                return Some(ino);
+            }
+        }
+    }
+
+    fn tick(&self) -> u64 {
+        self.now.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl FdPermit {
+    /// Its content file is used now.
+    pub(crate) fn note_use(&self) {
+        self.taken.used.store(self.of.tick(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for FdPermit {
+    fn drop(&mut self) {
+        let mut queue = self.of.queue.lock();
+        queue.remove(&self.taken.place.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ino(number: u64) -> InodeId {
+        InodeId::from_raw(number)
+    }
+
+    #[test]
+    fn there_are_so_many_and_they_come_back() {
+        let descriptors = FdBudget::new(2);
+        let one = descriptors.take(ino(1)).unwrap();
+        let _other = descriptors.take(ino(1)).unwrap();
+        assert_eq!(descriptors.take(ino(2)).unwrap_err().code, Code::TooManyOpen);
+        drop(one);
+        assert_eq!(descriptors.taken(), 1);
+        assert!(descriptors.take(ino(2)).is_ok());
+    }
+
+    #[test]
+    fn the_next_is_the_one_that_was_used_least_recently() {
+        let descriptors = FdBudget::new(4);
+        let all: Vec<_> = (0..4).map(|number| descriptors.take(ino(number)).unwrap()).collect();
+        all[1].note_use();
+        all[0].note_use();
+        let next = || descriptors.next().unwrap().raw();
+        assert_eq!([next(), next(), next(), next(), next()], [2, 3, 1, 0, 2]);
+        drop(all);
+        assert_eq!(descriptors.next(), None);
+    }
+}

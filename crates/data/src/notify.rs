@@ -1,0 +1,6 @@
+//! How this crate tells background work that there is something to do.
+
+use std::sync::Arc;
+
+/// Wakes up a background worker. It does not wait.
+pub type Notifier = Arc<dyn Fn() + Send + Sync>;

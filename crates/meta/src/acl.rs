@@ -1,0 +1,194 @@
+//! POSIX access control lists: what they look like as extended attributes, and what becomes of them
+//! when a mode changes, when they change, and when something is made below them.
+//!
+//! The rules are those of POSIX 1003.1e draft 17 as Linux has them (`fs/posix_acl.c`); who may do
+//! what is checked by the kernel. An access list says no more than the mode where it has only an
+//! owner, a group and the others: then the mode is kept and the list is not. A list with more has a
+//! mask, which the mode shows as the rights of the group.
+//!
+//! No I/O: `shard::acl` reads and writes the rows.
+
+use pelago_wire::{Code, Error, limits};
+
+/// A list that makes sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Acl(Vec<Entry>);
+
+/// What something new gets from the default list of its directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Inherited {
+    /// Its mode.
+    pub(crate) mode: u16,
+    /// Its access list, where the mode does not say it all.
+    pub(crate) access: Option<Acl>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: Tag,
+    /// Read 4, write 2, execute 1.
+    rights: u16,
+    /// Which user or group, for those that are named.
+    id: u32,
+}
+
+/// Whom an entry is about, in the order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tag {
+    Owner,
+    User,
+    OwningGroup,
+    Group,
+    Mask,
+    Others,
+}
+
+/// The version that stands before the entries.
+const VERSION: u32 = 2;
+const HEAD_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 8;
+/// The id of entries that name nobody, and of nobody.
+const NO_ID: u32 = u32::MAX;
+const RIGHTS: u16 = 0o7;
+
+impl Acl {
+    /// The list that these bytes are; `None` for one without entries, which is as good as none.
+    ///
+    /// # Errors
+    /// `Invalid` for anything else, `TooBig` for more than [`limits::ACL_BYTES`].
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>, Error> {
+        let (version, entries) = bytes.split_first_chunk().ok_or(Code::Invalid)?;
+        let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
+        if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
+            return Err(Code::Invalid.into());
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        if bytes.len() > limits::ACL_BYTES {
+            return Err(Code::TooBig.into());
+        }
+        let entries: Option<Vec<_>> = entries.iter().map(Entry::decode).collect();
+        let list = Self(entries.ok_or(Code::Invalid)?);
+        if list.makes_sense() { Ok(Some(list)) } else { Err(Code::Invalid.into()) }
+    }
+
+    /// The bytes of the list.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD_BYTES + self.0.len() * ENTRY_BYTES);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        for entry in &self.0 {
+            entry.encode(&mut out);
+        }
+        out
+    }
+
+    /// The mode of a file that had `mode` and gets this access list.
+    pub(crate) fn mode(&self, mode: u16) -> u16 {
+        let group = if self.rights(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup };
+        let bits = |tag, shift: u16| self.rights(tag).unwrap_or(0) << shift;
+        mode & !0o777 | bits(Tag::Owner, 6) | bits(group, 3) | bits(Tag::Others, 0)
+    }
+
+    /// Whether a mode says all that this access list does.
+    pub(crate) fn is_minimal(&self) -> bool {
+        self.0.iter().all(|entry| entry.is_in_mode())
+    }
+
+    /// This access list after a change of the mode.
+    #[must_use]
+    pub(crate) fn changed(mut self, mode: u16) -> Self {
+        let has_mask = self.rights(Tag::Mask).is_some();
+        for entry in &mut self.0 {
+            if let Some(shift) = entry.tag.place_in_mode(has_mask) {
+                entry.rights = mode >> shift & RIGHTS;
+            }
+        }
+        self
+    }
+
+    /// What is made with `mode` in a directory that has this as its default list.
+    pub(crate) fn inherit(mut self, mode: u16) -> Inherited {
+        let has_mask = self.rights(Tag::Mask).is_some();
+        for entry in &mut self.0 {
+            if let Some(shift) = entry.tag.place_in_mode(has_mask) {
+                entry.rights &= mode >> shift;
+            }
+        }
+        Inherited { mode: self.mode(mode), access: Some(self).filter(|list| !list.is_minimal()) }
+    }
+
+    fn rights(&self, tag: Tag) -> Option<u16> {
+        self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.rights)
+    }
+
+    /// Owner, owning group and others once each, a mask where anybody is named and at most one,
+    /// all in their order. Named users and groups may stand in any order and more than once, as in
+    /// Linux, where the first of them counts.
+    fn makes_sense(&self) -> bool {
+        let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
+        let names = count(Tag::User) + count(Tag::Group) > 0;
+        let masks = count(Tag::Mask);
+        self.0.is_sorted_by_key(|entry| entry.tag)
+            && [Tag::Owner, Tag::OwningGroup, Tag::Others].iter().all(|tag| count(*tag) == 1)
+            && (masks == 1 || masks == 0 && !names)
+    }
+}
+
+impl Entry {
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
+        let [t0, t1, r0, r1, i0, i1, i2, i3] = *bytes;
+        let tag = Tag::from_number(u16::from_le_bytes([t0, t1]))?;
+        let rights = Some(u16::from_le_bytes([r0, r1])).filter(|rights| rights & !RIGHTS == 0)?;
+        let id = u32::from_le_bytes([i0, i1, i2, i3]);
+        match tag {
+            Tag::User | Tag::Group if id == NO_ID => None,
+            Tag::User | Tag::Group => Some(Self { tag, rights, id }),
+            // Whatever stands there means nothing.
+            _ => Some(Self { tag, rights, id: NO_ID }),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.tag.number().to_le_bytes());
+        out.extend_from_slice(&self.rights.to_le_bytes());
+        out.extend_from_slice(&self.id.to_le_bytes());
+    }
+
+    fn is_in_mode(&self) -> bool {
+        matches!(self.tag, Tag::Owner | Tag::OwningGroup | Tag::Others)
+    }
+}
+
+impl Tag {
+    const fn from_number(number: u16) -> Option<Self> {
+        Some(match number {
+            0x01 => Self::Owner,
+            0x02 => Self::User,
+            0x04 => Self::OwningGroup,
+            0x08 => Self::Group,
+            0x10 => Self::Mask,
+            0x20 => Self::Others,
+            _ => return None,
+        })
+    }
+
+    const fn number(self) -> u16 {
+        1 << self as u16
+    }
+
+    /// How far the rights are shifted in the mode, where they stand there; `has_mask`: the list has
+    /// a mask, which then stands for the group.
+    const fn place_in_mode(self, has_mask: bool) -> Option<u16> {
+        match self {
+            Self::Owner => Some(6),
+            Self::OwningGroup if !has_mask => Some(3),
+            Self::Mask => Some(3),
+            Self::Others => Some(0),
+            Self::User | Self::OwningGroup | Self::Group => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,266 @@
+//! Listings: pages of a directory in the order of its hashes.
+//!
+//! A page is read from a snapshot without the shard's lock, so that a long listing stops nobody.
+//! Attributes are filled in under the lock. Where a batch was written in between, rows of the
+//! page may be old; then the page is read again under the lock: an attribute that leaves a shard is
+//! never older than the last change it answered. What is read under the lock begins at a key that
+//! is known by then, and has no more rows than the page.
+//!
+//! Names whose hashes are equal, in the bits that a place has, are told apart by ranks
+//! ([`Cookie`]). Who goes on from a ranked place says the name it is behind, so that the page
+//! begins there; if only the rank is known, names are counted up to it.
+
+use std::ops::ControlFlow;
+
+use pelago_store::key;
+use pelago_store::rows::{NameRow, Row};
+use pelago_store::table::{self, Visitor};
+use pelago_wire::{Code, Cookie, DirEntry, Error, Handle, InodeId, Name, NameHash, limits};
+
+use super::{Shard, State};
+use crate::row_cache::{Named, Node, RowLocation};
+use pelago_store::report::{row_damaged, table_failed};
+
+/// What a listing asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    /// The directory.
+    pub dir: Handle,
+    /// Behind which place to go on.
+    pub after: Cookie,
+    /// The name that a ranked place was behind, if that is known.
+    pub behind: Option<&'a Name>,
+    /// Entries wanted.
+    pub entries: usize,
+    /// Whether handles and attributes are wanted too.
+    pub attributes: bool,
+}
+
+/// Entries, and whether nothing comes behind them.
+pub(crate) type Listed = (Vec<DirEntry>, bool);
+
+struct Listing {
+    hash: NameHash,
+    name: Name,
+    row: NameRow,
+    cookie: Cookie,
+}
+
+/// Where a page begins.
+struct Start {
+    /// The first key.
+    from: Vec<u8>,
+    /// The first bits of hashes whose names are counted …
+    prefix: u64,
+    /// … and how many of them stand before the first key; `None`: not counted yet.
+    before: Option<u64>,
+}
+
+impl Shard {
+    /// A page of a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// `Stale`, `NotDirectory`.
+    pub fn list(&self, page: Page<'_>) -> Result<Listed, Error> {
+        let page = Page { entries: page.entries.clamp(1, limits::LIST_ENTRIES), ..page };
+        let (snapshot, sequence) = {
+            let mut state = self.lock();
+            self.directory(&mut state, page.dir)?;
+            let snapshot =
+                self.table.snapshot().map_err(|error| table_failed("listing", &error))?;
+            (snapshot, state.sequence)
+        };
+        let mut scan = |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| {
+            match snapshot.scan(from, to, visit) {
+                // The table was opened again in between; it shows what is there now as well.
+                Err(table::Error::StaleSnapshot) => self.table.scan(from, to, visit),
+                scanned => scanned,
+            }
+        };
+        let Some(mut start) = self.start(page, &mut scan)? else { return Ok((Vec::new(), true)) };
+        let (rows, end) = read_page(page, &mut start, true, &mut scan)?;
+        if !page.attributes {
+            return Ok((rows.iter().map(plain_entry).collect(), end));
+        }
+        for row in &rows {
+            self.holds.refresh(row.row.ino());
+        }
+        let mut state = self.lock();
+        if state.sequence == sequence {
+            return Ok((self.with_attributes(&mut state, page.dir.ino, rows)?, end));
+        }
+        let mut scan =
+            |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| self.table.scan(from, to, visit);
+        let (rows, end) = read_page(page, &mut start, false, &mut scan)?;
+        Ok((self.with_attributes(&mut state, page.dir.ino, rows)?, end))
+    }
+
+    /// Returns where a page begins; `None` if nothing can be there.
+    fn start(&self, page: Page<'_>, scan: &mut Scan<'_>) -> Result<Option<Start>, Error> {
+        let dir = page.dir.ino;
+        let Some((first, rank)) = page.after.rank() else {
+            let Some(first) = page.after.first_hash_behind() else { return Ok(None) };
+            let prefix = first.prefix();
+            let before = (NameHash::first_of(prefix) == first).then_some(0);
+            return Ok(Some(Start { from: key::names_from(dir, first), prefix, before }));
+        };
+        let prefix = first.prefix();
+        let known = page.behind.map(|name| (self.hasher.hash(name.as_bytes()), name));
+        if let Some((hash, name)) = known.filter(|(hash, _)| hash.prefix() == prefix) {
+            let from = behind(key::name(dir, hash, name.as_bytes()));
+            return Ok(Some(Start { from, prefix, before: Some(rank) }));
+        }
+        let from = key::names_from(dir, first);
+        let (from, before) = skip(dir, from, prefix, rank, scan)?;
+        Ok(Some(Start { from, prefix, before: Some(before) }))
+    }
+
+    fn with_attributes(
+        &self,
+        state: &mut State,
+        dir: InodeId,
+        rows: Vec<Listing>,
+    ) -> Result<Vec<DirEntry>, Error> {
+        rows.into_iter().map(|row| self.full_entry(state, dir, row)).collect()
+    }
+
+    fn full_entry(&self, state: &mut State, dir: InodeId, row: Listing) -> Result<DirEntry, Error> {
+        let mut listed = plain_entry(&row);
+        let Listing { hash, name, row, .. } = row;
+        let named = Named {
+            name: name.clone(),
+            ino: row.ino(),
+            kind: row.kind(),
+            here: matches!(row, NameRow::Rnode(_)),
+        };
+        let node = match row {
+            NameRow::Rnode(rnode) => {
+                let node = Node { rnode, place: RowLocation::Name { dir, hash, name } };
+                state.rows.put_node(node.clone());
+                node
+            }
+            NameRow::Link { .. } => self.node_of(state, dir, hash, &named)?,
+        };
+        state.rows.put_named(dir, hash, named);
+        listed.entry = Some(self.entry(state, &node)?);
+        Ok(listed)
+    }
+}
+
+type Scan<'a> = dyn FnMut(&[u8], &[u8], &mut Visitor<'_>) -> Result<(), table::Error> + 'a;
+
+/// The rows of a page, and whether nothing comes behind them. Names before it are counted only if
+/// `may_count`.
+fn read_page(
+    page: Page<'_>,
+    start: &mut Start,
+    may_count: bool,
+    scan: &mut Scan<'_>,
+) -> Result<(Vec<Listing>, bool), Error> {
+    let to = key::names_of_dir(page.dir.ino).to;
+    let mut rows: Vec<Listing> = Vec::with_capacity(page.entries.min(64));
+    let (mut next, mut fault) = (None, None);
+    let visited = scan(&start.from, &to, &mut |key, value| {
+        if rows.len() >= page.entries {
+            next = key::parse_name(key).map(|(_, hash, _)| hash);
+            fault = next.is_none().then(|| Code::Corrupt.into());
+            return ControlFlow::Break(());
+        }
+        match read_row(key, value) {
+            Ok(row) => {
+                rows.push(row);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                fault = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    visited.map_err(|error| table_failed("listing", &error))?;
+    if let Some(error) = fault {
+        return Err(error);
+    }
+    let begins_within = rows.first().is_some_and(|row| row.hash.prefix() == start.prefix);
+    if start.before.is_none() && begins_within && may_count {
+        let first = key::names_from(page.dir.ino, NameHash::first_of(start.prefix));
+        start.before = Some(count(&first, &start.from, scan)?);
+    }
+    rank(&mut rows, next, start)?;
+    Ok((rows, next.is_none()))
+}
+
+/// Gives places to those names whose hash the next one shares. `next` is the hash behind the page.
+fn rank(rows: &mut [Listing], next: Option<NameHash>, start: &Start) -> Result<(), Error> {
+    let (mut prefix, mut rank) = (start.prefix, start.before.unwrap_or(0));
+    for index in 0..rows.len() {
+        let hash = rows[index].hash;
+        if hash.prefix() != prefix {
+            (prefix, rank) = (hash.prefix(), 0);
+        }
+        rank += 1;
+        let following = rows.get(index + 1).map(|row| row.hash).or(next);
+        if following.is_some_and(|other| Cookie::of(other) == Cookie::of(hash)) {
+            rows[index].cookie = Cookie::ranked(hash, rank).ok_or(Code::TooBig)?;
+        }
+    }
+    Ok(())
+}
+
+/// Passes over `rank` names of a prefix. Answers the key behind them, and how many they were: fewer
+/// if there are no more.
+fn skip(
+    dir: InodeId,
+    from: Vec<u8>,
+    prefix: u64,
+    rank: u64,
+    scan: &mut Scan<'_>,
+) -> Result<(Vec<u8>, u64), Error> {
+    let to = key::names_of_dir(dir).to;
+    let (mut last, mut passed) = (None, 0);
+    let visited = scan(&from, &to, &mut |key, _| {
+        let within = key::parse_name(key).is_some_and(|(_, hash, _)| hash.prefix() == prefix);
+        if passed == rank || !within {
+            return ControlFlow::Break(());
+        }
+        passed += 1;
+        last = Some(key.to_vec());
+        ControlFlow::Continue(())
+    });
+    visited.map_err(|error| table_failed("listing", &error))?;
+    Ok((last.map_or(from, behind), passed))
+}
+
+/// Counts the rows of a range.
+fn count(from: &[u8], to: &[u8], scan: &mut Scan<'_>) -> Result<u64, Error> {
+    let mut rows = 0;
+    let visited = scan(from, to, &mut |_, _| {
+        rows += 1;
+        ControlFlow::Continue(())
+    });
+    visited.map_err(|error| table_failed("listing", &error))?;
+    Ok(rows)
+}
+
+/// The lowest key behind this one.
+fn behind(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}
+
+fn read_row(key: &[u8], value: &[u8]) -> Result<Listing, Error> {
+    let (_, hash, bytes) = key::parse_name(key).ok_or(Code::Corrupt)?;
+    let name = Name::new(bytes).map_err(|_| Code::Corrupt)?;
+    let (_, row) = NameRow::decode(value).map_err(|error| row_damaged(key, error))?;
+    Ok(Listing { hash, name, row, cookie: Cookie::of(hash) })
+}
+
+fn plain_entry(row: &Listing) -> DirEntry {
+    DirEntry {
+        name: row.name.clone(),
+        ino: row.row.ino(),
+        kind: row.row.kind(),
+        cookie: row.cookie,
+        entry: None,
+    }
+}

@@ -1,0 +1,107 @@
+//! Hands each request to what carries it out: the shard for names and attributes, the open files
+//! for bytes.
+
+use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
+
+use super::{Answered, Parts};
+use pelago_data::{MayBlock, OpError};
+use pelago_meta::reply_cache::OpContext;
+use pelago_meta::shard::{Move, NewNode, Page, SetXattr};
+use pelago_store::clock;
+
+/// A request that was admitted, without its own arguments.
+pub(super) struct Call<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) context: &'a Context,
+    pub(super) bytes: &'a [u8],
+    pub(super) may_block: MayBlock,
+}
+
+impl Call<'_> {
+    /// Carries out a request. The match is total: the compiler names a new operation here.
+    pub(super) fn carry_out(&self, request: &Request) -> Answered {
+        let Parts { shard, opens, .. } = self.parts;
+        let may_block = self.may_block;
+        match request {
+            Request::Lookup { dir, name } => entry(shard.lookup(*dir, name)),
+            Request::Parent { dir } => entry(shard.parent(*dir)),
+            Request::Find { ino } => self.find(*ino),
+            Request::GetAttr { node } => attr(shard.attr(*node)),
+            Request::SetAttr { node, open, set } => self.set_attr(*node, *open, set),
+            Request::Create { dir, name, mode, flags } => self.create(*dir, name, *mode, *flags),
+            Request::CreateUnnamed { dir, mode, flags } => self.create_unnamed(*dir, *mode, *flags),
+            Request::Open { node, flags } => self.open(*node, *flags),
+            Request::MakeDir { dir, name, mode } => self.make_dir(*dir, name, *mode),
+            Request::MakeNode { dir, name, kind, mode, rdev } => self.make_node(
+                *dir,
+                name,
+                NewNode { kind: *kind, rdev: *rdev, ..NewNode::file(*mode) },
+            ),
+            Request::Symlink { dir, name, target } => self.symlink(*dir, name, target),
+            Request::ReadLink { node } => bytes(shard.read_link(*node)),
+            Request::Link { node, dir, name } => self.link(*node, *dir, name),
+            Request::Unlink { dir, name } => self.removed(shard.unlink(*dir, name, self.asked())),
+            Request::RemoveDir { dir, name } => {
+                self.removed(shard.remove_dir(*dir, name, self.asked()))
+            }
+            Request::Rename { from_dir, from, to_dir, to, flags } => {
+                self.rename(Move { from_dir: *from_dir, from, to_dir: *to_dir, to }, *flags)
+            }
+            Request::Flush { open } => done(opens.flush(*open, may_block)),
+            Request::Release { open } => done(opens.release(*open, may_block)),
+            Request::Fsync { open, data_only } => self.fsync(*open, *data_only),
+            Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
+            Request::Read { open, offset, size } => {
+                Ok(Reply::Data(opens.read(*open, *offset, *size, may_block)?).into())
+            }
+            Request::Write { open, offset, kill_privileges } => {
+                self.write((*open, *offset), *kill_privileges)
+            }
+            Request::List { dir, after, behind, entries, attributes } => {
+                let (behind, attributes) = (behind.as_ref(), *attributes);
+                let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
+                self.list(Page { dir: *dir, after: *after, behind, entries, attributes })
+            }
+            Request::GetXattr { node, name } => bytes(shard.get_xattr(*node, name)),
+            Request::ListXattr { node } => bytes(shard.list_xattr(self.context, *node)),
+            Request::SetXattr { node, name, value, flags, kill_setgid } => {
+                let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
+                done(shard.set_xattr(*node, &xattr, self.asked()))
+            }
+            Request::RemoveXattr { node, name } => {
+                done(shard.remove_xattr(*node, name, self.asked()))
+            }
+            Request::StatFs => self.stat_fs(),
+            Request::Allocate { open, offset, length, mode } => {
+                self.allocate((*open, *offset), *length, *mode)
+            }
+            Request::Seek { open, from } => {
+                Ok(Reply::Offset(opens.seek(*open, *from, may_block)?).into())
+            }
+            Request::CopyRange { from, from_offset, to, to_offset, length } => {
+                self.copy((*from, *from_offset), (*to, *to_offset), *length)
+            }
+        }
+    }
+
+    /// Returns who asks for a change of rows, and when.
+    pub(super) fn asked(&self) -> OpContext {
+        OpContext::by(self.context, clock::now())
+    }
+}
+
+pub(super) fn entry(found: Result<Entry, Error>) -> Answered {
+    Ok(Reply::Entry(found?).into())
+}
+
+fn attr(found: Result<Attr, Error>) -> Answered {
+    Ok(Reply::Attr(found?).into())
+}
+
+fn bytes(found: Result<Vec<u8>, Error>) -> Answered {
+    Ok(Reply::Bytes(found?).into())
+}
+
+fn done<E: Into<OpError>>(done: Result<(), E>) -> Answered {
+    done.map(|()| Reply::Done.into()).map_err(Into::into)
+}

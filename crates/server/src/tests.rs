@@ -1,0 +1,9 @@
+//! The parts of a server together, over the fake table.
+
+mod atime;
+mod evict;
+mod open_files;
+mod passthrough_open;
+mod range_ops;
+mod shared_write;
+mod sync;

@@ -1,0 +1,213 @@
+//! The time of the last read, through the router.
+
+use pelago_wire::{Handle, OpenFlags, Request, SetAttr, SetTime, Time};
+
+use crate::testing::{BOTH, Options, READ, Rig, at};
+use pelago_store::clock;
+
+const COUNTED: OpenFlags = OpenFlags { no_atime: false, ..READ };
+const DAY: i64 = 24 * 60 * 60;
+
+/// Long ago; no clock goes back that far.
+fn past() -> Time {
+    at(1000)
+}
+
+fn times(atime: Time, mtime: Time) -> SetAttr {
+    SetAttr {
+        atime: Some(SetTime::To(atime)),
+        mtime: Some(SetTime::To(mtime)),
+        ctime: Some(mtime),
+        ..SetAttr::default()
+    }
+}
+
+/// A file that nobody has read since it changed, on either side of the inline limit.
+fn file(rig: &Rig, text: &str, size: usize) -> Handle {
+    let entry = rig.file(text, &vec![7; size]);
+    rig.set(entry.handle, None, times(past(), past())).unwrap();
+    rig.look(text).unwrap().handle
+}
+
+fn read_once(rig: &Rig, handle: Handle, flags: OpenFlags) {
+    let open = rig.open(handle, flags).unwrap();
+    rig.read(open, 0, 100).unwrap();
+    rig.close(open);
+}
+
+fn atime(rig: &Rig, handle: Handle) -> Time {
+    rig.attr(handle).unwrap().atime
+}
+
+#[test]
+fn the_first_read_after_a_change_counts_and_no_other() {
+    for size in [100, 100_000] {
+        let rig = Rig::new();
+        let handle = file(&rig, "f", size);
+        let before = rig.attr(handle).unwrap();
+        let batches = rig.durability.done();
+        let open = rig.open(handle, COUNTED).unwrap();
+        assert_eq!(atime(&rig, handle), past(), "an open is no read");
+        rig.read(open, 0, 10).unwrap();
+        let read = rig.attr(handle).unwrap();
+        assert!(read.atime > past(), "it is seen at once");
+        assert_eq!(pelago_wire::Attr { atime: before.atime, ..read }, before, "nothing else is");
+        assert_eq!(rig.durability.done(), batches, "and written later");
+        rig.read(open, 0, 10).unwrap();
+        assert_eq!(rig.attr(handle).unwrap(), read, "the next read does not count");
+        rig.close(open);
+        for _ in 0..3 {
+            read_once(&rig, handle, COUNTED);
+        }
+        assert_eq!(rig.durability.done(), batches, "the group commit does it");
+        assert_eq!(rig.attr(handle).unwrap(), read, "it is seen until then too");
+        assert_eq!(rig.look("f").unwrap().attr, read);
+        rig.commit.run().unwrap();
+        let batches = rig.durability.done();
+        read_once(&rig, handle, COUNTED);
+        rig.commit.run().unwrap();
+        assert_eq!(rig.durability.done(), batches, "an unchanged file is written once");
+        assert_eq!(rig.killed().attr(handle).unwrap(), read);
+    }
+}
+
+/// Counted: many files that are read are few batches, however they have been renamed or removed
+/// meanwhile.
+#[test]
+fn one_batch_tells_of_many_reads() {
+    let rig = Rig::new();
+    let handles: Vec<_> = (0..40).map(|n| file(&rig, &format!("f{n}"), 100)).collect();
+    rig.commit.run().unwrap();
+    let batches = rig.durability.done();
+    handles.iter().for_each(|handle| read_once(&rig, *handle, COUNTED));
+    rig.shard.commit_reads().unwrap();
+    assert_eq!(rig.durability.done(), batches + 2);
+    for handle in [handles[1], handles[2], handles[3]] {
+        rig.set(handle, None, times(past(), past())).unwrap();
+        read_once(&rig, handle, COUNTED);
+    }
+    let (from, to) = (crate::testing::name("f2"), crate::testing::name("g"));
+    let dir = Handle::ROOT;
+    let flags = pelago_wire::RenameFlags::Replace;
+    rig.call(Request::Rename { from_dir: dir, from, to_dir: dir, to, flags }).unwrap();
+    rig.unlink("f3");
+    rig.shard.commit_reads().unwrap();
+    let killed = rig.killed();
+    assert!(killed.look("g").unwrap().attr.atime > past());
+    assert!(killed.look("f1").unwrap().attr.atime > past());
+    assert!(killed.look("f3").is_err());
+}
+
+#[test]
+fn after_a_change_of_bytes_or_attributes_a_read_counts_again() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    read_once(&rig, handle, COUNTED);
+    // What has changed is dated back, so that no clock matters.
+    let changes: [&dyn Fn(); 3] = [
+        &|| {
+            let open = rig.open(handle, BOTH).unwrap();
+            rig.write(open, 0, b"x").unwrap();
+            rig.close(open);
+        },
+        &|| {
+            let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            rig.set(handle, None, set).unwrap();
+        },
+        &|| {
+            let set = SetAttr { size: Some(50), ..SetAttr::default() };
+            rig.set(handle, None, set).unwrap();
+        },
+    ];
+    for change in changes {
+        let open = rig.open(handle, COUNTED).unwrap();
+        rig.read(open, 0, 1).unwrap();
+        change();
+        rig.set(handle, None, times(past(), past())).unwrap();
+        rig.read(open, 0, 1).unwrap();
+        assert!(atime(&rig, handle) > past());
+        rig.close(open);
+        rig.commit.run().unwrap();
+        assert!(atime(&rig.killed(), handle) > past());
+    }
+}
+
+#[test]
+fn a_day_later_a_read_counts_again() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    let now = clock::now().seconds;
+    for (age, counts) in [(DAY / 2, false), (DAY * 2, true)] {
+        let read = at(now - age);
+        rig.set(handle, None, times(read, past())).unwrap();
+        read_once(&rig, handle, COUNTED);
+        assert_eq!(atime(&rig, handle) > read, counts, "{age}");
+    }
+}
+
+/// Who dates a change in the future does not make every read a write.
+#[test]
+fn changes_of_the_future_are_not_seen_at_each_read() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    let now = clock::now().seconds;
+    rig.set(handle, None, times(at(now - 10), at(now + DAY))).unwrap();
+    let batches = rig.durability.done();
+    read_once(&rig, handle, COUNTED);
+    assert_eq!(rig.durability.done(), batches);
+}
+
+#[test]
+fn who_does_not_want_it_leaves_no_time() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    let batches = rig.durability.done();
+    read_once(&rig, handle, READ);
+    assert_eq!((atime(&rig, handle), rig.durability.done()), (past(), batches));
+    let served = rig.served(Options { read_only: true, ..Options::default() });
+    let batches = served.durability.done();
+    read_once(&served, handle, COUNTED);
+    assert_eq!((atime(&served, handle), served.durability.done()), (past(), batches));
+}
+
+#[test]
+fn a_time_that_is_set_stands_over_one_that_is_not_written_yet() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    let open = rig.open(handle, COUNTED).unwrap();
+    rig.read(open, 0, 10).unwrap();
+    let set = SetAttr { atime: Some(SetTime::To(at(5))), ..SetAttr::default() };
+    assert_eq!(rig.set(handle, None, set).unwrap().atime, at(5));
+    rig.close(open);
+    assert_eq!(atime(&rig, handle), at(5));
+    assert_eq!(atime(&rig.killed(), handle), at(5));
+}
+
+#[test]
+fn a_commit_takes_the_time_of_a_read_along() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    let open = rig.open(handle, OpenFlags { no_atime: false, ..BOTH }).unwrap();
+    rig.read(open, 0, 10).unwrap();
+    let read = atime(&rig, handle);
+    rig.write(open, 0, b"x").unwrap();
+    let batches = rig.durability.done();
+    rig.call(Request::Flush { open }).unwrap();
+    assert_eq!(atime(&rig.killed(), handle), read);
+    rig.close(open);
+    assert_eq!(rig.durability.done(), batches + 1);
+}
+
+/// A file without a name has no row that anybody would look at.
+#[test]
+fn a_removed_file_is_read_without_a_trace() {
+    let rig = Rig::new();
+    let handle = file(&rig, "f", 100);
+    let open = rig.open(handle, COUNTED).unwrap();
+    rig.unlink("f");
+    let batches = rig.durability.done();
+    rig.read(open, 0, 10).unwrap();
+    rig.close(open);
+    rig.shard.commit_reads().unwrap();
+    assert_eq!(rig.durability.done(), batches);
+}

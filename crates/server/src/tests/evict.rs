@@ -1,0 +1,156 @@
+//! More open files than descriptors, through the router.
+
+use std::os::unix::fs::FileExt;
+
+use pelago_wire::{Attr, Code, DataPath, OpenFlags, OpenId, Request};
+
+use crate::testing::{BOTH, Options, Rig, reopened};
+
+const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
+const LARGE: usize = 10_000;
+
+fn with_descriptors(descriptors: usize) -> Rig {
+    Rig::with(Options { descriptors, ..Options::default() })
+}
+
+/// Fills each of these with its own byte; answers their names and opens.
+fn filled(rig: &Rig, count: u8) -> Vec<(String, OpenId)> {
+    let fill = |number: u8| {
+        let text = format!("f{number}");
+        let (_, open) = rig.create(&text, BOTH);
+        rig.write(open, 0, &vec![number; LARGE]).unwrap();
+        (text, open)
+    };
+    (0..count).map(fill).collect()
+}
+
+fn sync(rig: &Rig, open: OpenId) -> Result<(), Code> {
+    let told = rig.begin(Request::Fsync { open, data_only: true }, &[]);
+    loop {
+        rig.commit.run().unwrap();
+        if let Ok(answer) = told.try_recv() {
+            return answer.map(drop).map_err(|error| error.code);
+        }
+    }
+}
+
+#[test]
+fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
+    let rig = with_descriptors(2);
+    let files = filled(&rig, 10);
+    for round in 0..3_u8 {
+        for (number, (_, open)) in (0_u8..).zip(&files) {
+            assert_eq!(rig.read(*open, LARGE as u64 - 1, 10).unwrap()[0], number);
+            let at = LARGE as u64 + u64::from(round);
+            assert_eq!(rig.write(*open, at, &[round]).unwrap(), (1, at + 1));
+            assert!(rig.descriptors.taken() <= 2);
+        }
+        assert_eq!(sync(&rig, files[usize::from(round)].1), Ok(()));
+    }
+    let before: Vec<_> = files.iter().map(|(text, _)| rig.look(text).unwrap()).collect();
+    assert!(before.iter().all(|entry| rig.is_marked(entry.handle)), "they are still written");
+    let killed = rig.killed();
+    for ((text, _), entry) in files.iter().zip(&before).take(8) {
+        let attr = killed.look(text).unwrap().attr;
+        assert_eq!(Attr { volatile: false, ..attr }, entry.attr, "{text}");
+    }
+    drop(killed);
+    files.iter().for_each(|(_, open)| rig.close(*open));
+    rig.opens.settle().unwrap();
+    assert_eq!((rig.opens.count(), rig.descriptors.taken()), (0, 0));
+    assert!(!rig.opens.any_unsafe());
+    for (number, (text, _)) in (0_u8..).zip(&files) {
+        assert_eq!(rig.bytes(text), [&vec![number; LARGE][..], &[0, 1, 2]].concat());
+    }
+}
+
+/// Nobody is refused while others close what they do not need, and no byte goes astray.
+#[test]
+fn several_share_few_descriptors() {
+    const THREADS: u8 = 4;
+    let rig = with_descriptors(16);
+    let files = filled(&rig, 40);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (rig, files) = (&rig, &files);
+            scope.spawn(move || {
+                for round in 0..100_u8 {
+                    for (number, (_, open)) in (0_u8..).zip(files).skip(usize::from(round % 7)) {
+                        let at = LARGE as u64 + u64::from(thread);
+                        match (round + thread) % 3 {
+                            0 => assert_eq!(rig.write(*open, at, &[round]).unwrap().0, 1),
+                            _ => assert_eq!(rig.read(*open, 0, 1).unwrap(), [number]),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(rig.descriptors.taken() <= 16);
+    for (number, (text, open)) in (0_u8..).zip(files) {
+        rig.close(open);
+        let bytes = rig.bytes(&text);
+        assert!(bytes[..LARGE] == vec![number; LARGE] && bytes.len() == LARGE + 4);
+        // What each wrote there last.
+        let last: Vec<_> = (0..THREADS).map(|thread| last_round(thread, number)).collect();
+        assert_eq!(bytes[LARGE..], last);
+    }
+}
+
+fn last_round(thread: u8, number: u8) -> u8 {
+    let writes = |round: &u8| (round + thread).is_multiple_of(3) && number >= round % 7;
+    (0..100).rfind(writes).unwrap()
+}
+
+#[test]
+fn files_that_were_handed_out_stay_open() {
+    let rig = with_descriptors(2);
+    let (one, idle) = (rig.file("one", &[1; LARGE]), filled(&rig, 1)[0].1);
+    let DataPath::Passthrough(backing) = rig.find_way(one.handle, PASS).2 else {
+        println!("skipped: not here: the medium does not tell who writes a file");
+        return;
+    };
+    let program = reopened(&backing, PASS);
+    let two = rig.file("two", &[2; LARGE]);
+    let (open, _, path) = rig.find_way(two.handle, PASS);
+    assert!(matches!(path, DataPath::Passthrough(_)), "the idle one makes room");
+    assert_eq!(rig.read(idle, 0, 10), Err(Code::TooManyOpen));
+    program.write_all_at(b"goes on", 0).unwrap();
+    rig.call(Request::Release { open }).unwrap();
+    assert_eq!(rig.opens.let_go_of_closed().unwrap(), usize::from(rig.opens.lingering() > 0));
+    assert_eq!(rig.read(idle, 0, 1).unwrap(), [0], "there is room again");
+}
+
+#[test]
+fn a_file_that_could_not_be_synced_is_in_error_until_it_is_written_again() {
+    let rig = Rig::new();
+    let open = filled(&rig, 1)[0].1;
+    let ino = rig.look("f0").unwrap().handle.ino;
+    rig.opens.bytes_failed(ino, Code::NoSpace.into());
+    let twice = || [sync(&rig, open), sync(&rig, open)];
+    assert_eq!(twice(), [Err(Code::NoSpace), Err(Code::Io)]);
+    rig.write(open, 0, &[1; LARGE - 1]).unwrap();
+    assert_eq!(twice(), [Err(Code::Io); 2], "a byte is missing");
+    rig.write(open, LARGE as u64 - 1, &[1]).unwrap();
+    assert_eq!(twice(), [Ok(()); 2]);
+}
+
+/// The table may have lost what it was told while the content file was closed.
+#[test]
+fn a_file_whose_content_is_closed_is_told_again() {
+    let rig = with_descriptors(1);
+    let files = filled(&rig, 2);
+    let entry = rig.look("f0").unwrap();
+    let written = rig.durability.done();
+    rig.opens.doubt();
+    rig.opens.measure_again().unwrap();
+    rig.commit.run().unwrap();
+    assert!(rig.durability.done() >= written + 2, "both are told");
+    assert!(rig.is_marked(entry.handle));
+    assert_eq!(rig.crashed(0).look("f0").unwrap().attr, entry.attr);
+    for (number, (text, open)) in (0_u8..).zip(files) {
+        assert_eq!(rig.read(open, 0, 1).unwrap(), [number]);
+        rig.close(open);
+        assert_eq!(rig.killed().bytes(&text), vec![number; LARGE]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Files that are to be handed out, on a medium and a table that fail: whoever asked is told or is
+//! served by requests, and nothing stays open behind it.
+
+use pelago_lossfs::Operation;
+use pelago_store::table;
+use pelago_wire::{Code, DataPath, Entry, NewMode, OpenFlags, OpenId, Reply, Request, SetAttr};
+use rustix::io::Errno;
+
+use crate::testing::{BOTH, Failing, Options, ROOT, Rig, name};
+use pelago_data::{self as data, Counts, Passthrough};
+
+const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
+const SYNC: OpenFlags = OpenFlags { sync: true, ..PASS };
+const NONE: Counts = Counts { opens: 0, closed: 0 };
+const LARGE: usize = 100_000;
+
+fn always() -> Options {
+    let open = data::Options { passthrough: Passthrough::Always, ..Default::default() };
+    Options { open, ..Options::default() }
+}
+
+/// Makes a file with a name, or without one.
+fn make(rig: &Rig, named: bool, flags: OpenFlags) -> Result<(Entry, OpenId, DataPath), Code> {
+    let (dir, mode) = (ROOT, NewMode::exactly(0o644));
+    let request = match named {
+        true => Request::Create { dir, name: name("f"), mode, flags },
+        false => Request::CreateUnnamed { dir, mode, flags },
+    };
+    match rig.call(request)? {
+        Reply::Created { entry, open, path } => Ok((entry, open, path)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// It goes by requests like any other, and gets its content file when it needs one.
+#[test]
+fn a_file_that_gets_no_content_file_begins_in_memory() {
+    for (named, table) in [(true, true), (true, false), (false, true), (false, false)] {
+        let Some(failing) = Failing::with(always()) else { return };
+        let rig = &failing.rig;
+        // The first one reserves numbers.
+        rig.file("first", b"");
+        match table {
+            // Behind the batch that makes the file.
+            true => rig.table.fail_at(1, table::Error::NoSpace),
+            false => failing.refuse(Operation::Create, 0, 1, Errno::IO),
+        }
+        let (entry, open, path) = make(rig, named, PASS).unwrap();
+        assert_eq!(path, DataPath::Cached, "named: {named}, table: {table}");
+        assert!(!rig.is_marked(entry.handle));
+        // Who met a full table brings no more bytes.
+        let bytes = if table { Vec::new() } else { vec![7; LARGE] };
+        if !table {
+            rig.write(open, 0, &bytes).unwrap();
+        }
+        assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), bytes);
+        assert_eq!(rig.opens.counts(), Counts { opens: 1, closed: 0 });
+        rig.close(open);
+        if named {
+            assert_eq!(rig.bytes("f"), bytes);
+        }
+        assert_eq!((rig.opens.counts(), rig.shard.is_held(entry.handle.ino)), (NONE, false));
+    }
+}
+
+/// Whoever writes synchronously past the server relies on the name of the content file.
+#[test]
+fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    if !rig.content.can_detect_writers().unwrap_or(false) {
+        return println!("skipped: not here: the medium does not tell who writes a file");
+    }
+    let file = rig.file("f", &[1; LARGE]);
+    let open = || rig.call(Request::Open { node: file.handle, flags: SYNC });
+    failing.refuse(Operation::SyncNames, 0, u64::MAX, Errno::IO);
+    assert_eq!(open().err(), Some(Code::Io));
+    assert_eq!(rig.opens.counts().opens, 0);
+    rig.opens.let_go_of_closed().unwrap();
+    assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
+    assert_eq!(rig.attr(file.handle).unwrap().size, LARGE as u64);
+    failing.heal();
+    // Its name may be lost: only another content file has a safe one.
+    let (cached, _, path) = rig.find_way(file.handle, PASS);
+    assert!(matches!(path, DataPath::Cached));
+    assert_eq!(rig.call(Request::Fsync { open: cached, data_only: false }).err(), Some(Code::Io));
+    let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+    rig.set(file.handle, Some(cached), empty).unwrap();
+    rig.write(cached, 0, &[2; LARGE]).unwrap();
+    rig.close(cached);
+    let told = rig.begin(Request::Open { node: file.handle, flags: SYNC }, &[]);
+    let told = loop {
+        rig.commit.run().unwrap();
+        if let Ok(told) = told.try_recv() {
+            break told;
+        }
+    };
+    let Ok(Reply::Opened { path: DataPath::Passthrough(_), .. }) = told else {
+        panic!("{told:?}");
+    };
+}
+
+/// A mark that cannot be written: nobody is given the file to write.
+#[test]
+fn a_file_that_cannot_be_marked_is_not_handed_out() {
+    let rig = Rig::new();
+    let file = rig.file("f", &[1; LARGE]);
+    rig.opens.settle().unwrap();
+    rig.table.fail_at(0, table::Error::NoSpace);
+    let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
+    assert_eq!(refused.err(), Some(Code::NoSpace));
+    assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
+    assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().volatile);
+    // While space is short nobody is handed anything to write.
+    rig.space.look().unwrap();
+    let (open, _, path) = rig.find_way(file.handle, PASS);
+    assert!(matches!(path, DataPath::Passthrough(_)) && rig.is_marked(file.handle));
+    rig.call(Request::Release { open }).unwrap();
+}
+
+/// Its bytes are lost: that is said, and nobody is handed another file's.
+#[test]
+fn a_file_without_its_content_file_is_refused_to_who_would_be_handed_it() {
+    let rig = Rig::new();
+    let file = rig.file("f", &[1; LARGE]);
+    let row = rig.shard.stored(file.handle).unwrap().rnode;
+    rig.content.remove(file.handle.ino, row.generation.unwrap()).unwrap();
+    let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
+    assert_eq!(refused.err(), Some(Code::Corrupt));
+    assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
+}

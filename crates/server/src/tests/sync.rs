@@ -1,0 +1,258 @@
+//! A medium that fails once and then works: everybody who must know is told once, and nothing is
+//! called safe that is not.
+
+use pelago_lossfs::Operation;
+use pelago_store::table;
+use pelago_wire::{
+    Code, DataPath, Entry, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr,
+};
+use rustix::io::Errno;
+
+use crate::testing::{BOTH, Failing, Options, READ, ROOT, Rig, answer, name};
+
+const LARGE: usize = 50_000;
+
+/// Syncs a file, with the group commits that this waits for.
+fn sync(rig: &Rig, open: OpenId) -> Result<(), Code> {
+    wait(rig, Request::Fsync { open, data_only: false })
+}
+
+fn sync_dir(rig: &Rig, dir: Handle, since: Option<u64>) -> Result<(), Code> {
+    wait(rig, Request::FsyncDir { dir, since })
+}
+
+fn wait(rig: &Rig, request: Request) -> Result<(), Code> {
+    let told = rig.begin(request, &[]);
+    loop {
+        match told.try_recv() {
+            Ok(answered) => return answered.map(drop).map_err(|error| error.code),
+            Err(_) => rig.commit.run().unwrap(),
+        }
+    }
+}
+
+/// The journal cannot be synced, and what was not safe is lost.
+fn lose(rig: &Rig) {
+    rig.opens.commit_dirty().unwrap();
+    rig.shard.write_counts().unwrap();
+    let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
+    rig.table.fail_at(0, broken);
+    assert!(rig.commit.run().is_err());
+    assert!(rig.commit.revive());
+}
+
+fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {
+    let (from, to) = (name(from), name(to));
+    let flags = RenameFlags::Replace;
+    let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
+    answer(&rig.begin(request, &[])).map(drop)
+}
+
+/// A file whose creation was lost has nothing to be kept in: it is never called safe again.
+#[test]
+fn a_new_file_that_the_journal_lost_is_an_error_for_each_of_its_descriptors() {
+    for size in [100, LARGE] {
+        let rig = Rig::new();
+        rig.commit.run().unwrap();
+        let (entry, one) = rig.create("f", BOTH);
+        let other = rig.open(entry.handle, BOTH).unwrap();
+        rig.write(one, 0, &vec![2; size]).unwrap();
+        lose(&rig);
+        assert_eq!(rig.look("f"), Err(Code::NotFound));
+        for open in [one, other] {
+            assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Err(Code::Stale)]);
+            assert_eq!(rig.write(open, 0, b"more"), Err(Code::Stale));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_went_back_to_older_bytes_is_an_error_for_who_opens_it_next() {
+    let rig = Rig::new();
+    let file = rig.file("f", b"old bytes");
+    rig.commit.run().unwrap();
+    rig.file("other", b"");
+    rig.commit.run().unwrap();
+    let open = rig.open(file.handle, OpenFlags { truncate: true, ..BOTH }).unwrap();
+    rig.write(open, 0, b"new").unwrap();
+    rig.close(open);
+    lose(&rig);
+    assert_eq!(rig.bytes("f"), b"old bytes");
+    let (one, other) = (rig.open(file.handle, BOTH).unwrap(), rig.open(file.handle, READ).unwrap());
+    assert_eq!([sync(&rig, one), sync(&rig, one)], [Err(Code::Io), Ok(())]);
+    assert_eq!(sync(&rig, other), Err(Code::Io), "it was open before any was told");
+    let later = rig.open(file.handle, BOTH).unwrap();
+    assert_eq!(sync(&rig, later), Ok(()));
+    let untouched = rig.open(rig.look("other").unwrap().handle, BOTH).unwrap();
+    assert_eq!(sync(&rig, untouched), Ok(()), "it has lost nothing");
+}
+
+/// Its bytes are known here, and are told to the table that is opened again.
+#[test]
+fn an_open_file_that_is_known_whole_is_told_once_and_safe_with_the_next_fsync() {
+    let rig = Rig::new();
+    let file = rig.file("f", b"old bytes");
+    rig.commit.run().unwrap();
+    let open = rig.open(file.handle, BOTH).unwrap();
+    rig.write(open, 0, b"NEW").unwrap();
+    rig.call(Request::Flush { open }).unwrap();
+    lose(&rig);
+    assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Ok(())]);
+    assert_eq!(rig.crashed(0).bytes("f"), b"NEW bytes");
+}
+
+#[test]
+fn an_error_that_no_descriptor_was_told_of_outlives_the_last_close() {
+    let rig = Rig::new();
+    let file = rig.file("f", &[1; LARGE]);
+    let open = rig.open(file.handle, READ).unwrap();
+    rig.opens.bytes_failed(file.handle.ino, Code::Io.into());
+    rig.close(open);
+    let open = rig.open(file.handle, BOTH).unwrap();
+    assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io), "told by close");
+    assert_eq!(rig.call(Request::Flush { open }).err(), None);
+}
+
+#[test]
+fn each_descriptor_of_a_directory_is_told_of_names_that_were_lost() {
+    let rig = Rig::new();
+    rig.commit.run().unwrap();
+    let service = || pelago_wire::Service::losses(&rig.router);
+    let since = Some(service());
+    rig.file("f", b"");
+    lose(&rig);
+    assert_eq!(sync_dir(&rig, ROOT, since), Err(Code::Io));
+    assert_eq!(sync_dir(&rig, ROOT, since), Err(Code::Io), "another descriptor of before");
+    assert_eq!(sync_dir(&rig, ROOT, Some(service())), Ok(()));
+}
+
+#[test]
+fn a_file_that_lost_changes_replaces_no_other_before_that_is_told() {
+    let rig = Rig::new();
+    let file = rig.file("f", b"old bytes");
+    rig.file("target", b"target");
+    rig.commit.run().unwrap();
+    let open = rig.open(file.handle, BOTH).unwrap();
+    rig.write(open, 0, b"new").unwrap();
+    rig.close(open);
+    lose(&rig);
+    assert_eq!(rename(&rig, "f", "target"), Err(Code::Io));
+    assert_eq!(rig.bytes("target"), b"target");
+    assert_eq!(rename(&rig, "f", "target"), Ok(()));
+    assert_eq!(rig.bytes("target"), b"old bytes");
+}
+
+/// Two closed files, not synced; the worker that syncs them meets an error, and then none any more.
+fn settled_with_an_error(failing: &Failing) -> [Entry; 2] {
+    let rig = &failing.rig;
+    let files = ["a", "b"].map(|text| rig.file(text, &[2; LARGE]));
+    failing.refuse(Operation::Sync, 0, 2, Errno::IO);
+    assert_eq!(rig.opens.settle().map_err(|error| error.code), Err(Code::Io));
+    assert_eq!(rig.opens.settle(), Ok(0), "they wait to be written again");
+    files
+}
+
+#[test]
+fn a_failed_sync_in_the_background_is_told_to_who_opens_the_file_next() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    let [a, _] = settled_with_an_error(&failing);
+    let open = rig.open(a.handle, BOTH).unwrap();
+    assert_eq!([sync(rig, open), sync(rig, open)], [Err(Code::Io); 2], "it is not safe");
+    rig.write(open, 0, &[3; LARGE]).unwrap();
+    assert_eq!(sync(rig, open), Ok(()), "all of it was written again");
+    rig.close(open);
+    assert!(!rig.is_marked(a.handle));
+}
+
+#[test]
+fn a_file_in_error_replaces_no_other() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    rig.file("target", b"safe");
+    settled_with_an_error(&failing);
+    for _ in 0..3 {
+        assert_eq!(rename(rig, "a", "target"), Err(Code::Io));
+    }
+    assert_eq!(rig.bytes("target"), b"safe");
+    assert_eq!(rename(rig, "a", "elsewhere"), Ok(()), "nothing is replaced");
+}
+
+#[test]
+fn a_file_in_error_that_is_emptied_gets_another_content_file() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    let [a, b] = settled_with_an_error(&failing);
+    let open = rig.open(a.handle, BOTH).unwrap();
+    rig.set(a.handle, Some(open), SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    rig.write(open, 0, &[5; 10]).unwrap();
+    assert_eq!([sync(rig, open), sync(rig, open)], [Err(Code::Io), Ok(())]);
+    rig.close(open);
+    assert_eq!(rig.bytes("a"), [5; 10]);
+    let truncates = OpenFlags { truncate: true, ..BOTH };
+    let open = rig.open(b.handle, truncates).unwrap();
+    assert_eq!([sync(rig, open), sync(rig, open)], [Err(Code::Io), Ok(())]);
+    rig.close(open);
+    assert!(!rig.opens.any_unsafe());
+}
+
+#[test]
+fn a_file_in_error_is_not_handed_out_to_be_written() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    let [a, _] = settled_with_an_error(&failing);
+    let (_, _, path) = rig.find_way(a.handle, OpenFlags { passthrough: true, ..BOTH });
+    assert!(matches!(path, DataPath::Cached));
+}
+
+/// Linux forgets an error that nobody was told of with the last descriptor of a file.
+#[test]
+fn the_descriptor_of_a_closed_file_stays_open_until_it_is_synced() {
+    let rig = Rig::new();
+    let file = rig.file("f", &[1; LARGE]);
+    assert_eq!(rig.descriptors.taken(), 1);
+    let open = rig.open(file.handle, READ).unwrap();
+    assert_eq!(rig.read(open, 0, 1).unwrap(), [1]);
+    assert_eq!(rig.descriptors.taken(), 1, "it is used again");
+    rig.close(open);
+    rig.opens.settle().unwrap();
+    assert_eq!(rig.descriptors.taken(), 0);
+}
+
+#[test]
+fn a_descriptor_that_is_kept_makes_room_for_one_that_is_needed() {
+    let rig = Rig::with(Options { descriptors: 1, ..Options::default() });
+    let file = rig.file("f", &[1; LARGE]);
+    rig.file("g", &[2; LARGE]);
+    assert_eq!(rig.descriptors.taken(), 1);
+    let open = rig.open(file.handle, BOTH).unwrap();
+    assert_eq!(sync(&rig, open), Ok(()), "by a sync of the whole file system");
+    rig.close(open);
+    assert_eq!(rig.opens.settle(), Ok(2));
+}
+
+/// What is kept open takes space until it is closed.
+#[test]
+fn a_removed_file_is_not_kept_open() {
+    let rig = Rig::new();
+    let file = rig.file("f", &[1; LARGE]);
+    rig.unlink("f");
+    rig.opens.let_go_of_content(file.handle.ino);
+    assert_eq!(rig.descriptors.taken(), 0);
+}
+
+/// Nobody knows what the life before was told of its syncs: what is in memory may not be on the
+/// medium, and goes before a file counts as safe.
+#[test]
+fn marks_of_an_earlier_life_settle_once_memory_and_medium_agree() {
+    let rig = Rig::new();
+    let file = rig.file("f", &[1; LARGE]);
+    let again = rig.killed();
+    let open = again.open(file.handle, BOTH).unwrap();
+    assert_eq!(sync(&again, open), Ok(()));
+    again.close(open);
+    drop(again);
+    let again = rig.killed();
+    assert_eq!(again.opens.settle(), Ok(1));
+    assert_eq!(again.bytes("f"), [1; LARGE]);
+}
