@@ -1,8 +1,8 @@
 //! An answer that is ready now or comes later.
 //!
 //! Most operations touch only memory: their answer is returned by value. Another thread completes
-//! each of the others exactly once, through a [`Completer`]. The caller then gets a callback on that
-//! thread, or waits.
+//! each of the others exactly once, through a [`Completer`]. The caller then gets a callback on
+//! that thread, or waits.
 
 use std::fmt;
 use std::mem;

@@ -22,6 +22,7 @@ const STORE: &str = "pelago-store";
 const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
+const MOUNT: &str = "pelago-mount";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
 
@@ -31,11 +32,12 @@ const WALLS: &[Wall] = &[
     Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
     Wall { package: SERVER, imports: &[WIRE, STORE], tests_import: &[LOSSFS] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
-    Wall { package: CLIENT, imports: &[WIRE, FUSE], tests_import: &[] },
+    Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
+    Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
     Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[SERVER, STORE] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, STORE, SERVER, CLIENT, WORKLOAD],
+        imports: &[WIRE, STORE, SERVER, CLIENT, MOUNT, WORKLOAD],
         tests_import: &[LOSSFS],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
@@ -137,6 +139,8 @@ mod tests {
         assert_eq!(found_for(SERVER, CLIENT, Some("dev")), 1);
         assert_eq!(found_for(CLIENT, SERVER, Some("dev")), 1);
         assert_eq!(found_for(CLIENT, STORE, None), 1);
+        assert_eq!(found_for(CLIENT, FUSE, None), 1);
+        assert_eq!(found_for(MOUNT, SERVER, None), 1);
         assert_eq!(found_for(WORKLOAD, SERVER, None), 1);
         assert_eq!(found_for(WORKLOAD, SERVER, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", SERVER, None), 0);

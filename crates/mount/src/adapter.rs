@@ -1,0 +1,550 @@
+//! Each request of the kernel as a call of `Files`.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use pelago_fuse::ids::{FileId, NodeId};
+use pelago_fuse::listing::Listing;
+use pelago_fuse::operation::{
+    self, CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read,
+    Readdir, Release, Rename, Setxattr, Symlink, Write,
+};
+use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
+use pelago_fuse::{Errno, Filesystem, Header, Reply};
+use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
+
+use crate::caller::Caller;
+use crate::mounting::Atime;
+use crate::open::{CreateReply, OpenReply, Opening};
+use crate::open_ids::OpenPath;
+use crate::readdir::{Reading, Sink};
+use crate::rename::Renaming;
+use crate::state::{Preferences, State};
+use crate::unlinked::Unlinked;
+use crate::{attr, flags};
+use pelago_client::{ByteRange, FilePos, Files, NewNode, Written, Xattr};
+
+/// Whoever sets it may not be let keep the setgid bit.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// `Files` as the kernel wants to see them.
+pub(crate) struct Adapter(Arc<State>);
+
+impl Adapter {
+    /// An adapter over these files.
+    pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
+        Self(Arc::new(State::new(files, preferences)))
+    }
+
+    /// What requests share; whoever mounts it adds what is known only then.
+    pub(crate) const fn state(&self) -> &Arc<State> {
+        &self.0
+    }
+
+    /// LOOKUP of `.` and `..`: the kernel has a file handle of a file or directory that it does not
+    /// know any more.
+    fn lookup_by_number(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
+        let (asked, state) = (self.0.attr_ttl.epoch(), Arc::clone(&self.0));
+        let (files, node) = (&self.0.files, attr::ino(header.node));
+        let answer = match name.as_bytes() {
+            b"." => files.find(&context(header), node),
+            b".." => files.parent(&context(header), Handle::own(node)),
+            _ => return reply.error(Errno::INVAL),
+        };
+        answer.then(move |found| state.reply_entry(asked, found, reply));
+    }
+
+    /// Asks for attributes; `then` gets them when no page of the file is stale.
+    fn attributes(
+        &self,
+        header: &Header,
+        then: impl FnOnce(&State, Result<Attr, Error>) + Send + 'static,
+    ) {
+        let state = Arc::clone(&self.0);
+        let node = attr::ino(header.node);
+        let handle = state.handle(header.node);
+        self.0.files.get_attr(&context(header), handle).then(move |result| {
+            let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
+            if state.stale_pages.is_empty() {
+                return then(&state, result);
+            }
+            let replies = Arc::clone(&state);
+            state.stale_pages.when_clean(node, move || then(&replies, result));
+        });
+    }
+
+    fn wanted(&self, mode: i32, kill_privileges: bool) -> pelago_wire::OpenFlags {
+        let wanted = flags::open(mode, kill_privileges);
+        let passthrough = self.0.passthrough.is_on();
+        let no_atime = wanted.no_atime || self.0.preferences.atime == Atime::Never;
+        let strict_atime = self.0.preferences.atime == Atime::Always;
+        pelago_wire::OpenFlags { no_atime, strict_atime, passthrough, ..wanted }
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Adapter")
+    }
+}
+
+const fn context(header: &Header) -> Context {
+    Caller::of(header).context()
+}
+
+const fn open_id(file: FileId) -> OpenId {
+    OpenId(file.0)
+}
+
+fn done(result: Result<(), Error>, reply: Reply<()>) {
+    match result {
+        Ok(()) => reply.ok(&()),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn written(result: Result<Written, Error>, reply: Reply<reply::Written>) {
+    match result {
+        Ok(written) => {
+            reply.ok(&reply::Written(u32::try_from(written.bytes).unwrap_or(u32::MAX)));
+        }
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn bytes(result: Result<Vec<u8>, Error>, reply: Reply<[u8]>) {
+    match result {
+        Ok(bytes) => reply.ok(&bytes),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+/// The value of an extended attribute, or its size where that is all that was asked.
+fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) {
+    match result {
+        Ok(bytes) => match u32::try_from(bytes.len()) {
+            Ok(length) if size == 0 => reply.ok(&reply::Xattr::Size(length)),
+            Ok(length) if length <= size => reply.ok(&reply::Xattr::Value(bytes)),
+            _ => reply.error(Errno::RANGE),
+        },
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+/// What the kernel wants changed, but for privileges that go with it.
+fn changes(asked: &operation::SetAttr) -> SetAttr {
+    SetAttr {
+        mode: asked.mode.map(flags::permissions),
+        uid: asked.uid,
+        gid: asked.gid,
+        size: asked.size,
+        atime: asked.atime.map(attr::set_time),
+        mtime: asked.mtime.map(attr::set_time),
+        ctime: asked.ctime.map(attr::time),
+        kill_privileges: false,
+        kill_setgid: false,
+    }
+}
+
+/// Takes the value of a result, or replies with its error and leaves.
+macro_rules! take {
+    ($result:expr, $reply:ident) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return $reply.error(error),
+        }
+    };
+}
+
+impl Filesystem for Adapter {
+    fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
+        let place = match self.0.place(header.node, name) {
+            Ok(place) => place,
+            Err(Errno::INVAL) => return self.lookup_by_number(header, name, reply),
+            Err(error) => return reply.error(error),
+        };
+        let asked = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        self.0.files.lookup(&context(header), place).then(move |found| match found {
+            Err(error) if error.code == Code::NotFound => reply.ok(&attr::absent()),
+            found => state.reply_entry(asked, found, reply),
+        });
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        if self.0.inodes.forget(attr::ino(node), lookups) {
+            self.0.streams.dir_cache.forgot();
+        }
+        self.0.backings.forget(attr::ino(node));
+        self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
+    }
+
+    fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
+        let asked = self.0.attr_ttl.epoch();
+        self.attributes(header, move |state, result| state.reply_attr(asked, result, reply));
+    }
+
+    fn statx(&self, header: &Header, reply: Reply<Statx>) {
+        let asked = self.0.attr_ttl.epoch();
+        self.attributes(header, move |state, result| match result {
+            Ok(found) => {
+                let ttl = state.attr_ttl.ttl(&found, asked);
+                let birth = attr::timestamp(found.btime);
+                reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
+            }
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn set_attr(&self, header: &Header, asked: operation::SetAttr, reply: Reply<Attributes>) {
+        let set = changes(&asked);
+        // `chown` takes setuid and setgid bits away even where it names neither owner nor group.
+        // The kernel asks for nothing, too, where it writes for somebody who may not keep them.
+        let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
+        let set = SetAttr { kill_privileges: asked.kill_privileges || chown, ..set };
+        let moment = self.0.attr_ttl.epoch();
+        let (state, caller) = (Arc::clone(&self.0), Caller::of(header));
+        let node = attr::ino(header.node);
+        let handle = state.handle(header.node);
+        let open = asked.file.map(open_id);
+        let go = move |kill_setgid| {
+            let set = SetAttr { kill_setgid, ..set };
+            let answer = state.files.set_attr(&caller.context(), handle, open, set);
+            answer.then(move |result| {
+                let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {
+                    unlinked.change(ino, &set)
+                });
+                state.reply_attr(moment, result, reply);
+            });
+        };
+        let truncated = asked.size.is_some() && asked.kill_privileges;
+        if truncated || chown { caller.kills_setgid(&self.0, handle, go) } else { go(false) }
+    }
+
+    fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
+        let node = attr::ino(header.node);
+        let handle = self.0.handle(header.node);
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.read_link(&context(header), handle);
+        answer.then(move |result| {
+            bytes(state.or_unlinked(node, result, |unlinked, ino| unlinked.target(ino)), reply);
+        });
+    }
+
+    fn mknod(&self, header: &Header, asked: Mknod<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, asked.name), reply);
+        let kind = take!(flags::kind(asked.mode).map_err(|code| attr::error(code.into())), reply);
+        let mode = flags::new_mode(asked.mode, asked.umask);
+        let node = NewNode { kind, mode, rdev: asked.rdev };
+        let asked = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.make_node(&context(header), place, node);
+        answer.then(move |made| state.reply_entry(asked, made, reply));
+    }
+
+    fn mkdir(&self, header: &Header, asked: Mkdir<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, asked.name), reply);
+        let mode = flags::new_mode(asked.mode, asked.umask);
+        let asked = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.make_dir(&context(header), place, mode);
+        answer.then(move |made| state.reply_entry(asked, made, reply));
+    }
+
+    fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let place = take!(self.0.place(header.node, name), reply);
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.unlink(&context(header), place);
+        answer.then(move |removed| {
+            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
+        });
+    }
+
+    fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let place = take!(self.0.place(header.node, name), reply);
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.remove_dir(&context(header), place);
+        answer.then(move |removed| {
+            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
+        });
+    }
+
+    fn symlink(&self, header: &Header, asked: Symlink<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, asked.name), reply);
+        let target = asked.target.as_bytes().to_vec();
+        let asked = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.symlink(&context(header), place, target);
+        answer.then(move |made| state.reply_entry(asked, made, reply));
+    }
+
+    fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
+        let from = take!(self.0.place(header.node, asked.name), reply);
+        let to = take!(self.0.place(asked.to_dir, asked.to_name), reply);
+        let how = flags::rename(asked.flags).map_err(|code| attr::error(code.into()));
+        let how = take!(how, reply);
+        let (state, context) = (Arc::clone(&self.0), context(header));
+        Renaming { state, context, from, to, how, reply }.start();
+    }
+
+    fn link(&self, header: &Header, asked: Link<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, asked.name), reply);
+        let handle = self.0.handle(asked.node);
+        let asked = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.link(&context(header), handle, place);
+        answer.then(move |made| state.reply_entry(asked, made, reply));
+    }
+
+    fn open(&self, header: &Header, asked: Open, reply: Reply<reply::Opened>) {
+        let wanted = self.wanted(asked.flags, asked.kill_privileges);
+        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+        let handle = self.0.handle(header.node);
+        let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
+        let opening = Opening { state, context, wanted, direct, reply };
+        let answer = self.0.files.open(&context, handle, wanted);
+        answer.then(move |opened| opening.opened(handle, opened));
+    }
+
+    fn create(&self, header: &Header, asked: Create<'_>, reply: Reply<reply::Created>) {
+        let place = take!(self.0.place(header.node, asked.name), reply);
+        let wanted = self.wanted(asked.flags, asked.kill_privileges);
+        let mode = flags::new_mode(asked.mode, asked.umask);
+        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+        let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
+        let opening = Opening { state, context, wanted, direct, reply };
+        let is_exclusive = flags::is_exclusive(asked.flags);
+        let answer = self.0.files.create(&context, place.clone(), mode, wanted);
+        answer.then(move |created| match created {
+            Ok(created) => opening.created(created),
+            Err(error) if error.code == Code::Exists && !is_exclusive => {
+                opening.open_existing(place);
+            }
+            Err(error) => opening.reply.0.error(attr::error(error)),
+        });
+    }
+
+    fn tmpfile(&self, header: &Header, asked: Create<'_>, reply: Reply<reply::Created>) {
+        let wanted = self.wanted(asked.flags, false);
+        let mode = flags::new_mode(asked.mode, asked.umask);
+        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+        let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
+        let opening = Opening { state, context, wanted, direct, reply };
+        let dir = self.0.handle(header.node);
+        let answer = self.0.files.create_unnamed(&context, dir, mode, wanted);
+        answer.then(move |created| match created {
+            Ok(created) => {
+                opening.state.unlinked.add(created.entry.attr);
+                opening.created(created);
+            }
+            Err(error) => opening.reply.0.error(attr::error(error)),
+        });
+    }
+
+    fn read(&self, header: &Header, asked: Read, reply: Reply<[u8]>) {
+        let Read { file, offset, size } = asked;
+        let answer = self.0.files.read(&context(header), open_id(file), offset, size);
+        answer.then(move |result| match result {
+            Ok(buffer) => reply.ok(buffer.as_bytes()),
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<reply::Written>) {
+        let Write { file, offset, data, kill_privileges, flags } = asked;
+        let to = FilePos { open: open_id(file), offset };
+        let answer = self.0.files.write(&context(header), to, data, kill_privileges);
+        if !flags::is_direct(flags) {
+            return answer.then(move |result| written(result, reply));
+        }
+        let (state, node) = (Arc::clone(&self.0), attr::ino(header.node));
+        answer.then(move |result| {
+            if let Ok(Written { bytes, .. }) = result {
+                state.stale_pages.add(node, offset, bytes);
+            }
+            written(result, reply);
+        });
+    }
+
+    fn flush(&self, header: &Header, asked: Flush, reply: Reply<()>) {
+        let answer = self.0.files.flush(&context(header), open_id(asked.file));
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn release(&self, header: &Header, asked: Release, reply: Reply<()>) {
+        let write = flags::open(asked.flags, false).write;
+        let (open, node) = (open_id(asked.file), attr::ino(header.node));
+        let state = Arc::clone(&self.0);
+        // The kernel has let go of its descriptor before it sent this, and ours goes before the
+        // server looks whether anybody has the file.
+        if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
+            state.backings.give_back(node);
+        }
+        let answer = self.0.files.release(&context(header), open);
+        answer.then(move |result| {
+            if write {
+                state.attr_ttl.remove(node);
+            }
+            done(result, reply);
+        });
+    }
+
+    fn fsync(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
+        let Fsync { file, data_only } = asked;
+        let answer = self.0.files.fsync(&context(header), open_id(file), data_only);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn opendir(&self, header: &Header, _flags: i32, reply: Reply<reply::Opened>) {
+        reply.ok(&self.0.streams.open(attr::ino(header.node), self.0.files.losses()));
+    }
+
+    fn readdir(&self, header: &Header, asked: Readdir, listing: Listing, reply: Reply<Listing>) {
+        let state = &self.0;
+        let sink = Sink { listing, reply };
+        let Some(stream) = state.streams.get(asked.file) else {
+            return sink.error(Code::BadOpen.into());
+        };
+        let reading = Reading {
+            state: Arc::clone(state),
+            stream,
+            context: context(header),
+            dir: state.handle(header.node),
+            sink,
+            asked: state.attr_ttl.epoch(),
+        };
+        reading.start(asked.offset);
+    }
+
+    fn releasedir(&self, _header: &Header, file: FileId, reply: Reply<()>) {
+        self.0.streams.close(file);
+        reply.ok(&());
+    }
+
+    fn fsyncdir(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
+        let state = Arc::clone(&self.0);
+        let node = attr::ino(header.node);
+        let stream = state.streams.get(asked.file);
+        let since = stream.as_ref().map(|stream| stream.losses());
+        let answer = self.0.files.fsync_dir(&context(header), self.0.handle(header.node), since);
+        answer.then(move |result| {
+            if let (Some(stream), Err(_)) = (&stream, &result) {
+                stream.told(state.files.losses());
+            }
+            let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| ());
+            done(state.or_unlinked(node, result, none), reply);
+        });
+    }
+
+    fn statfs(&self, header: &Header, reply: Reply<Statfs>) {
+        let name_bytes = u32::try_from(limits::NAME_BYTES).unwrap_or(u32::MAX);
+        self.0.files.stat_fs(&context(header)).then(move |result| {
+            let stats = take!(result.map_err(attr::error), reply);
+            reply.ok(&Statfs {
+                blocks: stats.blocks,
+                free: stats.free,
+                available: stats.available,
+                files: stats.files,
+                free_files: stats.free_files,
+                block_bytes: stats.block_bytes,
+                name_bytes,
+            });
+        });
+    }
+
+    fn setxattr(&self, header: &Header, asked: Setxattr<'_>, reply: Reply<()>) {
+        let how = flags::xattr(asked.flags).map_err(|code| attr::error(code.into()));
+        let how = take!(how, reply);
+        let (name, value) = (asked.name.as_bytes().to_vec(), asked.value.to_vec());
+        let is_unsaid = name == ACCESS_LIST && !self.0.is_setgid_said();
+        let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
+        let go = move |kill_setgid| {
+            let xattr = Xattr { name, value, kill_setgid };
+            let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
+            answer.then(move |result| {
+                done(result.map_err(|error| state.lost(node, error, Code::NotFound)), reply);
+            });
+        };
+        if is_unsaid {
+            caller.kills_setgid(&self.0, self.0.handle(node), go);
+        } else {
+            go(asked.kill_setgid);
+        }
+    }
+
+    fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
+        let name = name.as_bytes().to_vec();
+        let (state, node) = (Arc::clone(&self.0), header.node);
+        let answer = self.0.files.get_xattr(&context(header), state.handle(node), name);
+        answer.then(move |result| {
+            let result = result.map_err(|error| state.lost(node, error, Code::NoXattr));
+            sized(result, size, reply);
+        });
+    }
+
+    fn listxattr(&self, header: &Header, size: u32, reply: Reply<reply::Xattr>) {
+        let (state, node) = (Arc::clone(&self.0), header.node);
+        let answer = self.0.files.list_xattr(&context(header), state.handle(node));
+        answer.then(move |result| {
+            let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| Vec::new());
+            sized(state.or_unlinked(attr::ino(node), result, none), size, reply);
+        });
+    }
+
+    fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let name = name.as_bytes().to_vec();
+        let (state, node) = (Arc::clone(&self.0), header.node);
+        let answer = self.0.files.remove_xattr(&context(header), state.handle(node), name);
+        answer.then(move |result| {
+            done(result.map_err(|error| state.lost(node, error, Code::NoXattr)), reply);
+        });
+    }
+
+    fn fallocate(&self, header: &Header, asked: Fallocate, reply: Reply<()>) {
+        let Fallocate { file, offset, length, mode } = asked;
+        let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
+        let range = ByteRange { offset, length };
+        let answer = self.0.files.allocate(&context(header), open_id(file), range, mode);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn lseek(&self, header: &Header, asked: Lseek, reply: Reply<Offset>) {
+        let Lseek { file, offset, whence } = asked;
+        let whence = take!(flags::whence(whence).map_err(|code| attr::error(code.into())), reply);
+        // The kernel has no such places: it was a number below zero.
+        if i64::try_from(offset).is_err() {
+            return reply.error(Errno::NXIO);
+        }
+        let from = SeekFrom { offset, whence };
+        let answer = self.0.files.seek(&context(header), open_id(file), from);
+        answer.then(move |result| match result {
+            Ok(offset) => reply.ok(&Offset(offset)),
+            // The kernel then stops asking and answers itself: data all the way to the end.
+            Err(error) if error.code == Code::NotSupported => reply.error(Errno::NOSYS),
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn copy_file_range(&self, header: &Header, asked: CopyFileRange, reply: Reply<reply::Written>) {
+        if asked.flags != 0 {
+            return reply.error(Errno::INVAL);
+        }
+        let from = FilePos { open: open_id(asked.from), offset: asked.from_offset };
+        let to = FilePos { open: open_id(asked.to), offset: asked.to_offset };
+        // The reply has 32 bits for the count.
+        let length = asked.length.min(u64::from(u32::MAX));
+        let answer = self.0.files.copy_range(&context(header), from, to, length);
+        answer.then(move |result| written(result, reply));
+    }
+
+    fn end(&self) {
+        for open in self.0.open_ids.take() {
+            let context = Context::direct(0, 0);
+            if let Err(error) = self.0.files.release(&context, open).wait() {
+                tracing::warn!(%error, "a file that was open when the mount ended");
+            }
+        }
+    }
+}
