@@ -380,12 +380,12 @@ impl Filesystem for Adapter {
         // The kernel has let go of its descriptor before it sent this, and ours goes before the
         // server looks whether anybody has the file.
         if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
-            state.backings.give_back(node);
+            state.backings.release(node);
         }
         let answer = self.0.files.release(&context(header), open);
         answer.then(move |result| {
             if write {
-                state.attr_ttl.remove(node);
+                state.attr_ttl.write_closed(node);
             }
             done(result, reply);
         });

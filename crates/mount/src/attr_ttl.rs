@@ -1,126 +1,109 @@
-//! Which files this mount has open for writing, and so how long attributes stay true.
+//! How long the kernel may keep attributes, which depends on the files this mount has open for
+//! writing.
 //!
-//! While a file is open for writing, its size and times change at the server: at writes, which the
-//! kernel sees, and at the commit when it is closed, which it does not. What is told about such a
-//! file is therefore good for this one time only.
+//! While a file is open for writing, its size and times change at the server: at each write, which
+//! the kernel sees, and at the commit when the file is closed, which it does not. So attributes of
+//! such a file are valid for one use only.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pelago_wire::{Attr, InodeId};
 
 use crate::init::TTL;
+use crate::striped::StripedMap;
 
-/// Counts of write-opens by file. Its locks are leaves.
+/// Counts of opens for writing by file, from which the lifetime of attributes follows.
 #[derive(Default)]
 pub(crate) struct AttrTtl {
-    shards: [Mutex<HashMap<u64, u32>>; SHARDS],
+    write_opens: StripedMap<u32>,
     files: AtomicUsize,
     closed: AtomicU64,
 }
 
-/// A moment: how many write-opens had been closed by then.
+/// A point in time: how many opens for writing had been closed by then.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch(u64);
 
-const SHARDS: usize = 16;
-
 impl AttrTtl {
-    /// A file was opened for writing.
-    pub(crate) fn add(&self, ino: InodeId) {
-        let mut shard = self.shard(ino).lock();
-        let count = shard.entry(ino.raw()).or_insert(0);
+    /// Counts an open for writing.
+    pub(crate) fn write_opened(&self, ino: InodeId) {
+        let mut stripe = self.write_opens.lock(ino.raw());
+        let count = stripe.entry(ino.raw()).or_insert(0);
         *count = count.saturating_add(1);
         if *count == 1 {
             self.files.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// A file that was opened for writing was closed and committed.
-    pub(crate) fn remove(&self, ino: InodeId) {
-        let mut shard = self.shard(ino).lock();
-        if let Some(count) = shard.get_mut(&ino.raw()) {
+    /// Counts the end of an open for writing, after the server has committed the file.
+    pub(crate) fn write_closed(&self, ino: InodeId) {
+        let mut stripe = self.write_opens.lock(ino.raw());
+        if let Some(count) = stripe.get_mut(&ino.raw()) {
             *count -= 1;
             if *count == 0 {
-                shard.remove(&ino.raw());
+                stripe.remove(&ino.raw());
                 self.files.fetch_sub(1, Ordering::AcqRel);
             }
         }
         self.closed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Now; to be taken before attributes are asked for.
+    /// Returns the current epoch, which callers take before they ask for attributes.
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(self.closed.load(Ordering::Acquire))
     }
 
-    /// How long attributes hold that were asked for after `asked`: not at all where the server says
-    /// so, while the file is open for writing, or if any such file was closed since, for it may
-    /// have been this one and the attributes those before its commit.
+    /// Returns how long attributes hold that were asked for in epoch `asked`: zero if the server
+    /// says so, if the file is open for writing, or if any open for writing was closed since. That
+    /// open may have been of this file, and the attributes older than its commit.
     pub(crate) fn ttl(&self, attr: &Attr, asked: Epoch) -> Duration {
-        let idle = || self.files.load(Ordering::Acquire) == 0 || !self.is_written(attr.ino);
-        if !attr.volatile && idle() && self.epoch().0 == asked.0 { TTL } else { Duration::ZERO }
-    }
-
-    fn is_written(&self, ino: InodeId) -> bool {
-        self.shard(ino).lock().contains_key(&ino.raw())
-    }
-
-    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, u32>> {
-        &self.shards[usize::try_from(ino.raw()).unwrap_or(0) % SHARDS]
+        let is_written =
+            || self.files.load(Ordering::Acquire) > 0 && self.write_opens.contains(attr.ino.raw());
+        let holds = !attr.volatile && !is_written() && self.epoch().0 == asked.0;
+        if holds { TTL } else { Duration::ZERO }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{FileKind, Time};
+    use pelago_wire::FileKind;
 
     use super::*;
 
     fn attr(ino: u64) -> Attr {
-        let time = Time { seconds: 5, nanos: 6 };
-        Attr {
-            ino: InodeId::from_raw(ino),
-            kind: FileKind::Regular,
-            mode: 0o644,
-            links: 1,
-            uid: 1,
-            gid: 2,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            volatile: false,
-        }
+        Attr::empty(InodeId::from_raw(ino), FileKind::Regular)
     }
 
     #[test]
-    fn attributes_hold_unless_somebody_writes() {
-        let writers = AttrTtl::default();
+    fn attributes_hold_unless_the_file_is_open_for_writing() {
+        let ttl = AttrTtl::default();
         let (one, other) = (attr(16), attr(32));
-        assert_eq!(writers.ttl(&one, writers.epoch()), TTL);
-        writers.add(one.ino);
-        writers.add(one.ino);
-        assert_eq!(writers.ttl(&one, writers.epoch()), Duration::ZERO);
-        assert_eq!(writers.ttl(&other, writers.epoch()), TTL);
-        writers.remove(one.ino);
-        assert_eq!(writers.ttl(&one, writers.epoch()), Duration::ZERO);
-        let before = writers.epoch();
-        writers.remove(one.ino);
-        assert_eq!(writers.ttl(&one, before), Duration::ZERO);
-        assert_eq!(writers.ttl(&one, writers.epoch()), TTL);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
+        ttl.write_opened(one.ino);
+        ttl.write_opened(one.ino);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), Duration::ZERO);
+        assert_eq!(ttl.ttl(&other, ttl.epoch()), TTL);
+        ttl.write_closed(one.ino);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), Duration::ZERO);
+        ttl.write_closed(one.ino);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
     }
 
-    /// Nobody here has it open, and somebody changes it all the same.
     #[test]
-    fn attributes_that_are_changing_do_not_hold() {
-        let writers = AttrTtl::default();
-        let changing = Attr { volatile: true, ..attr(16) };
-        assert_eq!(writers.ttl(&changing, writers.epoch()), Duration::ZERO);
+    fn attributes_asked_for_before_a_close_do_not_hold() {
+        let ttl = AttrTtl::default();
+        ttl.write_opened(attr(16).ino);
+        let before = ttl.epoch();
+        ttl.write_closed(attr(16).ino);
+        assert_eq!(ttl.ttl(&attr(16), before), Duration::ZERO);
+        assert_eq!(ttl.ttl(&attr(16), ttl.epoch()), TTL);
+    }
+
+    #[test]
+    fn volatile_attributes_never_hold() {
+        let ttl = AttrTtl::default();
+        let volatile = Attr { volatile: true, ..attr(16) };
+        assert_eq!(ttl.ttl(&volatile, ttl.epoch()), Duration::ZERO);
     }
 }

@@ -1,46 +1,48 @@
 //! Files whose bytes the kernel reaches by a descriptor of ours (passthrough).
 //!
-//! The kernel knows such a descriptor by a number, and takes no other number for a file as long as
-//! one open of it lasts (it answers `EIO`). So a descriptor is registered with the first open,
-//! counted before each reply, and given back after the last release; by then the kernel has let go
-//! of it.
+//! The kernel knows such a descriptor by a backing id, and refuses a second id for an inode (`EIO`)
+//! as long as one open of it lasts. So a descriptor is registered with the first open, counted
+//! before each reply, and unregistered after the last RELEASE; by then the kernel has closed its
+//! own reference.
 //!
-//! Pages that the kernel holds of such a file from before do not follow what is written past them.
-//! A later open that uses pages must begin without them, so that a file stays known here until the
-//! kernel forgets it. The size follows the kernel's own cache of inodes.
+//! Pages that the kernel cached before passthrough do not see what is written past them. A later
+//! open that uses pages must begin without them, so the file stays known here until the kernel
+//! forgets it. The size of the map follows the kernel's own inode cache.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use pelago_fuse::device::Backing;
 use pelago_wire::InodeId;
 
-/// Registered descriptors by file. Its locks are leaves; a descriptor is registered under one, so
-/// that two opens at the same time get the same number.
+use crate::striped::StripedMap;
+
+/// Registered descriptors by file. A descriptor is registered under the file's lock, so that two
+/// opens at the same time share one backing id.
 pub(crate) struct Backings<B = Backing> {
-    shards: [Mutex<HashMap<u64, Registration<B>>>; SHARDS],
+    registrations: StripedMap<Registration<B>>,
     files: AtomicUsize,
 }
 
 struct Registration<B> {
+    /// `None` before the first open and after the last release.
     backing: Option<Arc<B>>,
     opens: u32,
 }
 
-const SHARDS: usize = 16;
-
 impl<B> Backings<B> {
-    /// One more open of a file, which is registered if it is the first.
-    pub(crate) fn take(
+    /// Counts one more open of a file, after registering its descriptor if this is the first.
+    ///
+    /// # Errors
+    /// That of `register`; then the open is not counted.
+    pub(crate) fn acquire(
         &self,
         ino: InodeId,
         register: impl FnOnce() -> io::Result<B>,
     ) -> io::Result<Arc<B>> {
-        let mut shard = self.shard(ino).lock();
-        let registration = shard.entry(ino.raw()).or_insert_with(|| {
+        let mut stripe = self.registrations.lock(ino.raw());
+        let registration = stripe.entry(ino.raw()).or_insert_with(|| {
             self.files.fetch_add(1, Ordering::AcqRel);
             Registration { backing: None, opens: 0 }
         });
@@ -52,42 +54,38 @@ impl<B> Backings<B> {
         Ok(backing)
     }
 
-    /// One open less.
-    pub(crate) fn give_back(&self, ino: InodeId) {
-        let mut shard = self.shard(ino).lock();
-        let Some(registration) = shard.get_mut(&ino.raw()) else { return };
+    /// Counts one open less, and drops the backing after the last.
+    pub(crate) fn release(&self, ino: InodeId) {
+        let mut stripe = self.registrations.lock(ino.raw());
+        let Some(registration) = stripe.get_mut(&ino.raw()) else { return };
         registration.opens = registration.opens.saturating_sub(1);
         if registration.opens == 0 {
             registration.backing = None;
         }
     }
 
-    /// Whether pages of a file may be older than its bytes.
+    /// Returns whether cached pages of a file may be older than its bytes.
     pub(crate) fn has_bypassed(&self, ino: InodeId) -> bool {
-        self.files.load(Ordering::Acquire) > 0 && self.shard(ino).lock().contains_key(&ino.raw())
+        self.files.load(Ordering::Acquire) > 0 && self.registrations.contains(ino.raw())
     }
 
-    /// The kernel has no pages of a file any more, unless it has got to know it afresh in between
-    /// and has it open.
+    /// Forgets a file with the kernel, which has dropped its pages. A file that the kernel has
+    /// looked up again and opened meanwhile stays.
     pub(crate) fn forget(&self, ino: InodeId) {
         if self.files.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut shard = self.shard(ino).lock();
-        if shard.get(&ino.raw()).is_some_and(|registration| registration.opens == 0) {
-            shard.remove(&ino.raw());
+        let mut stripe = self.registrations.lock(ino.raw());
+        if stripe.get(&ino.raw()).is_some_and(|registration| registration.opens == 0) {
+            stripe.remove(&ino.raw());
             self.files.fetch_sub(1, Ordering::AcqRel);
         }
-    }
-
-    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, Registration<B>>> {
-        &self.shards[usize::try_from(ino.raw()).unwrap_or(0) % SHARDS]
     }
 }
 
 impl<B> Default for Backings<B> {
     fn default() -> Self {
-        Self { shards: Default::default(), files: AtomicUsize::new(0) }
+        Self { registrations: StripedMap::default(), files: AtomicUsize::new(0) }
     }
 }
 
@@ -98,39 +96,39 @@ mod tests {
     const FILE: InodeId = InodeId::from_raw(9);
 
     #[test]
-    fn all_opens_of_a_file_share_one_until_the_last_is_released() {
+    fn all_opens_of_a_file_share_one_backing_until_the_last_is_released() {
         let backings = Backings::default();
-        let first = backings.take(FILE, || Ok(1)).unwrap();
-        let second = backings.take(FILE, || panic!("it is registered already")).unwrap();
+        let first = backings.acquire(FILE, || Ok(1)).unwrap();
+        let second = backings.acquire(FILE, || panic!("it is registered already")).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
-        let kept = Arc::downgrade(&first);
+        let registered = Arc::downgrade(&first);
         drop((first, second));
-        backings.give_back(FILE);
-        assert!(kept.upgrade().is_some());
-        backings.give_back(FILE);
-        assert!(kept.upgrade().is_none());
-        assert_eq!(*backings.take(FILE, || Ok(2)).unwrap(), 2);
+        backings.release(FILE);
+        assert!(registered.upgrade().is_some());
+        backings.release(FILE);
+        assert!(registered.upgrade().is_none());
+        assert_eq!(*backings.acquire(FILE, || Ok(2)).unwrap(), 2);
     }
 
     #[test]
-    fn one_that_cannot_be_registered_is_not_open() {
+    fn an_open_whose_registration_fails_is_not_counted() {
         let backings = Backings::default();
-        let refused = backings.take(FILE, || Err(io::Error::from_raw_os_error(1)));
+        let refused = backings.acquire(FILE, || Err(io::Error::from_raw_os_error(1)));
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(1));
-        assert_eq!(*backings.take(FILE, || Ok(3)).unwrap(), 3);
-        backings.give_back(FILE);
-        backings.give_back(FILE);
-        assert_eq!(*backings.take(FILE, || Ok(4)).unwrap(), 4);
+        assert_eq!(*backings.acquire(FILE, || Ok(3)).unwrap(), 3);
+        backings.release(FILE);
+        backings.release(FILE);
+        assert_eq!(*backings.acquire(FILE, || Ok(4)).unwrap(), 4);
     }
 
     #[test]
     fn a_file_is_known_until_the_kernel_forgets_it_closed() {
         let backings = Backings::default();
         assert!(!backings.has_bypassed(FILE));
-        backings.take(FILE, || Ok(1)).unwrap();
+        backings.acquire(FILE, || Ok(1)).unwrap();
         backings.forget(FILE);
         assert!(backings.has_bypassed(FILE));
-        backings.give_back(FILE);
+        backings.release(FILE);
         assert!(backings.has_bypassed(FILE));
         assert!(!backings.has_bypassed(InodeId::from_raw(10)));
         backings.forget(FILE);

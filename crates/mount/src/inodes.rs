@@ -1,57 +1,55 @@
 //! Where the kernel's inodes were last seen.
 //!
-//! The kernel names a file by its number alone; the server wants a [`Handle`], the number with a
+//! The kernel names a file by its node id alone; the server wants a [`Handle`], the inode id with a
 //! hint where its row is. This table keeps the hint of each file that the kernel knows and whose
-//! row lives under a name, and counts the kernel's references, so that an entry goes when the
-//! kernel forgets the file. Directories, files of several names and files without one have no hint
-//! and are not kept: [`Handle::own`] says all of them.
+//! row lives under a name. It counts the kernel's references (lookups), so that an entry goes when
+//! the kernel forgets the file. Directories, files of several names and files without one have no
+//! hint and are not kept: [`Handle::own`] suffices for them.
 //!
-//! Ids are handed out in runs, so neighbours share a page: 22 bytes a file where the kernel knows a
-//! whole directory, 352 where it knows one file in sixteen or fewer. Before the table is full the
-//! kernel is asked to forget inodes ([`Inodes::learn`]).
+//! Ids are allocated in runs, so neighbours share a page: 22 bytes a file if the kernel knows a
+//! whole directory, 352 if it knows one file in sixteen or fewer. Before the table is full the
+//! kernel is asked to forget inodes ([`Inodes::learn`], [`crate::prune`]).
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use pelago_wire::{Handle, InodeId, NameHash, limits};
 
-/// The hints of all files the kernel knows. Its locks are leaves: nothing is called under one.
+use crate::striped::StripedMap;
+
+/// The hints of all files that the kernel knows.
 pub struct Inodes {
-    shards: Vec<Mutex<Shard>>,
+    pages: StripedMap<Box<Page>, { Self::STRIPES }>,
     limit_bytes: u64,
-    pages: AtomicU64,
+    page_count: AtomicU64,
     /// Pages beyond which the kernel is asked to forget some.
-    full: AtomicU64,
-    /// Whether it is being asked.
+    sweep_above: AtomicU64,
+    /// Whether a sweep is running.
     is_sweeping: AtomicBool,
 }
 
 impl Inodes {
-    /// A table that knows nothing and shall take so many bytes.
-    #[must_use]
-    pub fn new(limit_bytes: u64) -> Self {
+    /// Returns an empty table that may take `limit_bytes`.
+    pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
-            shards: (0..Self::SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            pages: StripedMap::default(),
             limit_bytes,
-            pages: AtomicU64::new(0),
-            full: AtomicU64::new(most_pages(limit_bytes)),
+            page_count: AtomicU64::new(0),
+            sweep_above: AtomicU64::new(most_pages(limit_bytes)),
             is_sweeping: AtomicBool::new(false),
         }
     }
 
-    /// The kernel gets one more reference to a file, which was just seen where `handle` says.
-    /// Answers whether the caller has to begin a sweep: to ask the kernel to forget parts of the
-    /// table until there is room, then to say that the sweep has ended.
+    /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
+    /// Returns whether the caller must begin a sweep: ask the kernel to forget parts of the table
+    /// until there is room, then call [`Inodes::end_sweep`].
     #[must_use]
-    pub fn learn(&self, handle: Handle) -> bool {
+    pub(crate) fn learn(&self, handle: Handle) -> bool {
         let (page, index) = split(handle.ino);
-        let mut shard = self.shard(page).lock();
+        let mut stripe = self.pages.lock(page);
         if handle.is_under_a_name() {
-            let (slots, is_new) = match shard.0.entry(page) {
+            let (slots, is_new) = match stripe.entry(page) {
                 Entry::Occupied(slots) => (slots.into_mut(), false),
                 Entry::Vacant(place) => (place.insert(Box::default()), true),
             };
@@ -59,7 +57,7 @@ impl Inodes {
             slots.put(index, handle);
             return is_new && self.is_full();
         }
-        if let Some(slots) = shard.0.get_mut(&page)
+        if let Some(slots) = stripe.get_mut(&page)
             && slots.references[index] > 0
         {
             slots.references[index] = slots.references[index].saturating_add(1);
@@ -70,16 +68,17 @@ impl Inodes {
 
     /// Counts a new page. Of all callers beyond the limit one begins the sweep.
     fn is_full(&self) -> bool {
-        let pages = self.pages.fetch_add(1, Ordering::Relaxed) + 1;
-        pages > self.full.load(Ordering::Relaxed) && !self.is_sweeping.swap(true, Ordering::Acquire)
+        let pages = self.page_count.fetch_add(1, Ordering::Relaxed) + 1;
+        pages > self.sweep_above.load(Ordering::Relaxed)
+            && !self.is_sweeping.swap(true, Ordering::Acquire)
     }
 
-    /// The files of one part of a shard's pages, of so many parts.
-    pub(crate) fn part_of_shard(&self, shard: usize, part: usize, parts: usize) -> Vec<InodeId> {
-        let shard = self.shards[shard].lock();
-        let pages = shard.0.len().div_ceil(parts);
+    /// Returns the files of part number `part` of `parts` of a stripe.
+    pub(crate) fn part_of_stripe(&self, stripe: usize, part: usize, parts: usize) -> Vec<InodeId> {
+        let stripe = self.pages.stripe(stripe);
+        let pages = stripe.len().div_ceil(parts);
         let mut files = Vec::new();
-        for (page, slots) in shard.0.iter().skip(part * pages).take(pages) {
+        for (page, slots) in stripe.iter().skip(part * pages).take(pages) {
             let ids = page * SLOTS as u64..;
             let known = slots.references.iter().zip(ids).filter(|(count, _)| **count > 0);
             files.extend(known.map(|(_, ino)| InodeId::from_raw(ino)));
@@ -87,91 +86,84 @@ impl Inodes {
         files
     }
 
-    /// Whether an eighth more than what makes a sweep begin is free.
+    /// Returns whether an eighth of the limit is free beyond what starts a sweep.
     pub(crate) fn has_room(&self) -> bool {
         let most = most_pages(self.limit_bytes);
-        self.pages.load(Ordering::Relaxed) <= most - most / 8
+        self.page_count.load(Ordering::Relaxed) <= most - most / 8
     }
 
-    /// The sweep has ended. If too much is in use, or the kernel does not know the question, the
-    /// next one begins when the table has grown by an eighth of its limit.
+    /// Ends a sweep. If too much is in use, or the kernel cannot be asked, the next sweep begins
+    /// after the table has grown by an eighth of its limit.
     pub(crate) fn end_sweep(&self) {
         let most = most_pages(self.limit_bytes);
-        let pages = self.pages.load(Ordering::Relaxed);
+        let pages = self.page_count.load(Ordering::Relaxed);
         let next = if pages > most { pages + most / 8 + 1 } else { most };
-        self.full.store(next, Ordering::Relaxed);
+        self.sweep_above.store(next, Ordering::Relaxed);
         self.is_sweeping.store(false, Ordering::Release);
     }
 
-    /// Bytes that it takes.
+    /// Returns how many bytes the table takes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.pages.load(Ordering::Relaxed).saturating_mul(PAGE_BYTES)
+        self.page_count.load(Ordering::Relaxed).saturating_mul(PAGE_BYTES)
     }
 
-    /// Bytes that it shall take at the most.
+    /// Returns how many bytes the table may take.
     #[must_use]
     pub const fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// A file was seen at another place; the kernel's references stay as they are.
-    pub fn moved(&self, handle: Handle) {
+    /// Records a new place of a file; the kernel's references stay as they are.
+    pub(crate) fn moved(&self, handle: Handle) {
         let (page, index) = split(handle.ino);
-        let mut shard = self.shard(page).lock();
-        if let Some(slots) = shard.0.get_mut(&page)
+        if let Some(slots) = self.pages.lock(page).get_mut(&page)
             && slots.references[index] > 0
         {
             slots.put(index, handle);
         }
     }
 
-    /// The kernel gave back `count` references. Answers whether those were the last of a file that
-    /// was kept.
-    pub fn forget(&self, ino: InodeId, count: u64) -> bool {
+    /// Drops `count` references of the kernel (FORGET). Returns whether those were the last of a
+    /// file in the table.
+    pub(crate) fn forget(&self, ino: InodeId, count: u64) -> bool {
         let (page, index) = split(ino);
-        let mut shard = self.shard(page).lock();
-        let Some(slots) = shard.0.get_mut(&page) else { return false };
-        let had = u64::from(slots.references[index]);
-        let left = had.saturating_sub(count);
+        let mut stripe = self.pages.lock(page);
+        let Some(slots) = stripe.get_mut(&page) else { return false };
+        let before = u64::from(slots.references[index]);
+        let left = before.saturating_sub(count);
         slots.references[index] = u32::try_from(left).unwrap_or(u32::MAX);
         if slots.references.iter().all(|references| *references == 0) {
-            shard.0.remove(&page);
-            self.pages.fetch_sub(1, Ordering::Relaxed);
+            stripe.remove(&page);
+            self.page_count.fetch_sub(1, Ordering::Relaxed);
         }
-        had > 0 && left == 0
+        before > 0 && left == 0
     }
 
-    /// How to name a file to the server.
-    #[must_use]
-    pub fn handle(&self, ino: InodeId) -> Handle {
+    /// Returns the handle by which the server finds a file.
+    pub(crate) fn handle(&self, ino: InodeId) -> Handle {
         let (page, index) = split(ino);
-        match self.shard(page).lock().0.get(&page) {
+        match self.pages.lock(page).get(&page) {
             Some(slots) if slots.references[index] > 0 => slots.get(index, ino),
             _ => Handle::own(ino),
         }
     }
 
-    /// Files that are kept.
+    /// Returns how many files are in the table, by counting them.
     #[must_use]
     pub fn count(&self) -> usize {
-        let in_shard = |shard: &Mutex<Shard>| {
-            let shard = shard.lock();
-            let kept = |page: &Page| page.references.iter().filter(|count| **count > 0).count();
-            shard.0.values().map(|page| kept(page)).sum::<usize>()
-        };
-        self.shards.iter().map(in_shard).sum()
+        let known = |page: &Page| page.references.iter().filter(|count| **count > 0).count();
+        self.pages
+            .stripes()
+            .map(|stripe| stripe.values().map(|page| known(page)).sum::<usize>())
+            .sum()
     }
 
-    fn shard(&self, page: u64) -> &Mutex<Shard> {
-        let index = usize::try_from(page).unwrap_or(0) % Self::SHARDS;
-        &self.shards[index]
-    }
-
-    pub(crate) const SHARDS: usize = 64;
+    pub(crate) const STRIPES: usize = 64;
 }
 
-/// Pages that leave an eighth of the limit for what is learnt while the kernel forgets.
+/// Returns the pages that leave an eighth of the limit for files that the kernel looks up while it
+/// forgets others.
 const fn most_pages(limit_bytes: u64) -> u64 {
     (limit_bytes - limit_bytes / 8) / PAGE_BYTES
 }
@@ -191,10 +183,7 @@ impl fmt::Debug for Inodes {
 /// Files of a page; a power of two.
 const SLOTS: usize = 16;
 
-#[derive(Default)]
-struct Shard(HashMap<u64, Box<Page>, BuildHasherDefault<IdHasher>>);
-
-/// Neighbouring ids; a slot without references is empty. Fields apart, so that nothing pads them.
+/// Neighbouring ids; a slot without references is empty. One array per field avoids padding.
 #[derive(Default)]
 struct Page {
     dirs: [u64; SLOTS],
@@ -202,7 +191,7 @@ struct Page {
     references: [u32; SLOTS],
 }
 
-/// What a page takes: itself, and its place in a map that is half full.
+/// Memory of a page: itself, and its place in a map that is half full.
 const PAGE_BYTES: u64 = (size_of::<Page>() + 2 * size_of::<(u64, Box<Page>)>()) as u64;
 
 impl Page {
@@ -220,27 +209,6 @@ fn split(ino: InodeId) -> (u64, usize) {
     let slots = SLOTS as u64;
     let index = usize::try_from(ino.raw() % slots).expect("a remainder below sixteen");
     (ino.raw() / slots, index)
-}
-
-/// Spreads ids over the table. They are the server's own numbers, so nobody can choose bad ones.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        let product = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ (product >> 32);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 #[cfg(test)]
@@ -268,7 +236,7 @@ mod tests {
         assert!(!inodes.forget(file.ino, 1));
         assert_eq!(inodes.handle(file.ino), Handle::own(file.ino));
         assert_eq!(inodes.count(), 0);
-        assert!(inodes.shards.iter().all(|shard| shard.lock().0.is_empty()));
+        assert!(inodes.pages.stripes().all(|stripe| stripe.is_empty()));
     }
 
     #[test]
@@ -311,10 +279,8 @@ mod tests {
         }
     }
 
-    /// A million files of whole directories keep to the limit, and the sweeps of a full table come
-    /// to each of its files.
     #[test]
-    fn a_full_table_says_so_once_until_the_kernel_was_asked() {
+    fn one_caller_sweeps_a_full_table_and_reaches_each_file() {
         let inodes = Inodes::new(80 * PAGE_BYTES);
         let mut counter = 0;
         let mut fill = || loop {
@@ -328,8 +294,8 @@ mod tests {
         assert_eq!(inodes.bytes(), 71 * PAGE_BYTES);
         assert!(!inodes.learn(under_a_name(5_000_000, 1)), "it is being swept");
         let of_part = |part| {
-            let shards = 0..Inodes::SHARDS;
-            shards.flat_map(|shard| inodes.part_of_shard(shard, part, 8)).collect::<Vec<_>>()
+            let stripes = 0..Inodes::STRIPES;
+            stripes.flat_map(|stripe| inodes.part_of_stripe(stripe, part, 8)).collect::<Vec<_>>()
         };
         let mut asked: Vec<u64> = (0..8).flat_map(of_part).map(InodeId::raw).collect();
         inodes.end_sweep();

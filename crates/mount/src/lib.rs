@@ -48,4 +48,5 @@ mod readdir;
 mod rename;
 mod stale_pages;
 mod state;
+mod striped;
 mod unlinked;

@@ -129,7 +129,7 @@ impl<D: ReplyTo> Opening<D> {
             DataPath::Direct => self.by_requests(open, &attr, FOPEN_DIRECT_IO),
             DataPath::Passthrough(backing) => {
                 let register = || self.reply.register(&backing);
-                match self.state.backings.take(attr.ino, register) {
+                match self.state.backings.acquire(attr.ino, register) {
                     Ok(registered) => {
                         self.count(open, attr.ino, OpenPath::Passthrough);
                         self.reply.open(reply::Opened {
@@ -174,7 +174,7 @@ impl<D: ReplyTo> Opening<D> {
     fn count(&self, open: OpenId, ino: InodeId, path: OpenPath) {
         self.state.open_ids.add(open, path);
         if self.wanted.write {
-            self.state.attr_ttl.add(ino);
+            self.state.attr_ttl.write_opened(ino);
         }
     }
 
@@ -263,7 +263,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use parking_lot::Mutex;
-    use pelago_wire::{Bulk, Done, Request, Service, Time};
+    use pelago_wire::{Bulk, Done, Request, Service};
 
     use super::*;
     use crate::state::Preferences;
@@ -340,23 +340,7 @@ mod tests {
     }
 
     fn attr() -> Attr {
-        let now = Time { seconds: 1, nanos: 0 };
-        Attr {
-            ino: InodeId::from_raw(9),
-            kind: FileKind::Regular,
-            mode: 0o600,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            volatile: false,
-        }
+        Attr::empty(InodeId::from_raw(9), FileKind::Regular)
     }
 
     /// What a program is told whose file has a descriptor that the kernel does not take, and what

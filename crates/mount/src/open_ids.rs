@@ -1,46 +1,39 @@
-//! Which files the kernel has open through this mount.
+//! The opens that the kernel has through this mount.
 //!
-//! When a mount ends, the kernel does not wait for the last files to be released: those requests
-//! may be lost. What is left here then is released by us.
+//! When a mount ends, the kernel does not wait for the last RELEASE requests, which may be lost.
+//! Opens that are left here by then are released by the mount.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
 use pelago_wire::OpenId;
 
-/// The open files; the server limits how many. Its locks are leaves.
-#[derive(Default)]
-pub(crate) struct OpenIds([Mutex<HashMap<u64, OpenPath>>; SHARDS]);
+use crate::striped::StripedMap;
 
-/// How the bytes of an open file come to whoever reads it.
+/// The open ids, of which the server limits the number.
+#[derive(Default)]
+pub(crate) struct OpenIds(StripedMap<OpenPath>);
+
+/// The data path that an open has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenPath {
-    /// By requests.
+    /// Requests to this process.
     Daemon,
-    /// By a descriptor that the kernel has.
+    /// A descriptor that the kernel has.
     Passthrough,
 }
 
-const SHARDS: usize = 16;
-
 impl OpenIds {
+    /// Adds an open before the kernel hears of it.
     pub(crate) fn add(&self, open: OpenId, path: OpenPath) {
-        self.shard(open).lock().insert(open.0, path);
+        let _new = self.0.insert(open.0, path);
     }
 
-    /// Takes one out; nothing where it was taken before.
+    /// Removes an open and returns its path, or `None` if it was removed before.
     pub(crate) fn remove(&self, open: OpenId) -> Option<OpenPath> {
-        self.shard(open).lock().remove(&open.0)
+        self.0.remove(open.0)
     }
 
-    /// Takes all that are left.
+    /// Removes and returns all opens that are left.
     pub(crate) fn take(&self) -> Vec<OpenId> {
-        let left = self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock()));
-        left.map(|(open, _)| OpenId(open)).collect()
-    }
-
-    fn shard(&self, open: OpenId) -> &Mutex<HashMap<u64, OpenPath>> {
-        &self.0[usize::try_from(open.0).unwrap_or(0) % SHARDS]
+        self.0.drain().map(|(open, _)| OpenId(open)).collect()
     }
 }
 
@@ -49,19 +42,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_released_is_left() {
-        let opens = OpenIds::default();
+    fn opens_that_were_not_released_are_left() {
+        let open_ids = OpenIds::default();
         for id in 0..100 {
-            opens.add(OpenId(id), if id == 7 { OpenPath::Passthrough } else { OpenPath::Daemon });
+            open_ids
+                .add(OpenId(id), if id == 7 { OpenPath::Passthrough } else { OpenPath::Daemon });
         }
         for id in 0..98 {
             let path = if id == 7 { OpenPath::Passthrough } else { OpenPath::Daemon };
-            assert_eq!(opens.remove(OpenId(id)), Some(path));
-            assert_eq!(opens.remove(OpenId(id)), None);
+            assert_eq!(open_ids.remove(OpenId(id)), Some(path));
+            assert_eq!(open_ids.remove(OpenId(id)), None);
         }
-        let mut left = opens.take();
+        let mut left = open_ids.take();
         left.sort();
         assert_eq!(left, [OpenId(98), OpenId(99)]);
-        assert_eq!(opens.take(), []);
+        assert_eq!(open_ids.take(), []);
     }
 }

@@ -59,8 +59,8 @@ fn ask_for_room(inodes: &Inodes, kernel: &Notifier) -> io::Result<()> {
 
 fn ask(inodes: &Inodes, kernel: &Notifier, part: usize) -> io::Result<()> {
     let mut nodes = Vec::with_capacity(NODES);
-    for shard in 0..Inodes::SHARDS {
-        for ino in inodes.part_of_shard(shard, part, PARTS) {
+    for stripe in 0..Inodes::STRIPES {
+        for ino in inodes.part_of_stripe(stripe, part, PARTS) {
             nodes.push(NodeId(ino.raw()));
             if nodes.len() == NODES {
                 kernel.prune(&nodes)?;

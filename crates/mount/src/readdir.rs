@@ -185,7 +185,7 @@ enum Added {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service, Time};
+    use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service};
 
     use super::*;
     use crate::state::Preferences;
@@ -211,23 +211,7 @@ mod tests {
     /// A file by its number, with attributes.
     fn file(number: u64) -> DirEntry {
         let ino = InodeId::from_raw(number);
-        let time = Time { seconds: 5, nanos: 6 };
-        let attr = Attr {
-            ino,
-            kind: FileKind::Regular,
-            mode: 0o644,
-            links: 1,
-            uid: 1,
-            gid: 2,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            volatile: false,
-        };
+        let attr = Attr::empty(ino, FileKind::Regular);
         let handle = Handle::at(ino, DIR, NameHash(number));
         let name = Name::new(number.to_string().as_bytes()).unwrap();
         let entry = Some(Entry { handle, attr });

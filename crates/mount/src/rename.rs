@@ -92,7 +92,7 @@ impl State {
         match replaced {
             Some(replaced) => {
                 self.inodes.moved(replaced.handle);
-                self.release_retained(self.unlinked.keep(replaced.attr, kept));
+                self.release_retained(self.unlinked.retain(replaced.attr, kept));
             }
             None => self.release_retained(kept),
         }

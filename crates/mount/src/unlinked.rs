@@ -1,90 +1,83 @@
-//! What has lost its last name while the kernel still refers to it.
+//! Inodes that have lost their last name while the kernel still refers to them.
 //!
-//! A process may stand in a directory that was removed, and a descriptor may lead to one, to a
-//! pipe, or (`O_PATH`) to anything. Where no file is open the server has forgotten them, for
-//! nothing can lead to them any more but this kernel. It gets their attributes from here until it
-//! forgets them too, which it does at once where nobody refers to them.
+//! A process may stand in a removed directory, and a descriptor may refer to one, to a pipe, or
+//! (`O_PATH`) to any file. Unless a file is open, the server has forgotten it by then, for only
+//! this kernel can still reach it. So its attributes are answered from here until the kernel
+//! forgets it too, which it does at once if no process refers to it.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
 use pelago_wire::{Attr, InodeId, OpenId, SetAttr, SetTime, Time};
 
 use crate::clock;
+use crate::striped::StripedMap;
 
-/// Attributes of what is gone. Its size follows the kernel's own cache of inodes; its locks are
-/// leaves.
+/// Attributes of unlinked inodes. The size of the map follows the kernel's own inode cache.
 #[derive(Default)]
-pub(crate) struct Unlinked([Mutex<HashMap<u64, Left>>; SHARDS]);
+pub(crate) struct Unlinked(StripedMap<Inode>);
 
-/// What is kept of a file that a rename replaced.
+/// What stays usable of a file that a rename has replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Retained {
     /// The file itself, open.
     Open(OpenId),
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     Target(Vec<u8>),
 }
 
-struct Left {
+struct Inode {
     attr: Attr,
-    kept: Option<Retained>,
+    retained: Option<Retained>,
 }
 
-const SHARDS: usize = 16;
-
 impl Unlinked {
-    /// A name was removed; these are the attributes of what it led to.
+    /// Adds an inode that lost a name; `attr` says how many it has left.
     pub(crate) fn add(&self, attr: Attr) {
-        drop(self.keep(attr, None));
+        drop(self.retain(attr, None));
     }
 
-    /// As [`Unlinked::add`], with what is kept of it; answers that where it is not gone.
-    pub(crate) fn keep(&self, attr: Attr, kept: Option<Retained>) -> Option<Retained> {
+    /// Adds an inode as [`Unlinked::add`] does, with what is retained of it. Returns `retained` if
+    /// the inode still has a name.
+    pub(crate) fn retain(&self, attr: Attr, retained: Option<Retained>) -> Option<Retained> {
         if attr.links > 0 {
-            return kept;
+            return retained;
         }
-        self.shard(attr.ino).lock().insert(attr.ino.raw(), Left { attr, kept });
+        drop(self.0.insert(attr.ino.raw(), Inode { attr, retained }));
         None
     }
 
-    /// The kernel does not refer to it any more. Answers what was kept of it.
+    /// Removes an inode that the kernel has forgotten, and returns what was retained of it.
     pub(crate) fn forget(&self, ino: InodeId) -> Option<Retained> {
-        self.shard(ino).lock().remove(&ino.raw()).and_then(|left| left.kept)
+        self.0.remove(ino.raw()).and_then(|inode| inode.retained)
     }
 
-    /// What it says, if it is a symbolic link of which that was kept.
+    /// Returns the target of an unlinked symbolic link, if it was retained.
     pub(crate) fn target(&self, ino: InodeId) -> Option<Vec<u8>> {
-        match self.shard(ino).lock().get(&ino.raw())?.kept.as_ref()? {
+        match self.0.lock(ino.raw()).get(&ino.raw())?.retained.as_ref()? {
             Retained::Target(target) => Some(target.clone()),
             Retained::Open(_) => None,
         }
     }
 
-    /// The attributes, if it is gone.
+    /// Returns the attributes of an unlinked inode.
     pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
-        self.shard(ino).lock().get(&ino.raw()).map(|left| left.attr)
+        self.0.lock(ino.raw()).get(&ino.raw()).map(|inode| inode.attr)
     }
 
-    /// Changes attributes, if it is gone. There are no bytes any more, so a size changes nothing.
+    /// Changes and returns the attributes of an unlinked inode. A size is ignored: there are no
+    /// bytes any more.
     pub(crate) fn change(&self, ino: InodeId, set: &SetAttr) -> Option<Attr> {
-        let mut shard = self.shard(ino).lock();
-        let attr = &mut shard.get_mut(&ino.raw())?.attr;
+        let mut stripe = self.0.lock(ino.raw());
+        let attr = &mut stripe.get_mut(&ino.raw())?.attr;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
-        attr.atime = set.atime.map_or(attr.atime, at);
-        attr.mtime = set.mtime.map_or(attr.mtime, at);
+        attr.atime = set.atime.map_or(attr.atime, resolve);
+        attr.mtime = set.mtime.map_or(attr.mtime, resolve);
         attr.ctime = set.ctime.unwrap_or_else(|| clock::now().max(attr.ctime.next()));
         Some(*attr)
     }
-
-    fn shard(&self, ino: InodeId) -> &Mutex<HashMap<u64, Left>> {
-        &self.0[usize::try_from(ino.raw()).unwrap_or(0) % SHARDS]
-    }
 }
 
-fn at(time: SetTime) -> Time {
+fn resolve(time: SetTime) -> Time {
     match time {
         SetTime::Now => clock::now(),
         SetTime::To(time) => time,
@@ -97,48 +90,49 @@ mod tests {
 
     use super::*;
 
+    const DIR: InodeId = InodeId::from_raw(9);
+
     fn attr(links: u32) -> Attr {
-        let time = Time { seconds: 5, nanos: 6 };
-        Attr {
-            ino: InodeId::from_raw(9),
-            kind: FileKind::Directory,
-            mode: 0o755,
-            links,
-            uid: 1,
-            gid: 2,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            volatile: false,
-        }
+        Attr { mode: 0o755, links, uid: 1, ..Attr::empty(DIR, FileKind::Directory) }
     }
 
     #[test]
-    fn what_is_gone_keeps_its_attributes_until_it_is_forgotten() {
+    fn an_inode_with_a_name_is_not_kept() {
         let unlinked = Unlinked::default();
-        let ino = attr(0).ino;
         unlinked.add(attr(1));
-        assert_eq!(unlinked.attr(ino), None);
-        assert_eq!(unlinked.change(ino, &SetAttr::default()), None);
+        assert_eq!(unlinked.attr(DIR), None);
+        assert_eq!(unlinked.change(DIR, &SetAttr::default()), None);
+    }
+
+    #[test]
+    fn an_unlinked_inode_has_its_attributes_until_it_is_forgotten() {
+        let unlinked = Unlinked::default();
         unlinked.add(attr(0));
-        assert_eq!(unlinked.attr(ino), Some(attr(0)));
+        assert_eq!(unlinked.attr(DIR), Some(attr(0)));
+        assert_eq!(unlinked.forget(DIR), None);
+        assert_eq!(unlinked.attr(DIR), None);
+    }
+
+    #[test]
+    fn attributes_of_an_unlinked_inode_can_be_changed() {
+        let unlinked = Unlinked::default();
+        unlinked.add(attr(0));
         let mtime = Time { seconds: 70, nanos: 1 };
         let set =
             SetAttr { mode: Some(0o700), mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
-        let changed = unlinked.change(ino, &set).unwrap();
+        let changed = unlinked.change(DIR, &set).unwrap();
         assert_eq!((changed.mode, changed.mtime, changed.uid), (0o700, mtime, 1));
         assert!(changed.ctime > attr(0).ctime);
-        assert_eq!(unlinked.attr(ino), Some(changed));
-        assert_eq!(unlinked.forget(ino), None);
-        assert_eq!(unlinked.attr(ino), None);
-        let kept = || Some(Retained::Target(b"there".to_vec()));
-        assert_eq!(unlinked.keep(attr(1), kept()), kept());
-        assert_eq!(unlinked.keep(attr(0), kept()), None);
-        assert_eq!(unlinked.target(ino), Some(b"there".to_vec()));
-        assert_eq!(unlinked.forget(ino), kept());
+        assert_eq!(unlinked.attr(DIR), Some(changed));
+    }
+
+    #[test]
+    fn what_is_retained_of_an_unlinked_inode_comes_back_with_forget() {
+        let unlinked = Unlinked::default();
+        let retained = || Some(Retained::Target(b"there".to_vec()));
+        assert_eq!(unlinked.retain(attr(1), retained()), retained());
+        assert_eq!(unlinked.retain(attr(0), retained()), None);
+        assert_eq!(unlinked.target(DIR), Some(b"there".to_vec()));
+        assert_eq!(unlinked.forget(DIR), retained());
     }
 }

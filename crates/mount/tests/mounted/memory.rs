@@ -191,7 +191,7 @@ impl Content {
     }
 }
 
-/// Who runs the test, and so may do everything in the mount.
+/// The context of the user that runs the test, who may do everything in the mount.
 fn ourselves() -> Context {
     Context::direct(geteuid().as_raw(), getegid().as_raw())
 }
@@ -199,20 +199,15 @@ fn ourselves() -> Context {
 fn node(ino: u64, kind: FileKind, mode: u16, context: &Context) -> Node {
     let now = Time { seconds: 1_000_000_000, nanos: 5 };
     let attr = Attr {
-        ino: InodeId::from_raw(ino),
-        kind,
         mode,
         links: if kind == FileKind::Directory { 2 } else { 1 },
         uid: context.uid,
         gid: context.gid,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
         atime: now,
         mtime: now,
         ctime: now,
         btime: now,
-        volatile: false,
+        ..Attr::empty(InodeId::from_raw(ino), kind)
     };
     Node {
         attr,
