@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_fuse::ids::{FileId, NodeId};
-use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::{
     Create, Fallocate, Flush, Fsync, Link, Mkdir, Mknod, Open, Read, Readdir, Release, Rename,
     SetAttr, Setxattr, Symlink, Write,
@@ -381,7 +381,7 @@ impl Filesystem for Null {
     ) {
         let listed = self.0.lock().list(header.node, asked.offset, |attr, offset, name| {
             let Attr { ino, file_type, .. } = attr;
-            listing.add(Listed { ino, offset, file_type, name }, Some(&entry_of(attr)))
+            listing.add(Dirent { ino, offset, file_type, name }, Some(&entry_of(attr)))
         });
         match listed {
             Some(()) => reply.ok(&listing),

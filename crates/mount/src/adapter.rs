@@ -46,14 +46,14 @@ impl Adapter {
     /// LOOKUP of `.` and `..`: the kernel has a file handle of a file or directory that it does not
     /// know any more.
     fn lookup_by_number(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
-        let (asked, state) = (self.0.attr_ttl.epoch(), Arc::clone(&self.0));
+        let (epoch, state) = (self.0.attr_ttl.epoch(), Arc::clone(&self.0));
         let (files, node) = (&self.0.files, attr::ino(header.node));
         let answer = match name.as_bytes() {
             b"." => files.find(&context(header), node),
             b".." => files.parent(&context(header), Handle::own(node)),
             _ => return reply.error(Errno::INVAL),
         };
-        answer.then(move |found| state.reply_entry(asked, found, reply));
+        answer.then(move |found| state.reply_entry(epoch, found, reply));
     }
 
     /// Asks for attributes; `then` gets them when no page of the file is stale.
@@ -121,7 +121,7 @@ fn bytes(result: Result<Vec<u8>, Error>, reply: Reply<[u8]>) {
     }
 }
 
-/// The value of an extended attribute, or its size where that is all that was asked.
+/// The value of an extended attribute, or its size where that is all that was request.
 fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) {
     match result {
         Ok(bytes) => match u32::try_from(bytes.len()) {
@@ -134,15 +134,15 @@ fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) 
 }
 
 /// What the kernel wants changed, but for privileges that go with it.
-fn changes(asked: &operation::SetAttr) -> SetAttr {
+fn changes(request: &operation::SetAttr) -> SetAttr {
     SetAttr {
-        mode: asked.mode.map(flags::permissions),
-        uid: asked.uid,
-        gid: asked.gid,
-        size: asked.size,
-        atime: asked.atime.map(attr::set_time),
-        mtime: asked.mtime.map(attr::set_time),
-        ctime: asked.ctime.map(attr::time),
+        mode: request.mode.map(flags::permissions),
+        uid: request.uid,
+        gid: request.gid,
+        size: request.size,
+        atime: request.atime.map(attr::set_time),
+        mtime: request.mtime.map(attr::set_time),
+        ctime: request.ctime.map(attr::time),
         kill_privileges: false,
         kill_setgid: false,
     }
@@ -165,11 +165,11 @@ impl Filesystem for Adapter {
             Err(Errno::INVAL) => return self.lookup_by_number(header, name, reply),
             Err(error) => return reply.error(error),
         };
-        let asked = self.0.attr_ttl.epoch();
+        let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
         self.0.files.lookup(&context(header), place).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => reply.ok(&attr::absent()),
-            found => state.reply_entry(asked, found, reply),
+            found => state.reply_entry(epoch, found, reply),
         });
     }
 
@@ -182,15 +182,15 @@ impl Filesystem for Adapter {
     }
 
     fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
-        let asked = self.0.attr_ttl.epoch();
-        self.attributes(header, move |state, result| state.reply_attr(asked, result, reply));
+        let epoch = self.0.attr_ttl.epoch();
+        self.attributes(header, move |state, result| state.reply_attr(epoch, result, reply));
     }
 
     fn statx(&self, header: &Header, reply: Reply<Statx>) {
-        let asked = self.0.attr_ttl.epoch();
+        let epoch = self.0.attr_ttl.epoch();
         self.attributes(header, move |state, result| match result {
             Ok(found) => {
-                let ttl = state.attr_ttl.ttl(&found, asked);
+                let ttl = state.attr_ttl.ttl(&found, epoch);
                 let birth = attr::timestamp(found.btime);
                 reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
             }
@@ -198,17 +198,17 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn set_attr(&self, header: &Header, asked: operation::SetAttr, reply: Reply<Attributes>) {
-        let set = changes(&asked);
+    fn set_attr(&self, header: &Header, request: operation::SetAttr, reply: Reply<Attributes>) {
+        let set = changes(&request);
         // `chown` takes setuid and setgid bits away even where it names neither owner nor group.
         // The kernel asks for nothing, too, where it writes for somebody who may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
-        let set = SetAttr { kill_privileges: asked.kill_privileges || chown, ..set };
-        let moment = self.0.attr_ttl.epoch();
+        let set = SetAttr { kill_privileges: request.kill_privileges || chown, ..set };
+        let epoch = self.0.attr_ttl.epoch();
         let (state, caller) = (Arc::clone(&self.0), Caller::of(header));
         let node = attr::ino(header.node);
         let handle = state.handle(header.node);
-        let open = asked.file.map(open_id);
+        let open = request.file.map(open_id);
         let go = move |kill_setgid| {
             let set = SetAttr { kill_setgid, ..set };
             let answer = state.files.set_attr(&caller.context(), handle, open, set);
@@ -216,10 +216,10 @@ impl Filesystem for Adapter {
                 let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {
                     unlinked.change(ino, &set)
                 });
-                state.reply_attr(moment, result, reply);
+                state.reply_attr(epoch, result, reply);
             });
         };
-        let truncated = asked.size.is_some() && asked.kill_privileges;
+        let truncated = request.size.is_some() && request.kill_privileges;
         if truncated || chown { caller.kills_setgid(&self.0, handle, go) } else { go(false) }
     }
 
@@ -233,24 +233,24 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn mknod(&self, header: &Header, asked: Mknod<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, asked.name), reply);
-        let kind = take!(flags::kind(asked.mode).map_err(|code| attr::error(code.into())), reply);
-        let mode = flags::new_mode(asked.mode, asked.umask);
-        let node = NewNode { kind, mode, rdev: asked.rdev };
-        let asked = self.0.attr_ttl.epoch();
+    fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, request.name), reply);
+        let kind = take!(flags::kind(request.mode).map_err(|code| attr::error(code.into())), reply);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let node = NewNode { kind, mode, rdev: request.rdev };
+        let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
         let answer = self.0.files.make_node(&context(header), place, node);
-        answer.then(move |made| state.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
-    fn mkdir(&self, header: &Header, asked: Mkdir<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, asked.name), reply);
-        let mode = flags::new_mode(asked.mode, asked.umask);
-        let asked = self.0.attr_ttl.epoch();
+    fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, request.name), reply);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
         let answer = self.0.files.make_dir(&context(header), place, mode);
-        answer.then(move |made| state.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
@@ -271,36 +271,36 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn symlink(&self, header: &Header, asked: Symlink<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, asked.name), reply);
-        let target = asked.target.as_bytes().to_vec();
-        let asked = self.0.attr_ttl.epoch();
+    fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, request.name), reply);
+        let target = request.target.as_bytes().to_vec();
+        let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
         let answer = self.0.files.symlink(&context(header), place, target);
-        answer.then(move |made| state.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
-    fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
-        let from = take!(self.0.place(header.node, asked.name), reply);
-        let to = take!(self.0.place(asked.to_dir, asked.to_name), reply);
-        let how = flags::rename(asked.flags).map_err(|code| attr::error(code.into()));
+    fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
+        let from = take!(self.0.place(header.node, request.name), reply);
+        let to = take!(self.0.place(request.to_dir, request.to_name), reply);
+        let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let (state, context) = (Arc::clone(&self.0), context(header));
         Renaming { state, context, from, to, how, reply }.start();
     }
 
-    fn link(&self, header: &Header, asked: Link<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, asked.name), reply);
-        let handle = self.0.handle(asked.node);
-        let asked = self.0.attr_ttl.epoch();
+    fn link(&self, header: &Header, request: Link<'_>, reply: Reply<reply::Entry>) {
+        let place = take!(self.0.place(header.node, request.name), reply);
+        let handle = self.0.handle(request.node);
+        let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
         let answer = self.0.files.link(&context(header), handle, place);
-        answer.then(move |made| state.reply_entry(asked, made, reply));
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
-    fn open(&self, header: &Header, asked: Open, reply: Reply<reply::Opened>) {
-        let wanted = self.wanted(asked.flags, asked.kill_privileges);
-        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+    fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
+        let wanted = self.wanted(request.flags, request.kill_privileges);
+        let (context, direct) = (context(header), flags::is_direct(request.flags));
         let handle = self.0.handle(header.node);
         let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
         let opening = Opening { state, context, wanted, direct, reply };
@@ -308,14 +308,14 @@ impl Filesystem for Adapter {
         answer.then(move |opened| opening.opened(handle, opened));
     }
 
-    fn create(&self, header: &Header, asked: Create<'_>, reply: Reply<reply::Created>) {
-        let place = take!(self.0.place(header.node, asked.name), reply);
-        let wanted = self.wanted(asked.flags, asked.kill_privileges);
-        let mode = flags::new_mode(asked.mode, asked.umask);
-        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+    fn create(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
+        let place = take!(self.0.place(header.node, request.name), reply);
+        let wanted = self.wanted(request.flags, request.kill_privileges);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let (context, direct) = (context(header), flags::is_direct(request.flags));
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
         let opening = Opening { state, context, wanted, direct, reply };
-        let is_exclusive = flags::is_exclusive(asked.flags);
+        let is_exclusive = flags::is_exclusive(request.flags);
         let answer = self.0.files.create(&context, place.clone(), mode, wanted);
         answer.then(move |created| match created {
             Ok(created) => opening.created(created),
@@ -326,10 +326,10 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn tmpfile(&self, header: &Header, asked: Create<'_>, reply: Reply<reply::Created>) {
-        let wanted = self.wanted(asked.flags, false);
-        let mode = flags::new_mode(asked.mode, asked.umask);
-        let (context, direct) = (context(header), flags::is_direct(asked.flags));
+    fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
+        let wanted = self.wanted(request.flags, false);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let (context, direct) = (context(header), flags::is_direct(request.flags));
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
         let opening = Opening { state, context, wanted, direct, reply };
         let dir = self.0.handle(header.node);
@@ -343,8 +343,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn read(&self, header: &Header, asked: Read, reply: Reply<[u8]>) {
-        let Read { file, offset, size } = asked;
+    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
+        let Read { file, offset, size } = request;
         let answer = self.0.files.read(&context(header), open_id(file), offset, size);
         answer.then(move |result| match result {
             Ok(buffer) => reply.ok(buffer.as_bytes()),
@@ -352,8 +352,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<reply::Written>) {
-        let Write { file, offset, data, kill_privileges, flags } = asked;
+    fn write(&self, header: &Header, request: Write<'_>, reply: Reply<reply::Written>) {
+        let Write { file, offset, data, kill_privileges, flags } = request;
         let to = FilePos { open: open_id(file), offset };
         let answer = self.0.files.write(&context(header), to, data, kill_privileges);
         if !flags::is_direct(flags) {
@@ -368,14 +368,14 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn flush(&self, header: &Header, asked: Flush, reply: Reply<()>) {
-        let answer = self.0.files.flush(&context(header), open_id(asked.file));
+    fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {
+        let answer = self.0.files.flush(&context(header), open_id(request.file));
         answer.then(move |result| done(result, reply));
     }
 
-    fn release(&self, header: &Header, asked: Release, reply: Reply<()>) {
-        let write = flags::open(asked.flags, false).write;
-        let (open, node) = (open_id(asked.file), attr::ino(header.node));
+    fn release(&self, header: &Header, request: Release, reply: Reply<()>) {
+        let write = flags::open(request.flags, false).write;
+        let (open, node) = (open_id(request.file), attr::ino(header.node));
         let state = Arc::clone(&self.0);
         // The kernel has let go of its descriptor before it sent this, and ours goes before the
         // server looks whether anybody has the file.
@@ -391,8 +391,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn fsync(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
-        let Fsync { file, data_only } = asked;
+    fn fsync(&self, header: &Header, request: Fsync, reply: Reply<()>) {
+        let Fsync { file, data_only } = request;
         let answer = self.0.files.fsync(&context(header), open_id(file), data_only);
         answer.then(move |result| done(result, reply));
     }
@@ -401,10 +401,10 @@ impl Filesystem for Adapter {
         reply.ok(&self.0.streams.open(attr::ino(header.node), self.0.files.losses()));
     }
 
-    fn readdir(&self, header: &Header, asked: Readdir, listing: Listing, reply: Reply<Listing>) {
+    fn readdir(&self, header: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
         let state = &self.0;
         let sink = Sink { listing, reply };
-        let Some(stream) = state.streams.get(asked.file) else {
+        let Some(stream) = state.streams.get(request.file) else {
             return sink.error(Code::BadOpen.into());
         };
         let reading = Reading {
@@ -413,9 +413,9 @@ impl Filesystem for Adapter {
             context: context(header),
             dir: state.handle(header.node),
             sink,
-            asked: state.attr_ttl.epoch(),
+            epoch: state.attr_ttl.epoch(),
         };
-        reading.start(asked.offset);
+        reading.start(request.offset);
     }
 
     fn releasedir(&self, _header: &Header, file: FileId, reply: Reply<()>) {
@@ -423,10 +423,10 @@ impl Filesystem for Adapter {
         reply.ok(&());
     }
 
-    fn fsyncdir(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
+    fn fsyncdir(&self, header: &Header, request: Fsync, reply: Reply<()>) {
         let state = Arc::clone(&self.0);
         let node = attr::ino(header.node);
-        let stream = state.streams.get(asked.file);
+        let stream = state.streams.get(request.file);
         let since = stream.as_ref().map(|stream| stream.losses());
         let answer = self.0.files.fsync_dir(&context(header), self.0.handle(header.node), since);
         answer.then(move |result| {
@@ -454,10 +454,10 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn setxattr(&self, header: &Header, asked: Setxattr<'_>, reply: Reply<()>) {
-        let how = flags::xattr(asked.flags).map_err(|code| attr::error(code.into()));
+    fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
+        let how = flags::xattr(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
-        let (name, value) = (asked.name.as_bytes().to_vec(), asked.value.to_vec());
+        let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
         let is_unsaid = name == ACCESS_LIST && !self.0.is_setgid_said();
         let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
         let go = move |kill_setgid| {
@@ -470,7 +470,7 @@ impl Filesystem for Adapter {
         if is_unsaid {
             caller.kills_setgid(&self.0, self.0.handle(node), go);
         } else {
-            go(asked.kill_setgid);
+            go(request.kill_setgid);
         }
     }
 
@@ -502,16 +502,16 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn fallocate(&self, header: &Header, asked: Fallocate, reply: Reply<()>) {
-        let Fallocate { file, offset, length, mode } = asked;
+    fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {
+        let Fallocate { file, offset, length, mode } = request;
         let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
         let range = ByteRange { offset, length };
         let answer = self.0.files.allocate(&context(header), open_id(file), range, mode);
         answer.then(move |result| done(result, reply));
     }
 
-    fn lseek(&self, header: &Header, asked: Lseek, reply: Reply<Offset>) {
-        let Lseek { file, offset, whence } = asked;
+    fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
+        let Lseek { file, offset, whence } = request;
         let whence = take!(flags::whence(whence).map_err(|code| attr::error(code.into())), reply);
         // The kernel has no such places: it was a number below zero.
         if i64::try_from(offset).is_err() {
@@ -527,14 +527,19 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn copy_file_range(&self, header: &Header, asked: CopyFileRange, reply: Reply<reply::Written>) {
-        if asked.flags != 0 {
+    fn copy_file_range(
+        &self,
+        header: &Header,
+        request: CopyFileRange,
+        reply: Reply<reply::Written>,
+    ) {
+        if request.flags != 0 {
             return reply.error(Errno::INVAL);
         }
-        let from = FilePos { open: open_id(asked.from), offset: asked.from_offset };
-        let to = FilePos { open: open_id(asked.to), offset: asked.to_offset };
+        let from = FilePos { open: open_id(request.from), offset: request.from_offset };
+        let to = FilePos { open: open_id(request.to), offset: request.to_offset };
         // The reply has 32 bits for the count.
-        let length = asked.length.min(u64::from(u32::MAX));
+        let length = request.length.min(u64::from(u32::MAX));
         let answer = self.0.files.copy_range(&context(header), from, to, length);
         answer.then(move |result| written(result, reply));
     }

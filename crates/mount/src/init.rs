@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use pelago_fuse::init::{Capabilities, Wishes};
+use pelago_fuse::init::{Capabilities, InitOptions};
 use pelago_wire::limits;
 
 /// How long the kernel may keep names, their absence and attributes. One mount sees every change,
@@ -50,10 +50,10 @@ const WANTED: [Capabilities; 12] = [
 /// What to ask the kernel for; it gives what it has. With `passthrough`, that it may be given
 /// descriptors of files: our mount then counts as one above what holds the bytes, which must not be
 /// such a one itself, for on an overlay nobody can tell whether a file is still mapped.
-pub(crate) fn wishes(passthrough: bool) -> Wishes {
+pub(crate) fn init_options(passthrough: bool) -> InitOptions {
     let wanted = WANTED.iter().fold(0, |all, one| all | one.0);
     let max_write = u32::try_from(limits::IO_BYTES).expect("a request is far below 4 GiB");
-    Wishes {
+    InitOptions {
         capabilities: Capabilities(wanted),
         max_write,
         max_readahead: READAHEAD_BYTES,

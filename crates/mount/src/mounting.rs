@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::adapter::Adapter;
-use crate::init::{event_loops, wishes};
+use crate::init::{event_loops, init_options};
 use crate::inodes::Inodes;
 use crate::mountinfo::{self, Liveness};
 use crate::mounting::device::Attached;
@@ -201,7 +201,7 @@ fn start(
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
-        wishes: wishes(options.passthrough),
+        init_options: init_options(options.passthrough),
     };
     let started = Session::start(descriptor, how).and_then(|session| {
         begin(&session)?;

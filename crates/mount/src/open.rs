@@ -135,7 +135,7 @@ impl<D: ReplyTo> Opening<D> {
                         self.reply.open(reply::Opened {
                             file: FileId(open.0),
                             flags: FOPEN_PASSTHROUGH | no_flush(self.wanted),
-                            backing: Some(registered.number()),
+                            backing: Some(registered.id()),
                         });
                     }
                     Err(error) => {

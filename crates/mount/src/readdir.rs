@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use pelago_fuse::listing::Listed as Named;
+use pelago_fuse::listing::Dirent;
 use pelago_fuse::{FileType, Reply, listing};
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name};
 
@@ -44,7 +44,7 @@ impl Sink {
 
     /// Adds `.` or `..`, of which the kernel wants no attributes; whether it fitted.
     fn add_dots(&mut self, ino: InodeId, after: Cookie, dots: &str) -> bool {
-        let named = Named {
+        let named = Dirent {
             ino: ino.raw(),
             offset: after.0,
             file_type: FileType::Directory,
@@ -61,7 +61,7 @@ pub(crate) struct Reading {
     pub(crate) context: Context,
     pub(crate) dir: Handle,
     pub(crate) sink: Sink,
-    pub(crate) asked: Epoch,
+    pub(crate) epoch: Epoch,
 }
 
 impl Reading {
@@ -105,9 +105,9 @@ impl Reading {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
         };
-        let moment = self.asked;
+        let epoch = self.epoch;
         let (state, places) = (&self.state, &self.stream.places);
-        let filling = Filling { state, places, moment, attributes };
+        let filling = Filling { state, places, epoch, attributes };
         let (fitted, full) = filling.fill(&mut self.sink.listing, &listing.entries);
         self.stream.learn(asked, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
@@ -130,7 +130,7 @@ struct Filling<'a> {
     state: &'a State,
     places: &'a Mutex<RankedOffsets>,
     /// Before the entries were asked for.
-    moment: Epoch,
+    epoch: Epoch,
     /// Whether they were asked for with attributes.
     attributes: bool,
 }
@@ -154,7 +154,7 @@ impl Filling<'_> {
     }
 
     fn add(&self, listing: &mut listing::Listing, dir_entry: &DirEntry, offset: u64) -> Added {
-        let named = Named {
+        let named = Dirent {
             ino: dir_entry.ino.raw(),
             offset,
             file_type: attr::file_type(dir_entry.kind),
@@ -163,7 +163,7 @@ impl Filling<'_> {
         let fitted = match &dir_entry.entry {
             None if self.attributes => return Added::Vanished,
             Some(entry) if self.attributes => {
-                let ttl = self.state.attr_ttl.ttl(&entry.attr, self.moment);
+                let ttl = self.state.attr_ttl.ttl(&entry.attr, self.epoch);
                 let fitted = listing.add(named, Some(&attr::entry(entry, ttl)));
                 if fitted {
                     // The kernel counts each entry it is given as a lookup.
@@ -226,9 +226,9 @@ mod tests {
         let stream = Stream::new(1_000);
         for first in (100..5_100).step_by(100) {
             let attributes = stream.brings_attributes();
-            let moment = state.attr_ttl.epoch();
+            let epoch = state.attr_ttl.epoch();
             let places = &stream.places;
-            let filling = Filling { state: &state, places, moment, attributes };
+            let filling = Filling { state: &state, places, epoch, attributes };
             let entries: Vec<_> = (first..first + 100).map(file).collect();
             let mut listing = listing::Listing::of_entries(32 << 10);
             let (fitted, full) = filling.fill(&mut listing, &entries);

@@ -84,12 +84,12 @@ impl State {
     /// # Errors
     /// Where the system gives no thread.
     pub(crate) fn begin(&self, session: &Session) -> io::Result<()> {
-        match (self.preferences.passthrough, session.agreement().passthrough) {
+        match (self.preferences.passthrough, session.negotiated().passthrough) {
             (true, true) => self.passthrough.try_on(session.device()),
             (true, false) => self.passthrough.refuse(NoPassthrough::NotInKernel),
             (false, _) => {}
         }
-        let says = session.agreement().capabilities.has(Capabilities::SETXATTR_EXT);
+        let says = session.negotiated().capabilities.has(Capabilities::SETXATTR_EXT);
         self.setgid_is_said.store(says, Ordering::Relaxed);
         let _only_once = self.kernel.set(session.notifier());
         self.stale_pages.start(session.notifier())
@@ -143,13 +143,13 @@ impl State {
 
     pub(crate) fn reply_attr(
         &self,
-        asked: Epoch,
+        epoch: Epoch,
         found: Result<Attr, Error>,
         reply: Reply<Attributes>,
     ) {
         match found {
             Ok(found) => {
-                let ttl = self.attr_ttl.ttl(&found, asked);
+                let ttl = self.attr_ttl.ttl(&found, epoch);
                 reply.ok(&Attributes { ttl, attr: attr::attr(&found) });
             }
             Err(error) => reply.error(attr::error(error)),
@@ -158,14 +158,14 @@ impl State {
 
     pub(crate) fn reply_entry(
         &self,
-        asked: Epoch,
+        epoch: Epoch,
         entry: Result<Entry, Error>,
         reply: Reply<reply::Entry>,
     ) {
         match entry {
             Ok(entry) => {
                 self.learn(entry.handle);
-                let ttl = self.attr_ttl.ttl(&entry.attr, asked);
+                let ttl = self.attr_ttl.ttl(&entry.attr, epoch);
                 reply.ok(&attr::entry(&entry, ttl));
             }
             Err(error) => reply.error(attr::error(error)),

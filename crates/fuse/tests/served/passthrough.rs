@@ -1,4 +1,4 @@
-//! Files that the kernel reads and writes by a registered descriptor.
+//! Files that the kernel reads and writes through a registered descriptor.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -6,16 +6,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use pelago_fuse::SessionOptions;
-use pelago_fuse::init::Wishes;
+use pelago_fuse::init::InitOptions;
 
-use crate::{mounted_with, wishes};
+use crate::{init_options, mounted_with};
 
 #[test]
-fn the_kernel_reads_and_writes_by_a_registered_descriptor() {
-    let wishes = Wishes { passthrough: true, ..wishes() };
-    let options = SessionOptions { threads: 2, clone_device: true, wishes };
+fn the_kernel_reads_and_writes_a_registered_descriptor() {
+    let init_options = InitOptions { passthrough: true, ..init_options() };
+    let options = SessionOptions { threads: 2, clone_device: true, init_options };
     let Some(mut mounted) = mounted_with(options) else { return };
-    if !mounted.agreement.passthrough {
+    if !mounted.negotiated.passthrough {
         mounted.end().unwrap();
         return println!("skipped: not here: the kernel takes no descriptors");
     }
@@ -32,7 +32,7 @@ fn the_kernel_reads_and_writes_by_a_registered_descriptor() {
             below.read_exact_at(&mut bytes, 0).unwrap();
             assert_eq!(&bytes, b"Below");
         }
-        // The file system of the temporary folder is itself one above another.
+        // The temporary folder is on a stacked file system.
         Err(error) => println!("skipped: not here: the descriptor is refused ({error})"),
     }
     assert_eq!(mounted.tree.seen.reads.load(Ordering::Relaxed), 0);
