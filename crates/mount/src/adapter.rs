@@ -1,10 +1,11 @@
-//! Each request of the kernel as a call of `Files`.
+//! Turns each request of the kernel into one call of `Files`.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use pelago_client::{ByteRange, FilePos, Files, NewNode, Written, Xattr};
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
 use pelago_fuse::operation::{
@@ -24,28 +25,27 @@ use crate::rename::Renaming;
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
 use crate::{attr, flags};
-use pelago_client::{ByteRange, FilePos, Files, NewNode, Written, Xattr};
 
-/// Whoever sets it may not be let keep the setgid bit.
+/// The xattr that holds the access control list; setting it may clear the setgid bit.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// `Files` as the kernel wants to see them.
+/// `Files` as a FUSE file system.
 pub(crate) struct Adapter(Arc<State>);
 
 impl Adapter {
-    /// An adapter over these files.
+    /// Returns an adapter over `files`.
     pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
         Self(Arc::new(State::new(files, preferences)))
     }
 
-    /// What requests share; whoever mounts it adds what is known only then.
+    /// Returns the shared state, to which mounting adds what is known only then.
     pub(crate) const fn state(&self) -> &Arc<State> {
         &self.0
     }
 
-    /// LOOKUP of `.` and `..`: the kernel has a file handle of a file or directory that it does not
-    /// know any more.
-    fn lookup_by_number(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
+    /// Replies to a LOOKUP of `.` or `..`: the kernel has got a file handle (NFS) of an inode that
+    /// it has forgotten.
+    fn lookup_by_ino(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
         let (epoch, state) = (self.0.attr_ttl.epoch(), Arc::clone(&self.0));
         let (files, node) = (&self.0.files, attr::ino(header.node));
         let answer = match name.as_bytes() {
@@ -56,7 +56,7 @@ impl Adapter {
         answer.then(move |found| state.reply_entry(epoch, found, reply));
     }
 
-    /// Asks for attributes; `then` gets them when no page of the file is stale.
+    /// Reads attributes, and calls `then` with them once no cached page of the file is stale.
     fn attributes(
         &self,
         header: &Header,
@@ -121,7 +121,7 @@ fn bytes(result: Result<Vec<u8>, Error>, reply: Reply<[u8]>) {
     }
 }
 
-/// The value of an extended attribute, or its size where that is all that was request.
+/// Replies with the value of an extended attribute, or with its size if `size` is zero.
 fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) {
     match result {
         Ok(bytes) => match u32::try_from(bytes.len()) {
@@ -133,7 +133,7 @@ fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) 
     }
 }
 
-/// What the kernel wants changed, but for privileges that go with it.
+/// Converts a change of attributes, except for setuid and setgid bits that it clears.
 fn changes(request: &operation::SetAttr) -> SetAttr {
     SetAttr {
         mode: request.mode.map(flags::permissions),
@@ -148,7 +148,7 @@ fn changes(request: &operation::SetAttr) -> SetAttr {
     }
 }
 
-/// Takes the value of a result, or replies with its error and leaves.
+/// Unwraps a result, or replies with its error and returns.
 macro_rules! take {
     ($result:expr, $reply:ident) => {
         match $result {
@@ -160,14 +160,14 @@ macro_rules! take {
 
 impl Filesystem for Adapter {
     fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
-        let place = match self.0.place(header.node, name) {
-            Ok(place) => place,
-            Err(Errno::INVAL) => return self.lookup_by_number(header, name, reply),
+        let at = match self.0.at(header.node, name) {
+            Ok(at) => at,
+            Err(Errno::INVAL) => return self.lookup_by_ino(header, name, reply),
             Err(error) => return reply.error(error),
         };
         let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
-        self.0.files.lookup(&context(header), place).then(move |found| match found {
+        self.0.files.lookup(&context(header), at).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => reply.ok(&attr::absent()),
             found => state.reply_entry(epoch, found, reply),
         });
@@ -175,7 +175,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, node: NodeId, lookups: u64) {
         if self.0.inodes.forget(attr::ino(node), lookups) {
-            self.0.streams.dir_cache.forgot();
+            self.0.streams.dir_cache.inode_forgotten();
         }
         self.0.backings.forget(attr::ino(node));
         self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
@@ -200,8 +200,8 @@ impl Filesystem for Adapter {
 
     fn set_attr(&self, header: &Header, request: operation::SetAttr, reply: Reply<Attributes>) {
         let set = changes(&request);
-        // `chown` takes setuid and setgid bits away even where it names neither owner nor group.
-        // The kernel asks for nothing, too, where it writes for somebody who may not keep them.
+        // `chown` clears setuid and setgid bits even if it changes neither owner nor group. The
+        // kernel also sends an empty change before a write by a process that may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
         let set = SetAttr { kill_privileges: request.kill_privileges || chown, ..set };
         let epoch = self.0.attr_ttl.epoch();
@@ -234,55 +234,55 @@ impl Filesystem for Adapter {
     }
 
     fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, request.name), reply);
+        let at = take!(self.0.at(header.node, request.name), reply);
         let kind = take!(flags::kind(request.mode).map_err(|code| attr::error(code.into())), reply);
         let mode = flags::new_mode(request.mode, request.umask);
         let node = NewNode { kind, mode, rdev: request.rdev };
         let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.make_node(&context(header), place, node);
+        let answer = self.0.files.make_node(&context(header), at, node);
         answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, request.name), reply);
+        let at = take!(self.0.at(header.node, request.name), reply);
         let mode = flags::new_mode(request.mode, request.umask);
         let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.make_dir(&context(header), place, mode);
+        let answer = self.0.files.make_dir(&context(header), at, mode);
         answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
-        let place = take!(self.0.place(header.node, name), reply);
+        let at = take!(self.0.at(header.node, name), reply);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.unlink(&context(header), place);
+        let answer = self.0.files.unlink(&context(header), at);
         answer.then(move |removed| {
             done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
         });
     }
 
     fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
-        let place = take!(self.0.place(header.node, name), reply);
+        let at = take!(self.0.at(header.node, name), reply);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.remove_dir(&context(header), place);
+        let answer = self.0.files.remove_dir(&context(header), at);
         answer.then(move |removed| {
             done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
         });
     }
 
     fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, request.name), reply);
+        let at = take!(self.0.at(header.node, request.name), reply);
         let target = request.target.as_bytes().to_vec();
         let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.symlink(&context(header), place, target);
+        let answer = self.0.files.symlink(&context(header), at, target);
         answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
     fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
-        let from = take!(self.0.place(header.node, request.name), reply);
-        let to = take!(self.0.place(request.to_dir, request.to_name), reply);
+        let from = take!(self.0.at(header.node, request.name), reply);
+        let to = take!(self.0.at(request.to_dir, request.to_name), reply);
         let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let (state, context) = (Arc::clone(&self.0), context(header));
@@ -290,11 +290,11 @@ impl Filesystem for Adapter {
     }
 
     fn link(&self, header: &Header, request: Link<'_>, reply: Reply<reply::Entry>) {
-        let place = take!(self.0.place(header.node, request.name), reply);
+        let at = take!(self.0.at(header.node, request.name), reply);
         let handle = self.0.handle(request.node);
         let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.link(&context(header), handle, place);
+        let answer = self.0.files.link(&context(header), handle, at);
         answer.then(move |made| state.reply_entry(epoch, made, reply));
     }
 
@@ -309,18 +309,18 @@ impl Filesystem for Adapter {
     }
 
     fn create(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
-        let place = take!(self.0.place(header.node, request.name), reply);
+        let at = take!(self.0.at(header.node, request.name), reply);
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let mode = flags::new_mode(request.mode, request.umask);
         let (context, direct) = (context(header), flags::is_direct(request.flags));
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
         let opening = Opening { state, context, wanted, direct, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
-        let answer = self.0.files.create(&context, place.clone(), mode, wanted);
+        let answer = self.0.files.create(&context, at.clone(), mode, wanted);
         answer.then(move |created| match created {
             Ok(created) => opening.created(created),
             Err(error) if error.code == Code::Exists && !is_exclusive => {
-                opening.open_existing(place);
+                opening.open_existing(at);
             }
             Err(error) => opening.reply.0.error(attr::error(error)),
         });
@@ -377,8 +377,8 @@ impl Filesystem for Adapter {
         let write = flags::open(request.flags, false).write;
         let (open, node) = (open_id(request.file), attr::ino(header.node));
         let state = Arc::clone(&self.0);
-        // The kernel has let go of its descriptor before it sent this, and ours goes before the
-        // server looks whether anybody has the file.
+        // The kernel has closed its descriptor before RELEASE. Ours must go before the server
+        // checks whether any process still has the file open.
         if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
             state.backings.release(node);
         }
@@ -458,16 +458,19 @@ impl Filesystem for Adapter {
         let how = flags::xattr(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
-        let is_unsaid = name == ACCESS_LIST && !self.0.is_setgid_said();
+        let must_ask = name == ACCESS_LIST && !self.0.knows_setgid();
         let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
         let go = move |kill_setgid| {
             let xattr = Xattr { name, value, kill_setgid };
             let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
             answer.then(move |result| {
-                done(result.map_err(|error| state.lost(node, error, Code::NotFound)), reply);
+                done(
+                    result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound)),
+                    reply,
+                );
             });
         };
-        if is_unsaid {
+        if must_ask {
             caller.kills_setgid(&self.0, self.0.handle(node), go);
         } else {
             go(request.kill_setgid);
@@ -479,7 +482,7 @@ impl Filesystem for Adapter {
         let (state, node) = (Arc::clone(&self.0), header.node);
         let answer = self.0.files.get_xattr(&context(header), state.handle(node), name);
         answer.then(move |result| {
-            let result = result.map_err(|error| state.lost(node, error, Code::NoXattr));
+            let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
             sized(result, size, reply);
         });
     }
@@ -498,7 +501,7 @@ impl Filesystem for Adapter {
         let (state, node) = (Arc::clone(&self.0), header.node);
         let answer = self.0.files.remove_xattr(&context(header), state.handle(node), name);
         answer.then(move |result| {
-            done(result.map_err(|error| state.lost(node, error, Code::NoXattr)), reply);
+            done(result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr)), reply);
         });
     }
 
@@ -513,7 +516,7 @@ impl Filesystem for Adapter {
     fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
         let Lseek { file, offset, whence } = request;
         let whence = take!(flags::whence(whence).map_err(|code| attr::error(code.into())), reply);
-        // The kernel has no such places: it was a number below zero.
+        // A negative offset, which the kernel sends as an unsigned number.
         if i64::try_from(offset).is_err() {
             return reply.error(Errno::NXIO);
         }
@@ -521,7 +524,7 @@ impl Filesystem for Adapter {
         let answer = self.0.files.seek(&context(header), open_id(file), from);
         answer.then(move |result| match result {
             Ok(offset) => reply.ok(&Offset(offset)),
-            // The kernel then stops asking and answers itself: data all the way to the end.
+            // The kernel then stops asking and treats the file as data up to its end.
             Err(error) if error.code == Code::NotSupported => reply.error(Errno::NOSYS),
             Err(error) => reply.error(attr::error(error)),
         });
@@ -538,7 +541,7 @@ impl Filesystem for Adapter {
         }
         let from = FilePos { open: open_id(request.from), offset: request.from_offset };
         let to = FilePos { open: open_id(request.to), offset: request.to_offset };
-        // The reply has 32 bits for the count.
+        // The reply has 32 bits for the number of bytes.
         let length = request.length.min(u64::from(u32::MAX));
         let answer = self.0.files.copy_range(&context(header), from, to, length);
         answer.then(move |result| written(result, reply));
@@ -548,7 +551,7 @@ impl Filesystem for Adapter {
         for open in self.0.open_ids.take() {
             let context = Context::direct(0, 0);
             if let Err(error) = self.0.files.release(&context, open).wait() {
-                tracing::warn!(%error, "a file that was open when the mount ended");
+                tracing::warn!(%error, "releasing a file at the end of the mount failed");
             }
         }
     }

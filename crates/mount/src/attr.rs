@@ -1,18 +1,18 @@
-//! Attributes, kinds, times and errors between our words and the kernel's.
+//! Conversions of attributes, types, times and errors between `pelago_wire` and `pelago_fuse`.
 
 use std::time::Duration;
 
+use pelago_client::errno;
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, FileType, Timestamp, operation, reply};
 use pelago_wire::{Attr, Entry, Error, FileKind, InodeId, SetTime, Time};
 
 use crate::init::TTL;
-use pelago_client::errno;
 
-/// Bytes that programs are told to read and write at a time (`st_blksize`).
+/// Preferred I/O size in bytes that programs see (`st_blksize`).
 const BLOCK_BYTES: u32 = 4096;
 
-/// Attributes for the kernel.
+/// Converts attributes.
 pub(crate) const fn attr(attr: &Attr) -> pelago_fuse::Attr {
     pelago_fuse::Attr {
         ino: attr.ino.raw(),
@@ -31,15 +31,15 @@ pub(crate) const fn attr(attr: &Attr) -> pelago_fuse::Attr {
     }
 }
 
-/// What a name leads to, with attributes that hold for `ttl`. Nodes are never reused, so one
-/// generation serves them all.
+/// Converts an entry, whose attributes hold for `ttl`. Inode ids are never reused, so that one
+/// generation suffices.
 pub(crate) const fn entry(entry: &Entry, ttl: Duration) -> reply::Entry {
     let node = NodeId(entry.attr.ino.raw());
     let attr = attr(&entry.attr);
     reply::Entry { node, generation: 0, entry_ttl: TTL, attr_ttl: ttl, attr }
 }
 
-/// The answer that there is no such name, which the kernel may keep.
+/// Returns the reply that a name does not exist, which the kernel may cache.
 pub(crate) const fn absent() -> reply::Entry {
     let never = Timestamp { seconds: 0, nanos: 0 };
     let attr = pelago_fuse::Attr {
@@ -60,7 +60,7 @@ pub(crate) const fn absent() -> reply::Entry {
     reply::Entry { node: NodeId(0), generation: 0, entry_ttl: TTL, attr_ttl: Duration::ZERO, attr }
 }
 
-/// The kernel's word for a kind.
+/// Converts a file type.
 pub(crate) const fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Regular => FileType::Regular,
@@ -73,22 +73,22 @@ pub(crate) const fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// The inode that a node number of the kernel is: they are the same.
+/// Returns the inode id of a node id: they are the same number.
 pub(crate) const fn ino(node: NodeId) -> InodeId {
     InodeId::from_raw(node.0)
 }
 
-/// The kernel's number for an error.
+/// Returns the errno of an error.
 pub(crate) const fn error(error: Error) -> Errno {
     errno::of(error.code)
 }
 
-/// A time from the kernel.
+/// Converts a time of the kernel.
 pub(crate) const fn time(time: Timestamp) -> Time {
     Time { seconds: time.seconds, nanos: time.nanos }
 }
 
-/// A time to set.
+/// Converts a time that the kernel sets.
 pub(crate) const fn set_time(to: operation::SetTime) -> SetTime {
     match to {
         operation::SetTime::Now => SetTime::Now,
@@ -96,7 +96,7 @@ pub(crate) const fn set_time(to: operation::SetTime) -> SetTime {
     }
 }
 
-/// A time for the kernel.
+/// Converts a time for the kernel.
 pub(crate) const fn timestamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanos: time.nanos }
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_go_through_unchanged_however_far_away() {
+    fn converting_a_time_there_and_back_changes_nothing() {
         for seconds in [i64::MIN, -2, -1, 0, 1, 1 << 40, i64::MAX] {
             for nanos in [0, 1, 800_000_000, 999_999_999] {
                 let some = Time { seconds, nanos };

@@ -1,7 +1,7 @@
-//! Which processes keep a mount busy.
+//! The processes that keep a mount busy.
 //!
-//! Read from `/proc` alone: links there show paths without asking the file system they lead into,
-//! so that a mount that hangs does not hang the question.
+//! Only `/proc` is read: its links show paths without a request to the file system they lead to, so
+//! that this does not hang on a mount that hangs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,21 +9,21 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A process that holds something in a mount.
+/// A process that uses a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountUser {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its command's name, to 15 bytes, as the kernel keeps it.
+    /// Name of its command, which the kernel truncates to 15 bytes.
     pub command: String,
 }
 
-/// The processes that have a file below `point` open, mapped or running, or stand in it, by number.
-/// What belongs to others and may not be looked at is left out. `point` is absolute and without
-/// symbolic links.
+/// Returns the processes that have a file below `point` open, mapped or running, or their current
+/// or root directory there, by process id. Processes that this user may not inspect are left out.
+/// `point` must be absolute and without symbolic links.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn mount_users(point: &Path) -> io::Result<Vec<MountUser>> {
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -31,7 +31,7 @@ pub fn mount_users(point: &Path) -> io::Result<Vec<MountUser>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        if holds(&entry.path(), point) {
+        if uses(&entry.path(), point) {
             users.push(MountUser { pid, command: command(&entry.path()) });
         }
     }
@@ -39,7 +39,7 @@ pub fn mount_users(point: &Path) -> io::Result<Vec<MountUser>> {
     Ok(users)
 }
 
-fn holds(process: &Path, point: &Path) -> bool {
+fn uses(process: &Path, point: &Path) -> bool {
     let links = ["cwd", "root", "exe"].map(|link| process.join(link));
     links.iter().any(|link| leads_below(link, point))
         || has_open(&process.join("fd"), point)
@@ -60,7 +60,7 @@ fn leads_below(link: &Path, point: &Path) -> bool {
     fs::read_link(link).is_ok_and(|target| target.starts_with(point))
 }
 
-/// A line of `maps`: five fields, spaces, and a path if a file is mapped.
+/// Parses a line of `maps`: five fields, spaces, and a path if a file is mapped.
 fn maps_below(line: &[u8], point: &Path) -> bool {
     let Some(start) = line.iter().position(|byte| *byte == b'/') else { return false };
     let path = Path::new(OsStr::from_bytes(&line[start..]));
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_file_makes_a_holder() {
+    fn a_process_with_an_open_file_uses_the_mount() {
         let folder = tempfile::tempdir().unwrap();
         let point = fs::canonicalize(folder.path()).unwrap();
         let me = process::id();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_with_the_same_beginning_is_not_below() {
+    fn a_path_with_the_same_prefix_is_not_below() {
         let line = b"7f00-7f01 r-xp 00000000 00:1f 12      /mnt/vol 2/lib.so (deleted)";
         assert!(maps_below(line, Path::new("/mnt/vol 2")));
         assert!(!maps_below(line, Path::new("/mnt/vol")));

@@ -1,5 +1,5 @@
-//! Who asks, as far as the kernel says it: user and group come with each request, further groups
-//! and capabilities stand under `/proc`, where the caller waits for its answer meanwhile.
+//! The caller of a request. Each request has its user and group; supplementary groups and
+//! capabilities are read from `/proc`, which is safe because the caller waits for its reply.
 
 use std::fs;
 use std::io;
@@ -9,33 +9,33 @@ use pelago_wire::{Attr, Context, Handle};
 
 use crate::state::State;
 
-/// A process that waits for an answer.
+/// A process that waits for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     uid: u32,
     gid: u32,
-    /// Its thread; zero where it is not ours to see.
+    /// Thread id; zero if it is outside our pid namespace.
     thread: u32,
 }
 
-/// The right to keep the setgid bit of others' files.
+/// The capability to keep the setgid bit of files of other groups.
 const CAP_FSETID: u64 = 1 << 4;
 const SETGID: u16 = 0o2000;
 
 impl Caller {
-    /// Who sent this request.
+    /// Returns the caller of a request.
     pub(crate) const fn of(header: &Header) -> Self {
         Self { uid: header.uid, gid: header.gid, thread: header.pid }
     }
 
-    /// Who asks, for the server.
+    /// Returns the context that the server gets.
     pub(crate) const fn context(self) -> Context {
         Context::direct(self.uid, self.gid)
     }
 
-    /// Calls `go` with whether a change by this caller takes the setgid bit of a file even where
-    /// its group may not execute: it has one, and the caller is neither in that group nor has the
-    /// right to keep it (`in_group_or_capable` in Linux).
+    /// Calls `go` with whether a change by this caller clears the setgid bit of a file even if its
+    /// group may not execute it: the bit is set, and the caller is neither in the file's group nor
+    /// has the capability to keep the bit (`in_group_or_capable` in Linux).
     pub(crate) fn kills_setgid(
         self,
         state: &State,
@@ -52,25 +52,25 @@ impl Caller {
         if self.gid == attr.gid {
             return true;
         }
-        let Ok(status) = self.told("status") else { return self.uid == 0 };
-        is_member(&status, attr.gid) || (has(&status, CAP_FSETID) && self.knows_owners(attr))
+        let Ok(status) = self.read_proc("status") else { return self.uid == 0 };
+        is_member(&status, attr.gid) || (has(&status, CAP_FSETID) && self.maps_owners(attr))
     }
 
-    /// Whether the owner and the group of a file are somebody in the caller's user namespace: its
-    /// capabilities are of that namespace, and count for no other file
-    /// (`capable_wrt_inode_uidgid` in Linux).
-    fn knows_owners(self, attr: &Attr) -> bool {
-        let maps = |file, id| self.told(file).is_ok_and(|map| is_mapped(&map, id));
+    /// Returns whether owner and group of a file are mapped in the caller's user namespace. The
+    /// capabilities of that namespace count for such files only (`capable_wrt_inode_uidgid` in
+    /// Linux).
+    fn maps_owners(self, attr: &Attr) -> bool {
+        let maps = |file, id| self.read_proc(file).is_ok_and(|map| is_mapped(&map, id));
         maps("uid_map", attr.uid) && maps("gid_map", attr.gid)
     }
 
-    fn told(self, file: &str) -> io::Result<String> {
+    fn read_proc(self, file: &str) -> io::Result<String> {
         fs::read_to_string(format!("/proc/{}/{file}", self.thread))
     }
 }
 
-/// Whether an id of ours is one of the ids in a `/proc/PID/uid_map` or `gid_map`: each line has the
-/// first id there, the first id here and how many there are.
+/// Returns whether an id of our namespace is in a `/proc/PID/uid_map` or `gid_map`, whose lines
+/// have the first id inside, the first id outside and the count.
 fn is_mapped(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().skip(1).map(str::parse::<u64>);
@@ -83,7 +83,7 @@ fn is_mapped(map: &str, id: u32) -> bool {
     })
 }
 
-/// Whether one of the further groups of `/proc/PID/status` is this one.
+/// Returns whether `group` is a supplementary group in `/proc/PID/status`.
 fn is_member(status: &str, group: u32) -> bool {
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
     groups.is_some_and(|groups| groups.split_whitespace().any(|gid| gid.parse() == Ok(group)))
@@ -103,14 +103,14 @@ mod tests {
         "Name:\tcat\nUid:\t5\t5\t5\t5\nGroups:\t4 24 1000 \nCapEff:\t0000000000000010\n";
 
     #[test]
-    fn groups_and_capabilities_are_those_of_the_status() {
+    fn groups_and_capabilities_are_read_from_the_status() {
         assert!(is_member(STATUS, 4) && is_member(STATUS, 1000));
         assert!(!is_member(STATUS, 5) && !is_member("", 0) && !is_member("Groups:\t\n", 0));
         assert!(has(STATUS, CAP_FSETID) && !has(STATUS, 1) && !has("CapEff:\tx\n", 1));
     }
 
     #[test]
-    fn ids_of_a_namespace_are_those_of_its_map() {
+    fn ids_of_a_namespace_are_read_from_its_map() {
         let whole = "         0          0 4294967295\n";
         assert!(is_mapped(whole, 0) && is_mapped(whole, 65_534));
         let own = "0 65534 1\n10 1000 5\n";

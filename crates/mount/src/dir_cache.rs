@@ -1,9 +1,8 @@
-//! Which directories the kernel has listed to their end, and so may list again without asking.
+//! Directories of which the kernel has cached a whole listing that it may use again.
 //!
-//! The kernel keeps a listing in its own memory and drops it with the first change in the
-//! directory. It keeps names there, without attributes: those are with the inodes it knows. Where
-//! it has forgotten many of these meanwhile, asking for each by itself would cost more than a
-//! listing, which brings them all.
+//! The kernel caches the names of a listing and drops them with the first change in the directory.
+//! Attributes are not in that cache but with the inodes that it knows. Once it has forgotten many
+//! of these, requesting attributes one by one costs more than a new listing, which has them all.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,41 +13,41 @@ use pelago_wire::InodeId;
 
 use crate::init::TTL;
 
-/// Listings that were read to their end. Its lock is a leaf.
+/// Directories whose listing was read to its end. Its lock is a leaf.
 #[derive(Default)]
 pub(crate) struct DirCache {
     whole: Mutex<HashMap<u64, Whole>>,
     forgotten: AtomicU64,
 }
 
-/// One of them.
+/// A listing that was read to its end.
 struct Whole {
     read: Instant,
     entries: u64,
-    /// Inodes that the kernel had forgotten by then.
+    /// Count of inodes that the kernel had forgotten by then.
     forgotten: u64,
 }
 
-/// Directories that are remembered, at the most.
+/// Limit of directories in the map.
 const DIRECTORIES: usize = 4096;
-/// After this time attributes soon need to be asked for again.
+/// Age of a listing from which its attributes soon expire.
 const FRESH: Duration = TTL.checked_div(2).expect("two is not zero");
-/// One inode forgotten among so many entries still makes the kept listing the cheaper one.
+/// A cached listing is worth keeping up to one forgotten inode in so many entries.
 const WORTH: u64 = 16;
 
 impl DirCache {
-    /// A directory was read to its end, with so many entries.
+    /// Records that a directory was listed to its end, with `entries` entries.
     pub(crate) fn add(&self, dir: InodeId, entries: u64) {
         let forgotten = self.forgotten.load(Ordering::Relaxed);
         let mut whole = self.whole.lock();
         if whole.len() >= DIRECTORIES && !whole.contains_key(&dir.raw()) {
-            // Whoever is forgotten here is listed once more.
+            // A directory that is dropped here is listed once more: that is cheap.
             whole.clear();
         }
         whole.insert(dir.raw(), Whole { read: Instant::now(), entries, forgotten });
     }
 
-    /// Whether what the kernel kept of a directory's listing may be used again.
+    /// Returns whether the kernel may use its cached listing of a directory again.
     pub(crate) fn may_keep(&self, dir: InodeId) -> bool {
         let whole = self.whole.lock();
         let Some(Whole { read, entries, forgotten }) = whole.get(&dir.raw()) else { return false };
@@ -56,8 +55,8 @@ impl DirCache {
         since <= entries / WORTH && read.elapsed() < FRESH
     }
 
-    /// The kernel has forgotten an inode.
-    pub(crate) fn forgot(&self) {
+    /// Counts an inode that the kernel has forgotten.
+    pub(crate) fn inode_forgotten(&self) {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -67,29 +66,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_kept_as_long_as_its_inodes_are() {
-        let listed = DirCache::default();
+    fn a_listing_is_used_again_until_inodes_are_forgotten() {
+        let cache = DirCache::default();
         let (one, other) = (InodeId::from_raw(2), InodeId::from_raw(3));
-        assert!(!listed.may_keep(one));
-        listed.forgot();
-        listed.add(one, 2 * WORTH);
-        assert!(listed.may_keep(one) && !listed.may_keep(other));
-        listed.forgot();
-        listed.forgot();
-        assert!(listed.may_keep(one));
-        listed.forgot();
-        assert!(!listed.may_keep(one));
-        listed.add(one, 2 * WORTH);
-        assert!(listed.may_keep(one));
+        assert!(!cache.may_keep(one));
+        cache.inode_forgotten();
+        cache.add(one, 2 * WORTH);
+        assert!(cache.may_keep(one) && !cache.may_keep(other));
+        cache.inode_forgotten();
+        cache.inode_forgotten();
+        assert!(cache.may_keep(one));
+        cache.inode_forgotten();
+        assert!(!cache.may_keep(one));
+        cache.add(one, 2 * WORTH);
+        assert!(cache.may_keep(one));
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let listed = DirCache::default();
+    fn the_map_is_bounded() {
+        let cache = DirCache::default();
         for ino in 0..=DIRECTORIES as u64 {
-            listed.add(InodeId::from_raw(ino), 0);
+            cache.add(InodeId::from_raw(ino), 0);
         }
-        assert!(listed.whole.lock().len() <= DIRECTORIES);
-        assert!(listed.may_keep(InodeId::from_raw(DIRECTORIES as u64)));
+        assert!(cache.whole.lock().len() <= DIRECTORIES);
+        assert!(cache.may_keep(InodeId::from_raw(DIRECTORIES as u64)));
     }
 }

@@ -1,4 +1,4 @@
-//! Open directories: where each listing stands, and how much it asks for.
+//! Open directories: how far each listing is, and how many entries it requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use pelago_wire::{Cookie, DirEntry, InodeId, Name, limits};
 
 use crate::dir_cache::DirCache;
 
-/// The directories that are open. As many as processes hold descriptors of; the kernel limits
-/// those.
+/// The open directories, whose number the kernel limits with that of descriptors.
 #[derive(Default)]
 pub(crate) struct Streams {
     open: Mutex<HashMap<u64, Arc<Stream>>>,
@@ -22,7 +21,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// OpenIds a directory; `losses` is how many the server has told of until now.
+    /// Opens a directory; `losses` is the present result of [`pelago_client::Files::losses`].
     pub(crate) fn open(&self, dir: InodeId, losses: u64) -> reply::Opened {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let stream = Stream { losses: AtomicU64::new(losses), ..Stream::default() };
@@ -43,25 +42,25 @@ impl Streams {
     }
 }
 
-/// Entries to ask for first; a reply of 32 KiB holds about 190 with attributes.
+/// Entries of the first request; a reply of 32 KiB has room for about 190 with attributes.
 const FIRST_ENTRIES: u32 = 128;
-/// Names of one listing that bring attributes. With each the kernel keeps an inode (1 KiB) and we a
-/// slot ([`crate::inodes`]) until it needs the memory, so that a listing of millions of names alone
-/// would fill both. Attributes of later names are requested one by one.
+/// Names of one listing that have attributes. For each the kernel keeps an inode (1 KiB) and we a
+/// slot ([`crate::inodes`]), so that a single listing of millions of names would fill both. The
+/// kernel requests attributes of later names one by one.
 const WITH_ATTRIBUTES: u64 = 262_144;
 
 /// One open directory.
 pub(crate) struct Stream {
-    /// To ask for next.
+    /// Entries to request next.
     pub(super) entries: AtomicU32,
-    /// Given to the kernel since it began.
+    /// Entries sent to the kernel since the listing began.
     pub(super) given: AtomicU64,
-    /// How many of those bring attributes.
+    /// How many of those have attributes.
     with_attributes: u64,
-    /// Losses of changes that its descriptor knows of.
+    /// Losses that the descriptor was told of.
     losses: AtomicU64,
-    /// A leaf.
-    pub(super) places: Mutex<RankedOffsets>,
+    /// Its lock is a leaf.
+    pub(super) offsets: Mutex<RankedOffsets>,
 }
 
 impl Default for Stream {
@@ -71,12 +70,12 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Losses of changes that its descriptor knows of.
+    /// Returns how many losses of changes the descriptor was told of.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// Its descriptor was told of as many.
+    /// Records that the descriptor was told of `losses`.
     pub(crate) fn told(&self, losses: u64) {
         self.losses.store(losses, Ordering::Relaxed);
     }
@@ -84,15 +83,15 @@ impl Stream {
     pub(super) fn new(with_attributes: u64) -> Self {
         let entries = AtomicU32::new(FIRST_ENTRIES);
         let [given, losses] = [const { AtomicU64::new(0) }; 2];
-        Self { entries, given, with_attributes, losses, places: Mutex::default() }
+        Self { entries, given, with_attributes, losses, offsets: Mutex::default() }
     }
 
-    /// Whether the next names bring attributes.
-    pub(super) fn brings_attributes(&self) -> bool {
+    /// Returns whether the next names shall have attributes.
+    pub(super) fn wants_attributes(&self) -> bool {
         self.given.load(Ordering::Relaxed) < self.with_attributes
     }
 
-    /// Asks for a little more than fitted next time, or for much more if all fitted.
+    /// Requests a few more entries than fitted next time, or twice as many if all fitted.
     pub(super) fn learn(&self, asked: u32, fitted: u32, full: bool) {
         let next = if full { fitted + fitted / 8 + 4 } else { asked.saturating_mul(2) };
         let most = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);
@@ -100,8 +99,8 @@ impl Stream {
     }
 }
 
-/// Names that ranked places of one open directory are behind: the last
-/// [`limits::LISTING_PLACES`] of them.
+/// The offsets of names with equal hashes that one open directory has returned, and the name before
+/// each: the last [`limits::LISTING_PLACES`] of them.
 #[derive(Default)]
 pub(super) struct RankedOffsets {
     names: HashMap<u64, Name>,
@@ -110,14 +109,14 @@ pub(super) struct RankedOffsets {
 }
 
 impl RankedOffsets {
-    /// Returns the offset behind an entry: the one that it had before, or a new one.
+    /// Returns the offset after an entry: the one that it had before, or a new one.
     pub(super) fn offset_of(&mut self, entry: &DirEntry) -> u64 {
         let Some((prefix, _)) = entry.cookie.rank() else { return entry.cookie.0 };
         if let Some(offset) = self.offsets.get(&entry.name) {
             return *offset;
         }
         let mut offset = entry.cookie.0;
-        // What stood there before may be asked for still.
+        // The kernel may still continue at the offset of another name.
         while self.names.contains_key(&offset) {
             offset += 1;
         }
@@ -136,8 +135,8 @@ impl RankedOffsets {
         offset
     }
 
-    /// Returns the name that an offset is behind, if that is remembered.
-    pub(super) fn behind(&self, offset: u64) -> Option<Name> {
+    /// Returns the name before an offset, if it is known.
+    pub(super) fn name_before(&self, offset: u64) -> Option<Name> {
         self.names.get(&offset).cloned()
     }
 }
@@ -163,38 +162,38 @@ mod tests {
     }
 
     #[test]
-    fn a_place_stays_with_its_name() {
-        let mut places = RankedOffsets::default();
-        assert_eq!(places.offset_of(&entry("plain", 77)), 77);
-        assert_eq!(places.behind(77), None);
-        let b = places.offset_of(&ranked("b", 2));
+    fn an_offset_stays_with_its_name() {
+        let mut offsets = RankedOffsets::default();
+        assert_eq!(offsets.offset_of(&entry("plain", 77)), 77);
+        assert_eq!(offsets.name_before(77), None);
+        let b = offsets.offset_of(&ranked("b", 2));
         assert_eq!(b, ranked("b", 2).cookie.0);
-        assert_eq!(places.behind(b), Some(ranked("b", 2).name));
-        // The name before it has gone: its rank is another now, and its place is not.
-        assert_eq!(places.offset_of(&ranked("b", 1)), b);
-        let c = places.offset_of(&ranked("c", 2));
-        assert_eq!(c, b + 1, "what was given out is not given out again");
-        assert_eq!(places.behind(c), Some(ranked("c", 2).name));
+        assert_eq!(offsets.name_before(b), Some(ranked("b", 2).name));
+        // After the name before it was unlinked its rank is lower, but its offset is the same.
+        assert_eq!(offsets.offset_of(&ranked("b", 1)), b);
+        let c = offsets.offset_of(&ranked("c", 2));
+        assert_eq!(c, b + 1, "an offset that was returned is not used for another name");
+        assert_eq!(offsets.name_before(c), Some(ranked("c", 2).name));
     }
 
     #[test]
-    fn places_are_bounded_and_the_last_are_kept() {
-        let mut places = RankedOffsets::default();
+    fn offsets_are_bounded_and_the_last_are_kept() {
+        let mut offsets = RankedOffsets::default();
         let count = limits::LISTING_PLACES as u64 + 100;
         for rank in 1..=count {
-            places.offset_of(&ranked(&rank.to_string(), rank));
+            offsets.offset_of(&ranked(&rank.to_string(), rank));
         }
-        let sizes = (places.names.len(), places.offsets.len(), places.order.len());
+        let sizes = (offsets.names.len(), offsets.offsets.len(), offsets.order.len());
         let most = limits::LISTING_PLACES;
         assert_eq!(sizes, (most, most, most));
-        let behind = |rank: u64| places.behind(ranked("x", rank).cookie.0);
+        let behind = |rank: u64| offsets.name_before(ranked("x", rank).cookie.0);
         assert_eq!(behind(100), None);
         assert_eq!(behind(101), Some(ranked("101", 101).name));
         assert_eq!(behind(count), Some(ranked(&count.to_string(), count).name));
     }
 
     #[test]
-    fn what_is_asked_for_follows_what_fits() {
+    fn the_number_of_requested_entries_follows_what_fits() {
         let stream = Stream::default();
         stream.learn(128, 100, false);
         assert_eq!(stream.entries.load(Ordering::Relaxed), 256);

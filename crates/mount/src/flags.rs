@@ -1,4 +1,4 @@
-//! Flags of system calls in our words.
+//! Converts flags of system calls.
 
 use pelago_wire::{
     AllocateMode, Code, FileKind, NewMode, OpenFlags, RenameFlags, Whence, XattrFlags,
@@ -7,21 +7,21 @@ use rustix::fs::{
     FallocateFlags, FileType, OFlags, RenameFlags as RenameHow, XattrFlags as SetFlags,
 };
 
-/// `SEEK_DATA` and `SEEK_HOLE` of Linux; the kernel answers the other three itself.
+/// `SEEK_DATA` and `SEEK_HOLE` of Linux; the kernel handles the other three itself.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// What `open` and `creat` ask for. `kill_privileges`: the caller may not keep setuid bits of what
-/// it empties.
+/// Converts the flags of `open`. `kill_privileges` says that a truncation clears setuid and setgid
+/// bits.
 pub(crate) fn open(flags: i32, kill_privileges: bool) -> OpenFlags {
     let flags = oflags(flags);
     let access = flags & OFlags::RWMODE;
     OpenFlags {
         read: access != OFlags::WRONLY,
         write: access != OFlags::RDONLY,
-        // The kernel says where each write goes, under the file's lock, where `O_APPEND` counts as
-        // well. It may be set and cleared while the file is open, and pages of a mapping come
-        // through the same descriptor with places of their own.
+        // The kernel resolves `O_APPEND` under the inode's lock and sends the offset of each write.
+        // The flag can change while the file is open, and pages of a mapping are written through
+        // the same open at offsets of their own.
         append: false,
         truncate: flags.contains(OFlags::TRUNC),
         sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),
@@ -32,17 +32,17 @@ pub(crate) fn open(flags: i32, kill_privileges: bool) -> OpenFlags {
     }
 }
 
-/// Whether a name that exists is an error (`O_EXCL`).
+/// Returns whether an existing name is an error (`O_EXCL`).
 pub(crate) fn is_exclusive(flags: i32) -> bool {
     oflags(flags).contains(OFlags::EXCL)
 }
 
-/// Whether reads and writes go past the pages (`O_DIRECT`).
+/// Returns whether reads and writes bypass the page cache (`O_DIRECT`).
 pub(crate) fn is_direct(flags: i32) -> bool {
     oflags(flags).contains(OFlags::DIRECT)
 }
 
-/// What `renameat2` asks for.
+/// Converts the flags of `renameat2`.
 pub(crate) fn rename(flags: u32) -> Result<RenameFlags, Code> {
     match RenameHow::from_bits_retain(flags) {
         none if none.is_empty() => Ok(RenameFlags::Replace),
@@ -56,7 +56,7 @@ pub(crate) fn rename(flags: u32) -> Result<RenameFlags, Code> {
     }
 }
 
-/// What `setxattr` asks for.
+/// Converts the flags of `setxattr`.
 pub(crate) fn xattr(flags: i32) -> Result<XattrFlags, Code> {
     match SetFlags::from_bits_retain(flags.cast_unsigned()) {
         none if none.is_empty() => Ok(XattrFlags::Any),
@@ -66,7 +66,7 @@ pub(crate) fn xattr(flags: i32) -> Result<XattrFlags, Code> {
     }
 }
 
-/// What `fallocate` asks for.
+/// Converts the mode of `fallocate`.
 pub(crate) fn allocate(mode: i32) -> Result<AllocateMode, Code> {
     let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
     let keep_size = mode.contains(FallocateFlags::KEEP_SIZE);
@@ -78,7 +78,7 @@ pub(crate) fn allocate(mode: i32) -> Result<AllocateMode, Code> {
     }
 }
 
-/// What `lseek` looks for.
+/// Converts the `whence` of `lseek`.
 pub(crate) fn whence(whence: i32) -> Result<Whence, Code> {
     match whence {
         SEEK_DATA => Ok(Whence::Data),
@@ -87,7 +87,7 @@ pub(crate) fn whence(whence: i32) -> Result<Whence, Code> {
     }
 }
 
-/// What `mknod` shall make, from its mode.
+/// Returns the file type in the mode of `mknod`.
 pub(crate) fn kind(mode: u32) -> Result<FileKind, Code> {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Ok(FileKind::Regular),
@@ -99,12 +99,12 @@ pub(crate) fn kind(mode: u32) -> Result<FileKind, Code> {
     }
 }
 
-/// The permission, setuid, setgid and sticky bits of a mode.
+/// Returns the permission, setuid, setgid and sticky bits of a mode.
 pub(crate) fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & 0o7777).expect("twelve bits")
 }
 
-/// What `open`, `mkdir` and `mknod` ask for.
+/// Returns the mode of a new file, with the umask to apply.
 pub(crate) fn new_mode(mode: u32, umask: u32) -> NewMode {
     NewMode { mode: permissions(mode), umask: permissions(umask & 0o777) }
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn unknown_flags_are_refused() {
         assert_eq!(xattr(3), Err(Code::Invalid));
         assert_eq!(xattr(2), Ok(XattrFlags::Replace));
         assert_eq!(allocate(2), Err(Code::NotSupported));

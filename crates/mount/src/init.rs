@@ -1,4 +1,4 @@
-//! What is agreed with the kernel when a mount begins.
+//! Options of the negotiation with the kernel when a mount begins.
 
 use std::num::NonZero;
 use std::thread;
@@ -7,49 +7,49 @@ use std::time::Duration;
 use pelago_fuse::init::{Capabilities, InitOptions};
 use pelago_wire::limits;
 
-/// How long the kernel may keep names, their absence and attributes. One mount sees every change,
-/// so that nothing grows old; this becomes the lease time left as soon as there are leases.
+/// How long the kernel may cache names, their absence and attributes. One mount sees every change,
+/// so that no entry becomes stale; once there are leases, this is the time left of a lease.
 pub const TTL: Duration = Duration::from_secs(3600);
 
-/// Requests that the kernel sends ahead without a process waiting for each (readahead, release).
+/// Limit of concurrent requests for which no process waits (readahead, RELEASE).
 const BACKGROUND: u16 = 64;
-/// The most the kernel may read ahead, in bytes; it offers less unless told otherwise.
+/// Limit of readahead in bytes; the kernel offers less by default.
 const READAHEAD_BYTES: u32 = 1 << 20;
 
-/// Each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and hides changes made
-/// elsewhere. No locks: the kernel's own are right for one mount.
-/// Never `ATOMIC_O_TRUNC`: the kernel finds that a program is being executed (`ETXTBSY`) behind an
-/// open with `O_RDONLY | O_TRUNC`, which would have emptied it by then.
+/// Wanted capabilities, each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and
+/// hides changes of other clients. No locks: the kernel's own suffice for one mount. Never
+/// `ATOMIC_O_TRUNC`: the kernel notices that a program is being executed (`ETXTBSY`) only after an
+/// open with `O_RDONLY | O_TRUNC`, which would have truncated it by then.
 const WANTED: [Capabilities; 12] = [
-    // Reads of one file at the same time.
+    // Reads of one file run concurrently.
     Capabilities::ASYNC_READ,
-    // Pages go when size or time of a file turn out to be others than the kernel thought.
+    // Pages are dropped if size or mtime of the file have changed.
     Capabilities::AUTO_INVAL_DATA,
-    // Listings bring attributes. Never `READDIRPLUS_AUTO`: the kernel then wants none but for the
-    // first names, until somebody has asked for those of others one by one.
+    // Listings have attributes. Never `READDIRPLUS_AUTO`: the kernel then requests those of the
+    // first names only, until a program has requested others one by one.
     Capabilities::DO_READDIRPLUS,
-    // Lookups and listings of one directory at the same time.
+    // Lookups and listings of one directory run concurrently.
     Capabilities::PARALLEL_DIROPS,
-    // We clear setuid bits when told to, and the kernel asks for no attribute before each write.
+    // The server clears setuid bits on request, and the kernel reads no attribute before a write.
     Capabilities::HANDLE_KILLPRIV_V2,
-    // The kernel asks us for access control lists and checks them; we keep modes in step with them.
+    // The kernel checks access control lists; the server keeps modes consistent with them.
     Capabilities::POSIX_ACL,
-    // What is made comes with the umask, which a default access control list overrules.
+    // The server applies the umask, because a default access control list overrides it.
     Capabilities::DONT_MASK,
-    // A link never changes what it says.
+    // The target of a symbolic link never changes.
     Capabilities::CACHE_SYMLINKS,
-    // Large direct reads and writes are split and sent at once.
+    // Large direct I/O is split into concurrent requests.
     Capabilities::ASYNC_DIO,
-    // File handles lead to files that the kernel has forgotten.
+    // File handles (NFS) stay valid after the kernel has forgotten the file.
     Capabilities::EXPORT_SUPPORT,
-    // What may not be kept can be mapped all the same.
+    // Files opened for direct I/O can be mapped.
     Capabilities::DIRECT_IO_ALLOW_MMAP,
     Capabilities::MAX_PAGES,
 ];
 
-/// What to ask the kernel for; it gives what it has. With `passthrough`, that it may be given
-/// descriptors of files: our mount then counts as one above what holds the bytes, which must not be
-/// such a one itself, for on an overlay nobody can tell whether a file is still mapped.
+/// Returns the options of the negotiation. With `passthrough` the kernel shall accept descriptors
+/// of files. Our mount then counts as stacked on the file system of those files, which must not be
+/// stacked itself: on an overlay nothing shows whether a file is still mapped.
 pub(crate) fn init_options(passthrough: bool) -> InitOptions {
     let wanted = WANTED.iter().fold(0, |all, one| all | one.0);
     let max_write = u32::try_from(limits::IO_BYTES).expect("a request is far below 4 GiB");
@@ -62,8 +62,8 @@ pub(crate) fn init_options(passthrough: bool) -> InitOptions {
     }
 }
 
-/// Threads that take requests: as many as processors, two at least, so that one that is held up
-/// does not stop the mount, and four at the most, beyond which they only contend.
+/// Returns the number of threads that read requests: one for each processor, but at least two, so
+/// that a blocked one does not stop the mount, and at most four, beyond which they only contend.
 pub(crate) fn event_loops() -> usize {
     thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 4)
 }

@@ -1,7 +1,7 @@
-//! What is mounted where, as `/proc/self/mountinfo` says it.
+//! The mount table, from `/proc/self/mountinfo`.
 //!
-//! Nothing here touches a mounted file system, so nothing can hang on one that does not answer;
-//! only [`probe`] does, from a thread of its own and to a deadline.
+//! Only [`probe`] touches a mounted file system, on a thread of its own and with a deadline. So
+//! nothing here can hang on a mount that does not answer.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,103 +14,103 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// The type of our mounts.
+/// File system type of our mounts.
 pub const FS_TYPE: &str = "fuse.pelago";
 
-/// One line of the table.
+/// A line of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Device numbers, `major:minor`.
+    /// Device number, `major:minor`.
     pub device: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
-    /// The type, for example `ext4` or `fuse.pelago`.
+    /// File system type, for example `ext4` or `fuse.pelago`.
     pub fs_type: String,
-    /// What is mounted: a device, or the name a FUSE file system gave itself.
+    /// Source: a device, or the name that a FUSE file system gave itself.
     pub source: OsString,
 }
 
-/// Whether a mount answers.
+/// Whether a mount responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// It responds.
     Alive,
-    /// Its process is gone; only unmounting helps.
+    /// Its process is gone; it can only be unmounted.
     Dead,
-    /// It says nothing within [`PROBE_TIME`].
+    /// It does not respond within [`PROBE_TIMEOUT`].
     Silent,
 }
 
-/// How long [`probe`] waits for an answer.
-pub const PROBE_TIME: Duration = Duration::from_secs(5);
+/// How long [`probe`] waits.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All mounts that this process sees, in the order they were made.
+/// Returns all mounts that this process sees, in the order of mounting.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<MountEntry>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
-/// The mount on `point`, the topmost where there are several. `point` is compared as it stands:
-/// absolute and without symbolic links.
+/// Returns the mount on `point`, the topmost if there are several. `point` must be absolute and
+/// without symbolic links.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn at(point: &Path) -> io::Result<Option<MountEntry>> {
     Ok(all()?.into_iter().rfind(|entry| entry.point == point))
 }
 
-/// All mounts of ours.
+/// Returns all mounts of type [`FS_TYPE`].
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn ours() -> io::Result<Vec<MountEntry>> {
     let mut all = all()?;
     all.retain(|entry| entry.fs_type == FS_TYPE);
     Ok(all)
 }
 
-/// Mounts below a point; they keep it busy.
+/// Returns the mounts below `point`, which keep a mount there busy.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn below(point: &Path) -> io::Result<Vec<MountEntry>> {
     let mut all = all()?;
     all.retain(|entry| entry.point != point && entry.point.starts_with(point));
     Ok(all)
 }
 
-/// Asks whether the mount on `point` answers. On a silent mount the thread that asks is left
-/// behind until the mount ends.
+/// Returns whether the mount on `point` responds. A silent mount blocks the probing thread, which
+/// is left behind until the mount ends.
 #[must_use]
 pub fn probe(point: &Path) -> Liveness {
     let (tell, told) = mpsc::channel();
     let path = point.to_owned();
     let asker = thread::Builder::new().name("probe".to_owned()).spawn(move || {
-        // The one question that the kernel never answers from what it remembers.
+        // The kernel never answers `statfs` from a cache.
         let error = rustix::fs::statfs(&path).err();
-        // Nobody listens any more where the deadline has passed.
+        // The receiver is gone if the deadline has passed.
         let _ = tell.send(error);
     });
     if asker.is_err() {
         return Liveness::Silent;
     }
-    match told.recv_timeout(PROBE_TIME) {
+    match told.recv_timeout(PROBE_TIMEOUT) {
         Ok(Some(Errno::NOTCONN | Errno::CONNABORTED)) => Liveness::Dead,
         Ok(_) => Liveness::Alive,
         Err(_) => Liveness::Silent,
     }
 }
 
-/// Whether the mount on `point` is one whose process is gone.
+/// Returns whether the process of the mount on `point` is gone.
 #[must_use]
 pub fn is_dead(point: &Path) -> bool {
     probe(point) == Liveness::Dead
 }
 
-/// The path of a mount point without touching what may be mounted there: its folder with all links
-/// resolved, and its name.
+/// Resolves the path of a mount point without touching what is mounted there: all links of its
+/// parent are resolved, its last component is not.
 pub(crate) fn resolve(point: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(point)?;
     let Some(name) = point.file_name() else { return fs::canonicalize(absolute) };
@@ -118,13 +118,13 @@ pub(crate) fn resolve(point: &Path) -> io::Result<PathBuf> {
     Ok(fs::canonicalize(folder)?.join(name))
 }
 
-/// The entries of a table; lines that make no sense are left out.
+/// Parses a mount table; malformed lines are left out.
 fn parse(table: &[u8]) -> Vec<MountEntry> {
     table.split(|byte| *byte == b'\n').filter_map(entry).collect()
 }
 
-/// One line, `man 5 proc`: number, parent, device, root, point, options, any optional fields, a
-/// dash, type, source, more options.
+/// Parses a line (`man 5 proc`): id, parent, device, root, point, options, optional fields, a dash,
+/// type, source, more options.
 fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = text(fields.nth(2)?)?;
@@ -144,7 +144,7 @@ fn text(field: &[u8]) -> Option<String> {
     String::from_utf8(unescape(field)).ok()
 }
 
-/// The kernel writes spaces, tabs, line ends and backslashes as a backslash and three octal digits.
+/// Decodes spaces, tabs, line feeds and backslashes, which are a backslash and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_left_out() {
+    fn malformed_lines_are_left_out() {
         for line in [&b""[..], b"1 2 3", b"22 1 254:0 / / rw no dash here", b"22 1 0:1 / /x rw -"] {
             assert_eq!(parse(line), []);
         }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_root() {
+    fn the_mount_table_has_a_root() {
         let entries = all().unwrap();
         assert!(entries.iter().any(|entry| entry.point == Path::new("/")), "{entries:?}");
     }

@@ -1,15 +1,17 @@
-//! A file on its way to being open: the server's answer becomes the kernel's.
+//! Opens: the server's reply becomes the kernel's.
 //!
-//! The server says how the bytes are reached. Where that is a descriptor, the kernel is given it
-//! first. Where it takes none at all, the file is closed and opened once more without, as all are
-//! from then on. Where it may take the next one, the open fails: the server does not count an open
-//! without as one of this kernel, and would let the next go by a descriptor beside it (`EIO`).
+//! The server chooses the data path. If it is passthrough, the descriptor is registered with the
+//! kernel first. If the kernel accepts no descriptors at all, the file is closed and opened again
+//! without passthrough, as all files are from then on. If only this one was refused, the open
+//! fails: the server does not count an open through the daemon as one of this kernel, and would
+//! grant passthrough to the next open of the same inode, which the kernel refuses (`EIO`).
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pelago_client::{At, Created, Opened};
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
 use pelago_fuse::{Errno, Reply, device, reply};
@@ -22,50 +24,49 @@ use crate::attr;
 use crate::init::TTL;
 use crate::open_ids::OpenPath;
 use crate::state::State;
-use pelago_client::{At, Created, Opened};
 
-/// An OPEN or CREATE on its way.
+/// An OPEN, CREATE or TMPFILE in progress.
 pub(crate) struct Opening<D> {
     pub(crate) state: Arc<State>,
     pub(crate) context: Context,
     pub(crate) wanted: OpenFlags,
-    /// Reads and writes go past the pages (`O_DIRECT`).
+    /// Whether reads and writes bypass the page cache (`O_DIRECT`).
     pub(crate) direct: bool,
     pub(crate) reply: D,
 }
 
-/// Where the answer to an OPEN goes.
+/// The reply to an OPEN.
 pub(crate) struct OpenReply(pub(crate) Reply<reply::Opened>);
 
-/// Where the answer to a CREATE or TMPFILE goes.
+/// The reply to a CREATE or TMPFILE, which lacks the entry still.
 pub(crate) struct CreateReply(pub(crate) Reply<reply::Created>);
 
-/// Where the answer to a CREATE goes, with the file that it has found or made.
+/// The reply to a CREATE or TMPFILE, with the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
     entry: reply::Entry,
 }
 
-/// Where the answer goes: the kernel takes one of two forms.
+/// A reply that can say that a file is open; the kernel knows two forms of it.
 pub(crate) trait ReplyTo: Send + 'static {
-    /// Makes a descriptor known to the kernel.
+    /// Registers a descriptor with the kernel.
     fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
 
-    /// The file is open.
+    /// Replies that the file is open.
     fn open(self, opened: reply::Opened);
 
     fn error(self, error: Errno);
 }
 
 impl Opening<OpenReply> {
-    /// The server has answered an OPEN.
+    /// Continues an OPEN with the reply of the server.
     pub(crate) fn opened(self, handle: Handle, opened: Result<Opened, Error>) {
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => return self.reply.0.error(attr::error(error)),
         };
-        // What a mapping changes the kernel does not see: times that it has kept from before would
-        // stay. And the open of an ordinary user has taken setuid and setgid bits away.
+        // The kernel does not see what a mapping changes, and would keep the times it has cached.
+        // An ordinary user's open may also have cleared setuid and setgid bits.
         let changes_unseen = self.wanted.read || self.context.uid != 0;
         if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
             self.state.forget_attr(opened.attr.ino);
@@ -75,17 +76,17 @@ impl Opening<OpenReply> {
 }
 
 impl Opening<CreateReply> {
-    /// The server has made the file that a CREATE asked for. What changes from here on the kernel
-    /// sees: writes, whatever path they take, and the commit that follows them. (A mapping changes
-    /// nothing before the file has grown.)
+    /// Continues a CREATE with the new file. The kernel sees all changes from here on: writes on
+    /// any data path, and the commit after them. (A mapping changes nothing before the file has
+    /// grown.)
     pub(crate) fn created(self, created: Created) {
         self.found(TTL, created.entry, created.open, created.path);
     }
 
-    /// CREATE found the name taken: the kernel believed it free, and somebody was faster.
-    pub(crate) fn open_existing(self, place: At) {
+    /// Continues a CREATE whose name was created meanwhile, by opening that file.
+    pub(crate) fn open_existing(self, at: At) {
         let files = Arc::clone(&self.state.files);
-        files.lookup(&self.context, place).then(move |found| {
+        files.lookup(&self.context, at).then(move |found| {
             let entry = match found {
                 Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
                 // Unlinked meanwhile, or not a file: on ESTALE the kernel resolves the path again.
@@ -124,9 +125,9 @@ impl<D: ReplyTo> Opening<D> {
         match path {
             DataPath::Cached => {
                 let pages = self.pages(attr.ino);
-                self.by_requests(open, &attr, pages);
+                self.through_daemon(open, &attr, pages);
             }
-            DataPath::Direct => self.by_requests(open, &attr, FOPEN_DIRECT_IO),
+            DataPath::Direct => self.through_daemon(open, &attr, FOPEN_DIRECT_IO),
             DataPath::Passthrough(backing) => {
                 let register = || self.reply.register(&backing);
                 match self.state.backings.acquire(attr.ino, register) {
@@ -142,7 +143,7 @@ impl<D: ReplyTo> Opening<D> {
                         if self.state.passthrough.ends_with(&error) {
                             self.open_without(handle, open);
                         } else {
-                            self.give_up(open, errno(&error));
+                            self.fail(open, errno(&error));
                         }
                     }
                 }
@@ -150,22 +151,22 @@ impl<D: ReplyTo> Opening<D> {
         }
     }
 
-    fn by_requests(self, open: OpenId, attr: &Attr, flags: u32) {
+    fn through_daemon(self, open: OpenId, attr: &Attr, flags: u32) {
         self.count(open, attr.ino, OpenPath::Daemon);
         if self.direct && self.wanted.write {
-            // An asynchronous direct write changes times and bytes, and the kernel keeps what it
-            // has: whoever reads through pages has to ask from now on.
+            // An asynchronous direct write changes times and bytes without invalidating what the
+            // kernel has cached: from now on readers through pages must request attributes.
             self.state.forget_attr(attr.ino);
         }
         let flags = flags | no_flush(self.wanted);
         self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
     }
 
-    /// The pages of a file stay when it is opened again: all its changes go through this kernel,
-    /// and through its pages unless they were written past them.
+    /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
+    /// this kernel, and its page cache unless they bypassed it.
     fn pages(&self, ino: InodeId) -> u32 {
         if self.wanted.strict_atime && !self.wanted.no_atime {
-            // What the kernel answers from pages is not seen here.
+            // Reads that the kernel serves from pages would not update atime.
             return FOPEN_DIRECT_IO;
         }
         if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
@@ -178,7 +179,7 @@ impl<D: ReplyTo> Opening<D> {
         }
     }
 
-    /// Closes the file and opens it by requests.
+    /// Releases the open and opens the file again without passthrough.
     fn open_without(self, handle: Handle, open: OpenId) {
         let files = Arc::clone(&self.state.files);
         files.release(&self.context, open).then(move |released| {
@@ -188,9 +189,9 @@ impl<D: ReplyTo> Opening<D> {
             let files = Arc::clone(&self.state.files);
             let flags = OpenFlags { passthrough: false, truncate: false, ..self.wanted };
             files.open(&self.context, handle, flags).then(move |opened| match opened {
-                // Others have it open by a descriptor that the kernel took, and now it takes none.
+                // Other opens of the file still use passthrough, which the kernel refuses now.
                 Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => {
-                    self.give_up(open, Errno::IO);
+                    self.fail(open, Errno::IO);
                 }
                 Ok(opened) => self.answer(handle, opened),
                 Err(error) => self.reply.error(attr::error(error)),
@@ -198,8 +199,8 @@ impl<D: ReplyTo> Opening<D> {
         });
     }
 
-    /// Closes the file, and says why it cannot be open.
-    fn give_up(self, open: OpenId, why: Errno) {
+    /// Releases the open and replies with the reason.
+    fn fail(self, open: OpenId, why: Errno) {
         let files = Arc::clone(&self.state.files);
         files.release(&self.context, open).then(move |released| {
             let error = released.err().map_or(why, attr::error);
@@ -209,11 +210,11 @@ impl<D: ReplyTo> Opening<D> {
 }
 
 impl State {
-    /// Makes the kernel ask for attributes again. Takes no lock that anything waits under.
+    /// Invalidates cached attributes of a file. Waits for no lock of the kernel.
     fn forget_attr(&self, ino: InodeId) {
         let Some(kernel) = self.kernel.get() else { return };
         if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
-            tracing::debug!(%error, "the kernel keeps attributes of a file");
+            tracing::debug!(%error, "cached attributes of a file cannot be invalidated");
         }
     }
 }
@@ -247,12 +248,12 @@ impl ReplyTo for EntryReply {
     }
 }
 
-/// The kernel's number for why it did not take a descriptor.
+/// Returns the errno of a refused registration.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// Only a descriptor that can write has anything to say when it is closed.
+/// Returns the flag that saves a FLUSH, which only opens for writing need.
 const fn no_flush(wanted: OpenFlags) -> u32 {
     if wanted.write { 0 } else { FOPEN_NOFLUSH }
 }
@@ -263,11 +264,11 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use parking_lot::Mutex;
+    use pelago_client::ServiceFiles;
     use pelago_wire::{Bulk, Done, Request, Service};
 
     use super::*;
     use crate::state::Preferences;
-    use pelago_client::ServiceFiles;
 
     const ASKED: OpenFlags = OpenFlags {
         read: true,
@@ -281,7 +282,7 @@ mod tests {
         passthrough: true,
     };
 
-    /// OpenIds by a descriptor where that is asked for, and notes what it is asked.
+    /// A server that records requests, and opens files without passthrough.
     #[derive(Default)]
     struct Server(Mutex<Vec<Asked>>);
 
@@ -318,7 +319,7 @@ mod tests {
         }
     }
 
-    /// A kernel that does not take descriptors.
+    /// The reply of a kernel that refuses descriptors.
     struct Refusing {
         why: i32,
         answer: Sender<Result<OpenId, i32>>,
@@ -343,8 +344,8 @@ mod tests {
         Attr::empty(InodeId::from_raw(9), FileKind::Regular)
     }
 
-    /// What a program is told whose file has a descriptor that the kernel does not take, and what
-    /// the server is asked meanwhile.
+    /// Opens a file whose descriptor the kernel refuses with `why`. Returns what the program gets,
+    /// and the requests to the server.
     fn refused(why: Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
         let server = Arc::new(Server::default());
         let files = ServiceFiles::new(Arc::clone(&server) as Arc<dyn Service>);
@@ -362,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_takes_no_descriptors_the_file_is_opened_without() {
+    fn a_kernel_without_passthrough_gets_the_file_opened_without_it() {
         let (answer, asked) = refused(Errno::LOOP);
         let again = Asked::Open { passthrough: false, truncate: false };
         assert_eq!((answer, asked), (Ok(OpenId(8)), vec![Asked::Release(OpenId(7)), again]));
     }
 
     #[test]
-    fn where_the_kernel_may_take_the_next_one_the_file_is_not_open() {
+    fn a_single_refused_descriptor_fails_the_open() {
         let nomem = Errno::NOMEM;
         let (answer, asked) = refused(nomem);
         let told = Err(nomem.raw_os_error());

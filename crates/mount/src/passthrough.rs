@@ -1,8 +1,8 @@
-//! Whether a mount reaches the bytes of files by descriptors (passthrough), and why not.
+//! Whether a mount uses passthrough, and why not.
 //!
-//! It is wanted by whoever mounts, agreed with the kernel, and then tried on a file of no use,
-//! because only that shows whether this process may. What is found out later, at an open, ends it
-//! for the mount.
+//! It must be wanted by the options of the mount and negotiated with the kernel. Then it is tried
+//! on a temporary file, because only that shows whether this process has the right. A lasting
+//! failure at a later open disables it for the mount.
 
 use std::fmt;
 use std::io;
@@ -16,57 +16,56 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Why the bytes of files go through this process.
+/// Why a mount does not use passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoPassthrough {
-    /// Who mounted it did not want anything else.
+    /// The options of the mount did not want it.
     #[error("passthrough is not wanted")]
     NotWanted,
-    /// Only root may.
+    /// The process is not root.
     #[error("passthrough needs root")]
     NotRoot,
-    /// Root of a container is not enough.
+    /// The process is root in a container, which does not suffice.
     #[error("passthrough needs root outside of any container")]
     Contained,
-    /// Too old, or built without it.
+    /// The kernel is too old, or built without it.
     #[error("this kernel has no FUSE passthrough, which came with Linux 6.9")]
     NotInKernel,
-    /// The kernel does not take the medium's descriptors.
+    /// The kernel refuses descriptors of the volume's folder, with this errno.
     #[error("the kernel refuses passthrough: {0}")]
     Refused(Errno),
 }
 
-/// The state of it. Its lock is a leaf.
+/// The state of passthrough on a mount. Its lock is a leaf.
 pub(crate) struct Passthrough {
     is_on: AtomicBool,
     why_not: Mutex<NoPassthrough>,
 }
 
 impl Passthrough {
-    /// Off, until it was agreed and tried.
+    /// Returns the state before the negotiation: off.
     pub(crate) fn new() -> Self {
         let why_not = Mutex::new(NoPassthrough::NotWanted);
         Self { is_on: AtomicBool::new(false), why_not }
     }
 
-    /// Whether to ask for descriptors.
+    /// Returns whether opens may ask for descriptors.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// That it works, or why not.
+    /// Returns `Ok` if passthrough is on, else the reason why not.
     pub(crate) fn state(&self) -> Result<(), NoPassthrough> {
         if self.is_on() { Ok(()) } else { Err(*self.why_not.lock()) }
     }
 
-    /// It was not agreed.
+    /// Turns passthrough off.
     pub(crate) fn refuse(&self, why_not: NoPassthrough) {
         *self.why_not.lock() = why_not;
         self.is_on.store(false, Ordering::Release);
     }
 
-    /// Registers a file of no use with the connection, and takes it back; whether it works shows
-    /// whether others will.
+    /// Turns passthrough on if a temporary file can be registered with the kernel.
     pub(crate) fn try_on(&self, device: &Arc<Device>) {
         let tried = memfd_create("pelago-passthrough", MemfdFlags::CLOEXEC)
             .map_err(io::Error::from)
@@ -77,19 +76,19 @@ impl Passthrough {
         }
     }
 
-    /// The kernel did not take a descriptor. Where it will take no other either, this ends it.
-    /// Answers whether it is one of those errors.
+    /// Handles the errno of a refused descriptor. If the kernel will refuse all others too, this
+    /// turns passthrough off and returns true.
     pub(crate) fn ends_with(&self, error: &io::Error) -> bool {
         let lasting = [Errno::PERM, Errno::NOTTY, Errno::LOOP, Errno::OPNOTSUPP, Errno::INVAL];
         let lasts = Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno));
         if !lasts {
-            tracing::debug!(%error, "the kernel did not take a descriptor of a file");
+            tracing::debug!(%error, "the kernel refused the descriptor of a file");
             return false;
         }
         let mut why_not = self.why_not.lock();
         if self.is_on.swap(false, Ordering::AcqRel) {
             *why_not = why(error);
-            tracing::warn!(%error, "the kernel takes no descriptors: bytes go through here");
+            tracing::warn!(%error, "passthrough ends: bytes are copied here");
         }
         true
     }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_will_not_pass_ends_it_and_what_may_does_not() {
+    fn a_lasting_refusal_turns_passthrough_off_and_another_does_not() {
         let passthrough = Passthrough::new();
         assert_eq!(passthrough.state(), Err(NoPassthrough::NotWanted));
         passthrough.is_on.store(true, Ordering::Release);
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_root_is_told_so() {
+    fn a_process_that_is_not_root_learns_that() {
         let why = why(&Errno::PERM.into()).to_string();
         assert!(why.starts_with("passthrough needs root"), "{why}");
     }

@@ -1,10 +1,10 @@
-//! Asking the kernel to forget inodes, so that the table of them keeps its limit.
+//! Asks the kernel to forget inodes, so that the inode table keeps its limit.
 //!
-//! Only the kernel can take an entry away: it may use the number at any time until it forgets it.
-//! Since Linux 6.18 it can be asked (FUSE_NOTIFY_PRUNE); it forgets what nothing but its cache of
-//! names refers to, and sends FORGET for each. A file that is open, or that a process stands in,
-//! stays. An older kernel is asked once; the table then follows that kernel's own cache, which the
-//! kernel makes smaller when memory is short.
+//! Only the kernel can drop an entry: it may use the node id at any time until it forgets it. Since
+//! Linux 6.18 it can be asked to (FUSE_NOTIFY_PRUNE); it then forgets the inodes that only its
+//! cache of names refers to, and sends FORGET for each. An open file or a current directory stays.
+//! An older kernel is asked once; the table then follows that kernel's own cache, which shrinks if
+//! memory is short.
 
 use std::io;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use pelago_fuse::ids::NodeId;
 
 use crate::inodes::Inodes;
 
-/// Nodes of one question; the kernel copies as many at a time.
+/// Nodes of one notice; the kernel copies as many at a time.
 const NODES: usize = 512;
-/// Parts of the table that are asked for one after the other, until there is room.
+/// Parts of the table, which are pruned one after the other until there is room.
 const PARTS: usize = 8;
-/// How often all of it is asked for before what is left counts as in use.
+/// Passes over the whole table before what is left counts as in use.
 const ROUNDS: u32 = 4;
-/// How long FORGET may be on its way before the next part is asked for, looked at so often.
-const LOOK: Duration = Duration::from_millis(1);
-const LOOKS: u32 = 20;
+/// How long to wait for FORGET before the next part, in steps.
+const WAIT_STEP: Duration = Duration::from_millis(1);
+const WAIT_STEPS: u32 = 20;
 
-/// Asks from a thread of its own: who notices that the table is full may be answering a request.
+/// Starts a sweep on a thread of its own, because the caller may be answering a request.
 pub(crate) fn start(inodes: &Arc<Inodes>, kernel: &Notifier) {
     let (of_thread, kernel) = (Arc::clone(inodes), kernel.clone());
     let ask = move || {
-        if let Err(error) = ask_for_room(&of_thread, &kernel) {
-            tracing::info!(%error, "the kernel forgets inodes in its own time");
+        if let Err(error) = make_room(&of_thread, &kernel) {
+            tracing::info!(%error, "no pruning: the inode table may exceed its limit");
         }
         of_thread.end_sweep();
     };
     if let Err(error) = Builder::new().name("forget".to_owned()).spawn(ask) {
-        tracing::warn!(%error, "the kernel is not asked to forget inodes");
+        tracing::warn!(%error, "no pruning: the inode table may exceed its limit");
         inodes.end_sweep();
     }
 }
 
-/// Asks for one part of the table after the other until there is room.
-fn ask_for_room(inodes: &Inodes, kernel: &Notifier) -> io::Result<()> {
+/// Prunes one part of the table after the other until there is room.
+fn make_room(inodes: &Inodes, kernel: &Notifier) -> io::Result<()> {
     for _ in 0..ROUNDS {
         for part in 0..PARTS {
             ask(inodes, kernel, part)?;
-            for _ in 0..LOOKS {
+            for _ in 0..WAIT_STEPS {
                 if inodes.has_room() {
                     return Ok(());
                 }
-                thread::sleep(LOOK);
+                thread::sleep(WAIT_STEP);
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Directory listings.
+//! READDIR and READDIRPLUS.
 //!
-//! The kernel reads a directory in pieces and says where to go on: by the offset that the last
-//! entry it used carried. That offset is the entry's cookie, stable while the directory changes.
-//! `.` and `..` have the two below the first.
+//! The kernel reads a directory in pieces and continues at the offset of the last entry it used.
+//! That offset is the entry's cookie, stable while the directory changes. `.` and `..` have the two
+//! offsets below the first cookie.
 //!
-//! Each piece is asked from the server afresh and what does not fit is dropped: an entry kept back
-//! for the next piece could be gone by then, and an entry with attributes makes the kernel believe
-//! in it for as long as the TTL says. How much is asked for follows how much fitted last time.
+//! Each piece is requested from the server anew, and entries that do not fit are dropped: an entry
+//! kept for the next piece could be unlinked by then, and the kernel would trust its attributes for
+//! the whole TTL. The number of requested entries follows how many fitted last time.
 //!
 //! Names with equal hashes have ranked cookies, which count names: they would lead elsewhere once
 //! names of that hash have come or gone. So an open directory remembers which name stands before
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use pelago_client::Listing;
 use pelago_fuse::listing::Dirent;
 use pelago_fuse::{FileType, Reply, listing};
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name};
@@ -25,9 +26,8 @@ use crate::attr;
 use crate::attr_ttl::Epoch;
 use crate::dir_streams::{RankedOffsets, Stream};
 use crate::state::State;
-use pelago_client::Listing;
 
-/// A reply that is being filled.
+/// A reply in progress.
 pub(crate) struct Sink {
     pub(crate) listing: listing::Listing,
     pub(crate) reply: Reply<listing::Listing>,
@@ -42,7 +42,7 @@ impl Sink {
         self.reply.error(attr::error(error));
     }
 
-    /// Adds `.` or `..`, of which the kernel wants no attributes; whether it fitted.
+    /// Adds `.` or `..`, which have no attributes, and returns whether it fitted.
     fn add_dots(&mut self, ino: InodeId, after: Cookie, dots: &str) -> bool {
         let named = Dirent {
             ino: ino.raw(),
@@ -54,7 +54,7 @@ impl Sink {
     }
 }
 
-/// One READDIR or READDIRPLUS on its way.
+/// A READDIR or READDIRPLUS in progress.
 pub(crate) struct Reading {
     pub(crate) state: Arc<State>,
     pub(crate) stream: Arc<Stream>,
@@ -65,7 +65,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Goes on from the kernel's offset.
+    /// Continues at the kernel's offset.
     pub(crate) fn start(mut self, offset: u64) {
         if offset < Cookie::AFTER_DOT.0 {
             self.stream.given.store(0, Ordering::Relaxed);
@@ -75,12 +75,12 @@ impl Reading {
             return self.sink.ok();
         }
         if offset >= Cookie::AFTER_DOT_DOT.0 {
-            let behind = self.stream.places.lock().behind(offset);
-            return self.ask(Cookie(offset), behind);
+            let after_name = self.stream.offsets.lock().name_before(offset);
+            return self.ask(Cookie(offset), after_name);
         }
         let state = Arc::clone(&self.state);
         state.files.parent(&self.context, self.dir).then(move |parent| {
-            // A directory that was removed while open has none; its own number does no harm.
+            // A directory that was removed while open has no parent; its own id does no harm.
             let ino = parent.map_or(self.dir.ino, |parent| parent.handle.ino);
             if !self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
                 return self.sink.ok();
@@ -89,13 +89,13 @@ impl Reading {
         });
     }
 
-    fn ask(self, after: Cookie, behind: Option<Name>) {
+    fn ask(self, after: Cookie, after_name: Option<Name>) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let attributes = self.sink.listing.with_attributes() && self.stream.brings_attributes();
+        let attributes = self.sink.listing.with_attributes() && self.stream.wants_attributes();
         state
             .files
-            .list(&self.context, self.dir, after, behind, entries, attributes)
+            .list(&self.context, self.dir, after, after_name, entries, attributes)
             .then(move |listing| self.deliver((entries, attributes), listing));
     }
 
@@ -106,47 +106,48 @@ impl Reading {
             Err(error) => return self.sink.error(error),
         };
         let epoch = self.epoch;
-        let (state, places) = (&self.state, &self.stream.places);
-        let filling = Filling { state, places, epoch, attributes };
-        let (fitted, full) = filling.fill(&mut self.sink.listing, &listing.entries);
+        let (state, offsets) = (&self.state, &self.stream.offsets);
+        let copier = Copier { state, offsets, epoch, attributes };
+        let (fitted, full) = copier.fill(&mut self.sink.listing, &listing.entries);
         self.stream.learn(asked, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
         if listing.end && !full {
             self.state.streams.dir_cache.add(self.dir.ino, given + u64::from(fitted));
         }
         match listing.entries.last() {
-            // None of the names was still there, and more come: an empty reply would say the end.
+            // All names of this page are unlinked, but more come: an empty reply would mean the
+            // end.
             Some(last) if fitted == 0 && !full && !listing.end => {
-                let behind = last.cookie.rank().map(|_| last.name.clone());
-                self.ask(last.cookie, behind);
+                let after_name = last.cookie.rank().map(|_| last.name.clone());
+                self.ask(last.cookie, after_name);
             }
             _ => self.sink.ok(),
         }
     }
 }
 
-/// Entries of a directory on their way into a reply.
-struct Filling<'a> {
+/// Copies directory entries into a reply.
+struct Copier<'a> {
     state: &'a State,
-    places: &'a Mutex<RankedOffsets>,
-    /// Before the entries were asked for.
+    offsets: &'a Mutex<RankedOffsets>,
+    /// The epoch before the entries were requested.
     epoch: Epoch,
-    /// Whether they were asked for with attributes.
+    /// Whether they were requested with attributes.
     attributes: bool,
 }
 
-impl Filling<'_> {
-    /// Adds what fits; how many did and whether something did not.
+impl Copier<'_> {
+    /// Adds entries. Returns how many fitted and whether the reply is full.
     fn fill(&self, listing: &mut listing::Listing, entries: &[DirEntry]) -> (u32, bool) {
         let mut fitted = 0;
         for entry in entries {
             let offset = match entry.cookie.rank() {
                 None => entry.cookie.0,
-                Some(_) => self.places.lock().offset_of(entry),
+                Some(_) => self.offsets.lock().offset_of(entry),
             };
             match self.add(listing, entry, offset) {
                 Added::Fitted => fitted += 1,
-                Added::Vanished => {}
+                Added::Unlinked => {}
                 Added::Full => return (fitted, true),
             }
         }
@@ -161,12 +162,12 @@ impl Filling<'_> {
             name: dir_entry.name.as_bytes(),
         };
         let fitted = match &dir_entry.entry {
-            None if self.attributes => return Added::Vanished,
+            None if self.attributes => return Added::Unlinked,
             Some(entry) if self.attributes => {
                 let ttl = self.state.attr_ttl.ttl(&entry.attr, self.epoch);
                 let fitted = listing.add(named, Some(&attr::entry(entry, ttl)));
                 if fitted {
-                    // The kernel counts each entry it is given as a lookup.
+                    // The kernel counts each entry with attributes as a lookup.
                     self.state.learn(entry.handle);
                 }
                 fitted
@@ -179,21 +180,21 @@ impl Filling<'_> {
 
 enum Added {
     Fitted,
-    Vanished,
+    Unlinked,
     Full,
 }
 
 #[cfg(test)]
 mod tests {
+    use pelago_client::ServiceFiles;
     use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service};
 
     use super::*;
     use crate::state::Preferences;
-    use pelago_client::ServiceFiles;
 
     const DIR: InodeId = InodeId::from_raw(7);
 
-    /// Is asked nothing here.
+    /// A server that gets no requests.
     struct Silent;
 
     impl Service for Silent {
@@ -208,7 +209,7 @@ mod tests {
         }
     }
 
-    /// A file by its number, with attributes.
+    /// Returns the entry of a file, with attributes.
     fn file(number: u64) -> DirEntry {
         let ino = InodeId::from_raw(number);
         let attr = Attr::empty(ino, FileKind::Regular);
@@ -218,20 +219,20 @@ mod tests {
         DirEntry { name, ino, kind: FileKind::Regular, cookie: Cookie(number), entry }
     }
 
-    /// Names behind the limit cost neither the kernel nor us anything, and come all the same.
+    /// Names beyond the limit are listed without attributes, so that they take no memory.
     #[test]
-    fn a_long_listing_brings_attributes_of_its_first_names_alone() {
+    fn a_long_listing_has_attributes_of_its_first_names_only() {
         let files = ServiceFiles::new(Arc::new(Silent));
         let state = State::new(Arc::new(files), Preferences::default());
         let stream = Stream::new(1_000);
         for first in (100..5_100).step_by(100) {
-            let attributes = stream.brings_attributes();
+            let attributes = stream.wants_attributes();
             let epoch = state.attr_ttl.epoch();
-            let places = &stream.places;
-            let filling = Filling { state: &state, places, epoch, attributes };
+            let offsets = &stream.offsets;
+            let copier = Copier { state: &state, offsets, epoch, attributes };
             let entries: Vec<_> = (first..first + 100).map(file).collect();
             let mut listing = listing::Listing::of_entries(32 << 10);
-            let (fitted, full) = filling.fill(&mut listing, &entries);
+            let (fitted, full) = copier.fill(&mut listing, &entries);
             assert_eq!((fitted, full), (100, false));
             stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
         }

@@ -1,13 +1,13 @@
-//! Renaming over what somebody may be about to open.
+//! RENAME over a file that a process may be about to open.
 //!
-//! The kernel resolves a path first and opens what it found later. Where a rename takes the last
-//! name of that file in between, the server would have forgotten it, and the open would fail
-//! although at no moment there was no file under the name. So what a rename replaces is kept until
-//! the kernel does not refer to it any more. (Where it was unlinked the kernel looks up the path
-//! once more, and finds that it is not there.)
+//! The kernel resolves a path first and opens the inode later. If a rename removes the last name of
+//! that inode in between, the server would have forgotten it, and the open would fail although the
+//! name existed at every moment. So a replaced file is retained until the kernel forgets it. (After
+//! an unlink the kernel resolves the path again, and finds that the name does not exist.)
 
 use std::sync::Arc;
 
+use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
 use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
 
@@ -15,9 +15,8 @@ use crate::attr;
 use crate::open_ids::OpenPath;
 use crate::state::State;
 use crate::unlinked::Retained;
-use pelago_client::{At, Renamed};
 
-/// A RENAME on its way.
+/// A RENAME in progress.
 pub(crate) struct Renaming {
     pub(crate) state: Arc<State>,
     pub(crate) context: Context,
@@ -28,24 +27,24 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    /// Looks whether something will be replaced, and renames.
+    /// Retains the file that will be replaced, if there is one, and renames.
     pub(crate) fn start(self) {
         if !self.how.replaces() {
             return self.perform(None);
         }
         let state = Arc::clone(&self.state);
         state.files.lookup(&self.context, self.to.clone()).then(move |found| match found {
-            Ok(target) if target.attr.links == 1 => self.keep(&target),
+            Ok(target) if target.attr.links == 1 => self.retain(&target),
             _ => self.perform(None),
         });
     }
 
-    /// Keeps what will be replaced; where that fails it is renamed all the same.
-    fn keep(self, target: &Entry) {
+    /// Retains `target` and renames; if it cannot be retained, the rename happens all the same.
+    fn retain(self, target: &Entry) {
         let files = Arc::clone(&self.state.files);
         match target.attr.kind {
             FileKind::Regular => {
-                // The kernel knows nothing of this open, so any path to its bytes will do.
+                // The kernel does not know of this open, so any data path will do.
                 let passthrough = self.state.passthrough.is_on();
                 let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
                 let opened = files.open(&self.context, target.handle, read);
@@ -65,11 +64,11 @@ impl Renaming {
         }
     }
 
-    fn perform(self, kept: Option<Retained>) {
+    fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, reply } = self;
         let files = Arc::clone(&state.files);
         files.rename(&context, from, to, how).then(move |result| {
-            match state.renamed(result, kept) {
+            match state.renamed(result, retained) {
                 Ok(()) => reply.ok(&()),
                 Err(error) => reply.error(attr::error(error)),
             }
@@ -78,34 +77,38 @@ impl Renaming {
 }
 
 impl State {
-    fn renamed(&self, result: Result<Renamed, Error>, kept: Option<Retained>) -> Result<(), Error> {
+    fn renamed(
+        &self,
+        result: Result<Renamed, Error>,
+        retained: Option<Retained>,
+    ) -> Result<(), Error> {
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);
                 replaced
             }
             Err(error) => {
-                self.release_retained(kept);
+                self.release_retained(retained);
                 return Err(error);
             }
         };
         match replaced {
             Some(replaced) => {
                 self.inodes.moved(replaced.handle);
-                self.release_retained(self.unlinked.retain(replaced.attr, kept));
+                self.release_retained(self.unlinked.retain(replaced.attr, retained));
             }
-            None => self.release_retained(kept),
+            None => self.release_retained(retained),
         }
         Ok(())
     }
 
-    /// What was kept is not needed any more.
-    pub(crate) fn release_retained(&self, kept: Option<Retained>) {
-        let Some(Retained::Open(open)) = kept else { return };
+    /// Releases a retained file.
+    pub(crate) fn release_retained(&self, retained: Option<Retained>) {
+        let Some(Retained::Open(open)) = retained else { return };
         let _known = self.open_ids.remove(open);
         self.files.release(&Context::direct(0, 0), open).then(move |released| {
             if let Err(error) = released {
-                tracing::debug!(%error, "a file that was replaced");
+                tracing::debug!(%error, "a replaced file cannot be released");
             }
         });
     }

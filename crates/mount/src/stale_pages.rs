@@ -1,14 +1,14 @@
-//! Pages that direct writes have left behind.
+//! Cached pages that a direct write has made stale.
 //!
-//! The kernel drops the pages of a range before a direct write and after it, but an asynchronous
-//! write is over without the second half: what was read into a page meanwhile stays there, with the
-//! bytes of before. So the range of each direct write is dropped from here, too.
+//! The kernel drops the pages of a range before a direct write and after it, but skips the latter
+//! for an asynchronous write: a page that was read meanwhile stays, with the old bytes. So the
+//! range of each direct write is invalidated from here, too.
 //!
-//! Dropping a page waits for the READ that fills it, which one of our own event loops has to
-//! answer, and which may wait itself until a write is answered. So a thread of its own does it, and
-//! the write is answered meanwhile. Whoever reads through pages asks for attributes first
-//! (`AUTO_INVAL_DATA`, and attributes of a file that is open for writing do not hold): that answer
-//! waits until the pages are gone.
+//! Invalidating a page waits for the READ that fills it, which one of our event loops must answer,
+//! and which may itself wait for the reply to a write. So a thread of its own does it, and the
+//! write gets its reply meanwhile. A reader through pages requests attributes first
+//! (`AUTO_INVAL_DATA`, and attributes of a file that is open for writing expire at once). That
+//! reply waits until the stale pages are dropped.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +22,7 @@ use pelago_fuse::Notifier;
 use pelago_fuse::ids::NodeId;
 use pelago_wire::InodeId;
 
-/// Ranges to drop by file. Its lock is a leaf.
+/// Stale ranges by file. Its lock is a leaf.
 #[derive(Default)]
 pub(crate) struct StalePages {
     shared: Arc<Shared>,
@@ -31,20 +31,20 @@ pub(crate) struct StalePages {
 
 #[derive(Default)]
 struct Shared {
-    files: Mutex<HashMap<u64, Left>>,
+    files: Mutex<HashMap<u64, Work>>,
     count: AtomicUsize,
 }
 
-/// What is left to do for a file.
+/// Work that is left for a file.
 #[derive(Default)]
-struct Left {
+struct Work {
     range: Option<Range>,
     waiting: Vec<Waiting>,
 }
 
 type Waiting = Box<dyn FnOnce() + Send>;
 
-/// Bytes `start` to `end` of a file.
+/// The bytes of a file from `start` up to `end`, which is not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     start: u64,
@@ -55,7 +55,7 @@ impl StalePages {
     /// Starts the thread that drops pages.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// If the thread cannot be started.
     pub(crate) fn start(&self, kernel: Notifier) -> io::Result<()> {
         let (wake, woken) = channel();
         let shared = Arc::clone(&self.shared);
@@ -63,7 +63,7 @@ impl StalePages {
             let offset = i64::try_from(start).unwrap_or(i64::MAX);
             let length = i64::try_from(end - start).unwrap_or(i64::MAX);
             if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), offset, length) {
-                tracing::debug!(%error, "the kernel drops no pages of a file");
+                tracing::debug!(%error, "stale pages of a file cannot be dropped");
             }
         };
         thread::Builder::new()
@@ -73,23 +73,23 @@ impl StalePages {
         Ok(())
     }
 
-    /// Bytes were written past the pages; to be called before the write is answered.
+    /// Records a direct write; must be called before the reply to it.
     pub(crate) fn add(&self, ino: InodeId, offset: u64, length: u64) {
         let worker = self.worker.lock();
         let Some(worker) = &*worker else { return };
         self.shared.add(ino, Range { start: offset, end: offset.saturating_add(length) });
         if worker.send(ino).is_err() {
-            tracing::error!("the thread that drops pages has ended");
+            tracing::error!("stale pages are not dropped: reads may return old bytes");
             self.shared.finish(ino);
         }
     }
 
-    /// Whether no page of any file is stale.
+    /// Returns whether no page of any file is stale.
     pub(crate) fn is_empty(&self) -> bool {
         self.shared.count.load(Ordering::Acquire) == 0
     }
 
-    /// Calls `go` when no page of the file is stale: at once, or on the thread that drops them.
+    /// Calls `go` once no page of the file is stale: at once, or on the thread that drops pages.
     pub(crate) fn when_clean(&self, ino: InodeId, go: impl FnOnce() + Send + 'static) {
         let mut files = self.shared.files.lock();
         match files.get_mut(&ino.raw()) {
@@ -107,13 +107,13 @@ impl Shared {
         let mut files = self.files.lock();
         let left = files.entry(ino.raw()).or_insert_with(|| {
             self.count.fetch_add(1, Ordering::AcqRel);
-            Left::default()
+            Work::default()
         });
         left.range = Some(left.range.map_or(range, |other| other.with(range)));
     }
 
-    /// What is left to do for a file now; a file with nothing left is not kept.
-    fn take(&self, ino: InodeId) -> Option<Left> {
+    /// Takes the work that is left for a file, and removes the file if there is none.
+    fn take(&self, ino: InodeId) -> Option<Work> {
         let mut files = self.files.lock();
         let left = std::mem::take(files.get_mut(&ino.raw())?);
         if left.range.is_none() && left.waiting.is_empty() {
@@ -132,13 +132,13 @@ impl Shared {
 }
 
 impl Range {
-    /// The smallest range that has both.
+    /// Returns the smallest range that contains both.
     fn with(self, other: Self) -> Self {
         Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
 
-/// Drops pages until nobody can ask for it any more.
+/// Drops pages until all senders are gone.
 fn work(shared: &Shared, woken: &Receiver<InodeId>, drop_pages: impl Fn(InodeId, Range)) {
     while let Ok(ino) = woken.recv() {
         while let Some(left) = shared.take(ino) {
@@ -157,10 +157,9 @@ mod tests {
     const FILE: InodeId = InodeId::from_raw(9);
     const OTHER: InodeId = InodeId::from_raw(10);
 
-    /// Who asks while pages are stale is answered behind all that was written before, and nobody
-    /// else waits.
+    /// A reader of a file with stale pages waits for all earlier writes, and no other reader waits.
     #[test]
-    fn who_asks_waits_for_the_pages_of_that_file() {
+    fn attributes_wait_for_the_stale_pages_of_their_file() {
         let stale = StalePages::default();
         let (wake, woken) = channel();
         *stale.worker.lock() = Some(wake);
@@ -179,7 +178,7 @@ mod tests {
         let (again, dropped) = (AtomicUsize::new(0), Arc::clone(&log));
         let drop_pages = |ino: InodeId, Range { start, end }: Range| {
             dropped.lock().push(format!("{} {start} {end}", ino.raw()));
-            // One more write ends while the pages of others are dropped, and somebody asks.
+            // Another write ends while pages are dropped, and another reader asks.
             if again.fetch_add(1, Ordering::AcqRel) == 0 {
                 stale.shared.add(FILE, Range { start: 0, end: 1 });
                 stale.when_clean(FILE, note("asked again"));

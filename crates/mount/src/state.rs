@@ -1,4 +1,4 @@
-//! What requests share, and the replies that need it.
+//! The state that all requests of a mount share, and the replies that need it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use pelago_client::{At, Files};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes};
@@ -23,16 +24,15 @@ use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::prune;
 use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
-use pelago_client::{At, Files};
 
-/// What whoever mounts wants.
+/// How a mount behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Preferences {
-    /// Which reads change the time of the last read.
+    /// Which reads update atime.
     pub(crate) atime: Atime,
-    /// The bytes lie on this machine: reach them by descriptors, if the kernel takes them.
+    /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
     pub(crate) passthrough: bool,
-    /// Bytes of the table of inodes; beyond them the kernel is asked to forget some.
+    /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub(crate) inode_table_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Default for Preferences {
     }
 }
 
-/// What requests share; replies that come later hold it.
+/// The state that requests share. A reply that comes later holds it.
 pub(crate) struct State {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) preferences: Preferences,
@@ -54,9 +54,9 @@ pub(crate) struct State {
     pub(crate) passthrough: Arc<Passthrough>,
     pub(crate) backings: Backings,
     pub(crate) stale_pages: StalePages,
-    /// Where the kernel is told what it does not see; there once the mount serves.
+    /// Sends notices; set once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
-    setgid_is_said: AtomicBool,
+    has_setxattr_ext: AtomicBool,
     pub(crate) unlinked: Unlinked,
     pub(crate) streams: Streams,
 }
@@ -73,16 +73,16 @@ impl State {
             backings: Backings::default(),
             stale_pages: StalePages::default(),
             kernel: OnceLock::new(),
-            setgid_is_said: AtomicBool::new(false),
+            has_setxattr_ext: AtomicBool::new(false),
             unlinked: Unlinked::default(),
             streams: Streams::default(),
         }
     }
 
-    /// The kernel has agreed, and its requests are about to be read.
+    /// Prepares for the first request, after the negotiation.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// If a thread cannot be started.
     pub(crate) fn begin(&self, session: &Session) -> io::Result<()> {
         match (self.preferences.passthrough, session.negotiated().passthrough) {
             (true, true) => self.passthrough.try_on(session.device()),
@@ -90,21 +90,21 @@ impl State {
             (false, _) => {}
         }
         let says = session.negotiated().capabilities.has(Capabilities::SETXATTR_EXT);
-        self.setgid_is_said.store(says, Ordering::Relaxed);
+        self.has_setxattr_ext.store(says, Ordering::Relaxed);
         let _only_once = self.kernel.set(session.notifier());
         self.stale_pages.start(session.notifier())
     }
 
-    /// Whether the kernel says which access control lists take the setgid bit of their file.
-    pub(crate) fn is_setgid_said(&self) -> bool {
-        self.setgid_is_said.load(Ordering::Relaxed)
+    /// Returns whether SETXATTR says which access control lists clear the setgid bit of their file.
+    pub(crate) fn knows_setgid(&self) -> bool {
+        self.has_setxattr_ext.load(Ordering::Relaxed)
     }
 
     pub(crate) fn handle(&self, node: NodeId) -> Handle {
         self.inodes.handle(attr::ino(node))
     }
 
-    /// A result, or where the server does not know the node any more what `gone` says of it.
+    /// Returns a result; if the server has forgotten the node, what is `known` of it here.
     pub(crate) fn or_unlinked<T>(
         &self,
         ino: InodeId,
@@ -117,14 +117,15 @@ impl State {
         }
     }
 
-    /// Why something failed; where the server does not know the node any more, but the kernel still
-    /// refers to it, that is `instead`.
-    pub(crate) fn lost(&self, node: NodeId, error: Error, instead: Code) -> Error {
-        let is_gone = error.code == Code::Stale && self.unlinked.attr(attr::ino(node)).is_some();
-        if is_gone { instead.into() } else { error }
+    /// Returns `error`, or `instead` if the server has forgotten the node but the kernel still
+    /// refers to it.
+    pub(crate) fn unless_unlinked(&self, node: NodeId, error: Error, instead: Code) -> Error {
+        let is_unlinked =
+            error.code == Code::Stale && self.unlinked.attr(attr::ino(node)).is_some();
+        if is_unlinked { instead.into() } else { error }
     }
 
-    pub(crate) fn place(&self, dir: NodeId, name: &OsStr) -> Result<At, Errno> {
+    pub(crate) fn at(&self, dir: NodeId, name: &OsStr) -> Result<At, Errno> {
         match Name::new(name.as_bytes()) {
             Ok(name) => Ok(At::new(self.handle(dir), name)),
             Err(NameError::TooLong) => Err(Errno::NAMETOOLONG),
@@ -132,7 +133,7 @@ impl State {
         }
     }
 
-    /// The kernel gets one more reference to a file, which was just seen where `handle` says.
+    /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
     pub(crate) fn learn(&self, handle: Handle) {
         if self.inodes.learn(handle)
             && let Some(kernel) = self.kernel.get()

@@ -1,4 +1,4 @@
-//! Getting `/dev/fuse` mounted, by ourselves or by the helper, and unmounted again.
+//! Mounts `/dev/fuse`, directly or through `fusermount3`, and unmounts it.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -16,28 +16,28 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{getegid, geteuid};
 
-use super::{Atime, MountError, MountOptions, Point, UnmountError, way};
+use super::point::{Point, path_of};
+use super::{Atime, MountError, MountOptions, UnmountError};
 use crate::mountinfo::{self, FS_TYPE};
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
-/// The helper finds the socket to send the device over by this variable.
+/// The environment variable with the socket over which the helper sends the device.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
-/// What the kernel may read ahead of a program, as `/sys/class/bdi` wants it.
+/// Limit of readahead in KiB, as `/sys/class/bdi` expects it.
 const READAHEAD_KIB: &[u8] = b"1024";
 
 /// A mount point with our device on it.
 pub(super) struct Attached {
     pub(super) point: PathBuf,
-    /// The directory that the mount point is in: a mount point cannot be renamed, but what is above
-    /// it can.
+    /// The parent of the mount point: directories above a mount point can be renamed.
     above: Option<OwnedFd>,
     pub(super) by_helper: bool,
-    /// `major:minor`; tells our mount from any other that may be on the same point later.
+    /// `major:minor`, which distinguishes our mount from a later one on the same point.
     device: Option<String>,
 }
 
-/// Mounts on `point`; the descriptor is where the kernel's requests come from.
+/// Mounts on `point` and returns the device from which requests are read.
 pub(super) fn attach(
     point: Point,
     options: &MountOptions,
@@ -64,19 +64,19 @@ impl Attached {
         self.end(UnmountFlags::DETACH)
     }
 
-    /// Takes away what is left where the session has ended and nobody has unmounted it: the
-    /// connection was aborted. Where it cannot be told from another mount it is left alone.
+    /// Detaches a mount whose session has ended without an unmount, because the connection was
+    /// aborted. A mount that may be another one is left alone.
     pub(super) fn clear(&self) -> Result<(), UnmountError> {
         if self.device.is_some() { self.detach() } else { Ok(()) }
     }
 
-    /// Lets the kernel read as far ahead as one request can carry; it starts at an eighth of that.
-    /// Only root may, and nothing is lost where it cannot be done.
+    /// Raises readahead to the bytes of one request, of which the kernel's default is an eighth.
+    /// Only root may; without it reads are slower.
     pub(super) fn read_further_ahead(&self) {
         let Some(device) = &self.device else { return };
         let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
         if let Err(error) = fs::write(&setting, READAHEAD_KIB) {
-            tracing::debug!(%error, setting, "reading ahead stays as it was");
+            tracing::debug!(%error, setting, "readahead stays small: reads are slower");
         }
     }
 
@@ -88,11 +88,11 @@ impl Attached {
             return self.end_by_helper(flags.contains(UnmountFlags::DETACH));
         }
         let point = match (&self.above, self.point.file_name()) {
-            (Some(above), Some(name)) => way(above).join(name),
+            (Some(above), Some(name)) => path_of(above).join(name),
             _ => self.point.clone(),
         };
         match unmount(&point, flags | UnmountFlags::NOFOLLOW) {
-            // Unlinked in the meantime: somebody else unmounted it.
+            // Another process has unmounted it meanwhile.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
             Err(Errno::BUSY) => Err(UnmountError::Busy(self.point.clone())),
             Err(Errno::PERM) => Err(UnmountError::NoPermission(self.point.clone())),
@@ -119,7 +119,7 @@ impl Attached {
         }
     }
 
-    /// Whether what is on the point is the mount that we made.
+    /// Returns whether our mount is still on the mount point.
     fn is_there(&self) -> bool {
         match (mountinfo::at(&self.point), &self.device) {
             (Ok(Some(entry)), Some(device)) => entry.device == *device,
@@ -134,14 +134,14 @@ impl Attached {
 }
 
 fn mount_directly(point: &Point, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let (over, point) = (way(&point.directory), point.path.as_path());
+    let (over, point) = (path_of(&point.directory), point.path.as_path());
     let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = OwnedFd::from(device.map_err(|error| match error.raw_os_error() {
         Some(number) => device_error(point, Errno::from_raw_os_error(number)),
         None => MountError::Kernel(error),
     })?);
     let mut flags = MountFlags::empty();
-    // Programs of a volume are not trusted with more rights than their user has, unless root says.
+    // Programs of a volume get no more rights than their user has, unless root wants it.
     flags.set(MountFlags::NOSUID, !options.trusts.suid);
     flags.set(MountFlags::NODEV, !options.trusts.dev);
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -169,7 +169,7 @@ fn device_error(point: &Path, error: Errno) -> MountError {
     }
 }
 
-/// The helper gets one end of a socket as its standard input and sends the device over it.
+/// Mounts through the helper, which gets a socket as standard input and sends the device over it.
 fn ask_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let (ours, theirs) = UnixStream::pair().map_err(MountError::Kernel)?;
     let mut command = Command::new(HELPER);
@@ -180,10 +180,10 @@ fn ask_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountErro
         io::ErrorKind::NotFound => MountError::NoHelper,
         _ => MountError::Kernel(error),
     })?;
-    // Our copy of its end; without this the socket would never end where the helper fails.
+    // Closes our copy of its end: else the socket would stay open if the helper fails.
     drop(command);
     let received = receive_descriptor(&ours);
-    let says = last_words(child).map_err(MountError::Kernel)?;
+    let says = error_output(child).map_err(MountError::Kernel)?;
     match received {
         Ok(Some(descriptor)) => Ok(descriptor),
         Ok(None) => Err(helper_error(point, &says)),
@@ -227,7 +227,7 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(descriptors.next())
 }
 
-fn last_words(mut child: Child) -> io::Result<String> {
+fn error_output(mut child: Child) -> io::Result<String> {
     let mut says = Vec::new();
     if let Some(stderr) = &mut child.stderr {
         stderr.read_to_end(&mut says)?;
@@ -253,7 +253,7 @@ mod tests {
     use crate::mounting::Trusts;
 
     #[test]
-    fn the_helper_is_told_names_with_commas() {
+    fn commas_in_names_are_escaped_for_the_helper() {
         let options = MountOptions {
             mount_point: PathBuf::from("/mnt"),
             fs_name: "a,b\\c".to_owned(),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_helper_s_words_are_understood() {
+    fn messages_of_the_helper_become_errors() {
         let point = Path::new("/mnt");
         let missing = "fusermount3: fuse device not found, try 'modprobe fuse' first";
         assert!(matches!(helper_error(point, missing), MountError::NoDevice));

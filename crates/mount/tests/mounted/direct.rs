@@ -1,4 +1,4 @@
-//! Direct writes beside reads through the kernel's pages.
+//! Direct writes beside reads through the page cache.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::memory::spread;
 const DEADLINE: Duration = Duration::from_secs(60);
 const BYTES: usize = 3 * 4096;
 
-/// Writes what it is told, `BYTES` of one letter each time, by an asynchronous direct write. The
+/// Writes `BYTES` of the letter on each line of its input by an asynchronous direct write. The
 /// system calls are io_setup 206, io_getevents 208, io_submit 209 of x86_64; 040000 is `O_DIRECT`.
 const PERL: &str = r#"
 $| = 1;
@@ -41,7 +41,7 @@ while (my $letter = <STDIN>) {
 }
 "#;
 
-/// A program that has a file open for direct writes.
+/// A program that keeps a file open for direct writes.
 struct Writer {
     child: Child,
     says: BufReader<ChildStdout>,
@@ -92,11 +92,10 @@ fn until(mounted: &Mounted, what: &str, mut reached: impl FnMut(&Mounted) -> boo
     }
 }
 
-/// What is read into pages while an asynchronous direct write is under way does not stay: once the
-/// write is over, whoever reads gets what it wrote, and a mapping, which asks for nothing, soon
-/// shows it.
+/// Pages that are read during an asynchronous direct write do not stay: after the write, readers
+/// get the new bytes, and a mapping, which sends no request, shows them soon.
 #[test]
-fn pages_read_beside_an_asynchronous_direct_write_do_not_stay() {
+fn pages_read_beside_an_asynchronous_direct_write_are_dropped() {
     let Some(mounted) = mounted(spread) else { return };
     if let Some(reason) = Mapping::cannot() {
         println!("skipped: {reason}");

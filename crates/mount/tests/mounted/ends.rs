@@ -1,4 +1,4 @@
-//! How a mount ends, and what is said of one that does not.
+//! The end of a mount, and errors of a mount that does not end.
 
 use std::env;
 use std::fs::{self, File};
@@ -25,15 +25,15 @@ const CHILD_POINT: &str = "PELAGO_TEST_MOUNT_POINT";
 const NAME: &str = "a test, of ours";
 
 #[test]
-fn a_busy_mount_says_so_and_names_who_holds_it() {
+fn a_busy_mount_is_refused_with_the_processes_that_use_it() {
     let Some(mounted) = mounted(spread) else { return };
     let file = File::create(mounted.path("held")).unwrap();
     let point = mounted.mount.point().to_owned();
     assert!(matches!(mounted.mount.unmount(), Err(UnmountError::Busy(busy)) if busy == point));
-    let holders = pelago_mount::busy::mount_users(&point).unwrap();
-    assert!(holders.iter().any(|holder| holder.pid == process::id()), "{holders:?}");
+    let users = pelago_mount::busy::mount_users(&point).unwrap();
+    assert!(users.iter().any(|user| user.pid == process::id()), "{users:?}");
     drop(file);
-    // Somebody who looks through `/proc` may hold what he looks at for an instant.
+    // A process that scans `/proc` may keep the mount busy for an instant.
     until(|| mounted.mount.unmount().is_ok());
     mounted.mount.wait().unwrap();
     assert!(mounted.mount.has_ended());
@@ -42,7 +42,7 @@ fn a_busy_mount_says_so_and_names_who_holds_it() {
 }
 
 #[test]
-fn unmounting_from_outside_ends_it() {
+fn an_unmount_by_another_process_ends_it() {
     let Some(mounted) = mounted(spread) else { return };
     fs::write(mounted.path("file"), b"1").unwrap();
     let point = mounted.mount.point().to_owned();
@@ -77,7 +77,7 @@ fn a_detached_mount_lives_on_until_its_last_file_is_closed() {
 }
 
 #[test]
-fn a_point_in_use_is_refused() {
+fn a_mount_point_in_use_is_refused() {
     let Some(mounted) = mounted(spread) else { return };
     let files = Arc::new(ServiceFiles::new(Arc::new(Memory::new(spread))));
     let options = MountOptions {
@@ -95,7 +95,7 @@ fn a_point_in_use_is_refused() {
 }
 
 #[test]
-fn a_read_only_mount_takes_no_changes() {
+fn a_read_only_mount_refuses_changes() {
     let folder = tempfile::tempdir().unwrap();
     if mounted(spread).is_none() {
         return;
@@ -109,10 +109,9 @@ fn a_read_only_mount_takes_no_changes() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
 }
 
-/// Whoever ends the connection by force leaves the mount in the tree, where nothing answers; it is
-/// taken away.
+/// An aborted connection leaves the mount in the tree, where nothing responds.
 #[test]
-fn an_aborted_mount_is_taken_away() {
+fn an_aborted_mount_is_detached() {
     let Some(mounted) = mounted(spread) else { return };
     let point = mounted.mount.point().to_owned();
     let file = File::create(mounted.path("held")).unwrap();
@@ -133,9 +132,9 @@ fn an_aborted_mount_is_taken_away() {
     drop(file);
 }
 
-/// A mount whose process was killed is told apart from one that is in use.
+/// A mount whose process was killed is distinguished from one in use.
 #[test]
-fn a_dead_mount_is_known() {
+fn a_dead_mount_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     if mounted(spread).is_none() {
         return;
@@ -159,7 +158,8 @@ fn a_dead_mount_is_known() {
     });
 }
 
-/// No test of its own: what [`a_dead_mount_is_known`] starts and kills. It does nothing otherwise.
+/// No test of its own: what [`a_dead_mount_is_detected`] starts and kills. It does nothing
+/// otherwise.
 #[test]
 fn the_child_that_is_killed() {
     let Some(point) = env::var_os(CHILD_POINT).map(PathBuf::from) else { return };
@@ -175,15 +175,15 @@ fn the_child_that_is_killed() {
     };
     let _mount = mount(files, &options).unwrap();
     println!("mounted");
-    // Until it is killed, or whoever would do that is gone.
+    // Until it is killed, or its parent is gone.
     std::io::stdin().lines().for_each(drop);
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < DEADLINE, "it did not come to be");
+        assert!(start.elapsed() < DEADLINE, "the condition did not hold in time");
         thread::yield_now();
     }
 }

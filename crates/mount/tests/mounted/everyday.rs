@@ -1,4 +1,4 @@
-//! What programs do all day.
+//! Everyday operations of programs.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -41,9 +41,9 @@ fn files_keep_what_is_written() {
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
 
-/// The commit at close moves the change time, which the kernel does not know of by itself.
+/// The commit at close changes ctime, which the kernel does not see.
 #[test]
-fn attributes_are_true_after_close() {
+fn attributes_are_current_after_close() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("file");
     let mut file = File::create(&path).unwrap();
@@ -57,7 +57,7 @@ fn attributes_are_true_after_close() {
 }
 
 #[test]
-fn names_move_and_go() {
+fn names_are_renamed_and_removed() {
     let Some(mounted) = mounted(spread) else { return };
     let path = |name: &str| mounted.path(name);
     fs::create_dir(path("a")).unwrap();
@@ -85,7 +85,7 @@ fn names_move_and_go() {
 }
 
 #[test]
-fn a_file_without_a_name_stays_while_it_is_open() {
+fn an_unnamed_file_stays_while_it_is_open() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("gone");
     let mut options = OpenOptions::new();
@@ -101,7 +101,7 @@ fn a_file_without_a_name_stays_while_it_is_open() {
 }
 
 #[test]
-fn links_and_other_kinds() {
+fn links_and_special_files_are_made() {
     let Some(mounted) = mounted(spread) else { return };
     let path = |name: &str| mounted.path(name);
     fs::write(path("one"), b"1").unwrap();
@@ -133,7 +133,7 @@ fn times_before_1970_are_kept() {
 }
 
 #[test]
-fn extended_attributes() {
+fn extended_attributes_are_set_read_and_removed() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("file");
     fs::write(&path, b"").unwrap();
@@ -154,7 +154,7 @@ fn extended_attributes() {
 }
 
 #[test]
-fn what_is_not_supported_falls_back() {
+fn unsupported_requests_fall_back() {
     let Some(mounted) = mounted(spread) else { return };
     fs::write(mounted.path("from"), vec![7; 100_000]).unwrap();
     fs::copy(mounted.path("from"), mounted.path("to")).unwrap();
@@ -167,9 +167,9 @@ fn what_is_not_supported_falls_back() {
     assert_eq!((stats.f_blocks, stats.f_bavail, stats.f_namemax), (1000, 400, 255));
 }
 
-/// The kernel believes the name free, and somebody else was faster.
+/// The name is created by another client after the kernel has cached its absence.
 #[test]
-fn a_create_that_comes_too_late_opens_what_is_there() {
+fn a_create_of_a_name_that_exists_meanwhile_opens_the_file() {
     let Some(mounted) = mounted(spread) else { return };
     for name in ["opened", "emptied", "refused"] {
         assert!(!mounted.path(name).exists());
@@ -197,9 +197,9 @@ fn names_may_be_255_bytes_long() {
     assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
 }
 
-/// A process may be in a directory that was removed or replaced, and hold a descriptor of it.
+/// A process may have a descriptor of a directory that was removed or replaced.
 #[test]
-fn a_directory_that_is_gone_still_has_attributes() {
+fn an_unlinked_directory_still_has_attributes() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("dir");
     fs::create_dir(&path).unwrap();
@@ -219,9 +219,9 @@ fn a_directory_that_is_gone_still_has_attributes() {
     assert_eq!(fs::metadata(&path).unwrap().nlink(), 2);
 }
 
-/// A pipe's descriptor never was an open file to the server.
+/// To the server, a descriptor of a pipe never was an open file.
 #[test]
-fn a_pipe_that_is_gone_still_has_attributes() {
+fn an_unlinked_pipe_still_has_attributes() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("pipe");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -230,9 +230,9 @@ fn a_pipe_that_is_gone_still_has_attributes() {
     assert_eq!(pipe.metadata().unwrap().nlink(), 0);
 }
 
-/// `O_APPEND` is the business of `write` alone: not of pages, and not of who cleared it.
+/// `O_APPEND` applies to `write` only, not to pages, and not after it was cleared.
 #[test]
-fn a_descriptor_that_stops_to_append_writes_where_it_is_told() {
+fn a_descriptor_without_append_writes_at_its_offset() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("file");
     let mut file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
@@ -246,7 +246,7 @@ fn a_descriptor_that_stops_to_append_writes_where_it_is_told() {
 }
 
 #[test]
-fn chown_takes_privileges_away_even_where_it_changes_no_owner() {
+fn chown_clears_privileges_even_if_it_changes_no_owner() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("file");
     fs::write(&path, b"x").unwrap();
@@ -255,9 +255,9 @@ fn chown_takes_privileges_away_even_where_it_changes_no_owner() {
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
 }
 
-/// Whoever opens a name while a rename replaces the file finds the old one or the new one.
+/// An open during a rename over the name gets the old file or the new one.
 #[test]
-fn a_name_that_is_replaced_can_always_be_opened() {
+fn a_name_that_is_being_replaced_can_always_be_opened() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("file");
     fs::write(&path, b"bytes").unwrap();
@@ -279,12 +279,12 @@ fn a_name_that_is_replaced_can_always_be_opened() {
     });
 }
 
-/// `ETXTBSY` comes before anything was done, whatever the file is opened for.
+/// `ETXTBSY` comes before any change, whatever the flags of the open.
 #[test]
-fn a_program_that_runs_is_not_emptied() {
+fn a_running_program_is_not_truncated() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("program");
-    // Not by this process: a child of another test could inherit the descriptor that writes.
+    // Not by this process: a child of another test could inherit the descriptor for writing.
     assert!(Command::new("cp").arg("/bin/sleep").arg(&path).status().unwrap().success());
     let mut program = Command::new(&path).arg("100").spawn().unwrap();
     let before = fs::metadata(&path).unwrap().len();

@@ -1,4 +1,4 @@
-//! Listings: complete, without doubles, and stable under `seekdir`.
+//! Listings: complete, without duplicates, and stable under `seekdir`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, StatxFlags, seek, statx};
 use super::{Mounted, mounted};
 use crate::memory::{collide, same, spread};
 
-/// Room for one or two entries, so that the kernel stops everywhere.
+/// Bytes for one or two entries, so that the kernel stops at each name.
 const TINY: usize = 72;
 
-/// Names and the offset behind each, read with a buffer of `room` bytes.
+/// Returns names and the offset after each, read with a buffer of `room` bytes.
 fn read(dir: &File, room: usize) -> Vec<(String, u64)> {
     let mut buffer = vec![MaybeUninit::uninit(); room];
     let mut entries = Vec::new();
@@ -45,9 +45,9 @@ fn assert_complete(point: &Path, room: usize, count: usize) -> Vec<(String, u64)
     entries
 }
 
-/// So many that those at the end come without attributes; what they are one finds all the same.
+/// The last of so many names have no attributes in the listing, and are usable all the same.
 #[test]
-fn three_hundred_thousand_names_come_once_each() {
+fn three_hundred_thousand_names_are_listed_once_each() {
     let Some(mounted) = mounted(spread) else { return };
     fill(&mounted, 300_000);
     let entries = assert_complete(mounted.mount.point(), 32 << 10, 300_000);
@@ -61,13 +61,13 @@ fn three_hundred_thousand_names_come_once_each() {
     };
     let attributes = StatxFlags::BASIC_STATS;
     assert_eq!((costs(1_000, attributes), costs(299_000, attributes)), (0, 1));
-    // No listing and no lookup brings the time of birth: it is asked for once.
+    // Neither listings nor lookups have the birth time: it is requested once.
     let all = attributes | StatxFlags::BTIME;
     assert_eq!((costs(1_000, all), costs(1_000, all)), (1, 0));
 }
 
 #[test]
-fn names_of_one_cookie_come_once_each_wherever_the_kernel_stops() {
+fn names_of_one_cookie_are_listed_once_each_wherever_the_kernel_stops() {
     let Some(mounted) = mounted(collide) else { return };
     fill(&mounted, 900);
     for room in [TINY, 200, 4096, 32 << 10] {
@@ -75,10 +75,10 @@ fn names_of_one_cookie_come_once_each_wherever_the_kernel_stops() {
     }
 }
 
-/// As many names of one hash as nobody would ever have by chance: a listing ends, and a part of it
-/// costs no more than any other.
+/// Many more names of one hash than occur by chance: a listing ends, and each part of it costs the
+/// same.
 #[test]
-fn five_thousand_names_of_one_hash_come_once_each() {
+fn five_thousand_names_of_one_hash_are_listed_once_each() {
     let Some(mounted) = mounted(same) else { return };
     fill(&mounted, 5_000);
     for room in [200, 4096, 32 << 10] {
@@ -100,7 +100,7 @@ fn five_thousand_names_of_one_hash_come_once_each() {
 }
 
 #[test]
-fn seekdir_goes_back_to_where_telldir_was() {
+fn seekdir_returns_to_the_position_of_telldir() {
     for hash in [spread as fn(&[u8]) -> u64, collide] {
         let Some(mounted) = mounted(hash) else { return };
         fill(&mounted, 300);
@@ -119,7 +119,7 @@ fn seekdir_goes_back_to_where_telldir_was() {
                 .iter()
                 .filter_map(|(name, _)| remains(name).then_some(name.as_str()))
                 .collect();
-            // The kernel may still show what was removed since the directory was opened.
+            // The kernel may still show names that were removed after the open.
             let found: Vec<_> = behind
                 .iter()
                 .filter_map(|(name, _)| remains(name).then_some(name.as_str()))
@@ -132,9 +132,9 @@ fn seekdir_goes_back_to_where_telldir_was() {
     }
 }
 
-/// Listing with attributes counts as looking up: what was listed can be used afterwards.
+/// A listing with attributes counts as a lookup of each entry.
 #[test]
-fn what_was_listed_is_known() {
+fn listed_files_can_be_used() {
     let Some(mounted) = mounted(spread) else { return };
     fill(&mounted, 1_000);
     for _ in 0..2 {
@@ -147,7 +147,7 @@ fn what_was_listed_is_known() {
 }
 
 #[test]
-fn dots_lead_where_they_should() {
+fn dots_refer_to_the_directory_and_its_parent() {
     let Some(mounted) = mounted(spread) else { return };
     fs::create_dir_all(mounted.path("a/b")).unwrap();
     let mut buffer = vec![MaybeUninit::uninit(); 4096];

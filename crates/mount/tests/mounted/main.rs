@@ -1,5 +1,4 @@
-//! The adapter on a real mount, over a small server in memory. Where nothing can be mounted, the
-//! tests say so and pass.
+//! Real mounts over a small server in memory. If nothing can be mounted, the tests are skipped.
 
 #[cfg(test)]
 mod direct;
@@ -7,8 +6,6 @@ mod direct;
 mod ends;
 #[cfg(test)]
 mod everyday;
-#[cfg(test)]
-mod forgetting;
 #[cfg(test)]
 mod listing;
 #[cfg(test)]
@@ -18,6 +15,8 @@ mod mapping;
 mod memory;
 #[cfg(test)]
 mod passthrough;
+#[cfg(test)]
+mod prune;
 #[cfg(test)]
 mod quiet;
 #[cfg(test)]
@@ -35,10 +34,10 @@ use tempfile::TempDir;
 
 use crate::memory::Memory;
 
-/// Bytes of the table of inodes, unless a test says otherwise.
+/// Limit of the inode table in bytes, unless a test changes it.
 const INODE_TABLE_BYTES: u64 = limits::INODE_TABLE_BYTES as u64;
 
-/// A mount that goes away with the test, in use or not.
+/// A mount that is detached at the end of its test, in use or not.
 struct Mounted {
     mount: Mount,
     memory: Arc<Memory>,
@@ -63,13 +62,13 @@ fn options(folder: &TempDir) -> MountOptions {
     }
 }
 
-/// A mount, or `None` after saying why there is none.
+/// Mounts, or prints why not and returns `None`.
 fn mounted(hash: fn(&[u8]) -> u64) -> Option<Mounted> {
     mounted_as(hash, false)
 }
 
-/// One that wants descriptors.
-fn mounted_to_pass() -> Option<Mounted> {
+/// Mounts with passthrough wanted.
+fn mounted_with_passthrough() -> Option<Mounted> {
     mounted_as(memory::spread, true)
 }
 

@@ -24,14 +24,14 @@ type Key = (u64, Vec<u8>);
 pub(crate) struct Memory {
     hash: fn(&[u8]) -> u64,
     state: Mutex<State>,
-    /// Fsyncs are kept unanswered while this is set.
+    /// While set, fsyncs stay unanswered.
     pub(crate) stalls: AtomicBool,
     stalled: Mutex<Vec<Done>>,
-    /// Writes are kept, not carried out, while this is set.
+    /// While set, writes are held and not carried out.
     pub(crate) holds_writes: AtomicBool,
     held: Mutex<Vec<HeldWrite>>,
     pub(crate) requests: AtomicU64,
-    /// Reads and writes among them.
+    /// Reads and writes among the requests.
     pub(crate) transfers: AtomicU64,
 }
 
@@ -49,14 +49,14 @@ struct HeldWrite {
     done: Done,
 }
 
-/// What is handed out to whoever can use a descriptor.
+/// The descriptors that opens with passthrough get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandsOut {
-    /// None.
+    /// No descriptor.
     Nothing,
-    /// That of the file with the bytes.
+    /// The descriptor of the file with the bytes.
     Files,
-    /// One that the kernel refuses.
+    /// A descriptor that the kernel refuses.
     Devices,
 }
 
@@ -70,11 +70,11 @@ struct Open {
 struct Node {
     attr: Attr,
     parent: u64,
-    /// Where a file of one name is.
+    /// Place of the row of a file with one name.
     place: Option<(u64, u64)>,
     names: BTreeMap<Key, u64>,
     bytes: Vec<u8>,
-    /// What holds the bytes instead, once a descriptor was handed out.
+    /// The file with the bytes, once a descriptor was handed out.
     content: Option<Content>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -98,17 +98,17 @@ impl Memory {
         }
     }
 
-    /// What is handed out from now on.
+    /// Sets which descriptors opens get from now on.
     pub(crate) fn hand_out(&self, what: HandsOut) {
         self.state.lock().hands_out = what;
     }
 
-    /// The open files that are reached by descriptors.
+    /// Returns the number of opens with passthrough.
     pub(crate) fn opens_by_descriptor(&self) -> usize {
         self.state.lock().opens.values().filter(|open| open.by_descriptor).count()
     }
 
-    /// Makes a file in the root without the kernel's knowledge.
+    /// Creates a file in the root, unseen by the kernel.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let name = Name::new(name.as_bytes()).unwrap();
         let made = node(0, FileKind::Regular, 0o644, &ourselves());
@@ -117,12 +117,12 @@ impl Memory {
         state.nodes.get_mut(&entry.handle.ino.raw()).unwrap().bytes = bytes.to_vec();
     }
 
-    /// How many fsyncs wait.
+    /// Returns how many fsyncs wait.
     pub(crate) fn waiting(&self) -> usize {
         self.stalled.lock().len()
     }
 
-    /// Answers all that wait.
+    /// Replies to all fsyncs that wait.
     pub(crate) fn go_on(&self) {
         self.stalls.store(false, Ordering::SeqCst);
         for done in self.stalled.lock().drain(..) {
@@ -130,12 +130,12 @@ impl Memory {
         }
     }
 
-    /// How many writes are held.
+    /// Returns how many writes are held.
     pub(crate) fn held_writes(&self) -> usize {
         self.held.lock().len()
     }
 
-    /// Carries out the writes that are held.
+    /// Carries out the held writes.
     pub(crate) fn let_writes_go(&self) {
         self.holds_writes.store(false, Ordering::SeqCst);
         let held = std::mem::take(&mut *self.held.lock());
@@ -145,7 +145,7 @@ impl Memory {
         }
     }
 
-    /// The open files.
+    /// Returns the number of open files.
     pub(crate) fn opens(&self) -> usize {
         self.state.lock().opens.len()
     }
@@ -176,7 +176,7 @@ impl Service for Memory {
     }
 }
 
-/// A file without a name, and a descriptor of it to read.
+/// An unnamed file, and a descriptor of it for the kernel.
 #[derive(Clone)]
 struct Content {
     file: Arc<File>,
@@ -238,7 +238,7 @@ impl Node {
         }
     }
 
-    /// Cuts the bytes off or fills them up.
+    /// Truncates or extends the file.
     fn resize(&mut self, size: u64) {
         match &self.content {
             Some(content) => content.file.set_len(size).unwrap(),
@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    /// A descriptor of the file with the bytes, which is made if there is none.
+    /// Returns a descriptor of the file with the bytes, after creating it if necessary.
     fn backing(&mut self) -> Backing {
         if self.content.is_none() {
             let content = Content::new();
@@ -348,7 +348,7 @@ impl State {
         self.entry(ino)
     }
 
-    /// All opens of a file at the same time are of one kind.
+    /// Chooses the data path: all opens of a file at one time have the same.
     fn open(&mut self, ino: u64, flags: OpenFlags) -> (OpenId, DataPath) {
         let mut others = self.opens.values().filter(|open| open.ino == ino);
         let by_descriptor = match others.next() {
@@ -367,7 +367,7 @@ impl State {
         (OpenId(self.last), path)
     }
 
-    /// Takes one name of a file away; the file stays while it is open or has others.
+    /// Removes a name; the file stays while it is open or has other names.
     fn drop_name(&mut self, ino: u64) -> Attr {
         let open = self.opens.values().any(|open| open.ino == ino);
         let node = self.nodes.get_mut(&ino).unwrap();
@@ -458,8 +458,8 @@ impl State {
             }
             Request::Flush { open } => {
                 let writes = self.opens.get(&open.0).is_some_and(|open| open.flags.write);
-                assert!(writes, "only a descriptor that can write has anything to flush");
-                // The commit: change times move once more, unseen by the kernel.
+                assert!(writes, "only an open for writing is flushed");
+                // The commit changes ctime again, unseen by the kernel.
                 let node = self.opened(open)?;
                 node.attr.ctime = node.attr.ctime.next();
                 Ok(Reply::Done)
@@ -578,7 +578,7 @@ impl State {
         Ok(Reply::Renamed { moved: self.entry(ino)?.handle, replaced })
     }
 
-    /// Puts a node under a name.
+    /// Adds a name to a node.
     fn settle(&mut self, ino: u64, (dir, key): &(Handle, Key)) {
         let dir = dir.ino.raw();
         let node = self.nodes.get_mut(&ino).unwrap();
@@ -605,7 +605,7 @@ impl State {
             let end = NameHash::first_of(prefix + 1).0;
             names.range((NameHash::first_of(prefix).0, Vec::new())..(end, Vec::new()))
         };
-        // The name to go on behind, and its rank.
+        // The name to continue after, and its rank.
         let (from, mut rank) = match (after.rank(), after.first_hash_behind()) {
             (Some((_, rank)), _) if behind.is_some() => {
                 let key = key(hash, behind.unwrap());
@@ -684,7 +684,7 @@ fn change(node: &mut Node, set: &SetAttr) {
     }
 }
 
-/// A hash that spreads.
+/// A hash that spreads names.
 pub(crate) fn spread(name: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325_u64;
     name.iter().fold(start, |hash, byte| {
@@ -697,7 +697,7 @@ pub(crate) fn same(_name: &[u8]) -> u64 {
     0x1234_5678_9abc_def0
 }
 
-/// A hash that gives about three names each the same cookie, and others neighbouring ones.
+/// A hash with one cookie for about three names each, and neighbouring cookies for others.
 pub(crate) fn collide(name: &[u8]) -> u64 {
     let number: u64 = std::str::from_utf8(name).unwrap().parse().unwrap();
     (number / 3) << 2 | number & 1

@@ -1,5 +1,5 @@
-//! Bytes that the kernel reaches by descriptors. They must never come here as requests, and
-//! everything else about the files must be as it is without.
+//! Passthrough: no bytes pass through requests, and everything else about the files is as without
+//! it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -15,15 +15,15 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::mapping::Mapping;
-use super::{Mounted, mounted_to_pass};
+use super::{Mounted, mounted_with_passthrough};
 use crate::memory::HandsOut;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 
-/// A mount where it works, or `None` after saying why there is none.
+/// Mounts with passthrough, or prints why not and returns `None`.
 fn passing() -> Option<Mounted> {
-    let mounted = mounted_to_pass()?;
+    let mounted = mounted_with_passthrough()?;
     mounted.memory.hand_out(HandsOut::Files);
     File::create(mounted.path("probe")).unwrap();
     match mounted.mount.passthrough() {
@@ -39,7 +39,7 @@ fn transfers(mounted: &Mounted) -> u64 {
     mounted.memory.transfers.load(Ordering::Relaxed)
 }
 
-/// Waits until the last release has arrived: the kernel waits for none.
+/// Waits for the last RELEASE, for which the kernel does not wait.
 fn all_released(mounted: &Mounted) {
     let start = Instant::now();
     while mounted.memory.opens() > 0 {
@@ -59,7 +59,6 @@ fn ctime(file: &File) -> (i64, i64) {
     (meta.ctime(), meta.ctime_nsec())
 }
 
-/// Whatever a program does, each step leaves the right size and times.
 #[test]
 fn size_and_times_are_right_at_every_step() {
     let Some(mounted) = passing() else { return };
@@ -71,7 +70,7 @@ fn size_and_times_are_right_at_every_step() {
         let opened = file.metadata().unwrap();
         assert_eq!((named.len(), opened.len()), (size, size));
         assert_eq!(named.modified().unwrap(), opened.modified().unwrap());
-        // Equal where two steps fall into one tick of the medium's clock.
+        // Equal if two steps fall into one tick of the clock of the file system below.
         assert!(ctime(file) >= before);
         before = ctime(file);
     };
@@ -106,7 +105,7 @@ fn size_and_times_are_right_at_every_step() {
 }
 
 #[test]
-fn bytes_are_those_that_were_written() {
+fn reads_return_the_written_bytes() {
     let Some(mounted) = passing() else { return };
     let path = mounted.path("file");
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
@@ -120,7 +119,7 @@ fn bytes_are_those_that_were_written() {
     assert_eq!(two.read_at(&mut read, 3_000_000).unwrap(), 0);
     assert_eq!(mounted.memory.opens_by_descriptor(), 2);
     assert!(two.write_at(b"no", 0).is_err());
-    // A descriptor that begins to append.
+    // A descriptor that starts to append.
     let mut appends = both().open(&path).unwrap();
     fcntl_setfl(&appends, OFlags::APPEND).unwrap();
     appends.write_all(b"end").unwrap();
@@ -133,7 +132,7 @@ fn bytes_are_those_that_were_written() {
 }
 
 #[test]
-fn reads_and_writes_around_all_pages() {
+fn direct_reads_and_writes_bypass_the_page_cache() {
     let Some(mounted) = passing() else { return };
     let path = mounted.path("file");
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap();
@@ -157,9 +156,9 @@ fn reads_and_writes_around_all_pages() {
     assert_eq!(transfers(&mounted), 0);
 }
 
-/// The file goes on without a name, and a new one of the name is another file.
+/// An unlinked file stays usable, and a new file of its name is another file.
 #[test]
-fn a_file_that_lost_its_name_goes_on() {
+fn an_unlinked_file_stays_usable() {
     let Some(mounted) = passing() else { return };
     let (path, other) = (mounted.path("file"), mounted.path("other"));
     for replaces in [false, true] {
@@ -173,7 +172,7 @@ fn a_file_that_lost_its_name_goes_on() {
         }
         file.write_at(b" and after", 6).unwrap();
         assert_eq!((file.metadata().unwrap().len(), file.metadata().unwrap().nlink()), (16, 0));
-        // Through the descriptor the file can be opened once more.
+        // The file can be opened again through its descriptor.
         let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         file.set_len(3).unwrap();
         let mut bytes = [0; 10];
@@ -188,10 +187,10 @@ fn a_file_that_lost_its_name_goes_on() {
     assert_eq!(transfers(&mounted), 0);
 }
 
-/// While one open of a file lasts, the next is of its kind, whatever the server hands out by then;
-/// what a page remembers is never older than what was written past it.
+/// While an open of a file lasts, the next has the same data path, whatever the server would hand
+/// out by then; cached pages are never older than bytes that were written past them.
 #[test]
-fn all_opens_of_a_file_are_of_one_kind() {
+fn all_opens_of_a_file_have_one_data_path() {
     let Some(mounted) = passing() else { return };
     mounted.memory.hand_out(HandsOut::Nothing);
     let path = mounted.path("file");
@@ -218,9 +217,9 @@ fn all_opens_of_a_file_are_of_one_kind() {
     assert!(transfers(&mounted) > before);
 }
 
-/// The kernel sees nothing of a store into memory, and knows the times of the file from before.
+/// The kernel does not see a store to mapped memory, and has cached times from before.
 #[test]
-fn a_mapping_is_the_file() {
+fn a_store_to_a_mapping_changes_the_file() {
     let Some(mounted) = passing() else { return };
     if let Some(reason) = Mapping::cannot() {
         println!("skipped: {reason}");
@@ -242,7 +241,7 @@ fn a_mapping_is_the_file() {
     mapping.close();
     drop(file);
     all_released(&mounted);
-    // The mapping outlives all that the kernel has told.
+    // The mapping outlives RELEASE.
     mapping.put(70_000, "later");
     let read = fs::read(&path).unwrap();
     let words = [(50_000, b"store"), (60_000, b"write"), (70_000, b"later")];
@@ -252,9 +251,9 @@ fn a_mapping_is_the_file() {
     assert_eq!(transfers(&mounted), 0);
 }
 
-/// What is handed out is no ordinary file: the kernel says no, once, and nobody else notices.
+/// The kernel refuses the descriptor of a device once; programs do not notice.
 #[test]
-fn a_descriptor_that_is_refused_is_gone_without() {
+fn a_file_whose_descriptor_is_refused_is_read_through_the_daemon() {
     let Some(mounted) = passing() else { return };
     mounted.memory.hand_out(HandsOut::Devices);
     let file = both().create_new(true).open(mounted.path("file")).unwrap();
@@ -270,9 +269,9 @@ fn a_descriptor_that_is_refused_is_gone_without() {
     all_released(&mounted);
 }
 
-/// One file after the other, many at once from many threads: each gets its own bytes.
+/// Many threads use many files: each file has its own bytes.
 #[test]
-fn many_files_at_once_keep_apart() {
+fn many_concurrent_files_do_not_mix() {
     let Some(mounted) = passing() else { return };
     let work = |thread: usize| {
         for round in 0..50 {

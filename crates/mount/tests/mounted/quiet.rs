@@ -1,4 +1,4 @@
-//! What the kernel knows it does not ask for again.
+//! The kernel does not request again what it has cached.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -18,7 +18,7 @@ impl Mounted {
         self.memory.requests.load(Ordering::Relaxed)
     }
 
-    /// Closing is told to the file system behind the back of whoever closes.
+    /// Waits for the RELEASE requests, which come after `close` has returned.
     fn wait_until_all_is_closed(&self) {
         let begun = Instant::now();
         while self.memory.opens() > 0 {
@@ -28,8 +28,8 @@ impl Mounted {
     }
 }
 
-/// Files of all histories: made by somebody else, made here, read, written to, and one that is
-/// still open for reading.
+/// Files of all histories: created by another client, created here, read, written to, and one that
+/// is still open for reading.
 #[test]
 fn a_million_warm_stats_send_no_request() {
     let Some(mounted) = mounted(spread) else { return };
@@ -47,7 +47,7 @@ fn a_million_warm_stats_send_no_request() {
     }
     mounted.wait_until_all_is_closed();
     let _reader = File::open(&paths[0]).unwrap();
-    // Such descriptors open no file; they keep the kernel from forgetting it when memory is short.
+    // `O_PATH` descriptors keep the kernel from forgetting the inodes if memory is short.
     let pins = paths.iter().map(|path| open(path, OFlags::PATH, Mode::empty()).unwrap());
     let _pins: Vec<_> = pins.collect();
     let stat_all = || {
@@ -61,9 +61,9 @@ fn a_million_warm_stats_send_no_request() {
     assert_eq!(mounted.requests(), before);
 }
 
-/// The kernel lists a directory again without asking, until a name comes or goes in it.
+/// The kernel lists a directory from its cache until a name is created or removed there.
 #[test]
-fn a_listing_is_kept_until_something_changes() {
+fn a_listing_is_cached_until_the_directory_changes() {
     let Some(mounted) = mounted(spread) else { return };
     for index in 0..3_000 {
         mounted.memory.put(&format!("{index}"), b"");
@@ -78,7 +78,7 @@ fn a_listing_is_kept_until_something_changes() {
         names.collect::<Vec<_>>()
     };
     assert_eq!(names().len(), 3_000);
-    // Where memory is short or somebody drops the kernel's caches, a round is not quiet.
+    // A round is not quiet if memory is short or the kernel's caches are dropped.
     let is_quiet = || {
         let before = mounted.requests();
         assert_eq!(names().len(), 3_000);

@@ -1,5 +1,5 @@
-//! Ranges of files over a server that cannot reserve, search and copy: the kernel does what it can
-//! do itself, and says what it cannot.
+//! Ranges of files over a server that cannot reserve, seek and copy: the kernel falls back if it
+//! can, else programs get an error.
 
 use std::fs;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::mounted;
 use crate::memory::spread;
 
 #[test]
-fn where_a_server_cannot_the_kernel_stands_in() {
+fn the_kernel_stands_in_for_a_server_without_ranges() {
     let Some(mounted) = mounted(spread) else { return };
     let (from, to) = (mounted.path("from"), mounted.path("to"));
     let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
@@ -25,7 +25,7 @@ fn where_a_server_cannot_the_kernel_stands_in() {
         assert!(copied > 0, "{left} bytes are missing");
     }
     assert_eq!(fs::read(&to).unwrap(), bytes);
-    // Once before it knows, and once after.
+    // Once before the kernel knows, and once after.
     for _ in 0..2 {
         assert_eq!(seek(&source, SeekFrom::Data(7)), Ok(7));
         assert_eq!(seek(&source, SeekFrom::Hole(7)), Ok(100_000));

@@ -1,4 +1,4 @@
-//! A request whose answer comes late holds nothing else up.
+//! A late reply delays no other request.
 
 use std::fs::{self, File};
 use std::sync::atomic::Ordering;
@@ -10,11 +10,11 @@ use super::mounted;
 use crate::memory::spread;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// More than any number of event loops.
+/// More fsyncs than there can be event loops.
 const STALLED: usize = 12;
 
 #[test]
-fn stalled_fsyncs_hold_nothing_else_up() {
+fn stalled_fsyncs_delay_no_other_request() {
     let Some(mounted) = mounted(spread) else { return };
     mounted.memory.stalls.store(true, Ordering::SeqCst);
     let (tell, told) = mpsc::channel();

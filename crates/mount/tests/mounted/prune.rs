@@ -1,4 +1,4 @@
-//! The table of inodes keeps its limit, because the kernel is asked to forget some.
+//! The inode table keeps its limit, because the kernel is asked to forget inodes.
 
 use std::fs::{self, File};
 use std::thread;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::mounted_with;
 use crate::memory::spread;
 
-/// Some 60 pages of the table.
+/// A limit of about 60 pages of the table.
 const LIMIT_BYTES: u64 = 24 << 10;
 const FILES: u32 = 6_000;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The kernel knows the question since Linux 6.18.
+/// Returns whether the kernel knows FUSE_NOTIFY_PRUNE, which came with Linux 6.18.
 fn cannot_prune() -> Option<String> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut parts = release.split(|sign: char| !sign.is_ascii_digit());
@@ -37,13 +37,13 @@ fn the_kernel_forgets_inodes_before_the_table_is_full() {
     for number in 1..FILES {
         fs::write(name(number), number.to_string()).unwrap();
     }
-    // All that was made takes five times the limit.
+    // All files together take five times the limit.
     let inodes = mounted.mount.inodes();
     let until = Instant::now() + DEADLINE;
     while inodes.bytes() > LIMIT_BYTES {
         assert!(Instant::now() < until, "{} bytes", inodes.bytes());
         thread::sleep(Duration::from_millis(5));
-        // A full table notices when it learns something.
+        // A new file makes a full table start a sweep.
         fs::write(mounted.path("again"), "").unwrap();
         fs::remove_file(mounted.path("again")).unwrap();
     }
