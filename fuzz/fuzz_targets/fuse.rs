@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use pelago_fuse::ids::NodeId;
-use pelago_fuse::init::{Capabilities, Init, Wishes, agree};
-use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::init::{Capabilities, Init, InitOptions, negotiate};
+use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::Readdir;
 use pelago_fuse::reply::Entry;
 use pelago_fuse::request::{self, Header, Layouts};
@@ -47,14 +47,14 @@ fn take(bytes: &[u8]) {
 }
 
 fn offered(offer: &Init) {
-    let wishes = Wishes {
+    let init_options = InitOptions {
         capabilities: Capabilities(u64::from(offer.minor) << 30 | 0xf0f0),
         max_write: offer.max_readahead,
         max_readahead: offer.minor,
         max_background: 64,
         passthrough: true,
     };
-    if let Ok(agreed) = agree(offer, &wishes) {
+    if let Ok(agreed) = negotiate(offer, &init_options) {
         assert!(Capabilities(offer.capabilities).has(agreed.capabilities));
         agreed.with_bytes(&mut |bytes| assert_eq!(bytes.len(), 64));
     }
@@ -64,7 +64,7 @@ fn offered(offer: &Init) {
 fn list(mut listing: Listing, asked: Readdir, bytes: &[u8]) {
     let entry = entry(asked.offset);
     for (offset, name) in (1..).zip(bytes.split(|&byte| byte == 0)) {
-        let listed = Listed { ino: asked.offset, offset, file_type: FileType::Regular, name };
+        let listed = Dirent { ino: asked.offset, offset, file_type: FileType::Regular, name };
         if !listing.add(listed, (name.len() % 2 == 0).then_some(&entry)) {
             break;
         }

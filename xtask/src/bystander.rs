@@ -1,7 +1,7 @@
 //! `bystander`: what one user waits for while another does the worst that an ordinary user can.
 //!
 //! Each load of [`load::ALL`] runs as one user on a volume, and then on a file system in memory
-//! that does nothing (`crates/client/examples/nullfs.rs`), in turns. Meanwhile another user creates
+//! that does nothing (`crates/mount/examples/nullfs.rs`), in turns. Meanwhile another user creates
 //! and removes files in a folder of its own. No user may get `EAGAIN`, the bystander may get no
 //! error, and on a quiet machine it waits at most [`WORSE`] times as long as on the other file
 //! system.
@@ -255,7 +255,7 @@ impl Drop for Null {
 }
 
 fn build_null() -> Result<PathBuf, String> {
-    let build = ["build", "--release", "--package", "pelago-client", "--example", "nullfs"];
+    let build = ["build", "--release", "--package", "pelago-mount", "--example", "nullfs"];
     let status = process::run_foreground(&mut workspace::cargo(&build))?;
     let program = workspace::target_folder()?.join("release/examples/nullfs");
     if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }

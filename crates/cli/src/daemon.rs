@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use pelago_client::ServiceFiles;
-use pelago_client::mount::{self, Atime, Mount, MountOptions, Trusts, UnmountError};
+use pelago_mount::{Atime, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -212,8 +212,8 @@ fn mount_it(
     };
     let files = Arc::new(ServiceFiles::new(server.service()));
     let mounted = match &beneath {
-        Some(directory) => mount::mount_over(files, &options, directory.as_fd()),
-        None => mount::mount(files, &options),
+        Some(directory) => mount_over(files, &options, directory.as_fd()),
+        None => mount(files, &options),
     };
     match mounted {
         Ok(mount) => Ok(Arc::new(mount)),

@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use pelago_client::mountinfo::{self, MountEntry};
+use pelago_mount::mountinfo::{self, MountEntry};
 use rustix::io::Errno;
 
 use crate::failure::{Exit, Failure, Outcome};

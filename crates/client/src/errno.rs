@@ -1,34 +1,34 @@
-//! From numbered codes to errno: the one place that does it, totally.
+//! The one total mapping from error codes to errno.
 //!
-//! `docs/semantics.md` lists the same table. Most rows are what `man 2` says of the call; these
-//! were a choice:
+//! `docs/semantics.md` has the same table. Most rows follow section 2 of the manual; these were a
+//! choice:
 //!
 //! | code | errno | why |
 //! | --- | --- | --- |
-//! | `CrossHome` | EXDEV | what `mv` answers by copying |
-//! | `TooManyOpen` | EMFILE | the one that programs and people know to answer by `ulimit` |
+//! | `CrossHome` | EXDEV | `mv` then copies |
+//! | `TooManyOpen` | EMFILE | the known remedy is `ulimit` |
 //! | `Busy` | EAGAIN | try again; EBUSY would name a mount point or a device |
 //! | `Unavailable` | EHOSTDOWN | not EIO: nothing is damaged; not ENOTCONN: the mount lives |
 //! | `NoXattr` | ENODATA | Linux has no ENOATTR |
-//! | `NoData` | ENXIO | `lseek` with `SEEK_DATA` behind the last byte |
+//! | `NoData` | ENXIO | `lseek` with `SEEK_DATA` after the last byte |
 //! | `WouldLoop` | EINVAL | `rename` of a directory below itself; ELOOP is about symbolic links |
-//! | `Corrupt`, `Bug` | EIO | all that POSIX has; the log says more |
+//! | `Corrupt`, `Bug` | EIO | the only errno in POSIX; the log has the cause |
 //!
-//! The FUSE adapter departs from it in one place: a `NotSupported` seek answers ENOSYS, so that the
-//! kernel stops asking and treats files as having no holes.
+//! The FUSE adapter has one exception: a `NotSupported` seek fails with ENOSYS, so that the kernel
+//! stops asking and treats files as having no holes.
 
 use pelago_wire::Code;
 use rustix::io::Errno;
 
 macro_rules! table {
     ($($code:ident => $errno:ident $name:literal,)+) => {
-        /// The errno of a code.
+        /// Returns the errno of a code.
         #[must_use]
         pub const fn of(code: Code) -> Errno {
             match code { $(Code::$code => Errno::$errno,)+ }
         }
 
-        /// Each code with its errno's name, in the order of the codes' numbers.
+        /// Each code with the name of its errno, in the order of the codes.
         pub const TABLE: &[(Code, &str)] = &[$((Code::$code, $name),)+];
     };
 }
@@ -77,7 +77,6 @@ mod tests {
         assert_eq!(codes, Code::ALL);
     }
 
-    /// What programs may rely on is what they get: the document lists every row, and no other.
     #[test]
     fn the_document_has_the_same_table() {
         let document = include_str!("../../../docs/semantics.md");
@@ -91,9 +90,9 @@ mod tests {
         }
     }
 
-    /// A sample: the rest of the names stand beside the constants they spell.
+    /// A sample: each other name is beside the constant that it spells.
     #[test]
-    fn names_are_those_of_the_numbers() {
+    fn names_belong_to_the_numbers() {
         let known = [("ENOENT", 2), ("EIO", 5), ("EEXIST", 17), ("EXDEV", 18), ("EHOSTDOWN", 112)];
         for (name, number) in known {
             let rows = TABLE.iter().filter(|(_, row)| *row == name);

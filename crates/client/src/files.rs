@@ -1,4 +1,4 @@
-//! The file system as everybody uses it: one method for each request of the wire.
+//! The file system as programs use it: one method for each request of the wire.
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Context, Cookie, DataPath, DirEntry, Entry, FileKind, Handle,
@@ -11,40 +11,39 @@ use crate::pending::Pending;
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
-    /// The directory.
+    /// Handle of the directory.
     pub dir: Handle,
-    /// The name in it.
+    /// A name in that directory.
     pub name: Name,
 }
 
 impl At {
-    /// The name `name` in `dir`.
+    /// Returns the name `name` in `dir`.
     #[must_use]
     pub const fn new(dir: Handle, name: Name) -> Self {
         Self { dir, name }
     }
 }
 
-/// What [`Files::make_node`] shall make.
+/// A file to make with [`Files::make_node`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewNode {
-    /// Any kind but directory and symbolic link.
+    /// Any kind except directory and symbolic link.
     pub kind: FileKind,
-    /// Its mode.
+    /// Permissions of the file, with the umask to apply.
     pub mode: NewMode,
-    /// Device number, for devices; else zero.
+    /// Device number; zero unless it is a device.
     pub rdev: u32,
 }
 
-/// An extended attribute that is set.
+/// An extended attribute to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Xattr {
-    /// Its name, prefix included.
+    /// Name with its prefix.
     pub name: Vec<u8>,
-    /// Its value.
+    /// New value.
     pub value: Vec<u8>,
-    /// Clear the setgid bit if it is an access control list: who sets it is not in the file's
-    /// group.
+    /// Whether an access control list clears the setgid bit: its caller is not in the file's group.
     pub kill_setgid: bool,
 }
 
@@ -53,25 +52,25 @@ pub struct Xattr {
 pub struct ByteRange {
     /// Bytes from the start of the file.
     pub offset: u64,
-    /// Bytes of the range.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A place in an open file.
+/// A position in an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilePos {
-    /// The open file.
+    /// Id of the open file.
     pub open: OpenId,
-    /// Bytes from its start.
+    /// Bytes from the start of the file.
     pub offset: u64,
 }
 
-/// A file that was made and opened.
+/// A file that was created and opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
-    /// The file.
+    /// The new file.
     pub entry: Entry,
-    /// The open file.
+    /// Id of the open.
     pub open: OpenId,
     /// How to reach its bytes.
     pub path: DataPath,
@@ -80,9 +79,9 @@ pub struct Created {
 /// A file that was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// The open file.
+    /// Id of the open.
     pub open: OpenId,
-    /// Its attributes at that moment.
+    /// Attributes after the open.
     pub attr: Attr,
     /// How to reach its bytes.
     pub path: DataPath,
@@ -91,57 +90,57 @@ pub struct Opened {
 /// A name that was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// What it led to; `links` are the names it still has (a directory: 0).
+    /// Attributes of the inode; `links` counts the names it still has (zero for a directory).
     pub attr: Attr,
 }
 
-/// A name that was moved.
+/// A name that was renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renamed {
-    /// What moved, with its new hint.
+    /// The renamed file, with its new hint.
     pub moved: Handle,
-    /// What it replaced, as [`Removed`] says it; after an exchange the other one, with its new
+    /// The file it replaced, as in [`Removed`]; after an exchange the other file, with its new
     /// hint.
     pub replaced: Option<Entry>,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes taken; fewer than were sent only where the medium is full.
+    /// Bytes written; fewer than requested only if the disk is full.
     pub bytes: u64,
-    /// The file's size then.
+    /// Size of the file after the write.
     pub size: u64,
 }
 
 /// A page of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// In the order of their cookies.
+    /// Entries in the order of their cookies.
     pub entries: Vec<DirEntry>,
-    /// Whether nothing comes behind them.
+    /// Whether these are the last.
     pub end: bool,
 }
 
-/// A file system. Each method is the request of [`pelago_wire::Request`] with its name, which says
-/// what the fields mean and which errors to expect.
+/// A file system. Each method is the request of [`pelago_wire::Request`] with its name, whose
+/// documentation says what the fields mean and which errors to expect.
 ///
-/// A method returns soon; what must wait for a disk or for others is completed later by another
-/// thread. Bytes that are borrowed for a call are copied where the answer comes later.
+/// A method returns soon. If an operation must wait for a disk or for other clients, another thread
+/// completes it later, and bytes that were borrowed for the call are copied.
 pub trait Files: Send + Sync {
-    /// What a name leads to.
-    fn lookup(&self, context: &Context, place: At) -> Pending<Entry>;
+    /// Returns the file that a name refers to.
+    fn lookup(&self, context: &Context, at: At) -> Pending<Entry>;
 
-    /// The directory above; the root's is the root.
+    /// Returns the parent of a directory; that of the root is the root.
     fn parent(&self, context: &Context, dir: Handle) -> Pending<Entry>;
 
-    /// The file with this number, wherever it is; that may take long.
+    /// Returns the file with this inode id; that may scan all names.
     fn find(&self, context: &Context, ino: InodeId) -> Pending<Entry>;
 
-    /// Attributes.
+    /// Returns attributes.
     fn get_attr(&self, context: &Context, node: Handle) -> Pending<Attr>;
 
-    /// Changes attributes; `open` where a program did it through a descriptor.
+    /// Changes attributes; `open` is given if a program did it through a descriptor.
     fn set_attr(
         &self,
         context: &Context,
@@ -150,16 +149,16 @@ pub trait Files: Send + Sync {
         set: SetAttr,
     ) -> Pending<Attr>;
 
-    /// Makes an ordinary file and opens it.
+    /// Creates a regular file and opens it.
     fn create(
         &self,
         context: &Context,
-        place: At,
+        at: At,
         mode: NewMode,
         flags: OpenFlags,
     ) -> Pending<Created>;
 
-    /// Makes an ordinary file that has no name, by the rules of `dir`, and opens it.
+    /// Creates an unnamed regular file that inherits from `dir`, and opens it.
     fn create_unnamed(
         &self,
         context: &Context,
@@ -169,47 +168,47 @@ pub trait Files: Send + Sync {
     ) -> Pending<Created>;
 
     /// Makes a directory.
-    fn make_dir(&self, context: &Context, place: At, mode: NewMode) -> Pending<Entry>;
+    fn make_dir(&self, context: &Context, at: At, mode: NewMode) -> Pending<Entry>;
 
-    /// Makes a file of any kind but directory and symbolic link, without opening it.
-    fn make_node(&self, context: &Context, place: At, node: NewNode) -> Pending<Entry>;
+    /// Makes a file of any kind except directory and symbolic link, without opening it.
+    fn make_node(&self, context: &Context, at: At, node: NewNode) -> Pending<Entry>;
 
-    /// Makes a symbolic link that says `target`: 1 to 4095 bytes without NUL.
-    fn symlink(&self, context: &Context, place: At, target: Vec<u8>) -> Pending<Entry>;
+    /// Makes a symbolic link to `target`: 1 to 4095 bytes without NUL.
+    fn symlink(&self, context: &Context, at: At, target: Vec<u8>) -> Pending<Entry>;
 
-    /// What a symbolic link says.
+    /// Returns the target of a symbolic link.
     fn read_link(&self, context: &Context, node: Handle) -> Pending<Vec<u8>>;
 
-    /// Gives a file one more name, or its first.
-    fn link(&self, context: &Context, node: Handle, place: At) -> Pending<Entry>;
+    /// Adds a name to a file.
+    fn link(&self, context: &Context, node: Handle, at: At) -> Pending<Entry>;
 
-    /// Removes a name that is no directory's.
-    fn unlink(&self, context: &Context, place: At) -> Pending<Removed>;
+    /// Removes a name of a file that is not a directory.
+    fn unlink(&self, context: &Context, at: At) -> Pending<Removed>;
 
     /// Removes an empty directory.
-    fn remove_dir(&self, context: &Context, place: At) -> Pending<Removed>;
+    fn remove_dir(&self, context: &Context, at: At) -> Pending<Removed>;
 
-    /// Moves a name.
+    /// Renames a file.
     fn rename(&self, context: &Context, from: At, to: At, flags: RenameFlags) -> Pending<Renamed>;
 
-    /// Opens an ordinary file.
+    /// Opens a regular file.
     fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened>;
 
-    /// A descriptor was closed: what was written through it becomes visible and done.
+    /// Commits written bytes after a descriptor was closed.
     fn flush(&self, context: &Context, open: OpenId) -> Pending<()>;
 
-    /// The last descriptor was closed.
+    /// Releases an open after its last descriptor was closed.
     fn release(&self, context: &Context, open: OpenId) -> Pending<()>;
 
-    /// Makes what was written safe; `data_only` leaves times alone that are not needed to find it.
+    /// Makes written bytes safe; `data_only` may leave out times (`fdatasync`).
     fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Pending<()>;
 
-    /// Makes the changes of a directory safe. Answers `Io` if some of those that were answered
-    /// before are lost: once to each descriptor, with `since` the number of losses that it knows
-    /// of ([`Files::losses`]), else once.
+    /// Makes the changes of a directory safe. Fails with `Io` if acknowledged changes were lost:
+    /// once for each descriptor if `since` is the number of losses that it was told of
+    /// ([`Files::losses`]), else once.
     fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Pending<()>;
 
-    /// How often changes that were answered were lost before they were safe.
+    /// Returns how often acknowledged changes were lost before they were safe.
     fn losses(&self) -> u64 {
         0
     }
@@ -217,7 +216,7 @@ pub trait Files: Send + Sync {
     /// Reads `size` bytes from `offset`; fewer only at the end of the file.
     fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer>;
 
-    /// Writes bytes at `offset`, which is not looked at where the file was opened to append.
+    /// Writes bytes at an offset, which is ignored if the file was opened to append.
     /// `kill_privileges` clears setuid and setgid bits.
     fn write(
         &self,
@@ -227,8 +226,8 @@ pub trait Files: Send + Sync {
         kill_privileges: bool,
     ) -> Pending<Written>;
 
-    /// Lists up to `entries` names behind `after`, with attributes if wanted; behind the name
-    /// `behind` if `after` is a ranked place that was behind it.
+    /// Lists up to `entries` names after the cookie `after`, with attributes if `attributes` is
+    /// set. If `after` is a ranked cookie, the listing continues after the name `behind`, if given.
     fn list(
         &self,
         context: &Context,
@@ -239,10 +238,10 @@ pub trait Files: Send + Sync {
         attributes: bool,
     ) -> Pending<Listing>;
 
-    /// The value of an extended attribute; `name` with its prefix.
+    /// Returns the value of an extended attribute; `name` has its prefix.
     fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>>;
 
-    /// The names of all extended attributes, each with a NUL behind it.
+    /// Returns the names of all extended attributes, each followed by a NUL.
     fn list_xattr(&self, context: &Context, node: Handle) -> Pending<Vec<u8>>;
 
     /// Sets an extended attribute.
@@ -254,10 +253,10 @@ pub trait Files: Send + Sync {
         flags: XattrFlags,
     ) -> Pending<()>;
 
-    /// Removes an extended attribute; `name` with its prefix.
+    /// Removes an extended attribute; `name` has its prefix.
     fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<()>;
 
-    /// Space and counts of the volume.
+    /// Returns space and counts of the volume.
     fn stat_fs(&self, context: &Context) -> Pending<VolumeStats>;
 
     /// Reserves or frees a range of an open file.
@@ -269,10 +268,10 @@ pub trait Files: Send + Sync {
         mode: AllocateMode,
     ) -> Pending<()>;
 
-    /// The offset of the next data or hole.
+    /// Returns the offset of the next data or hole.
     fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Pending<u64>;
 
-    /// Copies `length` bytes within the server.
+    /// Copies up to `length` bytes within the server.
     fn copy_range(
         &self,
         context: &Context,

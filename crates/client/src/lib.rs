@@ -1,12 +1,11 @@
-//! The client: the trait [`Files`] that everybody uses, and the kernel's door to it.
+//! The client: the trait [`Files`], through which every program reaches a volume.
 //!
-//! [`Files`] has one method for each request of the wire. Gateways, benchmarks, tests and the FUSE
-//! adapter speak it and nothing else; [`ServiceFiles`] is what implements it over a server. An
-//! operation returns an [`Pending`]: ready at once, or coming later from another thread, so that no
-//! caller is forced to block and none is forced to be asynchronous.
+//! [`Files`] has one method for each request of the wire. Gateways, benchmarks, tests and
+//! `pelago-mount` call it and nothing else; [`ServiceFiles`] implements it over a server. An
+//! operation returns a [`Pending`]: ready at once, or completed later by another thread. So callers
+//! need neither block nor be asynchronous.
 //!
-//! [`mount`] puts `Files` into the tree of a machine. Errors are numbered codes until the very
-//! edge; [`errno`] turns them into errno once, totally.
+//! Errors are numbered codes inside; [`errno`] has the one total mapping to errno.
 
 #![forbid(unsafe_code)]
 
@@ -17,13 +16,7 @@ pub use files::{
 pub use pending::{Completer, Pending};
 pub use service_files::ServiceFiles;
 
-mod clock;
 pub mod errno;
 mod files;
-pub mod fuse;
-pub mod holders;
-pub mod inodes;
-pub mod mount;
-pub mod mountinfo;
 mod pending;
 mod service_files;

@@ -1,8 +1,8 @@
-//! An answer that is ready now or comes later.
+//! Results that are ready now or come later.
 //!
-//! Most operations touch only memory: their answer is returned by value. Another thread completes
-//! each of the others exactly once, through a [`Completer`]. The caller then gets a callback on
-//! that thread, or waits.
+//! Most operations need only memory, and return their result by value. Another thread completes
+//! each of the others exactly once, through a [`Completer`]; the caller gets a callback on that
+//! thread, or waits.
 
 use std::fmt;
 use std::mem;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::{Code, Error};
 
-/// The answer to an operation, ready or still to come.
-#[must_use = "an answer that nobody takes may be an error that nobody sees"]
+/// The result of an operation, ready or still to come.
+#[must_use = "an unused result may be an unseen error"]
 pub struct Pending<T>(Inner<T>);
 
 enum Inner<T> {
@@ -21,18 +21,18 @@ enum Inner<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// An answer that is there already.
+    /// Returns a result that is ready.
     pub const fn ready(result: Result<T, Error>) -> Self {
         Self(Inner::Ready(result))
     }
 
-    /// An answer that comes when its completer is called.
+    /// Returns a result that comes when its completer is called, and the completer.
     pub fn later() -> (Completer<T>, Self) {
         let slot = Arc::new(Slot { state: Mutex::new(State::Waiting), done: Condvar::new() });
         (Completer(Some(Arc::clone(&slot))), Self(Inner::Later(slot)))
     }
 
-    /// Whether [`Pending::then`] would call at once and [`Pending::wait`] would not wait.
+    /// Returns whether [`Pending::then`] would call at once and [`Pending::wait`] would not wait.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match &self.0 {
@@ -41,7 +41,7 @@ impl<T: Send + 'static> Pending<T> {
         }
     }
 
-    /// The same answer, by value where it was completed in the meantime.
+    /// Returns the same result, by value if it was completed meanwhile.
     pub fn settle(self) -> Self {
         match self.0 {
             Inner::Later(slot) => match slot.take() {
@@ -52,8 +52,8 @@ impl<T: Send + 'static> Pending<T> {
         }
     }
 
-    /// Calls `callback` with the answer: at once if it is ready, else later from the thread that
-    /// completes it. Whatever `callback` does must be quick: it holds that thread up.
+    /// Calls `callback` with the result: at once if it is ready, else later on the thread that
+    /// completes it. `callback` must be quick, because it blocks that thread.
     pub fn then(self, callback: impl FnOnce(Result<T, Error>) + Send + 'static) {
         match self.settle().0 {
             Inner::Ready(result) => callback(result),
@@ -61,10 +61,10 @@ impl<T: Send + 'static> Pending<T> {
         }
     }
 
-    /// Waits for the answer. Never on a thread that others' answers depend on.
+    /// Waits for the result. A thread that completes other results must not call this.
     ///
     /// # Errors
-    /// The operation's.
+    /// The error of the operation.
     pub fn wait(self) -> Result<T, Error> {
         match self.0 {
             Inner::Ready(result) => result,
@@ -82,13 +82,13 @@ impl<T> fmt::Debug for Pending<T> {
     }
 }
 
-/// The duty to complete one [`Pending`]. Dropped without it, the answer is the error
-/// [`Code::Bug`], so that nobody waits for ever.
+/// The duty to complete one [`Pending`]. If it is dropped, the result is the error [`Code::Bug`],
+/// so that no caller waits for ever.
 #[derive(Debug)]
 pub struct Completer<T: Send + 'static>(Option<Arc<Slot<T>>>);
 
 impl<T: Send + 'static> Completer<T> {
-    /// Completes the answer. A callback that is registered runs before this returns.
+    /// Sets the result. A registered callback runs before this returns.
     pub fn complete(mut self, result: Result<T, Error>) {
         if let Some(slot) = self.0.take() {
             slot.complete(result);
@@ -113,7 +113,7 @@ enum State<T> {
     Taken,
 }
 
-/// Joins a completer and its answer. Its lock is a leaf: nothing is called under it.
+/// Connects a completer with its result. Its lock is a leaf: no callback runs under it.
 struct Slot<T> {
     state: Mutex<State<T>>,
     done: Condvar,
@@ -185,26 +185,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ready_answer_calls_back_at_once() {
+    fn a_ready_result_calls_back_at_once() {
         let (tell, told) = mpsc::channel();
         Pending::ready(Ok(7)).then(move |result| tell.send(result).unwrap());
         assert_eq!(told.try_recv(), Ok(Ok(7)));
     }
 
     #[test]
-    fn a_promise_calls_back_from_its_own_thread() {
+    fn a_completer_calls_back_on_its_own_thread() {
         let (completer, answer) = Pending::later();
         let (tell, told) = mpsc::channel();
         assert!(!answer.is_ready());
         answer.then(move |result| tell.send((result, thread::current().id())).unwrap());
-        let keeper = thread::Builder::new().spawn(move || completer.complete(Ok(1))).unwrap();
-        let id = keeper.thread().id();
-        keeper.join().unwrap();
+        let thread = thread::Builder::new().spawn(move || completer.complete(Ok(1))).unwrap();
+        let id = thread.thread().id();
+        thread.join().unwrap();
         assert_eq!(told.try_recv(), Ok((Ok(1), id)));
     }
 
     #[test]
-    fn a_promise_kept_before_anybody_asks_is_settled() {
+    fn a_result_that_came_before_the_caller_asks_is_ready() {
         let (completer, answer) = Pending::later();
         completer.complete(Ok("now"));
         assert!(answer.is_ready());
@@ -212,15 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_the_promise_is_kept() {
+    fn a_wait_ends_when_the_result_is_set() {
         let (completer, answer) = Pending::later();
-        let keeper = thread::Builder::new().spawn(move || completer.complete(Ok(2))).unwrap();
+        let thread = thread::Builder::new().spawn(move || completer.complete(Ok(2))).unwrap();
         assert_eq!(answer.wait(), Ok(2));
-        keeper.join().unwrap();
+        thread.join().unwrap();
     }
 
     #[test]
-    fn a_dropped_promise_is_an_error_and_no_hang() {
+    fn a_dropped_completer_is_an_error() {
         let (completer, answer) = Pending::<()>::later();
         drop(completer);
         assert_eq!(answer.wait(), Err(Code::Bug.into()));

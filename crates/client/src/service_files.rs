@@ -1,4 +1,4 @@
-//! [`Files`] over a server.
+//! [`Files`] over a [`Service`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::files::{
 };
 use crate::pending::Pending;
 
-/// The files of one server, asked without encoding or over whatever carries its [`Service`].
+/// The files of one server, reached by direct calls or over the transport of its [`Service`].
 #[derive(Clone)]
 pub struct ServiceFiles {
     service: Arc<dyn Service>,
 }
 
 impl ServiceFiles {
-    /// The files that `service` has.
+    /// Returns the files of `service`.
     #[must_use]
     pub fn new(service: Arc<dyn Service>) -> Self {
         Self { service }
@@ -37,8 +37,8 @@ impl ServiceFiles {
         self.ask_with(context, request, Bulk::None, pick)
     }
 
-    /// Sends a request whose reply `pick` understands. A reply of another kind is a mistake of the
-    /// server and becomes [`Code::Bug`].
+    /// Sends a request and converts its reply with `pick`. A reply that `pick` refuses is a mistake
+    /// of the server and becomes [`Code::Bug`].
     fn ask_with<T: Send + 'static>(
         &self,
         context: &Context,
@@ -70,8 +70,8 @@ impl fmt::Debug for ServiceFiles {
 }
 
 impl Files for ServiceFiles {
-    fn lookup(&self, context: &Context, place: At) -> Pending<Entry> {
-        let At { dir, name } = place;
+    fn lookup(&self, context: &Context, at: At) -> Pending<Entry> {
+        let At { dir, name } = at;
         self.ask(context, Request::Lookup { dir, name }, entry)
     }
 
@@ -100,11 +100,11 @@ impl Files for ServiceFiles {
     fn create(
         &self,
         context: &Context,
-        place: At,
+        at: At,
         mode: NewMode,
         flags: OpenFlags,
     ) -> Pending<Created> {
-        let At { dir, name } = place;
+        let At { dir, name } = at;
         self.ask(context, Request::Create { dir, name, mode, flags }, created)
     }
 
@@ -118,19 +118,19 @@ impl Files for ServiceFiles {
         self.ask(context, Request::CreateUnnamed { dir, mode, flags }, created)
     }
 
-    fn make_dir(&self, context: &Context, place: At, mode: NewMode) -> Pending<Entry> {
-        let At { dir, name } = place;
+    fn make_dir(&self, context: &Context, at: At, mode: NewMode) -> Pending<Entry> {
+        let At { dir, name } = at;
         self.ask(context, Request::MakeDir { dir, name, mode }, entry)
     }
 
-    fn make_node(&self, context: &Context, place: At, node: NewNode) -> Pending<Entry> {
-        let At { dir, name } = place;
+    fn make_node(&self, context: &Context, at: At, node: NewNode) -> Pending<Entry> {
+        let At { dir, name } = at;
         let NewNode { kind, mode, rdev } = node;
         self.ask(context, Request::MakeNode { dir, name, kind, mode, rdev }, entry)
     }
 
-    fn symlink(&self, context: &Context, place: At, target: Vec<u8>) -> Pending<Entry> {
-        let At { dir, name } = place;
+    fn symlink(&self, context: &Context, at: At, target: Vec<u8>) -> Pending<Entry> {
+        let At { dir, name } = at;
         self.ask(context, Request::Symlink { dir, name, target }, entry)
     }
 
@@ -138,18 +138,18 @@ impl Files for ServiceFiles {
         self.ask(context, Request::ReadLink { node }, bytes)
     }
 
-    fn link(&self, context: &Context, node: Handle, place: At) -> Pending<Entry> {
-        let At { dir, name } = place;
+    fn link(&self, context: &Context, node: Handle, at: At) -> Pending<Entry> {
+        let At { dir, name } = at;
         self.ask(context, Request::Link { node, dir, name }, entry)
     }
 
-    fn unlink(&self, context: &Context, place: At) -> Pending<Removed> {
-        let At { dir, name } = place;
+    fn unlink(&self, context: &Context, at: At) -> Pending<Removed> {
+        let At { dir, name } = at;
         self.ask(context, Request::Unlink { dir, name }, removed)
     }
 
-    fn remove_dir(&self, context: &Context, place: At) -> Pending<Removed> {
-        let At { dir, name } = place;
+    fn remove_dir(&self, context: &Context, at: At) -> Pending<Removed> {
+        let At { dir, name } = at;
         self.ask(context, Request::RemoveDir { dir, name }, removed)
     }
 

@@ -1,27 +1,27 @@
-//! Attributes as the kernel wants them.
+//! File attributes in the kernel's terms.
 
-/// A point in time: seconds since 1970, rounded down, and nanoseconds behind them (below 10⁹).
+/// A point in time: seconds since 1970 (UTC), rounded down, and nanoseconds (below 10⁹).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
-    /// Seconds; before 1970 below zero.
+    /// Whole seconds; negative before 1970.
     pub seconds: i64,
     /// Nanoseconds after `seconds`.
     pub nanos: u32,
 }
 
-/// The kinds of files, with the numbers of `st_mode`.
+/// The file types, numbered as in `st_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FileType {
-    /// A pipe with a name.
+    /// A named pipe.
     Fifo = 0o010_000,
-    /// A device read by characters.
+    /// A character device.
     CharDevice = 0o020_000,
     /// A directory.
     Directory = 0o040_000,
-    /// A device read by blocks.
+    /// A block device.
     BlockDevice = 0o060_000,
-    /// An ordinary file.
+    /// A regular file.
     Regular = 0o100_000,
     /// A symbolic link.
     Symlink = 0o120_000,
@@ -30,7 +30,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// As `d_type` in a listing.
+    /// Returns the number that `d_type` of a directory entry has.
     #[must_use]
     pub const fn in_listing(self) -> u32 {
         self as u32 >> 12
@@ -42,28 +42,28 @@ impl FileType {
 pub struct Attr {
     /// What programs see as `st_ino`.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Blocks of 512 bytes that it takes.
+    /// Allocated blocks of 512 bytes.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// Last written.
+    /// Time of the last write.
     pub mtime: Timestamp,
-    /// Last changed in any way.
+    /// Time of the last change of bytes or attributes.
     pub ctime: Timestamp,
-    /// Of what kind.
+    /// Type of the file.
     pub file_type: FileType,
     /// Permission, setuid, setgid and sticky bits: the lower twelve of `st_mode`.
     pub mode: u16,
-    /// Names.
+    /// Count of hard links.
     pub links: u32,
-    /// Owner.
+    /// Id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Id of the group.
     pub gid: u32,
-    /// Which device, if it is one.
+    /// Device number; zero unless it is a device.
     pub rdev: u32,
-    /// Bytes that programs are told to read and write at a time.
+    /// Preferred I/O size in bytes (`st_blksize`).
     pub block_bytes: u32,
 }

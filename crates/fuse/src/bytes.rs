@@ -1,39 +1,39 @@
-//! Numbers and names in messages; nothing else of this crate looks at single bytes.
+//! Integers and names in messages. No other file of this crate reads or writes single bytes.
 //!
-//! Reading never panics: what is not there is a [`Fault`]. Writing goes into arrays whose size is
-//! that of the layout, which the tests of every layout fill to the end.
+//! Reading never panics: a missing field is a [`LayoutError`]. Writing fills arrays that have the
+//! size of the layout; a test of each layout fills its array to the end.
 #![expect(clippy::host_endian_bytes, reason = "the kernel that reads it is on this machine")]
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Reads from the front.
+/// Reads fields from the front of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
-/// Writes an array from the front.
+/// Writes fields from the front of an array.
 #[derive(Debug)]
 pub(crate) struct Layout<const BYTES: usize> {
     bytes: [u8; BYTES],
     at: usize,
 }
 
-/// What is wrong with a request.
+/// How a request breaks its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum LayoutError {
     /// A field, or data that a field names, is missing.
-    #[error("it ends early")]
+    #[error("it ends before its layout does")]
     Truncated,
-    /// A name's NUL is missing.
-    #[error("a name does not end")]
+    /// The NUL at the end of a name is missing.
+    #[error("a name has no NUL")]
     EndlessName,
-    /// The header's length is not what was read.
-    #[error("its length is another")]
+    /// The length in the header differs from the number of bytes read.
+    #[error("its length is not the number of bytes read")]
     Length,
-    /// Nanoseconds that are a second or more.
-    #[error("a time has too many nanoseconds")]
+    /// A time has 10⁹ nanoseconds or more.
+    #[error("a time has 10⁹ nanoseconds or more")]
     Time,
 }
 
@@ -42,60 +42,60 @@ impl<'a> Cursor<'a> {
         Self { rest: bytes }
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Fault> {
+    pub(crate) fn u16(&mut self) -> Result<u16, LayoutError> {
         self.array().map(u16::from_ne_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Fault> {
+    pub(crate) fn u32(&mut self) -> Result<u32, LayoutError> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn u64(&mut self) -> Result<u64, LayoutError> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    pub(crate) fn i32(&mut self) -> Result<i32, Fault> {
+    pub(crate) fn i32(&mut self) -> Result<i32, LayoutError> {
         self.array().map(i32::from_ne_bytes)
     }
 
-    pub(crate) fn i64(&mut self) -> Result<i64, Fault> {
+    pub(crate) fn i64(&mut self) -> Result<i64, LayoutError> {
         self.array().map(i64::from_ne_bytes)
     }
 
-    /// Passes over fields that mean nothing here.
-    pub(crate) fn skip<const BYTES: usize>(&mut self) -> Result<(), Fault> {
+    /// Skips fields that are ignored.
+    pub(crate) fn skip<const BYTES: usize>(&mut self) -> Result<(), LayoutError> {
         self.array::<BYTES>().map(drop)
     }
 
-    /// So many bytes as they are.
-    pub(crate) fn take(&mut self, count: u64) -> Result<&'a [u8], Fault> {
-        let count = usize::try_from(count).map_err(|_| Fault::Truncated)?;
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Fault::Truncated)?;
+    /// Takes `count` bytes as they are.
+    pub(crate) fn take(&mut self, count: u64) -> Result<&'a [u8], LayoutError> {
+        let count = usize::try_from(count).map_err(|_| LayoutError::Truncated)?;
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(LayoutError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// A name and the NUL at its end.
-    pub(crate) fn name(&mut self) -> Result<&'a OsStr, Fault> {
-        let name = CStr::from_bytes_until_nul(self.rest).map_err(|_| Fault::EndlessName)?;
+    /// Takes a name and the NUL at its end.
+    pub(crate) fn name(&mut self) -> Result<&'a OsStr, LayoutError> {
+        let name = CStr::from_bytes_until_nul(self.rest).map_err(|_| LayoutError::EndlessName)?;
         self.rest = &self.rest[name.count_bytes() + 1..];
         Ok(OsStr::from_bytes(name.to_bytes()))
     }
 
-    /// What was not read yet.
+    /// Returns the bytes that were not read yet.
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    fn array<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], Fault> {
-        let (taken, rest) = self.rest.split_first_chunk().ok_or(Fault::Truncated)?;
+    fn array<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], LayoutError> {
+        let (taken, rest) = self.rest.split_first_chunk().ok_or(LayoutError::Truncated)?;
         self.rest = rest;
         Ok(*taken)
     }
 }
 
 impl<const BYTES: usize> Layout<BYTES> {
-    /// All zero: padding needs no writing.
+    /// Returns a layout of zeros, so that padding needs no writing.
     pub(crate) const fn new() -> Self {
         Self { bytes: [0; BYTES], at: 0 }
     }
@@ -120,19 +120,19 @@ impl<const BYTES: usize> Layout<BYTES> {
         self.put(value.to_ne_bytes())
     }
 
-    /// Leaves fields zero.
+    /// Leaves `bytes` bytes zero.
     pub(crate) const fn padding(&mut self, bytes: usize) -> &mut Self {
         self.at += bytes;
         self
     }
 
-    /// The bytes, all of which were written.
+    /// Returns the bytes, all of which must have been written.
     pub(crate) fn done(&self) -> &[u8; BYTES] {
-        debug_assert_eq!(self.at, BYTES, "a layout is written to its end");
+        debug_assert_eq!(self.at, BYTES, "a layout must be written to its end");
         &self.bytes
     }
 
-    /// Inlined, so that all places are known when it is compiled: an entry has 22 fields.
+    /// Inlined so that the compiler knows all offsets: an entry has 22 fields.
     #[inline(always)]
     fn put<const FIELD: usize>(&mut self, field: [u8; FIELD]) -> &mut Self {
         let end = self.at + FIELD;

@@ -1,5 +1,5 @@
-//! Requests from their bytes, opcode by opcode. A body may be longer than its layout: newer kernels
-//! add fields at the end.
+//! Decodes requests, opcode by opcode. A body may be longer than its layout: newer kernels append
+//! fields.
 
 use crate::attr::Timestamp;
 use crate::bytes::Cursor;
@@ -9,7 +9,7 @@ use crate::operation::{
     CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Link, Lseek, Mkdir, Mknod, Open,
     Operation, Read, Readdir, Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
 };
-use crate::request::{Fault, Layouts};
+use crate::request::{LayoutError, Layouts};
 
 const FORGET: u32 = 2;
 const INTERRUPT: u32 = 36;
@@ -18,7 +18,7 @@ const BATCH_FORGET: u32 = 42;
 /// Bytes of `fuse_forget_one`.
 const FORGET_BYTES: u64 = 16;
 
-/// In `getattr_flags`: `fh` says something.
+/// In `getattr_flags`: `fh` is valid.
 const GETATTR_FH: u32 = 1 << 0;
 /// In `open_flags`.
 const OPEN_KILL_SUIDGID: u32 = 1 << 0;
@@ -28,10 +28,10 @@ const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 const FSYNC_DATA: u32 = 1 << 0;
 /// In `setxattr_flags`.
 const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// In `flags` of FUSE_INIT: `flags2` says something.
+/// In `flags` of FUSE_INIT: `flags2` is valid.
 const INIT_EXT: u32 = 1 << 30;
 
-/// In `valid` of FUSE_SETATTR: which fields say something.
+/// In `valid` of FUSE_SETATTR: which fields are valid.
 const FATTR_MODE: u32 = 1 << 0;
 const FATTR_UID: u32 = 1 << 1;
 const FATTR_GID: u32 = 1 << 2;
@@ -45,11 +45,11 @@ const FATTR_CTIME: u32 = 1 << 10;
 const FATTR_KILL_SUIDGID: u32 = 1 << 11;
 
 impl<'a> Operation<'a> {
-    /// From the bytes between the header and the extensions.
+    /// Decodes the bytes between the header and the extensions.
     ///
     /// # Errors
-    /// What is wrong with them.
-    pub fn decode(opcode: u32, body: &'a [u8], layouts: Layouts) -> Result<Self, Fault> {
+    /// [`LayoutError`] if they break the layout of the opcode.
+    pub fn decode(opcode: u32, body: &'a [u8], layouts: Layouts) -> Result<Self, LayoutError> {
         let mut cursor = Cursor::new(body);
         let body = &mut cursor;
         Ok(match opcode {
@@ -97,8 +97,8 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// Whether the kernel waits for an answer to this opcode.
-    pub(crate) const fn is_answered(opcode: u32) -> bool {
+    /// Returns whether the kernel waits for a reply to this opcode.
+    pub(crate) const fn has_reply(opcode: u32) -> bool {
         !matches!(opcode, FORGET | INTERRUPT | BATCH_FORGET)
     }
 }
@@ -114,8 +114,8 @@ impl Iterator for Forgets<'_> {
     }
 }
 
-/// `fuse_init_in`. Of another major version nothing but the version is known.
-fn init(body: &mut Cursor<'_>) -> Result<Init, Fault> {
+/// Decodes `fuse_init_in`, of which only the version is known if the major version is not ours.
+fn init(body: &mut Cursor<'_>) -> Result<Init, LayoutError> {
     let (major, minor) = (body.u32()?, body.u32()?);
     if major != crate::init::MAJOR {
         return Ok(Init { major, minor, max_readahead: 0, capabilities: 0 });
@@ -126,29 +126,29 @@ fn init(body: &mut Cursor<'_>) -> Result<Init, Fault> {
     Ok(Init { major, minor, max_readahead, capabilities })
 }
 
-/// `fuse_batch_forget_in`, then as many `fuse_forget_one`.
-fn forgets<'a>(body: &mut Cursor<'a>) -> Result<Forgets<'a>, Fault> {
+/// Decodes `fuse_batch_forget_in` and the array of `fuse_forget_one` after it.
+fn forgets<'a>(body: &mut Cursor<'a>) -> Result<Forgets<'a>, LayoutError> {
     let count = u64::from(body.u32()?);
     body.skip::<4>()?;
     body.take(count * FORGET_BYTES).map(Forgets)
 }
 
 /// `fuse_getattr_in`.
-fn get_attr<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, Fault> {
+fn get_attr<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, LayoutError> {
     let flags = body.u32()?;
     body.skip::<4>()?;
     let file = FileId(body.u64()?);
     Ok(Operation::GetAttr { file: (flags & GETATTR_FH != 0).then_some(file) })
 }
 
-/// `fuse_statx_in`: what is asked for is always the same.
-fn statx<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, Fault> {
+/// `fuse_statx_in`, which always asks for the same fields.
+fn statx<'a>(body: &mut Cursor<'_>) -> Result<Operation<'a>, LayoutError> {
     body.skip::<24>()?;
     Ok(Operation::Statx)
 }
 
 /// `fuse_setattr_in`.
-fn set_attr(body: &mut Cursor<'_>) -> Result<SetAttr, Fault> {
+fn set_attr(body: &mut Cursor<'_>) -> Result<SetAttr, LayoutError> {
     let valid = body.u32()?;
     let has = |bit: u32| valid & bit != 0;
     body.skip::<4>()?;
@@ -178,14 +178,14 @@ fn set_attr(body: &mut Cursor<'_>) -> Result<SetAttr, Fault> {
 }
 
 /// `fuse_mknod_in`.
-fn mknod<'a>(body: &mut Cursor<'a>) -> Result<Mknod<'a>, Fault> {
+fn mknod<'a>(body: &mut Cursor<'a>) -> Result<Mknod<'a>, LayoutError> {
     let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
     body.skip::<4>()?;
     Ok(Mknod { name: body.name()?, mode, umask, rdev })
 }
 
 /// `fuse_rename_in`, or `fuse_rename2_in`.
-fn rename<'a>(body: &mut Cursor<'a>, has_flags: bool) -> Result<Rename<'a>, Fault> {
+fn rename<'a>(body: &mut Cursor<'a>, has_flags: bool) -> Result<Rename<'a>, LayoutError> {
     let to_dir = NodeId(body.u64()?);
     let flags = if has_flags { body.u32()? } else { 0 };
     if has_flags {
@@ -195,33 +195,33 @@ fn rename<'a>(body: &mut Cursor<'a>, has_flags: bool) -> Result<Rename<'a>, Faul
 }
 
 /// `fuse_open_in`.
-fn open(body: &mut Cursor<'_>) -> Result<Open, Fault> {
+fn open(body: &mut Cursor<'_>) -> Result<Open, LayoutError> {
     let (flags, open_flags) = (body.i32()?, body.u32()?);
     Ok(Open { flags, kill_privileges: open_flags & OPEN_KILL_SUIDGID != 0 })
 }
 
 /// `fuse_create_in`.
-fn create<'a>(body: &mut Cursor<'a>) -> Result<Create<'a>, Fault> {
+fn create<'a>(body: &mut Cursor<'a>) -> Result<Create<'a>, LayoutError> {
     let (flags, mode, umask, open_flags) = (body.i32()?, body.u32()?, body.u32()?, body.u32()?);
     let kill_privileges = open_flags & OPEN_KILL_SUIDGID != 0;
     Ok(Create { name: body.name()?, flags, mode, umask, kill_privileges })
 }
 
-/// `fuse_read_in`. The lock owner behind it is for locks that are not asked for.
-fn read(body: &mut Cursor<'_>) -> Result<Read, Fault> {
+/// `fuse_read_in`. Its lock owner is for locks, which are not negotiated.
+fn read(body: &mut Cursor<'_>) -> Result<Read, LayoutError> {
     let (file, offset, size) = (FileId(body.u64()?), body.u64()?, body.u32()?);
     body.skip::<20>()?;
     Ok(Read { file, offset, size })
 }
 
 /// `fuse_read_in` too.
-fn readdir(body: &mut Cursor<'_>) -> Result<Readdir, Fault> {
+fn readdir(body: &mut Cursor<'_>) -> Result<Readdir, LayoutError> {
     let Read { file, offset, size } = read(body)?;
     Ok(Readdir { file, offset, size })
 }
 
 /// `fuse_write_in`.
-fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, Fault> {
+fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, LayoutError> {
     let (file, offset) = (FileId(body.u64()?), body.u64()?);
     let (size, write_flags) = (body.u32()?, body.u32()?);
     body.skip::<8>()?;
@@ -233,28 +233,28 @@ fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, Fault> {
 }
 
 /// `fuse_flush_in`.
-fn flush(body: &mut Cursor<'_>) -> Result<Flush, Fault> {
+fn flush(body: &mut Cursor<'_>) -> Result<Flush, LayoutError> {
     let file = FileId(body.u64()?);
     body.skip::<8>()?;
     Ok(Flush { file, owner: LockOwner(body.u64()?) })
 }
 
 /// `fuse_release_in`.
-fn release(body: &mut Cursor<'_>) -> Result<Release, Fault> {
+fn release(body: &mut Cursor<'_>) -> Result<Release, LayoutError> {
     let (file, flags) = (FileId(body.u64()?), body.i32()?);
     body.skip::<12>()?;
     Ok(Release { file, flags })
 }
 
 /// `fuse_fsync_in`.
-fn fsync(body: &mut Cursor<'_>) -> Result<Fsync, Fault> {
+fn fsync(body: &mut Cursor<'_>) -> Result<Fsync, LayoutError> {
     let (file, flags) = (FileId(body.u64()?), body.u32()?);
     body.skip::<4>()?;
     Ok(Fsync { file, data_only: flags & FSYNC_DATA != 0 })
 }
 
-/// `fuse_setxattr_in`, whose second half has to be agreed on.
-fn setxattr<'a>(body: &mut Cursor<'a>, is_extended: bool) -> Result<Setxattr<'a>, Fault> {
+/// `fuse_setxattr_in`, whose second half is there if `FUSE_SETXATTR_EXT` was negotiated.
+fn setxattr<'a>(body: &mut Cursor<'a>, is_extended: bool) -> Result<Setxattr<'a>, LayoutError> {
     let (size, flags) = (body.u32()?, body.i32()?);
     let setxattr_flags = if is_extended { body.u32()? } else { 0 };
     if is_extended {
@@ -265,21 +265,21 @@ fn setxattr<'a>(body: &mut Cursor<'a>, is_extended: bool) -> Result<Setxattr<'a>
 }
 
 /// `fuse_getxattr_in`.
-fn xattr_size(body: &mut Cursor<'_>) -> Result<u32, Fault> {
+fn xattr_size(body: &mut Cursor<'_>) -> Result<u32, LayoutError> {
     let size = body.u32()?;
     body.skip::<4>()?;
     Ok(size)
 }
 
 /// `fuse_access_in`.
-fn access(body: &mut Cursor<'_>) -> Result<u32, Fault> {
+fn access(body: &mut Cursor<'_>) -> Result<u32, LayoutError> {
     let mask = body.u32()?;
     body.skip::<4>()?;
     Ok(mask)
 }
 
 /// `fuse_fallocate_in`.
-fn fallocate(body: &mut Cursor<'_>) -> Result<Fallocate, Fault> {
+fn fallocate(body: &mut Cursor<'_>) -> Result<Fallocate, LayoutError> {
     let (file, offset, length) = (FileId(body.u64()?), body.u64()?, body.u64()?);
     let mode = body.i32()?;
     body.skip::<4>()?;
@@ -287,14 +287,14 @@ fn fallocate(body: &mut Cursor<'_>) -> Result<Fallocate, Fault> {
 }
 
 /// `fuse_lseek_in`.
-fn lseek(body: &mut Cursor<'_>) -> Result<Lseek, Fault> {
+fn lseek(body: &mut Cursor<'_>) -> Result<Lseek, LayoutError> {
     let (file, offset, whence) = (FileId(body.u64()?), body.u64()?, body.i32()?);
     body.skip::<4>()?;
     Ok(Lseek { file, offset, whence })
 }
 
 /// `fuse_copy_file_range_in`.
-fn copy_file_range(body: &mut Cursor<'_>) -> Result<CopyFileRange, Fault> {
+fn copy_file_range(body: &mut Cursor<'_>) -> Result<CopyFileRange, LayoutError> {
     Ok(CopyFileRange {
         from: FileId(body.u64()?),
         from_offset: body.u64()?,
@@ -306,6 +306,6 @@ fn copy_file_range(body: &mut Cursor<'_>) -> Result<CopyFileRange, Fault> {
     })
 }
 
-const fn timestamp(seconds: i64, nanos: u32) -> Result<Timestamp, Fault> {
-    if nanos >= 1_000_000_000 { Err(Fault::Time) } else { Ok(Timestamp { seconds, nanos }) }
+const fn timestamp(seconds: i64, nanos: u32) -> Result<Timestamp, LayoutError> {
+    if nanos >= 1_000_000_000 { Err(LayoutError::Time) } else { Ok(Timestamp { seconds, nanos }) }
 }

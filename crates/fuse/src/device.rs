@@ -1,7 +1,8 @@
-//! The device: descriptors, three calls, reading and writing.
+//! The device: descriptors, three ioctls, reading and writing.
 //!
-//! One `read` takes one request, one `writev` brings one answer, and neither is ever split. An
-//! answer goes through the door by which its request came: the kernel looks for it there only.
+//! One `read` returns one request, one `writev` sends one reply, and neither is ever split. A reply
+//! must be written to the descriptor from which its request was read: the kernel searches for the
+//! request there only.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,57 +14,57 @@ use rustix::io::{Errno, read, writev};
 use crate::bytes::Layout;
 use crate::{os, rights};
 
-/// The device's place.
+/// Path of the device.
 const PATH: &str = "/dev/fuse";
-/// Programs see errnos below this; the kernel takes no answer with others, and goes on waiting.
+/// Errnos from here on are internal to the kernel: it refuses a reply with one and keeps waiting.
 const ERRNO_END: i32 = 512;
 /// Bytes of `fuse_out_header`.
 const OUT_HEADER_BYTES: usize = 16;
-/// The most parts of a message behind its header.
+/// Limit of the parts of a message after its header.
 const MOST_PARTS: usize = 3;
 
-/// A connection with the kernel, or another door to the same one.
+/// A descriptor of a connection with the kernel. A connection can have several.
 #[derive(Debug)]
 pub struct Device(OwnedFd);
 
-/// A descriptor that the kernel knows by a number and may read and write files by. Dropped, the
-/// kernel knows it no more; what is open by it stays open.
+/// A file descriptor registered with the kernel, which may read and write through it. Dropping it
+/// unregisters it; files that are open through it stay open.
 #[derive(Debug)]
 pub struct Backing {
-    number: i32,
+    id: i32,
     device: Arc<Device>,
 }
 
 impl Device {
-    /// From an open `/dev/fuse` that is mounted.
+    /// Wraps an open `/dev/fuse` that is mounted.
     #[must_use]
     pub const fn new(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
-    /// Makes a descriptor known to the kernel, which then uses it with the rights of an ordinary
+    /// Registers a descriptor with the kernel, which then uses it with the rights of an ordinary
     /// user. Needs `CAP_SYS_ADMIN` and Linux 6.9.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The errno of the ioctl.
     pub fn open_backing(self: &Arc<Self>, file: BorrowedFd<'_>) -> io::Result<Backing> {
-        let number = rights::as_ordinary(|| Ok(os::open_backing(self.as_fd(), file)?))?;
-        Ok(Backing { number, device: Arc::clone(self) })
+        let id = rights::as_unprivileged(|| Ok(os::open_backing(self.as_fd(), file)?))?;
+        Ok(Backing { id, device: Arc::clone(self) })
     }
 
-    /// Another door to the same connection. Needs the right to open the device.
-    pub(crate) fn another(&self) -> Result<Self, Errno> {
+    /// Opens another descriptor of the same connection. Needs the right to open the device.
+    pub(crate) fn duplicate(&self) -> Result<Self, Errno> {
         let fresh = open(PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        os::join(fresh.as_fd(), self.as_fd())?;
+        os::clone_device(fresh.as_fd(), self.as_fd())?;
         Ok(Self(fresh))
     }
 
-    /// Waits for a request; answers how many bytes it has.
+    /// Waits for a request and returns how many bytes it has.
     pub(crate) fn receive(&self, request: &mut [u8]) -> Result<usize, Errno> {
         read(self, request)
     }
 
-    /// Answers a request; `errno` where it failed, which has no payload.
+    /// Sends the reply to a request: `payload`, or nothing but `errno` if the request failed.
     pub(crate) fn answer(
         &self,
         unique: u64,
@@ -75,7 +76,7 @@ impl Device {
         self.send(unique, error, if payload.is_empty() { &[] } else { &parts })
     }
 
-    /// Tells the kernel something that it did not ask for.
+    /// Sends a notice, which is a message that answers no request.
     pub(crate) fn notify(&self, what: i32, parts: &[&[u8]]) -> Result<(), Errno> {
         self.send(0, what, parts)
     }
@@ -94,18 +95,18 @@ impl Device {
 }
 
 impl Backing {
-    /// For [`crate::reply::Opened::backing`].
+    /// Returns the backing id, for [`crate::reply::Opened::backing`].
     #[must_use]
-    pub const fn number(&self) -> i32 {
-        self.number
+    pub const fn id(&self) -> i32 {
+        self.id
     }
 }
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        // With the connection go all its backing files.
-        if let Err(error) = os::close_backing(self.device.as_fd(), self.number) {
-            tracing::debug!(%error, number = self.number, "a backing file was gone already");
+        // The end of the connection unregisters all its descriptors.
+        if let Err(error) = os::close_backing(self.device.as_fd(), self.id) {
+            tracing::debug!(%error, id = self.id, "the kernel had dropped a backing file already");
         }
     }
 }
@@ -116,14 +117,14 @@ impl AsFd for Device {
     }
 }
 
-/// `fuse_out_header`. `body` is the bytes behind it; `error` is zero, or a negative errno, or with
-/// `unique` zero what is noticed.
+/// Encodes `fuse_out_header`. `body` counts the bytes after it; `error` is zero or a negative
+/// errno, or the number of a notice if `unique` is zero.
 fn out_header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER_BYTES] {
     let bytes = u32::try_from(OUT_HEADER_BYTES.saturating_add(body)).unwrap_or(u32::MAX);
     *Layout::new().u32(bytes).i32(error).u64(unique).done()
 }
 
-/// As answers say it.
+/// Returns the negative number of an errno, or of `EIO` if a program could not see it.
 fn negative(errno: Errno) -> i32 {
     let number = errno.raw_os_error();
     if (1..ERRNO_END).contains(&number) { -number } else { -Errno::IO.raw_os_error() }

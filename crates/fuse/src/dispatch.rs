@@ -1,4 +1,4 @@
-//! Hands a request to the method of its name.
+//! Calls the method of a file system that a request names.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::operation::Operation;
 use crate::reply::{Encode, Reply};
 use crate::request::Header;
 
-/// Calls the method that answers; `device` is the one that the request was read from, and takes the
-/// answer. What no method is there for answers `ENOSYS`.
+/// Calls the method of `operation`. The reply goes to `device`, from which the request was read. A
+/// request without a method gets `ENOSYS`.
 pub(crate) fn dispatch(
     filesystem: &dyn Filesystem,
     device: &Arc<Device>,
@@ -20,64 +20,64 @@ pub(crate) fn dispatch(
     operation: Operation<'_>,
 ) {
     let to = filesystem;
-    let asks = Request { header, device };
+    let caller = Caller { header, device };
     match operation {
-        // Was agreed before the first of these; the kernel does not ask again.
-        Operation::Init(_) => asks.reply::<()>().error(Errno::IO),
-        // Nothing has to be done before it is unmounted: the session ends, and says so.
-        Operation::Destroy => asks.reply().ok(&()),
-        Operation::Lookup { name } => to.lookup(header, name, asks.reply()),
+        // The session has negotiated already; the kernel sends FUSE_INIT once.
+        Operation::Init(_) => caller.reply::<()>().error(Errno::IO),
+        // Nothing needs to happen before the unmount: `Filesystem::end` follows.
+        Operation::Destroy => caller.reply().ok(&()),
+        Operation::Lookup { name } => to.lookup(header, name, caller.reply()),
         Operation::Forget { lookups } => to.forget(header.node, lookups),
         Operation::BatchForget(nodes) => nodes.for_each(|(node, count)| to.forget(node, count)),
-        Operation::GetAttr { file } => to.get_attr(header, file, asks.reply()),
-        Operation::SetAttr(asked) => to.set_attr(header, asked, asks.reply()),
-        Operation::Readlink => to.readlink(header, asks.reply()),
-        Operation::Symlink(asked) => to.symlink(header, asked, asks.reply()),
-        Operation::Mknod(asked) => to.mknod(header, asked, asks.reply()),
-        Operation::Mkdir(asked) => to.mkdir(header, asked, asks.reply()),
-        Operation::Unlink { name } => to.unlink(header, name, asks.reply()),
-        Operation::Rmdir { name } => to.rmdir(header, name, asks.reply()),
-        Operation::Rename(asked) => to.rename(header, asked, asks.reply()),
-        Operation::Link(asked) => to.link(header, asked, asks.reply()),
-        Operation::Open(asked) => to.open(header, asked, asks.reply()),
-        Operation::Create(asked) => to.create(header, asked, asks.reply()),
-        Operation::Tmpfile(asked) => to.tmpfile(header, asked, asks.reply()),
-        Operation::Read(asked) => to.read(header, asked, asks.reply()),
-        Operation::Write(asked) => to.write(header, asked, asks.reply()),
-        Operation::Flush(asked) => to.flush(header, asked, asks.reply()),
-        Operation::Release(asked) => to.release(header, asked, asks.reply()),
-        Operation::Fsync(asked) => to.fsync(header, asked, asks.reply()),
-        Operation::Opendir { flags } => to.opendir(header, flags, asks.reply()),
-        Operation::Readdir(asked) => {
-            to.readdir(header, asked, Listing::of_names(asked.size), asks.reply());
+        Operation::GetAttr { file } => to.get_attr(header, file, caller.reply()),
+        Operation::SetAttr(request) => to.set_attr(header, request, caller.reply()),
+        Operation::Readlink => to.readlink(header, caller.reply()),
+        Operation::Symlink(request) => to.symlink(header, request, caller.reply()),
+        Operation::Mknod(request) => to.mknod(header, request, caller.reply()),
+        Operation::Mkdir(request) => to.mkdir(header, request, caller.reply()),
+        Operation::Unlink { name } => to.unlink(header, name, caller.reply()),
+        Operation::Rmdir { name } => to.rmdir(header, name, caller.reply()),
+        Operation::Rename(request) => to.rename(header, request, caller.reply()),
+        Operation::Link(request) => to.link(header, request, caller.reply()),
+        Operation::Open(request) => to.open(header, request, caller.reply()),
+        Operation::Create(request) => to.create(header, request, caller.reply()),
+        Operation::Tmpfile(request) => to.tmpfile(header, request, caller.reply()),
+        Operation::Read(request) => to.read(header, request, caller.reply()),
+        Operation::Write(request) => to.write(header, request, caller.reply()),
+        Operation::Flush(request) => to.flush(header, request, caller.reply()),
+        Operation::Release(request) => to.release(header, request, caller.reply()),
+        Operation::Fsync(request) => to.fsync(header, request, caller.reply()),
+        Operation::Opendir { flags } => to.opendir(header, flags, caller.reply()),
+        Operation::Readdir(request) => {
+            to.readdir(header, request, Listing::of_names(request.size), caller.reply());
         }
-        Operation::ReaddirPlus(asked) => {
-            to.readdir(header, asked, Listing::of_entries(asked.size), asks.reply());
+        Operation::ReaddirPlus(request) => {
+            to.readdir(header, request, Listing::of_entries(request.size), caller.reply());
         }
-        Operation::Releasedir { file } => to.releasedir(header, file, asks.reply()),
-        Operation::Fsyncdir(asked) => to.fsyncdir(header, asked, asks.reply()),
-        Operation::Statfs => to.statfs(header, asks.reply()),
-        Operation::Setxattr(asked) => to.setxattr(header, asked, asks.reply()),
-        Operation::Getxattr { name, size } => to.getxattr(header, name, size, asks.reply()),
-        Operation::Listxattr { size } => to.listxattr(header, size, asks.reply()),
-        Operation::Removexattr { name } => to.removexattr(header, name, asks.reply()),
-        Operation::Access { mask } => to.access(header, mask, asks.reply()),
+        Operation::Releasedir { file } => to.releasedir(header, file, caller.reply()),
+        Operation::Fsyncdir(request) => to.fsyncdir(header, request, caller.reply()),
+        Operation::Statfs => to.statfs(header, caller.reply()),
+        Operation::Setxattr(request) => to.setxattr(header, request, caller.reply()),
+        Operation::Getxattr { name, size } => to.getxattr(header, name, size, caller.reply()),
+        Operation::Listxattr { size } => to.listxattr(header, size, caller.reply()),
+        Operation::Removexattr { name } => to.removexattr(header, name, caller.reply()),
+        Operation::Access { mask } => to.access(header, mask, caller.reply()),
         Operation::Interrupt { unique } => to.interrupt(unique),
-        Operation::Fallocate(asked) => to.fallocate(header, asked, asks.reply()),
-        Operation::Lseek(asked) => to.lseek(header, asked, asks.reply()),
-        Operation::CopyFileRange(asked) => to.copy_file_range(header, asked, asks.reply()),
-        Operation::Statx => to.statx(header, asks.reply()),
-        Operation::Other(_) => asks.reply::<()>().error(Errno::NOSYS),
+        Operation::Fallocate(request) => to.fallocate(header, request, caller.reply()),
+        Operation::Lseek(request) => to.lseek(header, request, caller.reply()),
+        Operation::CopyFileRange(request) => to.copy_file_range(header, request, caller.reply()),
+        Operation::Statx => to.statx(header, caller.reply()),
+        Operation::Other(_) => caller.reply::<()>().error(Errno::NOSYS),
     }
 }
 
-/// Who waits, and where.
-struct Request<'a> {
+/// The waiting caller of a request, and the descriptor that takes the reply.
+struct Caller<'a> {
     header: &'a Header,
     device: &'a Arc<Device>,
 }
 
-impl Request<'_> {
+impl Caller<'_> {
     fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
         let device = Some(Arc::clone(self.device));
         Reply { unique: self.header.unique, device, answer: PhantomData }
@@ -102,7 +102,7 @@ mod tests {
     const HEADER: Header = Header { unique: 7, node: NodeId(5), uid: 0, gid: 0, pid: 0 };
     const FILE: FileId = FileId(1);
 
-    /// Does nothing, but remembers what needs no answer, and tells listings apart.
+    /// Implements no method that has a reply but `readdir`, and records those without one.
     #[derive(Default)]
     struct Idle(Mutex<Vec<(u64, u64)>>);
 
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// What comes back from each request, of which there is at most one answer: its error.
+    /// Returns the error of the reply to each request, or `None` without a reply.
     fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>> {
         let (kernel, device) = UnixDatagram::pair().unwrap();
         kernel.set_nonblocking(true).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_answers_enosys() {
+    fn methods_without_an_implementation_answer_enosys() {
         let name = OsStr::new("n");
         let (offset, size, flags) = (0, 0, 0);
         let create = Create { name, flags, mode: 0, umask: 0, kill_privileges: false };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_answer_gets_none() {
+    fn requests_that_need_no_reply_get_none() {
         let filesystem = Idle::default();
         let batch = [3_u64, 4, 8, 9].map(u64::to_ne_bytes).concat();
         let operations = [
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn listings_are_of_the_kind_that_was_asked_for() {
+    fn a_listing_is_of_the_requested_kind() {
         let filesystem = Idle::default();
         let asked = Readdir { file: FILE, offset: 0, size: 100 };
         let operations = [Operation::Readdir(asked), Operation::ReaddirPlus(asked)];

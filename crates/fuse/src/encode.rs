@@ -1,11 +1,11 @@
-//! Answers and notices as their bytes. Each layout is an array on the stack.
+//! Encodes replies and notices. Each layout is an array on the stack.
 
 use std::time::Duration;
 
 use crate::attr::{Attr, Timestamp};
 use crate::bytes::Layout;
 use crate::ids::NodeId;
-use crate::init::{Agreement, MAJOR, NEWEST_MINOR, OurMajor};
+use crate::init::{MAJOR, MajorReply, NEWEST_MINOR, Negotiated};
 use crate::reply::{
     Attributes, Created, Encode, Entry, Offset, Opened, Statfs, Statx, Written, Xattr,
 };
@@ -16,32 +16,32 @@ const ATTR_BYTES: usize = 88;
 pub(crate) const ENTRY_BYTES: usize = 128;
 /// Bytes of `fuse_statx_out`.
 const STATX_BYTES: usize = 288;
-/// All that `stat` tells, and the time of birth (`STATX_BASIC_STATS`, `STATX_BTIME`).
+/// The fields of `stat` and the birth time (`STATX_BASIC_STATS`, `STATX_BTIME`).
 const STATX_MASK: u32 = 0xfff;
 /// Bytes of `fuse_open_out`.
 const OPEN_BYTES: usize = 16;
 
-/// `fuse_notify_inval_inode_out`.
+/// Encodes `fuse_notify_inval_inode_out`.
 pub(crate) fn inval_inode(node: NodeId, offset: i64, length: i64) -> [u8; 24] {
     *Layout::new().u64(node.0).i64(offset).i64(length).done()
 }
 
-/// `fuse_notify_inval_entry_out`; the name and a NUL stand behind it.
+/// Encodes `fuse_notify_inval_entry_out`; the name and a NUL follow it.
 pub(crate) fn inval_entry(dir: NodeId, name_bytes: u32) -> [u8; 16] {
     *Layout::new().u64(dir.0).u32(name_bytes).u32(0).done()
 }
 
-/// `fuse_notify_prune_out`; the numbers of so many nodes stand behind it.
+/// Encodes `fuse_notify_prune_out`; `count` node ids follow it.
 pub(crate) fn prune(count: u32) -> [u8; 16] {
     *Layout::new().u32(count).u32(0).u64(0).done()
 }
 
-/// The number of a node in a list of them.
-pub(crate) fn number(node: NodeId) -> [u8; 8] {
+/// Encodes a node id in a list of them.
+pub(crate) fn node_id(node: NodeId) -> [u8; 8] {
     *Layout::new().u64(node.0).done()
 }
 
-/// `fuse_entry_out`.
+/// Encodes `fuse_entry_out`.
 pub(crate) fn entry(entry: &Entry) -> [u8; ENTRY_BYTES] {
     let mut layout = Layout::new();
     put_entry(&mut layout, entry);
@@ -142,7 +142,7 @@ impl Encode for Statfs {
 }
 
 /// `fuse_init_out`.
-impl Encode for Agreement {
+impl Encode for Negotiated {
     fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
         let flags = self.capabilities.0;
         let mut layout = Layout::<64>::new();
@@ -154,7 +154,7 @@ impl Encode for Agreement {
             .u16(self.max_background)
             .u16(self.congestion())
             .u32(self.max_write)
-            // Times are kept to the nanosecond.
+            // The granularity of times: one nanosecond.
             .u32(1)
             .u16(self.pages())
             .u16(0)
@@ -165,8 +165,8 @@ impl Encode for Agreement {
     }
 }
 
-/// `fuse_init_out` of which only the version is looked at.
-impl Encode for OurMajor {
+/// `fuse_init_out`, of which the kernel reads only the version.
+impl Encode for MajorReply {
     fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
         send(Layout::<64>::new().u32(MAJOR).u32(NEWEST_MINOR).padding(56).done());
     }
@@ -214,7 +214,7 @@ fn put_attr<const BYTES: usize>(layout: &mut Layout<BYTES>, attr: &Attr) {
 /// `fuse_statx`.
 fn put_statx<const BYTES: usize>(layout: &mut Layout<BYTES>, attr: &Attr, birth: Timestamp) {
     let mode = attr.file_type as u32 | u32::from(attr.mode & 0o7777);
-    // As `new_encode_dev` of Linux has put them together.
+    // Splits what `new_encode_dev` of Linux has combined.
     let major = attr.rdev >> 8 & 0xfff;
     let minor = attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00;
     layout
@@ -236,7 +236,7 @@ fn put_statx<const BYTES: usize>(layout: &mut Layout<BYTES>, attr: &Attr, birth:
     layout.u32(major).u32(minor).u32(0).u32(0).padding(14 * 8);
 }
 
-/// Seconds that the kernel never takes for a time long ago.
+/// Returns the seconds of `ttl`, at most `i64::MAX`: the kernel reads more as a time in the past.
 fn seconds(ttl: Duration) -> u64 {
     ttl.as_secs().min(i64::MAX.unsigned_abs())
 }

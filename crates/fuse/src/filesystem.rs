@@ -1,4 +1,4 @@
-//! What a file system does with requests.
+//! The interface that a file system implements.
 
 use std::ffi::OsStr;
 
@@ -14,32 +14,32 @@ use crate::reply::{
 };
 use crate::request::Header;
 
-/// A method for each request. What is not written answers `ENOSYS`, which the kernel understands as
-/// "never ask again" where it can do without.
+/// A file system: one method for each request. The default of a method replies `ENOSYS`; for most
+/// requests the kernel then stops sending them and falls back.
 ///
-/// Methods are called on the threads of the session and should return soon; the reply may be kept
-/// and answered later, from anywhere.
-#[expect(missing_docs, reason = "each is the request of its name; its answer is the reply's type")]
-#[expect(unused_variables, reason = "the names of what is not looked at say what it is")]
+/// The threads of the session call these methods, which should return soon. A reply may be kept and
+/// completed later, by any thread.
+#[expect(missing_docs, reason = "each is the request of its name, with the reply of its type")]
+#[expect(unused_variables, reason = "the names of unused parameters say what they are")]
 pub trait Filesystem: Send + Sync + 'static {
     fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<Entry>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// The kernel gives back `lookups` of the entries of `node` it was given; with the last one it
-    /// refers to it no more.
+    /// The kernel drops `lookups` of the lookups of `node` that replies have counted. After the
+    /// last it does not refer to the node any more.
     fn forget(&self, node: NodeId, lookups: u64) {}
 
     fn get_attr(&self, header: &Header, file: Option<FileId>, reply: Reply<Attributes>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// As [`Filesystem::get_attr`], with the time of birth.
+    /// As [`Filesystem::get_attr`], with the birth time.
     fn statx(&self, header: &Header, reply: Reply<Statx>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn set_attr(&self, header: &Header, asked: SetAttr, reply: Reply<Attributes>) {
+    fn set_attr(&self, header: &Header, request: SetAttr, reply: Reply<Attributes>) {
         reply.error(Errno::NOSYS);
     }
 
@@ -47,15 +47,15 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    fn symlink(&self, header: &Header, asked: Symlink<'_>, reply: Reply<Entry>) {
+    fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<Entry>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn mknod(&self, header: &Header, asked: Mknod<'_>, reply: Reply<Entry>) {
+    fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<Entry>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn mkdir(&self, header: &Header, asked: Mkdir<'_>, reply: Reply<Entry>) {
+    fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<Entry>) {
         reply.error(Errno::NOSYS);
     }
 
@@ -67,44 +67,44 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
+    fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn link(&self, header: &Header, asked: Link<'_>, reply: Reply<Entry>) {
+    fn link(&self, header: &Header, request: Link<'_>, reply: Reply<Entry>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn open(&self, header: &Header, asked: Open, reply: Reply<Opened>) {
+    fn open(&self, header: &Header, request: Open, reply: Reply<Opened>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn create(&self, header: &Header, asked: Create<'_>, reply: Reply<Created>) {
+    fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// `O_TMPFILE`: a file without a name, in this directory's file system.
-    fn tmpfile(&self, header: &Header, asked: Create<'_>, reply: Reply<Created>) {
+    /// Creates and opens an unnamed temporary file (`O_TMPFILE`).
+    fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn read(&self, header: &Header, asked: Read, reply: Reply<[u8]>) {
+    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<Written>) {
+    fn write(&self, header: &Header, request: Write<'_>, reply: Reply<Written>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn flush(&self, header: &Header, asked: Flush, reply: Reply<()>) {
+    fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn release(&self, header: &Header, asked: Release, reply: Reply<()>) {
+    fn release(&self, header: &Header, request: Release, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn fsync(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
+    fn fsync(&self, header: &Header, request: Fsync, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
@@ -112,8 +112,8 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    /// FUSE_READDIR and FUSE_READDIRPLUS: `listing` is empty, and takes attributes with the second.
-    fn readdir(&self, header: &Header, asked: Readdir, listing: Listing, reply: Reply<Listing>) {
+    /// FUSE_READDIR and FUSE_READDIRPLUS. `listing` is empty, and has attributes for the latter.
+    fn readdir(&self, header: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
         reply.error(Errno::NOSYS);
     }
 
@@ -121,7 +121,7 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    fn fsyncdir(&self, header: &Header, asked: Fsync, reply: Reply<()>) {
+    fn fsyncdir(&self, header: &Header, request: Fsync, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
@@ -129,16 +129,16 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    fn setxattr(&self, header: &Header, asked: Setxattr<'_>, reply: Reply<()>) {
+    fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// `size` zero asks how large the value is.
+    /// A `size` of zero asks for the size of the value.
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<Xattr>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// `size` zero asks how large the list is.
+    /// A `size` of zero asks for the size of the list.
     fn listxattr(&self, header: &Header, size: u32, reply: Reply<Xattr>) {
         reply.error(Errno::NOSYS);
     }
@@ -151,22 +151,22 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    fn fallocate(&self, header: &Header, asked: Fallocate, reply: Reply<()>) {
+    fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn lseek(&self, header: &Header, asked: Lseek, reply: Reply<Offset>) {
+    fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
         reply.error(Errno::NOSYS);
     }
 
-    fn copy_file_range(&self, header: &Header, asked: CopyFileRange, reply: Reply<Written>) {
+    fn copy_file_range(&self, header: &Header, request: CopyFileRange, reply: Reply<Written>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// Whoever sent request `unique` was signalled. It may be answered with `EINTR`, or as if
-    /// nothing had happened.
+    /// The caller of request `unique` got a signal. The reply to that request may be `EINTR`, or
+    /// what it would have been otherwise.
     fn interrupt(&self, unique: u64) {}
 
-    /// The session has ended; no request comes any more.
+    /// The session has ended, and no more requests come.
     fn end(&self) {}
 }

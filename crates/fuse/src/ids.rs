@@ -1,18 +1,18 @@
-//! The numbers by which kernel and file system name things to each other.
+//! The ids by which kernel and file system name things to each other.
 
-/// Names an inode towards the kernel; [`NodeId::ROOT`] is the root of the mount.
+/// The id of an inode, chosen by the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
-    /// Where every path begins.
+    /// The root of the mount.
     pub const ROOT: Self = Self(1);
 }
 
-/// Names an open file or directory, as the file system chose when it opened it (`fh`).
+/// The id of an open file or directory (`fh`), chosen by the file system when it opened it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(pub u64);
 
-/// The holder of a lock, as the kernel tells holders apart.
+/// The kernel's id of the holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockOwner(pub u64);

@@ -1,103 +1,103 @@
-//! What is agreed with the kernel before anything else.
+//! Negotiation with the kernel (FUSE_INIT), the first exchange of a session.
 
 use std::ops::{BitAnd, BitOr};
 
 /// The protocol's major version.
 pub const MAJOR: u32 = 7;
-/// The newest minor version whose layouts are known.
+/// The newest minor version whose layouts this crate knows.
 pub const NEWEST_MINOR: u32 = 45;
-/// The oldest minor version that is spoken: its FUSE_INIT knows how many pages a request may have.
+/// The oldest supported minor version, since which FUSE_INIT carries the pages of a request.
 pub const OLDEST_MINOR: u32 = 31;
-/// The most bytes of one read or write: what the kernel allows without being told otherwise.
+/// Limit of the bytes of one read or write, which is the kernel's own default limit.
 pub const MAX_WRITE_BYTES: u32 = 1 << 20;
 
-/// Bytes of the smallest page, by which the kernel counts those of a request.
+/// Bytes of the smallest page; the limit of a request is expressed in such pages.
 const PAGE_BYTES: u32 = 4096;
-/// Pages of a request where that is not agreed on (without `FUSE_MAX_PAGES`).
+/// Pages of a request without `FUSE_MAX_PAGES`.
 const DEFAULT_PAGES: u32 = 32;
-/// Stacked file systems below a registered descriptor's: none.
+/// `max_stack_depth` that refuses descriptors of stacked file systems.
 const STACK_DEPTH: u32 = 1;
 
-/// Abilities of the kernel, bit by bit (`FUSE_*` of `fuse_init_in`); bits from 32 on are `flags2`.
+/// A set of capabilities (`FUSE_*` of `fuse_init_in`); bits from 32 on are `flags2`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
-/// FUSE_INIT: what the kernel can do.
+/// The kernel's offer in FUSE_INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Init {
-    /// Major version of the protocol: 7.
+    /// Major version of the protocol, 7 in all known kernels.
     pub major: u32,
-    /// Minor version.
+    /// Newest minor version of the kernel.
     pub minor: u32,
-    /// The most it reads ahead, in bytes.
+    /// Limit of readahead in bytes.
     pub max_readahead: u32,
-    /// What it is able to do: `flags` below, `flags2` above bit 32.
+    /// Capabilities: `flags`, and `flags2` from bit 32 on.
     pub capabilities: u64,
 }
 
-/// What a file system would like.
+/// What a file system wants from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wishes {
-    /// These, as far as the kernel has them.
+pub struct InitOptions {
+    /// Wanted capabilities; the kernel may lack some.
     pub capabilities: Capabilities,
-    /// The most bytes of one read or write.
+    /// Limit of the bytes of one read or write.
     pub max_write: u32,
-    /// The most the kernel reads ahead, in bytes; it may offer less.
+    /// Limit of readahead in bytes; the kernel may offer less.
     pub max_readahead: u32,
-    /// Requests sent ahead without a process waiting for each.
+    /// Limit of concurrent requests for which no process waits.
     pub max_background: u16,
-    /// Descriptors may be registered, and lie on a file system that is itself not stacked.
+    /// Whether descriptors of an unstacked file system shall be registered with the kernel.
     pub passthrough: bool,
 }
 
-/// What holds from then on. As an answer it is `fuse_init_out`.
+/// The result of the negotiation, sent as `fuse_init_out`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Agreement {
-    /// The protocol's minor version: the lower of both.
+pub struct Negotiated {
+    /// Minor version of the protocol: the lower of both.
     pub minor: u32,
-    /// What both have.
+    /// Capabilities that are both wanted and offered.
     pub capabilities: Capabilities,
-    /// The most bytes of one read or write.
+    /// Limit of the bytes of one read or write.
     pub max_write: u32,
-    /// The most the kernel reads ahead, in bytes.
+    /// Limit of readahead in bytes.
     pub max_readahead: u32,
-    /// Requests sent ahead without a process waiting for each.
+    /// Limit of concurrent requests for which no process waits.
     pub max_background: u16,
-    /// Whether descriptors may be registered.
+    /// Whether the kernel accepts registered descriptors.
     pub passthrough: bool,
 }
 
-/// The answer to a kernel of a major version above 7: it is told of 7, and asks again.
+/// The reply to a kernel of a major version above 7, which then asks again with 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OurMajor;
+pub struct MajorReply;
 
-/// Why nothing can be agreed.
+/// Why the negotiation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// An old kernel.
+pub enum InitError {
+    /// The kernel is older than 7.31.
     #[error("this kernel speaks FUSE {major}.{minor}; 7.31 is needed, which came with Linux 5.4")]
     TooOld {
-        /// Its major version.
+        /// Major version of the kernel.
         major: u32,
-        /// Its minor version.
+        /// Minor version of the kernel.
         minor: u32,
     },
 }
 
 impl Capabilities {
-    /// Whether all of `others` are among these.
+    /// Returns whether all of `others` are among these.
     #[must_use]
     pub const fn has(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// These without `others`.
+    /// Returns these without `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
-    /// These and `others`; for constants.
+    /// Returns these and `others`; `|` for constants.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
@@ -120,40 +120,40 @@ impl BitAnd for Capabilities {
     }
 }
 
-impl Agreement {
-    /// Pages of the largest request, as `max_pages` says it.
+impl Negotiated {
+    /// Returns the pages of the largest request (`max_pages`).
     pub(crate) fn pages(&self) -> u16 {
-        // At most 256 of them: `agree` caps `max_write`.
+        // At most 256: `negotiate` limits `max_write`.
         u16::try_from(self.max_write.div_ceil(PAGE_BYTES)).unwrap_or(u16::MAX)
     }
 
-    /// Background requests from which the kernel throttles its writers: three quarters.
+    /// Returns from how many background requests on the kernel throttles: three quarters.
     pub(crate) const fn congestion(&self) -> u16 {
         self.max_background - self.max_background / 4
     }
 
-    /// As `max_stack_depth` says it.
+    /// Returns `max_stack_depth`.
     pub(crate) const fn stack_depth(&self) -> u32 {
         if self.passthrough { STACK_DEPTH } else { 0 }
     }
 }
 
-/// Decides what is agreed; pure.
+/// Returns what `offer` and `init_options` have in common.
 ///
 /// # Errors
-/// [`Refusal`]. (A kernel of a major version above 7 is answered with [`OurMajor`], and asks again;
-/// that is the session's to do.)
-pub fn agree(offer: &Init, wishes: &Wishes) -> Result<Agreement, Refusal> {
+/// [`InitError`] if the kernel is too old. The session handles a major version above 7 before it
+/// calls this.
+pub fn negotiate(offer: &Init, init_options: &InitOptions) -> Result<Negotiated, InitError> {
     let &Init { major, minor, .. } = offer;
     if (major, minor) < (MAJOR, OLDEST_MINOR) {
-        return Err(Refusal::TooOld { major, minor });
+        return Err(InitError::TooOld { major, minor });
     }
     let mut offered = Capabilities(offer.capabilities);
     if !offered.has(Capabilities::INIT_EXT) {
         offered = offered & Capabilities(u32::MAX.into());
     }
-    let passthrough = wishes.passthrough && offered.has(Capabilities::PASSTHROUGH);
-    let mut wanted = wishes.capabilities.without(Capabilities::PASSTHROUGH)
+    let passthrough = init_options.passthrough && offered.has(Capabilities::PASSTHROUGH);
+    let mut wanted = init_options.capabilities.without(Capabilities::PASSTHROUGH)
         | Capabilities::BIG_WRITES
         | Capabilities::MAX_PAGES
         | Capabilities::SETXATTR_EXT
@@ -164,12 +164,12 @@ pub fn agree(offer: &Init, wishes: &Wishes) -> Result<Agreement, Refusal> {
     let capabilities = wanted & offered;
     let pages = if capabilities.has(Capabilities::MAX_PAGES) { u32::MAX } else { DEFAULT_PAGES };
     let most = MAX_WRITE_BYTES.min(pages.saturating_mul(PAGE_BYTES));
-    Ok(Agreement {
+    Ok(Negotiated {
         minor: minor.min(NEWEST_MINOR),
         capabilities,
-        max_write: wishes.max_write.clamp(PAGE_BYTES, most),
-        max_readahead: wishes.max_readahead.min(offer.max_readahead),
-        max_background: wishes.max_background,
+        max_write: init_options.max_write.clamp(PAGE_BYTES, most),
+        max_readahead: init_options.max_readahead.min(offer.max_readahead),
+        max_background: init_options.max_background,
         passthrough,
     })
 }

@@ -1,18 +1,18 @@
-//! The kernel's door: the protocol of `/dev/fuse`, spoken without anybody between.
+//! The FUSE protocol over `/dev/fuse`, for any file system.
 //!
 //! Three layers, each of which knows only the one before it.
 //!
 //! 1. **Messages**, without I/O: [`parse`](request::parse) turns the bytes of a request into an
-//!    [`Operation`], each answer is a value that knows its bytes ([`Encode`]), and [`init`] decides
-//!    what is agreed with the kernel. Nothing here panics, whatever the bytes, and nothing is
-//!    allocated that a request names.
+//!    [`Operation`], each reply is a value that encodes itself ([`Encode`]), and [`init`]
+//!    negotiates with the kernel. No input causes a panic, and no allocation has a size that a
+//!    request names.
 //! 2. **The device** ([`device`]): descriptors, `read`, `writev`, ioctls. The only system calls.
-//! 3. **The session** ([`session`]): threads that read requests, call a [`Filesystem`] and hand it
-//!    a [`Reply`] to keep, for now or for later.
+//! 3. **The session** ([`session`]): threads that read requests and call a [`Filesystem`] with a
+//!    [`Reply`], which it completes at once or later.
 //!
-//! Layouts are those of `include/uapi/linux/fuse.h`, protocol 7.45, and are written out in
-//! `docs/fuse.md`; the oldest spoken is 7.31 (Linux 5.4). Numbers are in the machine's own order:
-//! the kernel is on the same machine.
+//! Layouts are those of `include/uapi/linux/fuse.h`, protocol 7.45, and are listed in
+//! `docs/fuse.md`; the oldest supported version is 7.31 (Linux 5.4). Integers are in host byte
+//! order: the kernel is on the same machine.
 
 pub mod attr;
 pub mod device;

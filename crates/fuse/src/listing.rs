@@ -1,22 +1,22 @@
-//! The answers to FUSE_READDIR and FUSE_READDIRPLUS.
+//! Replies to FUSE_READDIR and FUSE_READDIRPLUS.
 
 use crate::attr::FileType;
 use crate::bytes::Layout;
 use crate::encode::{self, ENTRY_BYTES};
 use crate::reply::{Encode, Entry};
 
-/// The most bytes of one answer, whatever was asked for.
+/// Limit of the bytes of one reply, whatever size was requested.
 pub const LISTING_BYTES: usize = 1 << 20;
-/// The most bytes of a name; the kernel refuses the whole answer for one that is longer than its
-/// own limit.
+/// Limit of the bytes of a name, which is the kernel's: it refuses the whole reply for a longer
+/// one.
 pub const NAME_BYTES: usize = 255;
 
-/// What an answer has room for when it begins.
+/// Initial capacity of a reply in bytes.
 const FIRST_BYTES: usize = 16 << 10;
 /// Bytes of `fuse_dirent` before the name.
 const DIRENT_BYTES: usize = 24;
 
-/// Entries of a directory, as many as fit into what the kernel asked for.
+/// Directory entries, as many as fit into the size that the kernel requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     bytes: Vec<u8>,
@@ -24,40 +24,40 @@ pub struct Listing {
     with_attributes: bool,
 }
 
-/// One name of a directory (`fuse_dirent`).
+/// One directory entry (`fuse_dirent`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listed<'a> {
-    /// What programs see as `d_ino`; zero hides the name from them.
+pub struct Dirent<'a> {
+    /// `d_ino` for programs; zero hides the name from them.
     pub ino: u64,
-    /// Where a listing goes on behind this name.
+    /// The offset at which a listing continues after this name (`d_off`).
     pub offset: u64,
-    /// Of what kind.
+    /// Type of the file (`d_type`).
     pub file_type: FileType,
-    /// The name.
+    /// 1 to [`NAME_BYTES`] bytes without NUL.
     pub name: &'a [u8],
 }
 
 impl Listing {
-    /// An answer to FUSE_READDIR of at most `size` bytes.
+    /// Returns an empty reply to FUSE_READDIR of at most `size` bytes.
     #[must_use]
     pub fn of_names(size: u32) -> Self {
         Self::new(size, false)
     }
 
-    /// An answer to FUSE_READDIRPLUS of at most `size` bytes.
+    /// Returns an empty reply to FUSE_READDIRPLUS of at most `size` bytes.
     #[must_use]
     pub fn of_entries(size: u32) -> Self {
         Self::new(size, true)
     }
 
-    /// Adds a name, with what it leads to where the answer has attributes: `None` leaves them out
-    /// (the kernel then learns nothing of it, and counts no lookup), as has to be done with `.` and
-    /// `..`, of which it counts none either. Answers whether it fitted; where it did not, nothing
-    /// was added.
+    /// Adds a name and returns whether it fitted; if not, nothing was added.
     ///
-    /// A name of no bytes or more than [`NAME_BYTES`] is passed over as if it had fitted.
+    /// A reply to FUSE_READDIRPLUS also has `entry`, for which the kernel counts one lookup. `None`
+    /// leaves the attributes out and counts no lookup, as `.` and `..` require.
+    ///
+    /// A name of no bytes or more than [`NAME_BYTES`] is left out as if it had fitted.
     #[must_use]
-    pub fn add(&mut self, listed: Listed<'_>, entry: Option<&Entry>) -> bool {
+    pub fn add(&mut self, listed: Dirent<'_>, entry: Option<&Entry>) -> bool {
         let name = listed.name;
         if name.is_empty() || name.len() > NAME_BYTES {
             return true;
@@ -76,13 +76,13 @@ impl Listing {
         true
     }
 
-    /// Whether nothing was added: to the kernel, the end of the directory.
+    /// Returns whether the reply is empty, which to the kernel is the end of the directory.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether entries bring attributes: the kernel asked with FUSE_READDIRPLUS.
+    /// Returns whether entries have attributes (FUSE_READDIRPLUS).
     #[must_use]
     pub const fn with_attributes(&self) -> bool {
         self.with_attributes
@@ -93,7 +93,7 @@ impl Listing {
         Self { bytes: Vec::with_capacity(most.min(FIRST_BYTES)), most, with_attributes }
     }
 
-    /// Whether the answer may have `end` bytes; then there is room for them.
+    /// Reserves room up to `end` bytes, and returns whether the reply may have as many.
     fn make_room(&mut self, end: usize) -> bool {
         if end > self.most {
             return false;
@@ -112,8 +112,8 @@ impl Encode for Listing {
     }
 }
 
-/// `fuse_dirent` without its name, which has at most [`NAME_BYTES`].
-fn dirent(listed: &Listed<'_>) -> [u8; DIRENT_BYTES] {
+/// Encodes `fuse_dirent` without its name, which has at most [`NAME_BYTES`].
+fn dirent(listed: &Dirent<'_>) -> [u8; DIRENT_BYTES] {
     *Layout::new()
         .u64(listed.ino)
         .u64(listed.offset)

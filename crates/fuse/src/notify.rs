@@ -1,4 +1,4 @@
-//! What the kernel is told without having asked.
+//! Notices: messages to the kernel that answer no request.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::encode::{inval_entry, inval_inode, number, prune};
+use crate::encode::{inval_entry, inval_inode, node_id, prune};
 use crate::ids::NodeId;
 
 /// `FUSE_NOTIFY_INVAL_INODE`.
@@ -18,39 +18,40 @@ const INVAL_ENTRY: i32 = 3;
 /// `FUSE_NOTIFY_PRUNE`.
 const PRUNE: i32 = 9;
 
-/// Tells the kernel what it does not see by itself. Each method says which locks the kernel takes:
-/// told from the thread of a request that holds one of them, it waits for itself.
+/// Sends notices. Each method says which locks the kernel takes: a notice that is sent while a
+/// request holds one of them, from the thread that must answer that request, is a deadlock.
 #[derive(Debug, Clone)]
 pub struct Notifier(pub(crate) Arc<Device>);
 
 impl Notifier {
-    /// Attributes of a node are old; with `offset` at or above zero its pages too, `length` bytes
-    /// of them or all behind (zero). With a negative offset no lock is waited for.
+    /// Invalidates the attributes of a node, and if `offset` is not negative also its pages:
+    /// `length` bytes from `offset`, or all of them if `length` is zero. Waits for locks of pages
+    /// only, and for none if `offset` is negative.
     ///
     /// # Errors
-    /// The kernel's; `ENOENT` where it does not know the node.
+    /// The kernel's errno; `ENOENT` if it does not know the node.
     pub fn inval_inode(&self, node: NodeId, offset: i64, length: i64) -> io::Result<()> {
         Ok(self.0.notify(INVAL_INODE, &[&inval_inode(node, offset, length)])?)
     }
 
-    /// A name may lead elsewhere. Takes the directory's lock.
+    /// Invalidates a name of a directory. Takes the directory's lock.
     ///
     /// # Errors
-    /// The kernel's; `ENOENT` where it does not know the name.
+    /// The kernel's errno; `ENOENT` if it does not know the name.
     pub fn inval_entry(&self, dir: NodeId, name: &OsStr) -> io::Result<()> {
         let name = name.as_bytes();
         let length = u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?;
         Ok(self.0.notify(INVAL_ENTRY, &[&inval_entry(dir, length), name, b"\0"])?)
     }
 
-    /// Nodes that nothing but the kernel's cache of names refers to are forgotten; the others stay.
-    /// It takes no lock of a directory or of pages.
+    /// Asks the kernel to forget those of `nodes` that only its cache of names refers to. Takes no
+    /// lock of a directory or of pages.
     ///
     /// # Errors
-    /// The kernel's; `EINVAL` of a kernel before 6.18, which does not know the question.
+    /// The kernel's errno; `EINVAL` before Linux 6.18, which does not know this notice.
     pub fn prune(&self, nodes: &[NodeId]) -> io::Result<()> {
         let count = u32::try_from(nodes.len()).map_err(|_| Errno::INVAL)?;
-        let nodes: Vec<u8> = nodes.iter().flat_map(|node| number(*node)).collect();
+        let nodes: Vec<u8> = nodes.iter().flat_map(|node| node_id(*node)).collect();
         Ok(self.0.notify(PRUNE, &[&prune(count), &nodes])?)
     }
 }

@@ -1,8 +1,7 @@
-//! Everything the kernel may ask, decoded.
+//! Decoded requests.
 //!
-//! Borrowed parts point into the bytes of the request. What the kernel never sends in the
-//! agreement that [`crate::init`] makes is [`Operation::Other`], to which the session answers
-//! `ENOSYS`.
+//! Borrowed parts point into the bytes of the request. An opcode that the kernel never sends after
+//! the negotiation of [`crate::init`] is [`Operation::Other`], and gets `ENOSYS`.
 
 use std::ffi::OsStr;
 
@@ -10,7 +9,7 @@ use crate::attr::Timestamp;
 use crate::ids::{FileId, LockOwner, NodeId};
 use crate::init::Init;
 
-/// One request, but for its header. Each variant is named after its opcode.
+/// A request without its header. Each variant is named after its opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the opcode of its name, explained at its fields")]
 pub enum Operation<'a> {
@@ -19,11 +18,11 @@ pub enum Operation<'a> {
     Lookup {
         name: &'a OsStr,
     },
-    /// Never answered.
+    /// Has no reply.
     Forget {
         lookups: u64,
     },
-    /// Never answered.
+    /// Has no reply.
     BatchForget(Forgets<'a>),
     GetAttr {
         file: Option<FileId>,
@@ -73,133 +72,133 @@ pub enum Operation<'a> {
     Access {
         mask: u32,
     },
-    /// Never answered; ends another request, if it still waits.
+    /// Has no reply; interrupts another request if that still waits.
     Interrupt {
         unique: u64,
     },
     Fallocate(Fallocate),
     Lseek(Lseek),
     CopyFileRange(CopyFileRange),
-    /// Attributes and the time of birth; whatever is asked for, all is told.
+    /// Attributes and the birth time; the reply has all fields, whatever was requested.
     Statx,
-    /// An opcode that is not among these.
+    /// An opcode that this crate does not decode.
     Other(u32),
 }
 
-/// FUSE_BATCH_FORGET: an iterator of nodes and counts of lookups.
+/// FUSE_BATCH_FORGET: an iterator over nodes and counts of lookups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forgets<'a>(pub(crate) &'a [u8]);
 
-/// FUSE_SETATTR. What is `None` stays.
+/// FUSE_SETATTR. Attributes that are `None` stay unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetAttr {
-    /// Permission, setuid, setgid and sticky bits; other bits may be set and mean nothing.
+    /// Permission, setuid, setgid and sticky bits; other bits are ignored.
     pub mode: Option<u32>,
-    /// Owner.
+    /// New owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// New group.
     pub gid: Option<u32>,
-    /// Bytes.
+    /// New size in bytes.
     pub size: Option<u64>,
-    /// Last read.
+    /// New time of the last read.
     pub atime: Option<SetTime>,
-    /// Last written.
+    /// New time of the last write.
     pub mtime: Option<SetTime>,
-    /// Last changed; only where the kernel keeps it (write-back).
+    /// New time of the last change; only in write-back mode, in which the kernel keeps it.
     pub ctime: Option<Timestamp>,
-    /// Through which open file, if any.
+    /// The open file through which the change was made, if any.
     pub file: Option<FileId>,
-    /// setuid and setgid bits go with this change (`FATTR_KILL_SUIDGID`: a truncation by somebody
-    /// without the right to keep them).
+    /// Whether the change clears setuid and setgid bits (`FATTR_KILL_SUIDGID`: a truncation by a
+    /// process without the right to keep them).
     pub kill_privileges: bool,
 }
 
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's own.
+    /// The present, by the clock of the file system.
     Now,
-    /// This one.
+    /// A given time.
     To(Timestamp),
 }
 
 /// FUSE_SYMLINK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symlink<'a> {
-    /// The name to make.
+    /// The name to create.
     pub name: &'a OsStr,
-    /// What it says.
+    /// The target of the link.
     pub target: &'a OsStr,
 }
 
 /// FUSE_MKNOD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mknod<'a> {
-    /// The name to make.
+    /// The name to create.
     pub name: &'a OsStr,
-    /// Kind and permissions, as `st_mode`.
+    /// File type and permissions, as in `st_mode`.
     pub mode: u32,
-    /// The caller's.
+    /// File mode creation mask of the caller.
     pub umask: u32,
-    /// Which device, if it is to be one.
+    /// Device number; zero unless a device is made.
     pub rdev: u32,
 }
 
 /// FUSE_MKDIR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mkdir<'a> {
-    /// The name to make.
+    /// The name to create.
     pub name: &'a OsStr,
-    /// Permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// The caller's.
+    /// File mode creation mask of the caller.
     pub umask: u32,
 }
 
 /// FUSE_RENAME and FUSE_RENAME2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rename<'a> {
-    /// The name there is.
+    /// The old name, in the directory of the header.
     pub name: &'a OsStr,
-    /// The directory it goes to.
+    /// The new directory.
     pub to_dir: NodeId,
-    /// The name it gets.
+    /// The new name.
     pub to_name: &'a OsStr,
-    /// Of `renameat2`.
+    /// Flags of `renameat2`.
     pub flags: u32,
 }
 
-/// FUSE_LINK; the header names the directory.
+/// FUSE_LINK, whose header has the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link<'a> {
-    /// What gets one more name.
+    /// The file to link.
     pub node: NodeId,
-    /// The name.
+    /// The new name.
     pub name: &'a OsStr,
 }
 
 /// FUSE_OPEN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
-    /// Of `open`, without `O_CREAT`, `O_EXCL` and `O_NOCTTY`.
+    /// Flags of `open`, without `O_CREAT`, `O_EXCL` and `O_NOCTTY`.
     pub flags: i32,
-    /// setuid and setgid bits go with the truncation that `flags` ask for
+    /// Whether the truncation that `flags` request clears setuid and setgid bits
     /// (`FUSE_OPEN_KILL_SUIDGID`).
     pub kill_privileges: bool,
 }
 
-/// FUSE_CREATE; FUSE_TMPFILE, whose name says nothing.
+/// FUSE_CREATE, and FUSE_TMPFILE, whose name has no meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Create<'a> {
-    /// The name to make.
+    /// The name to create.
     pub name: &'a OsStr,
-    /// Of `open`.
+    /// Flags of `open`.
     pub flags: i32,
-    /// Permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// The caller's.
+    /// File mode creation mask of the caller.
     pub umask: u32,
-    /// As in [`Open`].
+    /// As in [`Open::kill_privileges`].
     pub kill_privileges: bool,
 }
 
@@ -208,9 +207,9 @@ pub struct Create<'a> {
 pub struct Read {
     /// The open file.
     pub file: FileId,
-    /// From where.
+    /// Bytes from the start of the file.
     pub offset: u64,
-    /// The most bytes.
+    /// Limit of the bytes to return.
     pub size: u32,
 }
 
@@ -219,13 +218,13 @@ pub struct Read {
 pub struct Write<'a> {
     /// The open file.
     pub file: FileId,
-    /// To where.
+    /// Bytes from the start of the file.
     pub offset: u64,
-    /// The bytes.
+    /// The bytes to write.
     pub data: &'a [u8],
-    /// setuid and setgid bits go with it (`FUSE_WRITE_KILL_SUIDGID`).
+    /// Whether the write clears setuid and setgid bits (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_privileges: bool,
-    /// Of `open`, as they are now; zero where pages are written back.
+    /// Current flags of the open file; zero if pages are written back.
     pub flags: i32,
 }
 
@@ -234,7 +233,7 @@ pub struct Write<'a> {
 pub struct Flush {
     /// The open file.
     pub file: FileId,
-    /// Whose locks end with it.
+    /// The owner of the locks that end.
     pub owner: LockOwner,
 }
 
@@ -243,7 +242,7 @@ pub struct Flush {
 pub struct Release {
     /// The open file.
     pub file: FileId,
-    /// Of `open`, as they are now.
+    /// Current flags of the open file.
     pub flags: i32,
 }
 
@@ -252,7 +251,7 @@ pub struct Release {
 pub struct Fsync {
     /// The open file or directory.
     pub file: FileId,
-    /// `fdatasync`.
+    /// Whether only data and what is needed to read it must be synced (`fdatasync`).
     pub data_only: bool,
 }
 
@@ -261,22 +260,22 @@ pub struct Fsync {
 pub struct Readdir {
     /// The open directory.
     pub file: FileId,
-    /// Behind the entry that came with this offset; zero from the start.
+    /// The offset of the last entry that the kernel has; zero at the start.
     pub offset: u64,
-    /// The most bytes of the answer.
+    /// Limit of the bytes of the reply.
     pub size: u32,
 }
 
 /// FUSE_SETXATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setxattr<'a> {
-    /// With its prefix.
+    /// The name with its prefix.
     pub name: &'a OsStr,
-    /// What it shall be.
+    /// The new value.
     pub value: &'a [u8],
-    /// Of `setxattr`.
+    /// Flags of `setxattr`.
     pub flags: i32,
-    /// The setgid bit goes with this access control list (`FUSE_SETXATTR_ACL_KILL_SGID`).
+    /// Whether this access control list clears the setgid bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
     pub kill_setgid: bool,
 }
 
@@ -285,11 +284,11 @@ pub struct Setxattr<'a> {
 pub struct Fallocate {
     /// The open file.
     pub file: FileId,
-    /// From where.
+    /// Start of the range in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range in bytes.
     pub length: u64,
-    /// Of `fallocate`.
+    /// Mode of `fallocate`.
     pub mode: i32,
 }
 
@@ -298,28 +297,28 @@ pub struct Fallocate {
 pub struct Lseek {
     /// The open file.
     pub file: FileId,
-    /// From where.
+    /// Where the search begins, in bytes.
     pub offset: u64,
-    /// For what.
+    /// `SEEK_DATA` or `SEEK_HOLE`.
     pub whence: i32,
 }
 
-/// FUSE_COPY_FILE_RANGE. (Its successor of 64 bits is [`Operation::Other`]: the kernel then asks
-/// with this one.)
+/// FUSE_COPY_FILE_RANGE. (Its 64-bit successor is [`Operation::Other`]; the kernel then sends this
+/// one.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyFileRange {
     /// The open file to read.
     pub from: FileId,
-    /// From where.
+    /// Start of the range to read.
     pub from_offset: u64,
-    /// The file to write; the header names the one to read.
+    /// The file to write; the header has the one to read.
     pub to_node: NodeId,
     /// The open file to write.
     pub to: FileId,
-    /// To where.
+    /// Start of the range to write.
     pub to_offset: u64,
-    /// How many bytes; the answer cannot tell of more than `u32::MAX`.
+    /// Bytes to copy; the reply can report at most `u32::MAX`.
     pub length: u64,
-    /// None are known.
+    /// No flags are defined.
     pub flags: u64,
 }

@@ -1,4 +1,4 @@
-//! Three calls on the device that no safe binding has. All `unsafe` of this crate is here.
+//! The three ioctls of the device. All `unsafe` of this crate is here.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,44 +6,44 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, ioctl, opcode};
 
-/// Of `include/uapi/linux/fuse.h`.
+/// The ioctl type in `include/uapi/linux/fuse.h`.
 const GROUP: u8 = 229;
 const CLONE: Opcode = opcode::read::<u32>(GROUP, 0);
 const BACKING_OPEN: Opcode = opcode::write::<BackingMap>(GROUP, 1);
 const BACKING_CLOSE: Opcode = opcode::write::<i32>(GROUP, 2);
 
-/// Makes `fresh`, an opened `/dev/fuse`, a further door to the connection of `device`.
+/// Attaches `fresh`, a newly opened `/dev/fuse`, to the connection of `device`.
 ///
 /// # Errors
-/// The kernel's; `EINVAL` where `fresh` has a connection, or `device` none.
-#[expect(unsafe_code, reason = "no safe binding knows this call")]
-pub(crate) fn join(fresh: BorrowedFd<'_>, device: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: the call reads the number of a descriptor from where it is pointed to, and writes
+/// The kernel's errno; `EINVAL` if `fresh` has a connection, or `device` none.
+#[expect(unsafe_code, reason = "no crate has a safe binding for this ioctl")]
+pub(crate) fn clone_device(fresh: BorrowedFd<'_>, device: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: the call reads a descriptor through the pointer, and writes
     // nothing; both descriptors are open for the whole call.
     unsafe { ioctl(fresh, Setter::<CLONE, i32>::new(device.as_raw_fd())) }
 }
 
-/// Makes `file` known to the kernel; answers the number of it.
+/// Registers `file` with the kernel and returns its backing id.
 ///
 /// # Errors
-/// The kernel's; `EPERM` without `CAP_SYS_ADMIN`, or where it was not agreed on.
-#[expect(unsafe_code, reason = "no safe binding knows this call")]
+/// The kernel's errno; `EPERM` without `CAP_SYS_ADMIN`, or if passthrough was not negotiated.
+#[expect(unsafe_code, reason = "no crate has a safe binding for this ioctl")]
 pub(crate) fn open_backing(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<i32, Errno> {
     let map = BackingMap { descriptor: file.as_raw_fd(), flags: 0, padding: 0 };
-    // SAFETY: the call reads a map from where it is pointed to, and writes nothing; both
+    // SAFETY: the call reads a map through the pointer, and writes nothing; both
     // descriptors are open for the whole call.
     unsafe { ioctl(device, map) }
 }
 
-/// Ends what [`open_backing`] began.
+/// Unregisters the descriptor with this backing id.
 ///
 /// # Errors
-/// The kernel's; `ENOENT` for a number that it does not know.
-#[expect(unsafe_code, reason = "no safe binding knows this call")]
-pub(crate) fn close_backing(device: BorrowedFd<'_>, number: i32) -> Result<(), Errno> {
-    // SAFETY: the call reads a number from where it is pointed to, and writes nothing; the
+/// The kernel's errno; `ENOENT` for an unknown id.
+#[expect(unsafe_code, reason = "no crate has a safe binding for this ioctl")]
+pub(crate) fn close_backing(device: BorrowedFd<'_>, id: i32) -> Result<(), Errno> {
+    // SAFETY: the call reads an id through the pointer, and writes nothing; the
     // descriptor is open for the whole call.
-    unsafe { ioctl(device, Setter::<BACKING_CLOSE, i32>::new(number)) }
+    unsafe { ioctl(device, Setter::<BACKING_CLOSE, i32>::new(id)) }
 }
 
 /// `fuse_backing_map`.
@@ -55,8 +55,8 @@ struct BackingMap {
 }
 
 // SAFETY: `BACKING_OPEN` takes a pointer to a `fuse_backing_map`, which this is, and only reads it;
-// it answers by what it returns.
-#[expect(unsafe_code, reason = "what a call returns is lost by the patterns there are")]
+// its result is its return value.
+#[expect(unsafe_code, reason = "rustix's ioctl patterns drop the return value")]
 unsafe impl Ioctl for BackingMap {
     type Output = i32;
 
@@ -85,20 +85,18 @@ mod tests {
 
     use super::*;
 
-    /// The numbers as the kernel's header makes them.
     #[test]
-    fn calls_have_the_kernel_s_numbers() {
+    fn ioctls_have_the_numbers_of_the_kernel_header() {
         assert_eq!(CLONE, 0x8004_e500);
         assert_eq!(BACKING_OPEN, 0x4010_e501);
         assert_eq!(BACKING_CLOSE, 0x4004_e502);
     }
 
-    /// What is not the device says so, and nothing else happens.
     #[test]
-    fn another_file_knows_none_of_them() {
+    fn a_file_that_is_not_the_device_refuses_all_ioctls() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let null = null.as_fd();
-        assert_eq!(join(null, null), Err(Errno::NOTTY));
+        assert_eq!(clone_device(null, null), Err(Errno::NOTTY));
         assert_eq!(open_backing(null, null), Err(Errno::NOTTY));
         assert_eq!(close_backing(null, 1), Err(Errno::NOTTY));
     }

@@ -1,56 +1,56 @@
-//! Numbers of the protocol (`include/uapi/linux/fuse.h`, 7.45) that file systems use.
+//! Flags of the protocol (`include/uapi/linux/fuse.h`, 7.45) that file systems use.
 
 use crate::init::Capabilities;
 
-/// Past the kernel's pages.
+/// Reads and writes bypass the page cache.
 pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
-/// Pages of the file stay.
+/// The open keeps cached pages of the file.
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
-/// No offsets.
+/// The file cannot seek.
 pub const FOPEN_NONSEEKABLE: u32 = 1 << 2;
-/// The listing of a directory may be kept.
+/// The kernel may cache the listing of the directory.
 pub const FOPEN_CACHE_DIR: u32 = 1 << 3;
-/// No FUSE_FLUSH when a descriptor is closed.
+/// A closed descriptor sends no FUSE_FLUSH.
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
-/// Direct writes to one file at the same time.
+/// Direct writes to one file may run concurrently.
 pub const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-/// By a registered descriptor.
+/// The kernel reads and writes a registered descriptor.
 pub const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 
-/// Abilities, named as in the kernel without `FUSE_`.
+/// Capabilities, named as in the kernel without `FUSE_`.
 impl Capabilities {
-    /// Reads of one file at the same time.
+    /// Reads of one file may run concurrently.
     pub const ASYNC_READ: Self = Self(1 << 0);
-    /// `O_TRUNC` comes with the open.
+    /// FUSE_OPEN has `O_TRUNC`; else FUSE_SETATTR truncates.
     pub const ATOMIC_O_TRUNC: Self = Self(1 << 3);
-    /// Nodes that the kernel has forgotten are looked up by their number (`.` and `..`).
+    /// Forgotten nodes are looked up by their id (names `.` and `..`).
     pub const EXPORT_SUPPORT: Self = Self(1 << 4);
-    /// Writes may be larger than a page. Always agreed.
+    /// Writes may be larger than a page. Always wanted.
     pub const BIG_WRITES: Self = Self(1 << 5);
-    /// The caller's umask is not applied by the kernel.
+    /// The file system applies the umask, not the kernel.
     pub const DONT_MASK: Self = Self(1 << 6);
-    /// Pages go when size or time of a file turn out to be others.
+    /// Cached pages are dropped if size or mtime of the file have changed.
     pub const AUTO_INVAL_DATA: Self = Self(1 << 12);
-    /// Listings bring attributes.
+    /// Listings have attributes (FUSE_READDIRPLUS).
     pub const DO_READDIRPLUS: Self = Self(1 << 13);
-    /// Direct requests are split and sent at once.
+    /// Direct I/O is split into concurrent requests.
     pub const ASYNC_DIO: Self = Self(1 << 15);
-    /// Lookups and listings of one directory at the same time.
+    /// Lookups and listings of one directory may run concurrently.
     pub const PARALLEL_DIROPS: Self = Self(1 << 18);
-    /// Access control lists are kept, asked for and checked.
+    /// The kernel caches and checks access control lists.
     pub const POSIX_ACL: Self = Self(1 << 20);
-    /// More than 32 pages a request.
+    /// A request may have more than 32 pages. Always wanted.
     pub const MAX_PAGES: Self = Self(1 << 22);
-    /// Symbolic links are kept.
+    /// The kernel caches targets of symbolic links.
     pub const CACHE_SYMLINKS: Self = Self(1 << 23);
-    /// The file system clears setuid bits when it is told to.
+    /// The file system clears setuid and setgid bits on request.
     pub const HANDLE_KILLPRIV_V2: Self = Self(1 << 28);
-    /// FUSE_SETXATTR has flags. Always agreed where it is offered.
+    /// FUSE_SETXATTR has flags. Always wanted.
     pub const SETXATTR_EXT: Self = Self(1 << 29);
-    /// FUSE_INIT has `flags2`. Always agreed where it is offered.
+    /// FUSE_INIT has `flags2`. Always wanted.
     pub const INIT_EXT: Self = Self(1 << 30);
-    /// What may not be kept can be mapped.
+    /// Files opened for direct I/O can be mapped.
     pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
-    /// Registered descriptors.
+    /// Files can be read and written through registered descriptors.
     pub const PASSTHROUGH: Self = Self(1 << 37);
 }

@@ -1,4 +1,4 @@
-//! Answers: each is a value that knows its bytes, and each request is answered exactly once.
+//! Replies: each is a value that encodes itself, and each request gets exactly one.
 
 use std::fmt;
 use std::io;
@@ -12,139 +12,142 @@ use crate::attr::{Attr, Timestamp};
 use crate::device::{Backing, Device};
 use crate::ids::{FileId, NodeId};
 
-/// What stands behind the header of an answer.
+/// The body of a reply.
 pub trait Encode {
-    /// Calls `send` once with the bytes.
+    /// Calls `send` once with the encoded bytes.
     fn with_bytes(&self, send: &mut dyn FnMut(&[u8]));
 }
 
-/// The duty to answer one request, now or later, from any thread. Dropped without it, the answer is
+/// The duty to reply to one request, now or later, from any thread. If it is dropped, the reply is
 /// `EIO`, so that no program waits for ever.
 pub struct Reply<T: Encode + ?Sized> {
     pub(crate) unique: u64,
-    /// `None` once it is answered.
+    /// `None` once the reply is sent.
     pub(crate) device: Option<Arc<Device>>,
     pub(crate) answer: PhantomData<fn(&T)>,
 }
 
-/// What a name leads to (`fuse_entry_out`).
+/// The inode that a name refers to (`fuse_entry_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// The kernel refers to it by this from now on, and counts one lookup of it; zero: there is no
-    /// such name, and that holds for `entry_ttl`.
+    /// The id by which the kernel refers to the inode from now on, after counting one lookup. Zero
+    /// says that the name does not exist, for as long as `entry_ttl`.
     pub node: NodeId,
-    /// Tells nodes of one number apart.
+    /// Distinguishes inodes that have had the same node id.
     pub generation: u64,
-    /// How long the name leads there.
+    /// How long the kernel may use the name without asking.
     pub entry_ttl: Duration,
-    /// How long the attributes hold.
+    /// How long the kernel may use the attributes without asking.
     pub attr_ttl: Duration,
-    /// Attributes; of an absent name nothing is looked at.
+    /// Attributes of the inode; ignored if the name does not exist.
     pub attr: Attr,
 }
 
-/// Attributes and how long they hold (`fuse_attr_out`).
+/// Attributes and their lifetime (`fuse_attr_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// How long.
+    /// How long the kernel may use them without asking.
     pub ttl: Duration,
-    /// The attributes.
+    /// Attributes of the inode.
     pub attr: Attr,
 }
 
-/// Attributes with the time of birth, and how long they hold (`fuse_statx_out`).
+/// Attributes with the birth time, and their lifetime (`fuse_statx_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statx {
-    /// How long.
+    /// How long the kernel may use them without asking.
     pub ttl: Duration,
-    /// The attributes.
+    /// Attributes of the inode.
     pub attr: Attr,
-    /// When it was made.
+    /// Birth time of the inode.
     pub birth: Timestamp,
 }
 
 /// An open file or directory (`fuse_open_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// What the kernel calls it from now on.
+    /// The id by which the kernel refers to the open from now on.
     pub file: FileId,
     /// `FOPEN_*` of [`crate::protocol`].
     pub flags: u32,
-    /// A registered descriptor; then `flags` must have `FOPEN_PASSTHROUGH`.
+    /// Backing id of a registered descriptor; then `flags` must have `FOPEN_PASSTHROUGH`.
     pub backing: Option<i32>,
 }
 
-/// A file that was made and is open.
+/// A file that was created and opened (`fuse_entry_out`, `fuse_open_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
-    /// The file.
+    /// The new file.
     pub entry: Entry,
-    /// The open file.
+    /// The open of it.
     pub opened: Opened,
 }
 
-/// How many bytes were written or copied.
+/// The number of bytes that were written or copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written(pub u32);
 
-/// Where data or a hole begins.
+/// The offset at which data or a hole begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset(pub u64);
 
-/// An extended attribute or the list of their names.
+/// The value of an extended attribute, or the list of names of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Xattr {
-    /// How large it is: what was asked with a size of zero.
+    /// Size in bytes, which a request with size zero asks for.
     Size(u32),
-    /// All of it.
+    /// The whole value or list.
     Value(Vec<u8>),
 }
 
-/// Space and counts (`fuse_kstatfs`).
+/// Space and counts of a file system (`fuse_kstatfs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statfs {
-    /// All blocks.
+    /// Blocks in total.
     pub blocks: u64,
-    /// Those that are free.
+    /// Free blocks.
     pub free: u64,
-    /// Those of them that anybody may have.
+    /// Free blocks that unprivileged users can use.
     pub available: u64,
-    /// All files there can be.
+    /// Inodes in total.
     pub files: u64,
-    /// How many more there can be.
+    /// Free inodes.
     pub free_files: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u32,
-    /// The most bytes of a name.
+    /// Limit of the bytes of a name.
     pub name_bytes: u32,
 }
 
 impl<T: Encode + ?Sized> Reply<T> {
-    /// Answers.
+    /// Sends a successful reply.
     pub fn ok(mut self, answer: &T) {
         let Some(device) = self.device.take() else { return };
         answer.with_bytes(&mut |bytes| send(&device, self.unique, None, bytes));
     }
 
-    /// Answers that it failed.
+    /// Sends the reply that the request failed.
     pub fn error(mut self, errno: Errno) {
         let Some(device) = self.device.take() else { return };
         send(&device, self.unique, Some(errno), &[]);
     }
 
-    /// Makes a descriptor known to the kernel, for an answer with [`Opened::backing`].
+    /// Registers a descriptor with the kernel, for a reply with [`Opened::backing`].
     ///
     /// # Errors
-    /// The kernel's.
+    /// The errno of the ioctl.
     pub fn open_backing(&self, file: BorrowedFd<'_>) -> io::Result<Backing> {
-        self.device.as_ref().expect("an answer consumes the reply").open_backing(file)
+        self.device.as_ref().expect("sending consumes the reply").open_backing(file)
     }
 }
 
 impl<T: Encode + ?Sized> Drop for Reply<T> {
     fn drop(&mut self) {
         let Some(device) = self.device.take() else { return };
-        tracing::warn!(unique = self.unique, "a request was dropped without an answer");
+        tracing::warn!(
+            unique = self.unique,
+            "a request was dropped without a reply: its caller gets EIO"
+        );
         send(&device, self.unique, Some(Errno::IO), &[]);
     }
 }
@@ -155,17 +158,17 @@ impl<T: Encode + ?Sized> fmt::Debug for Reply<T> {
     }
 }
 
-/// Where the request is gone, or the mount, nobody waits. Where the kernel takes no such answer, it
-/// may take `EIO`.
+/// Sends a reply. If the request was aborted or the mount is gone, no process waits for it. If the
+/// kernel refuses the reply, the caller gets `EIO` instead.
 pub(crate) fn send(device: &Device, unique: u64, errno: Option<Errno>, payload: &[u8]) {
     match device.answer(unique, errno, payload) {
         Ok(()) => {}
         Err(error @ (Errno::NOENT | Errno::NODEV | Errno::PERM)) => {
-            tracing::debug!(%error, unique, "an answer came too late");
+            tracing::debug!(%error, unique, "the kernel no longer waits for this reply");
         }
         Err(error) => {
             let instead = device.answer(unique, Some(Errno::IO), &[]).is_ok();
-            tracing::warn!(%error, unique, instead, "the kernel did not take an answer");
+            tracing::warn!(%error, unique, instead, "the kernel refused a reply");
         }
     }
 }

@@ -1,85 +1,85 @@
-//! Who asks, and about what.
+//! The frame of a request: its header, and the body that [`Operation`] decodes.
 
 use crate::bytes::Cursor;
-pub use crate::bytes::Fault;
+pub use crate::bytes::LayoutError;
 use crate::ids::NodeId;
-use crate::init::{Agreement, Capabilities};
+use crate::init::{Capabilities, Negotiated};
 use crate::operation::Operation;
 
-/// What each request begins with (`fuse_in_header`).
+/// The header of a request (`fuse_in_header`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The request's number, which its answer repeats.
+    /// Id of the request, which its reply repeats.
     pub unique: u64,
-    /// What it is about; zero where that says nothing.
+    /// The inode that the request is about, or zero.
     pub node: NodeId,
-    /// The caller's user (`fsuid`).
+    /// User id of the caller (`fsuid`).
     pub uid: u32,
-    /// The caller's group (`fsgid`).
+    /// Group id of the caller (`fsgid`).
     pub gid: u32,
-    /// The caller's thread; zero where it is not ours to see, or where nobody waits.
+    /// Thread id of the caller; zero if no process waits, or if it is outside our pid namespace.
     pub pid: u32,
 }
 
 impl Header {
-    /// Bytes of it.
+    /// Size of the header in bytes.
     pub const BYTES: usize = 40;
 }
 
-/// What the layout of a request hangs on, besides its opcode.
+/// What the layouts of requests depend on besides the opcode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layouts {
     /// FUSE_SETXATTR has flags (`FUSE_SETXATTR_EXT`).
     pub setxattr_ext: bool,
 }
 
-impl From<&Agreement> for Layouts {
-    fn from(agreement: &Agreement) -> Self {
-        Self { setxattr_ext: agreement.capabilities.has(Capabilities::SETXATTR_EXT) }
+impl From<&Negotiated> for Layouts {
+    fn from(negotiated: &Negotiated) -> Self {
+        Self { setxattr_ext: negotiated.capabilities.has(Capabilities::SETXATTR_EXT) }
     }
 }
 
-/// A request that breaks its layout. No kernel sends one.
+/// A request that breaks its layout, which no correct kernel sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("request {opcode} breaks its layout: {fault}")]
+#[error("request {opcode} breaks its layout: {error}")]
 pub struct Malformed {
-    /// The request to answer; `None` where the header is not whole, or no answer is expected.
+    /// Id of the request; `None` if the header is not whole or no reply is expected.
     pub unique: Option<u64>,
-    /// Its opcode; zero where the header is not whole.
+    /// Its opcode; zero if the header is not whole.
     pub opcode: u32,
-    /// What is wrong.
-    pub fault: Fault,
+    /// How it breaks the layout.
+    pub error: LayoutError,
 }
 
-/// Takes a request apart: all bytes of one `read` of the device.
+/// Parses a request: all bytes of one `read` of the device.
 ///
 /// # Errors
-/// [`Malformed`]: to be answered with `EIO` if at all.
+/// [`Malformed`]; the reply is `EIO`, if one is expected.
 pub fn parse(bytes: &[u8], layouts: Layouts) -> Result<(Header, Operation<'_>), Malformed> {
     let frame =
-        Frame::parse(bytes).map_err(|fault| Malformed { unique: None, opcode: 0, fault })?;
+        Frame::parse(bytes).map_err(|error| Malformed { unique: None, opcode: 0, error })?;
     let (header, opcode) = (frame.header, frame.opcode);
     match frame.body(bytes.len()).and_then(|body| Operation::decode(opcode, body, layouts)) {
         Ok(operation) => Ok((header, operation)),
-        Err(fault) => {
-            let unique = Operation::is_answered(opcode).then_some(header.unique);
-            Err(Malformed { unique, opcode, fault })
+        Err(error) => {
+            let unique = Operation::has_reply(opcode).then_some(header.unique);
+            Err(Malformed { unique, opcode, error })
         }
     }
 }
 
-/// `fuse_in_header` and what stands behind it.
+/// `fuse_in_header` and the bytes after it.
 struct Frame<'a> {
     bytes: u32,
     opcode: u32,
     header: Header,
-    /// Extensions stand at the end, in units of eight bytes.
+    /// Bytes of extensions at the end, in units of eight.
     extensions: u16,
     rest: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, LayoutError> {
         let mut cursor = Cursor::new(bytes);
         let (bytes, opcode) = (cursor.u32()?, cursor.u32()?);
         let header = Header {
@@ -94,12 +94,12 @@ impl<'a> Frame<'a> {
         Ok(Self { bytes, opcode, header, extensions, rest: cursor.rest() })
     }
 
-    /// Without the extensions, none of which was agreed on.
-    fn body(&self, read: usize) -> Result<&'a [u8], Fault> {
+    /// Returns the body without the extensions, of which none is negotiated.
+    fn body(&self, read: usize) -> Result<&'a [u8], LayoutError> {
         if self.bytes as usize != read {
-            return Err(Fault::Length);
+            return Err(LayoutError::Length);
         }
         let end = self.rest.len().checked_sub(usize::from(self.extensions) * 8);
-        end.and_then(|end| self.rest.get(..end)).ok_or(Fault::Truncated)
+        end.and_then(|end| self.rest.get(..end)).ok_or(LayoutError::Truncated)
     }
 }

@@ -1,4 +1,4 @@
-//! Threads that read requests and call a file system.
+//! Sessions: threads that read requests and call a file system.
 
 use std::error::Error;
 use std::io;
@@ -13,90 +13,90 @@ use rustix::io::Errno;
 use crate::device::Device;
 use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
-use crate::init::{Agreement, MAJOR, OurMajor, Wishes, agree};
+use crate::init::{InitOptions, MAJOR, MajorReply, Negotiated, negotiate};
 use crate::notify::Notifier;
 use crate::operation::Operation;
 use crate::reply::{Encode, send};
 use crate::request::{Header, Layouts, parse};
 
-/// What a request can have beside the bytes to write, and the least that the kernel writes at once.
+/// Bytes of a request besides the data to write, and the least that the kernel writes at once.
 const REQUEST_BYTES: u32 = 4096;
 
-/// What the kernel wants to be given room for in any case (`FUSE_MIN_READ_BUFFER`).
-const GREETING_BYTES: usize = 8192;
+/// The least buffer that the kernel reads a request into (`FUSE_MIN_READ_BUFFER`).
+const INIT_REQUEST_BYTES: usize = 8192;
 
-/// How a session serves.
+/// Options of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Threads that take requests; at least one.
+    /// Threads that read requests; at least one is started.
     pub threads: usize,
-    /// A descriptor for each thread, so that they do not meet at one lock; needs the right to open
-    /// the device.
+    /// Whether each thread gets a descriptor of its own, so that threads do not contend for one
+    /// lock in the kernel; needs the right to open the device.
     pub clone_device: bool,
-    /// What to agree on.
-    pub wishes: Wishes,
+    /// Options of the negotiation.
+    pub init_options: InitOptions,
 }
 
-/// A connection with the kernel, agreed and ready to serve.
+/// A negotiated connection with the kernel, ready to serve.
 #[derive(Debug)]
 pub struct Session {
     device: Arc<Device>,
-    agreement: Agreement,
+    negotiated: Negotiated,
     options: SessionOptions,
 }
 
 impl Session {
-    /// Agrees with the kernel over a mounted device: reads FUSE_INIT and answers it. Requests wait
-    /// until [`Session::run`].
+    /// Negotiates with the kernel over a mounted device: reads FUSE_INIT and replies. Further
+    /// requests wait until [`Session::run`].
     ///
     /// # Errors
-    /// The device's; [`io::ErrorKind::Unsupported`] with [`crate::init::Refusal`].
+    /// Errors of the device; [`io::ErrorKind::Unsupported`] with [`crate::init::InitError`].
     pub fn start(device: OwnedFd, options: SessionOptions) -> io::Result<Self> {
         let device = Arc::new(Device::new(device));
-        let agreement = greet(&device, &options.wishes)?;
-        Ok(Self { device, agreement, options })
+        let negotiated = exchange_init(&device, &options.init_options)?;
+        Ok(Self { device, negotiated, options })
     }
 
-    /// What was agreed.
+    /// Returns the result of the negotiation.
     #[must_use]
-    pub const fn agreement(&self) -> &Agreement {
-        &self.agreement
+    pub const fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
     }
 
-    /// The connection; for registering descriptors.
+    /// Returns the device, on which descriptors are registered.
     #[must_use]
     pub const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Tells the kernel what it does not see.
+    /// Returns a sender of notices.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         Notifier(Arc::clone(&self.device))
     }
 
-    /// Serves until it is unmounted, then calls [`Filesystem::end`].
+    /// Serves requests until the mount ends, then calls [`Filesystem::end`].
     ///
-    /// A method that panics leaves its request answered with `EIO`, and the session goes on: one
-    /// program hears of it, where an end would take the mount from all of them.
+    /// If a method panics, its request fails with `EIO` and the session continues: an end would
+    /// take the mount away from all programs.
     ///
     /// # Errors
-    /// The device's, other than that it was unmounted.
+    /// Errors of the device, except that it was unmounted.
     pub fn run(self, filesystem: Arc<dyn Filesystem>) -> io::Result<()> {
         let served = self.serve(&filesystem);
         filesystem.end();
         served
     }
 
-    /// Waits for all threads; the first error is the one that is told.
+    /// Runs the threads to their end and returns the first error.
     fn serve(&self, filesystem: &Arc<dyn Filesystem>) -> io::Result<()> {
         let mut threads = Vec::with_capacity(self.options.threads);
         for number in 0..self.options.threads.max(1) {
             match self.spawn(number, filesystem) {
                 Ok(thread) => threads.push(thread),
-                // Fewer can do it as well.
+                // The threads that have started suffice.
                 Err(error) if number > 0 => {
-                    tracing::warn!(%error, number, "a thread fewer takes requests");
+                    tracing::warn!(%error, number, "a thread does not start: the others serve");
                 }
                 Err(error) => return Err(error),
             }
@@ -116,28 +116,30 @@ impl Session {
     ) -> io::Result<JoinHandle<io::Result<()>>> {
         let mut device = Arc::clone(&self.device);
         if number > 0 && self.options.clone_device {
-            match device.another() {
+            match device.duplicate() {
                 Ok(another) => device = Arc::new(another),
-                Err(error) => tracing::debug!(%error, "threads share a descriptor"),
+                Err(error) => {
+                    tracing::debug!(%error, "no descriptor for this thread: it shares the first")
+                }
             }
         }
-        let bytes = self.agreement.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES);
+        let bytes = self.negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES);
         let server = Server {
             device,
             filesystem: Arc::clone(filesystem),
-            layouts: Layouts::from(&self.agreement),
+            layouts: Layouts::from(&self.negotiated),
             bytes: bytes as usize,
         };
         thread::Builder::new().name(format!("fuse-{number}")).spawn(move || server.serve())
     }
 }
 
-/// One thread.
+/// A thread of the session.
 struct Server {
     device: Arc<Device>,
     filesystem: Arc<dyn Filesystem>,
     layouts: Layouts,
-    /// The most that a request has.
+    /// Limit of the bytes of a request.
     bytes: usize,
 }
 
@@ -156,11 +158,11 @@ impl Server {
             };
             match parse(request, self.layouts) {
                 Ok((header, operation)) => self.call(&header, operation),
-                // That was no kernel.
+                // No kernel sends so little.
                 Err(malformed) if request.len() < Header::BYTES => return Err(invalid(malformed)),
                 Err(malformed) => {
                     if !mem::replace(&mut complained, true) {
-                        tracing::error!(%malformed, "the kernel is not understood");
+                        tracing::error!(%malformed, "a malformed request: it fails with EIO");
                     }
                     if let Some(unique) = malformed.unique {
                         send(&self.device, unique, Some(Errno::IO), &[]);
@@ -171,7 +173,7 @@ impl Server {
     }
 
     fn call(&self, header: &Header, operation: Operation<'_>) {
-        // What a method left half done is the file system's to bear: its locks do not poison.
+        // Half-done work is for the file system to bear: its locks do not poison.
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
             dispatch(&*self.filesystem, &self.device, header, operation);
         }));
@@ -181,21 +183,21 @@ impl Server {
     }
 }
 
-/// Waits for a request, through interruptions.
+/// Waits for a request, and again if the wait is interrupted.
 fn receive<'a>(device: &Device, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     loop {
         match device.receive(buffer) {
             Ok(length) => return Ok(&buffer[..length]),
-            // A signal; nothing there after all; a request that was taken back meanwhile.
+            // A signal; no request after all; a request that was aborted while it was read.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Reads FUSE_INIT and answers it.
-fn greet(device: &Arc<Device>, wishes: &Wishes) -> io::Result<Agreement> {
-    let mut buffer = vec![0; GREETING_BYTES];
+/// Reads FUSE_INIT, replies, and returns what was negotiated.
+fn exchange_init(device: &Arc<Device>, init_options: &InitOptions) -> io::Result<Negotiated> {
+    let mut buffer = vec![0; INIT_REQUEST_BYTES];
     loop {
         let request = receive(device, &mut buffer)?;
         let (header, operation) = parse(request, Layouts::default()).map_err(invalid)?;
@@ -204,14 +206,14 @@ fn greet(device: &Arc<Device>, wishes: &Wishes) -> io::Result<Agreement> {
             return Err(invalid("a request before FUSE_INIT"));
         };
         if offer.major > MAJOR {
-            answer(device, &header, &OurMajor)?;
+            answer(device, &header, &MajorReply)?;
             continue;
         }
-        match agree(&offer, wishes) {
-            Ok(agreement) => {
-                answer(device, &header, &agreement)?;
-                tracing::debug!(?offer, ?agreement, "agreed with the kernel");
-                return Ok(agreement);
+        match negotiate(&offer, init_options) {
+            Ok(negotiated) => {
+                answer(device, &header, &negotiated)?;
+                tracing::debug!(?offer, ?negotiated, "negotiated with the kernel");
+                return Ok(negotiated);
             }
             Err(refusal) => {
                 device.answer(header.unique, Some(Errno::PROTO), &[])?;

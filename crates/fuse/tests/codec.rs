@@ -1,5 +1,5 @@
-//! Laws of the messages: no bytes panic, what breaks its layout is told apart, what was written is
-//! read, and no answer is larger than was asked for.
+//! Laws of the messages: no input panics, a broken layout is detected, what was encoded is decoded,
+//! and no reply is larger than requested.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 #![expect(clippy::host_endian_bytes, reason = "messages are in the machine's own order")]
 
@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::init::Init;
-use pelago_fuse::init::{Agreement, Capabilities, MAX_WRITE_BYTES, Refusal, Wishes, agree};
-use pelago_fuse::listing::{LISTING_BYTES, Listed, Listing, NAME_BYTES};
+use pelago_fuse::init::{
+    Capabilities, InitError, InitOptions, MAX_WRITE_BYTES, Negotiated, negotiate,
+};
+use pelago_fuse::listing::{Dirent, LISTING_BYTES, Listing, NAME_BYTES};
 use pelago_fuse::operation::{Rename, SetAttr, SetTime, Setxattr, Write};
 use pelago_fuse::reply::{Attributes, Entry};
-use pelago_fuse::request::{self, Fault, Layouts, Malformed};
+use pelago_fuse::request::{self, LayoutError, Layouts, Malformed};
 use pelago_fuse::{Attr, Encode, FileType, Header, Operation, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,16 +23,16 @@ use proptest::test_runner::RngSeed;
 
 const REQUESTS: &str = include_str!("../vectors/requests.txt");
 const LAYOUTS: [Layouts; 2] = [Layouts { setxattr_ext: false }, Layouts { setxattr_ext: true }];
-/// Opcodes to which nothing is answered.
+/// Opcodes without a reply.
 const SILENT: [u32; 3] = [2, 36, 42];
 
-/// The same cases each time.
+/// Runs the same cases each time.
 fn config() -> ProptestConfig {
     let rng_seed = RngSeed::Fixed(0x6675_7365);
     ProptestConfig { cases: 512, failure_persistence: None, rng_seed, ..ProptestConfig::default() }
 }
 
-/// A whole request.
+/// Returns a whole request.
 fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(Header::BYTES + body.len()).unwrap();
     let mut bytes = [length.to_ne_bytes(), opcode.to_ne_bytes()].concat();
@@ -100,7 +102,7 @@ prop_compose! {
     }
 }
 
-/// `fuse_setattr_in`, written field by field.
+/// Encodes `fuse_setattr_in` field by field.
 fn set_attr_body(asked: &SetAttr) -> Vec<u8> {
     let time = |time: Option<SetTime>| match time {
         Some(SetTime::To(time)) => time,
@@ -160,7 +162,7 @@ fn entry(node: u64) -> Entry {
     Entry { node: NodeId(node), generation: 0, entry_ttl, attr_ttl, attr }
 }
 
-/// Offset, node and name of each entry of an answer, as the kernel walks through it.
+/// Returns offset, node and name of each entry of a listing, as the kernel parses it.
 fn walk(mut answer: &[u8], with_attributes: bool) -> Vec<(u64, u64, Vec<u8>)> {
     let mut found = Vec::new();
     while !answer.is_empty() {
@@ -184,7 +186,7 @@ proptest! {
         }
     }
 
-    /// With a header that is right, and an opcode that there is.
+    /// A correct header with a known opcode before any bytes.
     #[test]
     fn no_body_panics(
         opcode in 0..60_u32,
@@ -251,7 +253,7 @@ proptest! {
         prop_assert_eq!(u32_at(&bytes, 16 + 60), 0o127_777);
     }
 
-    /// An answer never has more than was asked for, and exactly what was taken into it.
+    /// A listing never exceeds the requested size, and has exactly the entries that fitted.
     #[test]
     fn listings_keep_to_their_size(
         size in 0..3000_u32,
@@ -261,7 +263,7 @@ proptest! {
         let new = if with_attributes { Listing::of_entries } else { Listing::of_names };
         let (mut listing, mut expected) = (new(size), Vec::new());
         for (offset, (name, node)) in (1..).zip(&names) {
-            let listed = Listed { ino: 1, offset, file_type: FileType::Regular, name };
+            let listed = Dirent { ino: 1, offset, file_type: FileType::Regular, name };
             let before = bytes(&listing).len();
             if !listing.add(listed, node.map(entry).as_ref()) {
                 prop_assert_eq!(bytes(&listing).len(), before);
@@ -278,7 +280,7 @@ proptest! {
         prop_assert_eq!(walk(&answer, with_attributes), expected);
     }
 
-    /// Whatever is offered and wished: nothing that the kernel does not have, and nothing large.
+    /// The negotiation never exceeds the offer, nor the limits.
     #[test]
     fn agreements_are_between_both(
         (minor, capabilities, wished) in (31..60_u32, any::<u64>(), any::<u64>()),
@@ -286,14 +288,14 @@ proptest! {
         (max_background, passthrough) in any::<(u16, bool)>(),
     ) {
         let offer = Init { major: 7, minor, max_readahead: readahead.0, capabilities };
-        let wishes = Wishes {
+        let init_options = InitOptions {
             capabilities: Capabilities(wished),
             max_write,
             max_readahead: readahead.1,
             max_background,
             passthrough,
         };
-        let agreed = agree(&offer, &wishes).unwrap();
+        let agreed = negotiate(&offer, &init_options).unwrap();
         prop_assert!(Capabilities(capabilities).has(agreed.capabilities));
         let always = Capabilities::BIG_WRITES
             | Capabilities::MAX_PAGES
@@ -315,8 +317,8 @@ proptest! {
     }
 }
 
-/// What the answer to FUSE_INIT says of sizes.
-fn assert_told(answer: &[u8], agreed: &Agreement) {
+/// Checks the sizes in the reply to FUSE_INIT.
+fn assert_told(answer: &[u8], agreed: &Negotiated) {
     assert_eq!(answer.len(), 64);
     let pages = u16::from_ne_bytes(answer[28..30].try_into().unwrap());
     let congestion = u16::from_ne_bytes(answer[18..20].try_into().unwrap());
@@ -326,9 +328,9 @@ fn assert_told(answer: &[u8], agreed: &Agreement) {
     assert_eq!(u32_at(answer, 36), u32::from(agreed.passthrough));
 }
 
-/// Each request cut short at each byte, whether its header knows of it or not.
+/// Each request is cut at each byte, with its old length in the header and with the new one.
 #[test]
-fn what_is_cut_short_is_malformed() {
+fn a_request_that_is_cut_short_is_malformed() {
     for line in REQUESTS.lines() {
         let (name, digits) = line.split_once(' ').unwrap();
         let pairs = digits.as_bytes().chunks(2);
@@ -338,7 +340,7 @@ fn what_is_cut_short_is_malformed() {
         let layouts = Layouts { setxattr_ext: name != "setxattr.short" };
         let whole_bytes = whole.len();
         assert!(request::parse(&whole, layouts).is_ok(), "{name}");
-        // What stands behind these is not looked at.
+        // The bodies of these are ignored.
         let needed = match name {
             "init.7.45" => Header::BYTES + 20,
             "syncfs" => Header::BYTES,
@@ -346,9 +348,10 @@ fn what_is_cut_short_is_malformed() {
         };
         for length in (0..whole_bytes).rev() {
             whole.truncate(length);
-            let fault = if length < Header::BYTES { Fault::Truncated } else { Fault::Length };
+            let error =
+                if length < Header::BYTES { LayoutError::Truncated } else { LayoutError::Length };
             let found = request::parse(&whole, layouts).unwrap_err();
-            assert_eq!(found.fault, fault, "{name} {length}");
+            assert_eq!(found.error, error, "{name} {length}");
             assert_eq!(found.unique.is_some(), answers(name) && length >= Header::BYTES);
             if length >= 4 {
                 let known = u32::try_from(length).unwrap().to_ne_bytes();
@@ -365,10 +368,10 @@ fn answers(name: &str) -> bool {
 }
 
 #[test]
-fn nanoseconds_are_less_than_a_second() {
+fn a_time_with_a_second_of_nanoseconds_is_malformed() {
     let time = Timestamp { seconds: 0, nanos: 1_000_000_000 };
     let asked = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
-    let malformed = Malformed { unique: Some(7), opcode: 4, fault: Fault::Time };
+    let malformed = Malformed { unique: Some(7), opcode: 4, error: LayoutError::Time };
     let bytes = request(4, &set_attr_body(&asked));
     assert_eq!(parsed(&bytes, LAYOUTS[0]), Err(malformed));
 }
@@ -377,7 +380,7 @@ fn nanoseconds_are_less_than_a_second() {
 fn a_listing_is_never_larger_than_its_limit() {
     let mut listing = Listing::of_entries(u32::MAX);
     let name = &[b'n'; NAME_BYTES][..];
-    let listed = Listed { ino: 1, offset: 2, file_type: FileType::Directory, name };
+    let listed = Dirent { ino: 1, offset: 2, file_type: FileType::Directory, name };
     while listing.add(listed, Some(&entry(3))) {}
     let length = bytes(&listing).len();
     assert!((LISTING_BYTES - 408..=LISTING_BYTES).contains(&length), "{length}");
@@ -385,7 +388,7 @@ fn a_listing_is_never_larger_than_its_limit() {
 
 #[test]
 fn old_kernels_are_refused() {
-    let wishes = Wishes {
+    let init_options = InitOptions {
         capabilities: Capabilities::default(),
         max_write: 1 << 20,
         max_readahead: 0,
@@ -394,23 +397,23 @@ fn old_kernels_are_refused() {
     };
     for (major, minor, is_old) in [(6, 99, true), (7, 30, true), (7, 31, false), (8, 0, false)] {
         let offer = Init { major, minor, max_readahead: 0, capabilities: 0 };
-        let refusal = is_old.then_some(Refusal::TooOld { major, minor });
-        assert_eq!(agree(&offer, &wishes).err(), refusal);
+        let refusal = is_old.then_some(InitError::TooOld { major, minor });
+        assert_eq!(negotiate(&offer, &init_options).err(), refusal);
     }
 }
 
-/// Without FUSE_MAX_PAGES a request has 32.
+/// Without FUSE_MAX_PAGES a request has 32 pages.
 #[test]
-fn requests_stay_below_the_pages_that_were_agreed() {
+fn requests_stay_below_the_negotiated_pages() {
     let offer = Init { major: 7, minor: 31, max_readahead: 0, capabilities: 0 };
-    let wishes = Wishes {
+    let init_options = InitOptions {
         capabilities: Capabilities::default(),
         max_write: 1 << 20,
         max_readahead: 0,
         max_background: 12,
         passthrough: false,
     };
-    assert_eq!(agree(&offer, &wishes).unwrap().max_write, 128 << 10);
+    assert_eq!(negotiate(&offer, &init_options).unwrap().max_write, 128 << 10);
     let offer = Init { capabilities: Capabilities::MAX_PAGES.0, ..offer };
-    assert_eq!(agree(&offer, &wishes).unwrap().max_write, 1 << 20);
+    assert_eq!(negotiate(&offer, &init_options).unwrap().max_write, 1 << 20);
 }

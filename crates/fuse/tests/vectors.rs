@@ -1,6 +1,6 @@
-//! Messages as the kernel writes and reads them: `vectors/` holds one a line, written by a C
-//! program out of the structures of `<linux/fuse.h>` 7.38, in whose padding the later fields stand.
-//! They are what the kernel says, so nothing writes them anew.
+//! Golden messages: `vectors/` has one a line, written by a C program from the structures of
+//! `<linux/fuse.h>` 7.38, whose padding holds the later fields. The kernel defines them, so no code
+//! of ours ever rewrites them.
 #![cfg(target_endian = "little")]
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use pelago_fuse::ids::{FileId, LockOwner, NodeId};
 use pelago_fuse::init::Init;
-use pelago_fuse::init::{Agreement, Capabilities, OurMajor, Wishes};
-use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::init::{Capabilities, InitOptions, MajorReply, Negotiated};
+use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::{
     CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,
     Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
@@ -39,7 +39,7 @@ fn name(name: &str) -> &OsStr {
     OsStr::new(name)
 }
 
-/// What the vectors of these names say.
+/// Returns the decoded requests of the vectors, by name.
 fn of_names() -> Vec<(&'static str, Operation<'static>)> {
     let (to_dir, old, new) = (NodeId(FILE.0), name("old"), name("new"));
     vec![
@@ -195,14 +195,14 @@ fn attr() -> Attr {
 
 fn listing(mut listing: Listing) -> Listing {
     for (name, entry) in [(&b"a"[..], Some(entry())), (&b"eightlet"[..], None)] {
-        let listed = Listed { ino: INO, offset: OFFSET, file_type: FileType::Regular, name };
+        let listed = Dirent { ino: INO, offset: OFFSET, file_type: FileType::Regular, name };
         assert!(listing.add(listed, entry.as_ref()));
     }
     listing
 }
 
-fn agreement() -> Agreement {
-    Agreement {
+fn negotiated() -> Negotiated {
+    Negotiated {
         minor: 38,
         capabilities: Capabilities::ASYNC_READ
             | Capabilities::BIG_WRITES
@@ -219,7 +219,7 @@ fn agreement() -> Agreement {
     }
 }
 
-/// What is answered, with the name of its bytes.
+/// Returns encoded replies, by the name of their vector.
 fn answers() -> Vec<(&'static str, Vec<u8>)> {
     let flags = FOPEN_KEEP_CACHE | FOPEN_NOFLUSH;
     let passed = Opened { file: FILE, flags: FOPEN_PASSTHROUGH, backing: Some(11) };
@@ -247,15 +247,15 @@ fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("statfs", bytes(&statfs)),
         ("names", bytes(&listing(Listing::of_names(4096)))),
         ("entries", bytes(&listing(Listing::of_entries(4096)))),
-        ("init", bytes(&agreement())),
-        ("init.our-major", bytes(&OurMajor)),
+        ("init", bytes(&negotiated())),
+        ("init.our-major", bytes(&MajorReply)),
     ]
 }
 
 #[test]
-fn requests_are_read_as_the_kernel_wrote_them() {
+fn requests_are_decoded_as_the_kernel_wrote_them() {
     let mut expected = [of_names(), of_nodes(), of_files(), of_the_session()].concat();
-    // What a batch borrows has no other form.
+    // A batch borrows its bytes, so it is compared as an iterator.
     let batch = vector(REQUESTS, "batch-forget");
     let (_, forgets) = request::parse(&batch, Layouts::default()).unwrap();
     expected.push(("batch-forget", forgets));
@@ -269,7 +269,7 @@ fn requests_are_read_as_the_kernel_wrote_them() {
 }
 
 #[test]
-fn a_batch_gives_back_each_node() {
+fn a_batch_of_forgets_has_each_node() {
     let bytes = vector(REQUESTS, "batch-forget");
     let Ok((_, Operation::BatchForget(forgets))) = request::parse(&bytes, Layouts::default())
     else {
@@ -280,7 +280,7 @@ fn a_batch_gives_back_each_node() {
 }
 
 #[test]
-fn answers_are_what_the_kernel_reads() {
+fn replies_are_what_the_kernel_reads() {
     let answers = answers();
     assert_names(ANSWERS, &answers);
     for (name, bytes) in answers {
@@ -288,19 +288,19 @@ fn answers_are_what_the_kernel_reads() {
     }
 }
 
-/// The device is played by a socket that keeps messages apart.
+/// A datagram socket stands in for the device.
 #[test]
 fn notices_are_what_the_kernel_reads() {
     let (kernel, device) = UnixDatagram::pair().unwrap();
     kernel.send(&vector(REQUESTS, "init.7.45")).unwrap();
-    let wishes = Wishes {
+    let init_options = InitOptions {
         capabilities: Capabilities::default(),
         max_write: 1 << 20,
         max_readahead: 131_072,
         max_background: 16,
         passthrough: false,
     };
-    let options = SessionOptions { threads: 1, clone_device: false, wishes };
+    let options = SessionOptions { threads: 1, clone_device: false, init_options };
     let session = Session::start(OwnedFd::from(device), options).unwrap();
     let mut received = [0; 256];
     assert_eq!(kernel.recv(&mut received).unwrap(), 16 + 64);
@@ -321,7 +321,7 @@ fn bytes<T: Encode + ?Sized>(answer: &T) -> Vec<u8> {
     sent.remove(0)
 }
 
-/// There is a value for each vector, and a vector for each value.
+/// Each value has a vector, and each vector a value.
 fn assert_names<T: Debug>(file: &str, values: &[(&str, T)]) {
     let mut there: Vec<&str> = file.lines().filter_map(|line| line.split(' ').next()).collect();
     let mut named: Vec<&str> = values.iter().map(|(name, _)| *name).collect();

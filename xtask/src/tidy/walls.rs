@@ -25,6 +25,7 @@ const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
+const MOUNT: &str = "pelago-mount";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
 
@@ -37,11 +38,12 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE], tests_import: &[META] },
     Wall { package: SERVER, imports: &[WIRE, STORE, META, DATA], tests_import: &[CHECK, LOSSFS] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
-    Wall { package: CLIENT, imports: &[WIRE, FUSE], tests_import: &[] },
+    Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
+    Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
     Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[CHECK, SERVER, STORE] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, STORE, CHECK, SERVER, CLIENT, WORKLOAD],
+        imports: &[WIRE, STORE, CHECK, SERVER, CLIENT, MOUNT, WORKLOAD],
         tests_import: &[LOSSFS],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
@@ -143,6 +145,8 @@ mod tests {
         assert_eq!(found_for(SERVER, CLIENT, Some("dev")), 1);
         assert_eq!(found_for(CLIENT, SERVER, Some("dev")), 1);
         assert_eq!(found_for(CLIENT, STORE, None), 1);
+        assert_eq!(found_for(CLIENT, FUSE, None), 1);
+        assert_eq!(found_for(MOUNT, SERVER, None), 1);
         assert_eq!(found_for(WORKLOAD, SERVER, None), 1);
         assert_eq!(found_for(WORKLOAD, SERVER, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", SERVER, None), 0);

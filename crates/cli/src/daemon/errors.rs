@@ -3,9 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use pelago_client::holders::{self, Holder};
-use pelago_client::mount::{MountError, UnmountError};
-use pelago_client::mountinfo;
+use pelago_mount::busy::{MountUser, mount_users};
+use pelago_mount::{MountError, UnmountError, mountinfo};
 use pelago_server::{StartError, StopError};
 use pelago_store::volume::VolumeError;
 
@@ -138,9 +137,9 @@ pub(super) fn stop_failed(error: StopError) -> Failure {
 
 /// Why Ctrl-C did not end it, and what does.
 pub(super) fn still_used(error: &UnmountError, point: &Path) -> String {
-    let holders = holders::of(point).unwrap_or_default();
-    let named = |holder: &Holder| format!("{} ({})", holder.pid, output::name(&holder.command));
-    let shown: Vec<String> = holders.iter().map(named).collect();
+    let users = mount_users(point).unwrap_or_default();
+    let named = |user: &MountUser| format!("{} ({})", user.pid, output::name(&user.command));
+    let shown: Vec<String> = users.iter().map(named).collect();
     let by = if shown.is_empty() { String::new() } else { format!(" by {}", shown.join(", ")) };
     format!("pelago: {error}{by}\n  next: end that, then Ctrl-C again; it then ends in any case")
 }

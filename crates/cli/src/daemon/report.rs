@@ -1,6 +1,6 @@
 //! What a volume that is up says of itself: one object, for `status` and for programs.
 
-use pelago_client::mount::Mount;
+use pelago_mount::Mount;
 use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, Status};
 use pelago_store::table::Pressure;
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_client::holders::{self, Holder};
-use pelago_client::mountinfo;
+use pelago_mount::busy::{MountUser, mount_users};
+use pelago_mount::mountinfo;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 #[derive(Debug, thiserror::Error)]
 enum UnmountError {
     #[error("{} is in use{}", .point.display(), by(.holders, .mounts))]
-    Busy { point: PathBuf, holders: Vec<Holder>, mounts: Vec<PathBuf> },
+    Busy { point: PathBuf, holders: Vec<MountUser>, mounts: Vec<PathBuf> },
     #[error("process {pid} has the volume open and does not answer: it is starting or stopping")]
     Between { pid: u32 },
     #[error("the volume is unmounted, and its process has not ended after {seconds} s")]
@@ -136,7 +136,7 @@ fn finish(
 }
 
 fn busy(point: &Path) -> Failure {
-    let holders = holders::of(point).unwrap_or_default();
+    let holders = mount_users(point).unwrap_or_default();
     let below = mountinfo::below(point).unwrap_or_default();
     let mounts = below.into_iter().map(|mount| mount.point).collect();
     let error = UnmountError::Busy { point: point.to_owned(), holders, mounts };
@@ -166,8 +166,8 @@ fn unserved(place: &Place, patience: Duration) -> Outcome<Says> {
     }
 }
 
-fn by(holders: &[Holder], mounts: &[PathBuf]) -> String {
-    let named = |holder: &Holder| format!("{} ({})", holder.pid, output::name(&holder.command));
+fn by(holders: &[MountUser], mounts: &[PathBuf]) -> String {
+    let named = |holder: &MountUser| format!("{} ({})", holder.pid, output::name(&holder.command));
     let processes = holders.iter().map(named);
     let mounts = mounts.iter().map(|mount| mount.to_string_lossy());
     let mounts = mounts.map(|mount| format!("the mount {}", output::name(&mount)));

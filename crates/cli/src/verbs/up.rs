@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_client::mount::{Atime, Trusts};
+use pelago_mount::{Atime, Trusts};
 use pelago_store::volume;
 use pelago_wire::limits;
 use rustix::process::geteuid;

@@ -1,4 +1,4 @@
-//! How a session begins and ends.
+//! Begin and end of a session.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +10,12 @@ use pelago_fuse::{Errno, Session, SessionOptions};
 use rustix::fs::minor;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::{MAX_WRITE, attach, mounted, mounted_with, wishes};
+use crate::{MAX_WRITE, attach, init_options, mounted, mounted_with};
 
 #[test]
-fn unmounting_ends_it_and_tells_the_file_system_once() {
+fn an_unmount_ends_the_session_and_calls_end_once() {
     for threads in [0, 1, 4] {
-        let options = SessionOptions { threads, clone_device: true, wishes: wishes() };
+        let options = SessionOptions { threads, clone_device: true, init_options: init_options() };
         let Some(mut mounted) = mounted_with(options) else { return };
         fs::write(mounted.path("file"), b"1").unwrap();
         assert_eq!(mounted.tree.seen.ends.load(Ordering::Relaxed), 0);
@@ -24,7 +24,6 @@ fn unmounting_ends_it_and_tells_the_file_system_once() {
     }
 }
 
-/// What is sent behind the end is told, and nothing else happens.
 #[test]
 fn notices_after_the_end_fail() {
     let Some(mut mounted) = mounted() else { return };
@@ -34,9 +33,9 @@ fn notices_after_the_end_fail() {
     assert!(mounted.notifier.inval_entry(node, "x".as_ref()).is_err());
 }
 
-/// Whoever waits is set free, and a request that is answered behind that does no harm.
+/// Waiting programs get an error, and a reply after that does no harm.
 #[test]
-fn an_aborted_connection_ends_it() {
+fn an_aborted_connection_ends_the_session() {
     let Some(mut mounted) = mounted() else { return };
     let control = tempfile::tempdir().unwrap();
     let flags = MountFlags::empty();
@@ -60,19 +59,19 @@ fn an_aborted_connection_ends_it() {
 }
 
 #[test]
-fn what_is_agreed_can_be_seen() {
+fn the_result_of_the_negotiation_is_visible() {
     let Some(mut mounted) = mounted() else { return };
-    let agreement = mounted.agreement;
-    assert_eq!(agreement.max_write, MAX_WRITE);
-    assert!(!agreement.passthrough, "nobody wished for it");
-    assert!(agreement.capabilities.has(wishes().capabilities));
+    let negotiated = mounted.negotiated;
+    assert_eq!(negotiated.max_write, MAX_WRITE);
+    assert!(!negotiated.passthrough, "it was not wanted");
+    assert!(negotiated.capabilities.has(init_options().capabilities));
     mounted.end().unwrap();
 }
 
-/// A mount that is gone before anybody agreed on it is an error, as is what is no device.
+/// A mount that is gone before the negotiation is an error, as is a file that is not the device.
 #[test]
-fn there_is_nothing_to_agree_on_without_a_mount() {
-    let options = SessionOptions { threads: 1, clone_device: true, wishes: wishes() };
+fn a_negotiation_without_a_mount_fails() {
+    let options = SessionOptions { threads: 1, clone_device: true, init_options: init_options() };
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let refused = Session::start(null.into(), options).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::InvalidData);

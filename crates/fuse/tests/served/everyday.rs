@@ -1,4 +1,4 @@
-//! Each request once, as programs ask for it.
+//! Each request once, as programs cause it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pelago_fuse::SessionOptions;
 use pelago_fuse::ids::NodeId;
-use pelago_fuse::init::{Capabilities, Wishes};
+use pelago_fuse::init::{Capabilities, InitOptions};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, fallocate,
     getxattr, getxattr_query, linkat, listxattr, listxattr_query, open, removexattr, renameat_with,
@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::tree::NAME_BYTES;
-use crate::{Mounted, mounted, mounted_with, wishes};
+use crate::{Mounted, init_options, mounted, mounted_with};
 
 #[test]
 fn files_are_made_written_read_and_removed() {
@@ -46,7 +46,7 @@ fn files_are_made_written_read_and_removed() {
 }
 
 #[test]
-fn names_move_lead_elsewhere_and_go() {
+fn names_are_renamed_linked_and_removed() {
     let Some(mut mounted) = mounted() else { return };
     fs::create_dir(mounted.path("dir")).unwrap();
     fs::write(mounted.path("one"), b"1").unwrap();
@@ -75,12 +75,12 @@ fn names_move_lead_elsewhere_and_go() {
     mounted.end().unwrap();
 }
 
-/// The three ways to list: names alone, with attributes, and with attributes of some.
+/// Three kinds of listing: names only, names with attributes, and attributes of some names.
 #[test]
-fn listings_bring_names_with_and_without_attributes() {
-    let names_alone = Wishes { capabilities: Capabilities::ASYNC_READ, ..wishes() };
-    for (wishes, learnt) in [(wishes(), true), (names_alone, false)] {
-        let options = SessionOptions { threads: 2, clone_device: true, wishes };
+fn listings_have_names_with_and_without_attributes() {
+    let names_alone = InitOptions { capabilities: Capabilities::ASYNC_READ, ..init_options() };
+    for (init_options, learnt) in [(init_options(), true), (names_alone, false)] {
+        let options = SessionOptions { threads: 2, clone_device: true, init_options };
         let Some(mut mounted) = mounted_with(options) else { return };
         let count = 1000;
         let expected = filled(&mounted, count);
@@ -97,7 +97,7 @@ fn listings_bring_names_with_and_without_attributes() {
         }
         let asked = mounted.tree.seen.lookups.load(Ordering::Relaxed);
         let least = if learnt { count / 2 } else { count };
-        assert!(asked >= least, "{asked}: a name without attributes was not learnt");
+        assert!(asked >= least, "{asked}: a name without attributes must be looked up");
         mounted.end().unwrap();
     }
 }
@@ -138,7 +138,7 @@ fn extended_attributes_are_set_listed_and_removed() {
 }
 
 #[test]
-fn space_is_told() {
+fn statfs_shows_the_space() {
     let Some(mut mounted) = mounted() else { return };
     let space = statvfs(mounted.folder.path()).unwrap();
     assert_eq!((space.f_blocks, space.f_bfree, space.f_bavail), (1000, 600, 500));
@@ -148,7 +148,7 @@ fn space_is_told() {
 }
 
 #[test]
-fn files_without_a_name_can_be_written() {
+fn unnamed_files_can_be_written() {
     let Some(mut mounted) = mounted() else { return };
     let flags = OFlags::TMPFILE | OFlags::RDWR;
     match open(mounted.folder.path(), flags, Mode::RUSR | Mode::WUSR) {
@@ -187,9 +187,8 @@ fn data_and_holes_are_found_and_ranges_copied() {
     mounted.end().unwrap();
 }
 
-/// What the kernel was told to forget it asks for again.
 #[test]
-fn the_kernel_is_told_what_it_does_not_see() {
+fn invalidated_names_and_attributes_are_requested_again() {
     let Some(mut mounted) = mounted() else { return };
     let node = mounted.tree.put("file", b"old");
     let path = mounted.path("file");

@@ -1,4 +1,4 @@
-//! Answers that come later, from elsewhere, or never.
+//! Replies that come later, from another thread, or never.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use pelago_fuse::{Errno, SessionOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tree::TTL;
-use crate::{mounted, mounted_with, wishes};
+use crate::{init_options, mounted, mounted_with};
 
 fn errno<T>(result: io::Result<T>) -> Option<Errno> {
     result.err().and_then(|error| Errno::from_io_error(&error))
@@ -39,11 +39,11 @@ fn absent() -> Entry {
     Entry { node: NodeId(0), generation: 0, entry_ttl: Duration::ZERO, attr_ttl: TTL, attr }
 }
 
-/// More lookups wait than there are threads, and are answered from another thread, the last first.
+/// More lookups wait than the session has threads; another thread replies, to the last first.
 #[test]
-fn an_answer_may_come_later_and_from_elsewhere() {
+fn a_reply_may_come_later_and_from_another_thread() {
     for clone_device in [true, false] {
-        let options = SessionOptions { threads: 2, clone_device, wishes: wishes() };
+        let options = SessionOptions { threads: 2, clone_device, init_options: init_options() };
         let Some(mut mounted) = mounted_with(options) else { return };
         thread::scope(|scope| {
             let askers: Vec<_> = (0..5)
@@ -65,7 +65,7 @@ fn an_answer_may_come_later_and_from_elsewhere() {
 }
 
 #[test]
-fn a_request_without_an_answer_fails() {
+fn a_request_without_a_reply_fails() {
     let Some(mut mounted) = mounted() else { return };
     for _ in 0..10 {
         assert_eq!(errno(fs::metadata(mounted.path("lost-1"))), Some(Errno::IO));
@@ -73,9 +73,8 @@ fn a_request_without_an_answer_fails() {
     mounted.end().unwrap();
 }
 
-/// The kernel takes no more than it asked for, and no program waits for what it did not take.
 #[test]
-fn an_answer_that_is_not_taken_fails_its_request() {
+fn a_reply_that_the_kernel_refuses_fails_its_request() {
     let Some(mut mounted) = mounted() else { return };
     mounted.tree.put("file", b"bytes");
     mounted.tree.overlong.store(true, Ordering::Relaxed);
@@ -85,7 +84,7 @@ fn an_answer_that_is_not_taken_fails_its_request() {
     mounted.end().unwrap();
 }
 
-/// Both threads survive it: more panics than threads, and the mount goes on.
+/// More panics than threads: each thread survives, and the mount stays usable.
 #[test]
 fn a_panic_fails_one_request_and_no_other() {
     let Some(mut mounted) = mounted() else { return };
@@ -97,10 +96,10 @@ fn a_panic_fails_one_request_and_no_other() {
     mounted.end().unwrap();
 }
 
-/// A program that is killed while it waits is told of; it may be answered with `EINTR`, or as if
-/// nothing had happened.
+/// The file system learns that a waiting program was killed, and may reply `EINTR` or anything
+/// else.
 #[test]
-fn who_was_signalled_is_told_and_does_no_harm() {
+fn a_signal_to_a_waiting_program_is_reported_and_does_no_harm() {
     let Some(mut mounted) = mounted() else { return };
     for interrupted in [true, false] {
         let mut child = Command::new("cat");

@@ -1,5 +1,5 @@
-//! The driver on a real mount, under a small file system in memory. Where nothing can be mounted,
-//! the tests say so and pass.
+//! Sessions on a real mount, with a small file system in memory. If nothing can be mounted, the
+//! tests are skipped.
 
 #[cfg(test)]
 mod ends;
@@ -8,7 +8,7 @@ mod everyday;
 #[cfg(test)]
 mod later;
 #[cfg(test)]
-mod passed;
+mod passthrough;
 #[cfg(test)]
 mod tree;
 
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use pelago_fuse::init::{Agreement, Capabilities, Wishes};
+use pelago_fuse::init::{Capabilities, InitOptions, Negotiated};
 use pelago_fuse::{Notifier, Session, SessionOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -31,12 +31,12 @@ use crate::tree::Tree;
 const DEADLINE: Duration = Duration::from_secs(60);
 const MAX_WRITE: u32 = 1 << 20;
 
-/// A mount that goes away with the test, in use or not.
+/// A mount that is detached at the end of its test, in use or not.
 struct Mounted {
     folder: TempDir,
     tree: Arc<Tree>,
     notifier: Notifier,
-    agreement: Agreement,
+    negotiated: Negotiated,
     session: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -45,9 +45,9 @@ impl Mounted {
         self.folder.path().join(name)
     }
 
-    /// Unmounts, and tells how the session ended.
+    /// Unmounts, and returns how the session ended.
     fn end(&mut self) -> io::Result<()> {
-        // Somebody who looks through `/proc` may hold what he looks at for an instant.
+        // A process that scans `/proc` may keep the mount busy for an instant.
         until(|| unmount(self.folder.path(), UnmountFlags::empty()) != Err(Errno::BUSY));
         let session = self.session.take().expect("a session ends once");
         session.join().expect("the session does not panic")
@@ -57,20 +57,20 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.session.is_some() && unmount(self.folder.path(), UnmountFlags::DETACH).is_err() {
-            println!("a mount stays behind");
+            println!("{} stays mounted", self.folder.path().display());
         }
     }
 }
 
-/// What tests wish for unless they say otherwise.
-fn wishes() -> Wishes {
+/// Options of the negotiation, unless a test changes them.
+fn init_options() -> InitOptions {
     let wanted = [
         Capabilities::ASYNC_READ,
         Capabilities::PARALLEL_DIROPS,
         Capabilities::DO_READDIRPLUS,
         Capabilities::MAX_PAGES,
     ];
-    Wishes {
+    InitOptions {
         capabilities: Capabilities(wanted.iter().fold(0, |all, one| all | one.0)),
         max_write: MAX_WRITE,
         max_readahead: MAX_WRITE,
@@ -79,9 +79,9 @@ fn wishes() -> Wishes {
     }
 }
 
-/// A mount, or `None` after saying why there is none.
+/// Mounts, or prints why not and returns `None`.
 fn mounted() -> Option<Mounted> {
-    mounted_with(SessionOptions { threads: 2, clone_device: true, wishes: wishes() })
+    mounted_with(SessionOptions { threads: 2, clone_device: true, init_options: init_options() })
 }
 
 fn mounted_with(options: SessionOptions) -> Option<Mounted> {
@@ -93,13 +93,13 @@ fn mounted_with(options: SessionOptions) -> Option<Mounted> {
             return None;
         }
     };
-    let session = Session::start(device, options).expect("the kernel agrees");
+    let session = Session::start(device, options).expect("the kernel negotiates");
     let tree = Arc::new(Tree::new());
-    let (notifier, agreement) = (session.notifier(), *session.agreement());
+    let (notifier, negotiated) = (session.notifier(), *session.negotiated());
     let filesystem = Arc::clone(&tree);
     let thread = thread::Builder::new().name("session".to_owned());
-    let session = thread.spawn(move || session.run(filesystem)).expect("a thread more");
-    Some(Mounted { folder, tree, notifier, agreement, session: Some(session) })
+    let session = thread.spawn(move || session.run(filesystem)).expect("another thread");
+    Some(Mounted { folder, tree, notifier, negotiated, session: Some(session) })
 }
 
 fn attach(folder: &TempDir) -> io::Result<OwnedFd> {
@@ -117,11 +117,11 @@ fn attach(folder: &TempDir) -> io::Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < DEADLINE, "it did not come to be");
+        assert!(start.elapsed() < DEADLINE, "the condition did not hold in time");
         thread::yield_now();
     }
 }

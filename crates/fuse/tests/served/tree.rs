@@ -1,5 +1,5 @@
-//! A small file system in memory, which does some things on purpose: a name that begins with
-//! `held-` is answered by the test, `lost-` not at all, `panic-` by a panic.
+//! A small file system in memory with faults on demand: to a lookup of a name that begins with
+//! `held-` the test replies, `lost-` gets no reply, `panic-` panics.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_fuse::attr::{Attr, FileType, Timestamp};
 use pelago_fuse::device::Backing;
 use pelago_fuse::ids::{FileId, NodeId};
-use pelago_fuse::listing::{Listed, Listing};
+use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::{
     CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Open, Read, Readdir,
     Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
@@ -37,13 +37,13 @@ pub(crate) struct Tree {
     state: Mutex<State>,
     pub(crate) held: Held,
     pub(crate) seen: Seen,
-    /// Reads are answered with a byte more than was asked for.
+    /// While set, a read returns a byte more than requested.
     pub(crate) overlong: AtomicBool,
-    /// What every file is opened by, if the kernel takes it.
+    /// If set, every open uses this file as its backing.
     pub(crate) below: Mutex<Option<File>>,
 }
 
-/// Lookups that wait for the test, and requests whose program was signalled.
+/// Lookups that wait for the test, and interrupted requests.
 #[derive(Default)]
 pub(crate) struct Held {
     waiting: Mutex<Waiting>,
@@ -56,7 +56,7 @@ struct Waiting {
     interrupted: Vec<u64>,
 }
 
-/// How often what was asked.
+/// Counts of requests.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) lookups: AtomicU64,
@@ -90,7 +90,7 @@ impl Held {
         }
     }
 
-    /// Waits until the kernel has told that whoever waits for this request was signalled.
+    /// Waits until the kernel has interrupted this request.
     pub(crate) fn wait_for_interrupt(&self, unique: u64) {
         let mut waiting = self.waiting.lock();
         while !waiting.interrupted.contains(&unique) {
@@ -99,7 +99,7 @@ impl Held {
     }
 
     fn wait(&self, waiting: &mut MutexGuard<'_, Waiting>) {
-        assert!(!self.came.wait_for(waiting, DEADLINE).timed_out(), "nothing came");
+        assert!(!self.came.wait_for(waiting, DEADLINE).timed_out(), "no request came in time");
     }
 }
 
@@ -116,7 +116,7 @@ impl Tree {
         }
     }
 
-    /// Makes a file without the kernel's knowledge, or changes it.
+    /// Creates or changes a file without a request.
     pub(crate) fn put(&self, name: &str, data: &[u8]) -> NodeId {
         let mut state = self.state.lock();
         let found = state.nodes[&NodeId::ROOT.0].names.get(name.as_bytes()).copied();
@@ -223,7 +223,7 @@ impl Node {
     }
 }
 
-/// How a finished request is answered.
+/// Replies with a result.
 trait Answer<T: ?Sized> {
     fn with<E: std::borrow::Borrow<T>>(self, done: Result<E, Errno>);
 }
@@ -263,7 +263,7 @@ impl Filesystem for Tree {
             return drop(reply);
         }
         if name_bytes.starts_with(b"panic-") {
-            // A panic that says nothing to the standard error.
+            // This panic prints nothing.
             resume_unwind(Box::new("what the test asked for"));
         }
         let state = self.state.lock();
@@ -278,22 +278,22 @@ impl Filesystem for Tree {
         reply.with(self.with(header, |node| Attributes { ttl: TTL, attr: node.attr }));
     }
 
-    fn set_attr(&self, header: &Header, asked: SetAttr, reply: Reply<Attributes>) {
+    fn set_attr(&self, header: &Header, request: SetAttr, reply: Reply<Attributes>) {
         let time = |set: Option<SetTime>, old| match set {
             Some(SetTime::To(time)) => time,
             Some(SetTime::Now) => Timestamp { seconds: 1, nanos: 1 },
             None => old,
         };
         reply.with(self.with(header, |node| {
-            if let Some(size) = asked.size {
+            if let Some(size) = request.size {
                 node.resize(usize::try_from(size).expect("files of tests are small"));
             }
             let attr = &mut node.attr;
-            attr.mode = asked.mode.map_or(attr.mode, |mode| (mode & 0o7777) as u16);
-            attr.uid = asked.uid.unwrap_or(attr.uid);
-            attr.gid = asked.gid.unwrap_or(attr.gid);
-            attr.atime = time(asked.atime, attr.atime);
-            attr.mtime = time(asked.mtime, attr.mtime);
+            attr.mode = request.mode.map_or(attr.mode, |mode| (mode & 0o7777) as u16);
+            attr.uid = request.uid.unwrap_or(attr.uid);
+            attr.gid = request.gid.unwrap_or(attr.gid);
+            attr.atime = time(request.atime, attr.atime);
+            attr.mtime = time(request.mtime, attr.mtime);
             Attributes { ttl: TTL, attr: node.attr }
         }));
     }
@@ -302,18 +302,18 @@ impl Filesystem for Tree {
         reply.with(self.with(header, |node| node.data.clone()));
     }
 
-    fn symlink(&self, header: &Header, asked: Symlink<'_>, reply: Reply<Entry>) {
+    fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<Entry>) {
         let mut state = self.state.lock();
-        let made = state.make((header.node, asked.name), FileType::Symlink, 0o777);
+        let made = state.make((header.node, request.name), FileType::Symlink, 0o777);
         if let Some(node) = made.ok().and_then(|made| state.nodes.get_mut(&made.node.0)) {
-            node.write(0, asked.target.as_bytes());
+            node.write(0, request.target.as_bytes());
         }
         reply.with(made);
     }
 
-    fn mkdir(&self, header: &Header, asked: Mkdir<'_>, reply: Reply<Entry>) {
-        let at = (header.node, asked.name);
-        reply.with(self.state.lock().make(at, FileType::Directory, asked.mode));
+    fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<Entry>) {
+        let at = (header.node, request.name);
+        reply.with(self.state.lock().make(at, FileType::Directory, request.mode));
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
@@ -324,34 +324,34 @@ impl Filesystem for Tree {
         reply.with(self.state.lock().unname(header.node, name));
     }
 
-    fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
-        if asked.flags != 0 {
+    fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
+        if request.flags != 0 {
             return reply.error(Errno::INVAL);
         }
         let mut state = self.state.lock();
-        reply.with(state.find(header.node, asked.name).and_then(|node| {
+        reply.with(state.find(header.node, request.name).and_then(|node| {
             let dir = state.nodes.get_mut(&header.node.0).ok_or(Errno::STALE)?;
-            dir.names.remove(asked.name.as_bytes());
-            state.name(asked.to_dir, asked.to_name, node)
+            dir.names.remove(request.name.as_bytes());
+            state.name(request.to_dir, request.to_name, node)
         }));
     }
 
-    fn link(&self, header: &Header, asked: Link<'_>, reply: Reply<Entry>) {
+    fn link(&self, header: &Header, request: Link<'_>, reply: Reply<Entry>) {
         let mut state = self.state.lock();
-        reply.with(state.name(header.node, asked.name, asked.node.0).and_then(|()| {
-            state.nodes.get_mut(&asked.node.0).ok_or(Errno::STALE)?.attr.links += 1;
-            state.entry(asked.node.0)
+        reply.with(state.name(header.node, request.name, request.node.0).and_then(|()| {
+            state.nodes.get_mut(&request.node.0).ok_or(Errno::STALE)?.attr.links += 1;
+            state.entry(request.node.0)
         }));
     }
 
-    fn open(&self, header: &Header, _asked: Open, reply: Reply<Opened>) {
+    fn open(&self, header: &Header, _request: Open, reply: Reply<Opened>) {
         let below = self.below.lock();
         let Some(file) = &*below else {
             return reply.ok(&opened(header.node, FOPEN_KEEP_CACHE));
         };
         match reply.open_backing(file.as_fd()) {
             Ok(backing) => {
-                let number = Some(backing.number());
+                let number = Some(backing.id());
                 self.state.lock().backings.insert(header.node.0, backing);
                 let flags = FOPEN_PASSTHROUGH;
                 reply.ok(&Opened { backing: number, ..opened(header.node, flags) });
@@ -360,43 +360,45 @@ impl Filesystem for Tree {
         }
     }
 
-    fn create(&self, header: &Header, asked: Create<'_>, reply: Reply<Created>) {
-        let at = (header.node, asked.name);
-        let made = self.state.lock().make(at, FileType::Regular, asked.mode & !asked.umask);
+    fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
+        let at = (header.node, request.name);
+        let made = self.state.lock().make(at, FileType::Regular, request.mode & !request.umask);
         reply.with(made.map(|entry| Created { entry, opened: opened(entry.node, 0) }));
     }
 
-    fn tmpfile(&self, _header: &Header, asked: Create<'_>, reply: Reply<Created>) {
+    fn tmpfile(&self, _header: &Header, request: Create<'_>, reply: Reply<Created>) {
         let mut state = self.state.lock();
-        let node = state.add(FileType::Regular, asked.mode & !asked.umask);
+        let node = state.add(FileType::Regular, request.mode & !request.umask);
         if let Some(file) = state.nodes.get_mut(&node) {
             file.attr.links = 0;
         }
         reply.with(state.entry(node).map(|entry| Created { entry, opened: opened(entry.node, 0) }));
     }
 
-    fn read(&self, header: &Header, asked: Read, reply: Reply<[u8]>) {
+    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
         self.seen.reads.fetch_add(1, Ordering::Relaxed);
         if self.overlong.load(Ordering::Relaxed) {
-            return reply.ok(&vec![0; asked.size as usize + 1]);
+            return reply.ok(&vec![0; request.size as usize + 1]);
         }
-        reply.with(self.with(header, |node| node.read(asked.offset, asked.size as usize).to_vec()));
+        reply.with(
+            self.with(header, |node| node.read(request.offset, request.size as usize).to_vec()),
+        );
     }
 
-    fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<Written>) {
-        reply.with(self.with(header, |node| node.write(asked.offset, asked.data)));
+    fn write(&self, header: &Header, request: Write<'_>, reply: Reply<Written>) {
+        reply.with(self.with(header, |node| node.write(request.offset, request.data)));
     }
 
-    fn flush(&self, _header: &Header, _asked: Flush, reply: Reply<()>) {
+    fn flush(&self, _header: &Header, _request: Flush, reply: Reply<()>) {
         reply.ok(&());
     }
 
-    fn release(&self, header: &Header, _asked: Release, reply: Reply<()>) {
+    fn release(&self, header: &Header, _request: Release, reply: Reply<()>) {
         drop(self.state.lock().backings.remove(&header.node.0));
         reply.ok(&());
     }
 
-    fn fsync(&self, _header: &Header, _asked: Fsync, reply: Reply<()>) {
+    fn fsync(&self, _header: &Header, _request: Fsync, reply: Reply<()>) {
         reply.ok(&());
     }
 
@@ -404,11 +406,11 @@ impl Filesystem for Tree {
         reply.ok(&opened(header.node, 0));
     }
 
-    /// Names that begin with `bare-` come without attributes.
+    /// Names that begin with `bare-` have no attributes.
     fn readdir(
         &self,
         header: &Header,
-        asked: Readdir,
+        request: Readdir,
         mut listing: Listing,
         reply: Reply<Listing>,
     ) {
@@ -417,13 +419,13 @@ impl Filesystem for Tree {
         let mut names = vec![(0, &b"."[..]), (1, b"..")];
         names.extend(dir.names.iter().map(|(name, node)| (node + DOTS, &name[..])));
         names.sort_unstable();
-        for (place, name) in names.into_iter().filter(|(place, _)| *place >= asked.offset) {
+        for (place, name) in names.into_iter().filter(|(place, _)| *place >= request.offset) {
             let node = place.checked_sub(DOTS).filter(|node| *node > 0);
             let entry = node.and_then(|node| state.entry(node).ok());
             let attr = entry.map_or(dir.attr, |entry| entry.attr);
             let (ino, file_type) = (attr.ino, attr.file_type);
             let entry = entry.filter(|_| !name.starts_with(b"bare-"));
-            let listed = Listed { ino, offset: place + 1, file_type, name };
+            let listed = Dirent { ino, offset: place + 1, file_type, name };
             if !listing.add(listed, entry.as_ref()) {
                 break;
             }
@@ -447,8 +449,8 @@ impl Filesystem for Tree {
         });
     }
 
-    fn setxattr(&self, header: &Header, asked: Setxattr<'_>, reply: Reply<()>) {
-        let (name, value) = (asked.name.as_bytes().to_vec(), asked.value.to_vec());
+    fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
+        let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
         reply.with(self.with(header, |node| {
             node.xattrs.insert(name, value);
         }));
@@ -473,18 +475,19 @@ impl Filesystem for Tree {
         reply.with(removed.and_then(|value| value.map(drop).ok_or(Errno::NODATA)));
     }
 
-    fn fallocate(&self, header: &Header, asked: Fallocate, reply: Reply<()>) {
-        let end = usize::try_from(asked.offset + asked.length).expect("files of tests are small");
+    fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {
+        let end =
+            usize::try_from(request.offset + request.length).expect("files of tests are small");
         reply.with(self.with(header, |node| node.resize(end.max(node.data.len()))));
     }
 
     /// A run of zero bytes is a hole.
-    fn lseek(&self, header: &Header, asked: Lseek, reply: Reply<Offset>) {
+    fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
         let found = self.with(header, |node| {
-            let mut bytes = node.read(asked.offset, usize::MAX).iter();
-            let data = asked.whence == SEEK_DATA;
+            let mut bytes = node.read(request.offset, usize::MAX).iter();
+            let data = request.whence == SEEK_DATA;
             match bytes.position(|byte| (*byte != 0) == data) {
-                Some(place) => Ok(Offset(asked.offset + place as u64)),
+                Some(place) => Ok(Offset(request.offset + place as u64)),
                 None if data => Err(Errno::NXIO),
                 None => Ok(Offset(node.attr.size)),
             }
@@ -492,12 +495,12 @@ impl Filesystem for Tree {
         reply.with(found.and_then(|found| found));
     }
 
-    fn copy_file_range(&self, header: &Header, asked: CopyFileRange, reply: Reply<Written>) {
-        let length = usize::try_from(asked.length).expect("as many as a program can name");
-        let bytes = self.with(header, |node| node.read(asked.from_offset, length).to_vec());
-        let to = Header { node: NodeId(asked.to.0), ..*header };
+    fn copy_file_range(&self, header: &Header, request: CopyFileRange, reply: Reply<Written>) {
+        let length = usize::try_from(request.length).expect("a length of a test is small");
+        let bytes = self.with(header, |node| node.read(request.from_offset, length).to_vec());
+        let to = Header { node: NodeId(request.to.0), ..*header };
         reply.with(
-            bytes.and_then(|bytes| self.with(&to, |node| node.write(asked.to_offset, &bytes))),
+            bytes.and_then(|bytes| self.with(&to, |node| node.write(request.to_offset, &bytes))),
         );
     }
 

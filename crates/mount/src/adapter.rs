@@ -1,0 +1,558 @@
+//! Turns each request of the kernel into one call of `Files`.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use pelago_client::{ByteRange, FilePos, Files, NewNode, Written, Xattr};
+use pelago_fuse::ids::{FileId, NodeId};
+use pelago_fuse::listing::Listing;
+use pelago_fuse::operation::{
+    self, CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read,
+    Readdir, Release, Rename, Setxattr, Symlink, Write,
+};
+use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
+use pelago_fuse::{Errno, Filesystem, Header, Reply};
+use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
+
+use crate::caller::Caller;
+use crate::mounting::Atime;
+use crate::open::{CreateReply, OpenReply, Opening};
+use crate::open_ids::OpenPath;
+use crate::readdir::{Reading, Sink};
+use crate::rename::Renaming;
+use crate::state::{Preferences, State};
+use crate::unlinked::Unlinked;
+use crate::{attr, flags};
+
+/// The xattr that holds the access control list; setting it may clear the setgid bit.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// `Files` as a FUSE file system.
+pub(crate) struct Adapter(Arc<State>);
+
+impl Adapter {
+    /// Returns an adapter over `files`.
+    pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
+        Self(Arc::new(State::new(files, preferences)))
+    }
+
+    /// Returns the shared state, to which mounting adds what is known only then.
+    pub(crate) const fn state(&self) -> &Arc<State> {
+        &self.0
+    }
+
+    /// Replies to a LOOKUP of `.` or `..`: the kernel has got a file handle (NFS) of an inode that
+    /// it has forgotten.
+    fn lookup_by_ino(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
+        let (epoch, state) = (self.0.attr_ttl.epoch(), Arc::clone(&self.0));
+        let (files, node) = (&self.0.files, attr::ino(header.node));
+        let answer = match name.as_bytes() {
+            b"." => files.find(&context(header), node),
+            b".." => files.parent(&context(header), Handle::own(node)),
+            _ => return reply.error(Errno::INVAL),
+        };
+        answer.then(move |found| state.reply_entry(epoch, found, reply));
+    }
+
+    /// Reads attributes, and calls `then` with them once no cached page of the file is stale.
+    fn attributes(
+        &self,
+        header: &Header,
+        then: impl FnOnce(&State, Result<Attr, Error>) + Send + 'static,
+    ) {
+        let state = Arc::clone(&self.0);
+        let node = attr::ino(header.node);
+        let handle = state.handle(header.node);
+        self.0.files.get_attr(&context(header), handle).then(move |result| {
+            let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
+            if state.stale_pages.is_empty() {
+                return then(&state, result);
+            }
+            let replies = Arc::clone(&state);
+            state.stale_pages.when_clean(node, move || then(&replies, result));
+        });
+    }
+
+    fn wanted(&self, mode: i32, kill_privileges: bool) -> pelago_wire::OpenFlags {
+        let wanted = flags::open(mode, kill_privileges);
+        let passthrough = self.0.passthrough.is_on();
+        let no_atime = wanted.no_atime || self.0.preferences.atime == Atime::Never;
+        let strict_atime = self.0.preferences.atime == Atime::Always;
+        pelago_wire::OpenFlags { no_atime, strict_atime, passthrough, ..wanted }
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Adapter")
+    }
+}
+
+const fn context(header: &Header) -> Context {
+    Caller::of(header).context()
+}
+
+const fn open_id(file: FileId) -> OpenId {
+    OpenId(file.0)
+}
+
+fn done(result: Result<(), Error>, reply: Reply<()>) {
+    match result {
+        Ok(()) => reply.ok(&()),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn written(result: Result<Written, Error>, reply: Reply<reply::Written>) {
+    match result {
+        Ok(written) => {
+            reply.ok(&reply::Written(u32::try_from(written.bytes).unwrap_or(u32::MAX)));
+        }
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+fn bytes(result: Result<Vec<u8>, Error>, reply: Reply<[u8]>) {
+    match result {
+        Ok(bytes) => reply.ok(&bytes),
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+/// Replies with the value of an extended attribute, or with its size if `size` is zero.
+fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) {
+    match result {
+        Ok(bytes) => match u32::try_from(bytes.len()) {
+            Ok(length) if size == 0 => reply.ok(&reply::Xattr::Size(length)),
+            Ok(length) if length <= size => reply.ok(&reply::Xattr::Value(bytes)),
+            _ => reply.error(Errno::RANGE),
+        },
+        Err(error) => reply.error(attr::error(error)),
+    }
+}
+
+/// Converts a change of attributes, except for setuid and setgid bits that it clears.
+fn changes(request: &operation::SetAttr) -> SetAttr {
+    SetAttr {
+        mode: request.mode.map(flags::permissions),
+        uid: request.uid,
+        gid: request.gid,
+        size: request.size,
+        atime: request.atime.map(attr::set_time),
+        mtime: request.mtime.map(attr::set_time),
+        ctime: request.ctime.map(attr::time),
+        kill_privileges: false,
+        kill_setgid: false,
+    }
+}
+
+/// Unwraps a result, or replies with its error and returns.
+macro_rules! take {
+    ($result:expr, $reply:ident) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return $reply.error(error),
+        }
+    };
+}
+
+impl Filesystem for Adapter {
+    fn lookup(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
+        let at = match self.0.at(header.node, name) {
+            Ok(at) => at,
+            Err(Errno::INVAL) => return self.lookup_by_ino(header, name, reply),
+            Err(error) => return reply.error(error),
+        };
+        let epoch = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        self.0.files.lookup(&context(header), at).then(move |found| match found {
+            Err(error) if error.code == Code::NotFound => reply.ok(&attr::absent()),
+            found => state.reply_entry(epoch, found, reply),
+        });
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        if self.0.inodes.forget(attr::ino(node), lookups) {
+            self.0.streams.dir_cache.inode_forgotten();
+        }
+        self.0.backings.forget(attr::ino(node));
+        self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
+    }
+
+    fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
+        let epoch = self.0.attr_ttl.epoch();
+        self.attributes(header, move |state, result| state.reply_attr(epoch, result, reply));
+    }
+
+    fn statx(&self, header: &Header, reply: Reply<Statx>) {
+        let epoch = self.0.attr_ttl.epoch();
+        self.attributes(header, move |state, result| match result {
+            Ok(found) => {
+                let ttl = state.attr_ttl.ttl(&found, epoch);
+                let birth = attr::timestamp(found.btime);
+                reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
+            }
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn set_attr(&self, header: &Header, request: operation::SetAttr, reply: Reply<Attributes>) {
+        let set = changes(&request);
+        // `chown` clears setuid and setgid bits even if it changes neither owner nor group. The
+        // kernel also sends an empty change before a write by a process that may not keep them.
+        let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
+        let set = SetAttr { kill_privileges: request.kill_privileges || chown, ..set };
+        let epoch = self.0.attr_ttl.epoch();
+        let (state, caller) = (Arc::clone(&self.0), Caller::of(header));
+        let node = attr::ino(header.node);
+        let handle = state.handle(header.node);
+        let open = request.file.map(open_id);
+        let go = move |kill_setgid| {
+            let set = SetAttr { kill_setgid, ..set };
+            let answer = state.files.set_attr(&caller.context(), handle, open, set);
+            answer.then(move |result| {
+                let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {
+                    unlinked.change(ino, &set)
+                });
+                state.reply_attr(epoch, result, reply);
+            });
+        };
+        let truncated = request.size.is_some() && request.kill_privileges;
+        if truncated || chown { caller.kills_setgid(&self.0, handle, go) } else { go(false) }
+    }
+
+    fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
+        let node = attr::ino(header.node);
+        let handle = self.0.handle(header.node);
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.read_link(&context(header), handle);
+        answer.then(move |result| {
+            bytes(state.or_unlinked(node, result, |unlinked, ino| unlinked.target(ino)), reply);
+        });
+    }
+
+    fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<reply::Entry>) {
+        let at = take!(self.0.at(header.node, request.name), reply);
+        let kind = take!(flags::kind(request.mode).map_err(|code| attr::error(code.into())), reply);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let node = NewNode { kind, mode, rdev: request.rdev };
+        let epoch = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.make_node(&context(header), at, node);
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
+    }
+
+    fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<reply::Entry>) {
+        let at = take!(self.0.at(header.node, request.name), reply);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let epoch = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.make_dir(&context(header), at, mode);
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
+    }
+
+    fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let at = take!(self.0.at(header.node, name), reply);
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.unlink(&context(header), at);
+        answer.then(move |removed| {
+            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
+        });
+    }
+
+    fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let at = take!(self.0.at(header.node, name), reply);
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.remove_dir(&context(header), at);
+        answer.then(move |removed| {
+            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
+        });
+    }
+
+    fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<reply::Entry>) {
+        let at = take!(self.0.at(header.node, request.name), reply);
+        let target = request.target.as_bytes().to_vec();
+        let epoch = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.symlink(&context(header), at, target);
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
+    }
+
+    fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
+        let from = take!(self.0.at(header.node, request.name), reply);
+        let to = take!(self.0.at(request.to_dir, request.to_name), reply);
+        let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
+        let how = take!(how, reply);
+        let (state, context) = (Arc::clone(&self.0), context(header));
+        Renaming { state, context, from, to, how, reply }.start();
+    }
+
+    fn link(&self, header: &Header, request: Link<'_>, reply: Reply<reply::Entry>) {
+        let at = take!(self.0.at(header.node, request.name), reply);
+        let handle = self.0.handle(request.node);
+        let epoch = self.0.attr_ttl.epoch();
+        let state = Arc::clone(&self.0);
+        let answer = self.0.files.link(&context(header), handle, at);
+        answer.then(move |made| state.reply_entry(epoch, made, reply));
+    }
+
+    fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
+        let wanted = self.wanted(request.flags, request.kill_privileges);
+        let (context, direct) = (context(header), flags::is_direct(request.flags));
+        let handle = self.0.handle(header.node);
+        let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
+        let opening = Opening { state, context, wanted, direct, reply };
+        let answer = self.0.files.open(&context, handle, wanted);
+        answer.then(move |opened| opening.opened(handle, opened));
+    }
+
+    fn create(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
+        let at = take!(self.0.at(header.node, request.name), reply);
+        let wanted = self.wanted(request.flags, request.kill_privileges);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let (context, direct) = (context(header), flags::is_direct(request.flags));
+        let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
+        let opening = Opening { state, context, wanted, direct, reply };
+        let is_exclusive = flags::is_exclusive(request.flags);
+        let answer = self.0.files.create(&context, at.clone(), mode, wanted);
+        answer.then(move |created| match created {
+            Ok(created) => opening.created(created),
+            Err(error) if error.code == Code::Exists && !is_exclusive => {
+                opening.open_existing(at);
+            }
+            Err(error) => opening.reply.0.error(attr::error(error)),
+        });
+    }
+
+    fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
+        let wanted = self.wanted(request.flags, false);
+        let mode = flags::new_mode(request.mode, request.umask);
+        let (context, direct) = (context(header), flags::is_direct(request.flags));
+        let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
+        let opening = Opening { state, context, wanted, direct, reply };
+        let dir = self.0.handle(header.node);
+        let answer = self.0.files.create_unnamed(&context, dir, mode, wanted);
+        answer.then(move |created| match created {
+            Ok(created) => {
+                opening.state.unlinked.add(created.entry.attr);
+                opening.created(created);
+            }
+            Err(error) => opening.reply.0.error(attr::error(error)),
+        });
+    }
+
+    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
+        let Read { file, offset, size } = request;
+        let answer = self.0.files.read(&context(header), open_id(file), offset, size);
+        answer.then(move |result| match result {
+            Ok(buffer) => reply.ok(buffer.as_bytes()),
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn write(&self, header: &Header, request: Write<'_>, reply: Reply<reply::Written>) {
+        let Write { file, offset, data, kill_privileges, flags } = request;
+        let to = FilePos { open: open_id(file), offset };
+        let answer = self.0.files.write(&context(header), to, data, kill_privileges);
+        if !flags::is_direct(flags) {
+            return answer.then(move |result| written(result, reply));
+        }
+        let (state, node) = (Arc::clone(&self.0), attr::ino(header.node));
+        answer.then(move |result| {
+            if let Ok(Written { bytes, .. }) = result {
+                state.stale_pages.add(node, offset, bytes);
+            }
+            written(result, reply);
+        });
+    }
+
+    fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {
+        let answer = self.0.files.flush(&context(header), open_id(request.file));
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn release(&self, header: &Header, request: Release, reply: Reply<()>) {
+        let write = flags::open(request.flags, false).write;
+        let (open, node) = (open_id(request.file), attr::ino(header.node));
+        let state = Arc::clone(&self.0);
+        // The kernel has closed its descriptor before RELEASE. Ours must go before the server
+        // checks whether any process still has the file open.
+        if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
+            state.backings.release(node);
+        }
+        let answer = self.0.files.release(&context(header), open);
+        answer.then(move |result| {
+            if write {
+                state.attr_ttl.write_closed(node);
+            }
+            done(result, reply);
+        });
+    }
+
+    fn fsync(&self, header: &Header, request: Fsync, reply: Reply<()>) {
+        let Fsync { file, data_only } = request;
+        let answer = self.0.files.fsync(&context(header), open_id(file), data_only);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn opendir(&self, header: &Header, _flags: i32, reply: Reply<reply::Opened>) {
+        reply.ok(&self.0.streams.open(attr::ino(header.node), self.0.files.losses()));
+    }
+
+    fn readdir(&self, header: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
+        let state = &self.0;
+        let sink = Sink { listing, reply };
+        let Some(stream) = state.streams.get(request.file) else {
+            return sink.error(Code::BadOpen.into());
+        };
+        let reading = Reading {
+            state: Arc::clone(state),
+            stream,
+            context: context(header),
+            dir: state.handle(header.node),
+            sink,
+            epoch: state.attr_ttl.epoch(),
+        };
+        reading.start(request.offset);
+    }
+
+    fn releasedir(&self, _header: &Header, file: FileId, reply: Reply<()>) {
+        self.0.streams.close(file);
+        reply.ok(&());
+    }
+
+    fn fsyncdir(&self, header: &Header, request: Fsync, reply: Reply<()>) {
+        let state = Arc::clone(&self.0);
+        let node = attr::ino(header.node);
+        let stream = state.streams.get(request.file);
+        let since = stream.as_ref().map(|stream| stream.losses());
+        let answer = self.0.files.fsync_dir(&context(header), self.0.handle(header.node), since);
+        answer.then(move |result| {
+            if let (Some(stream), Err(_)) = (&stream, &result) {
+                stream.told(state.files.losses());
+            }
+            let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| ());
+            done(state.or_unlinked(node, result, none), reply);
+        });
+    }
+
+    fn statfs(&self, header: &Header, reply: Reply<Statfs>) {
+        let name_bytes = u32::try_from(limits::NAME_BYTES).unwrap_or(u32::MAX);
+        self.0.files.stat_fs(&context(header)).then(move |result| {
+            let stats = take!(result.map_err(attr::error), reply);
+            reply.ok(&Statfs {
+                blocks: stats.blocks,
+                free: stats.free,
+                available: stats.available,
+                files: stats.files,
+                free_files: stats.free_files,
+                block_bytes: stats.block_bytes,
+                name_bytes,
+            });
+        });
+    }
+
+    fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
+        let how = flags::xattr(request.flags).map_err(|code| attr::error(code.into()));
+        let how = take!(how, reply);
+        let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
+        let must_ask = name == ACCESS_LIST && !self.0.knows_setgid();
+        let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
+        let go = move |kill_setgid| {
+            let xattr = Xattr { name, value, kill_setgid };
+            let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
+            answer.then(move |result| {
+                done(
+                    result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound)),
+                    reply,
+                );
+            });
+        };
+        if must_ask {
+            caller.kills_setgid(&self.0, self.0.handle(node), go);
+        } else {
+            go(request.kill_setgid);
+        }
+    }
+
+    fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
+        let name = name.as_bytes().to_vec();
+        let (state, node) = (Arc::clone(&self.0), header.node);
+        let answer = self.0.files.get_xattr(&context(header), state.handle(node), name);
+        answer.then(move |result| {
+            let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
+            sized(result, size, reply);
+        });
+    }
+
+    fn listxattr(&self, header: &Header, size: u32, reply: Reply<reply::Xattr>) {
+        let (state, node) = (Arc::clone(&self.0), header.node);
+        let answer = self.0.files.list_xattr(&context(header), state.handle(node));
+        answer.then(move |result| {
+            let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| Vec::new());
+            sized(state.or_unlinked(attr::ino(node), result, none), size, reply);
+        });
+    }
+
+    fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
+        let name = name.as_bytes().to_vec();
+        let (state, node) = (Arc::clone(&self.0), header.node);
+        let answer = self.0.files.remove_xattr(&context(header), state.handle(node), name);
+        answer.then(move |result| {
+            done(result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr)), reply);
+        });
+    }
+
+    fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {
+        let Fallocate { file, offset, length, mode } = request;
+        let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
+        let range = ByteRange { offset, length };
+        let answer = self.0.files.allocate(&context(header), open_id(file), range, mode);
+        answer.then(move |result| done(result, reply));
+    }
+
+    fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
+        let Lseek { file, offset, whence } = request;
+        let whence = take!(flags::whence(whence).map_err(|code| attr::error(code.into())), reply);
+        // A negative offset, which the kernel sends as an unsigned number.
+        if i64::try_from(offset).is_err() {
+            return reply.error(Errno::NXIO);
+        }
+        let from = SeekFrom { offset, whence };
+        let answer = self.0.files.seek(&context(header), open_id(file), from);
+        answer.then(move |result| match result {
+            Ok(offset) => reply.ok(&Offset(offset)),
+            // The kernel then stops asking and treats the file as data up to its end.
+            Err(error) if error.code == Code::NotSupported => reply.error(Errno::NOSYS),
+            Err(error) => reply.error(attr::error(error)),
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        header: &Header,
+        request: CopyFileRange,
+        reply: Reply<reply::Written>,
+    ) {
+        if request.flags != 0 {
+            return reply.error(Errno::INVAL);
+        }
+        let from = FilePos { open: open_id(request.from), offset: request.from_offset };
+        let to = FilePos { open: open_id(request.to), offset: request.to_offset };
+        // The reply has 32 bits for the number of bytes.
+        let length = request.length.min(u64::from(u32::MAX));
+        let answer = self.0.files.copy_range(&context(header), from, to, length);
+        answer.then(move |result| written(result, reply));
+    }
+
+    fn end(&self) {
+        for open in self.0.open_ids.take() {
+            let context = Context::direct(0, 0);
+            if let Err(error) = self.0.files.release(&context, open).wait() {
+                tracing::warn!(%error, "releasing a file at the end of the mount failed");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! How long the kernel may keep attributes, which depends on the files this mount has open for
+//! writing.
+//!
+//! While a file is open for writing, its size and times change at the server: at each write, which
+//! the kernel sees, and at the commit when the file is closed, which it does not. So attributes of
+//! such a file are valid for one use only.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pelago_wire::{Attr, InodeId};
+
+use crate::init::TTL;
+use crate::striped::StripedMap;
+
+/// Counts of opens for writing by file, from which the lifetime of attributes follows.
+#[derive(Default)]
+pub(crate) struct AttrTtl {
+    write_opens: StripedMap<u32>,
+    files: AtomicUsize,
+    closed: AtomicU64,
+}
+
+/// A point in time: how many opens for writing had been closed by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Epoch(u64);
+
+impl AttrTtl {
+    /// Counts an open for writing.
+    pub(crate) fn write_opened(&self, ino: InodeId) {
+        let mut stripe = self.write_opens.lock(ino.raw());
+        let count = stripe.entry(ino.raw()).or_insert(0);
+        *count = count.saturating_add(1);
+        if *count == 1 {
+            self.files.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Counts the end of an open for writing, after the server has committed the file.
+    pub(crate) fn write_closed(&self, ino: InodeId) {
+        let mut stripe = self.write_opens.lock(ino.raw());
+        if let Some(count) = stripe.get_mut(&ino.raw()) {
+            *count -= 1;
+            if *count == 0 {
+                stripe.remove(&ino.raw());
+                self.files.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.closed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns the current epoch, which callers take before they ask for attributes.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.closed.load(Ordering::Acquire))
+    }
+
+    /// Returns how long attributes hold that were asked for in epoch `asked`: zero if the server
+    /// says so, if the file is open for writing, or if any open for writing was closed since. That
+    /// open may have been of this file, and the attributes older than its commit.
+    pub(crate) fn ttl(&self, attr: &Attr, asked: Epoch) -> Duration {
+        let is_written =
+            || self.files.load(Ordering::Acquire) > 0 && self.write_opens.contains(attr.ino.raw());
+        let holds = !attr.volatile && !is_written() && self.epoch().0 == asked.0;
+        if holds { TTL } else { Duration::ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::FileKind;
+
+    use super::*;
+
+    fn attr(ino: u64) -> Attr {
+        Attr::empty(InodeId::from_raw(ino), FileKind::Regular)
+    }
+
+    #[test]
+    fn attributes_hold_unless_the_file_is_open_for_writing() {
+        let ttl = AttrTtl::default();
+        let (one, other) = (attr(16), attr(32));
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
+        ttl.write_opened(one.ino);
+        ttl.write_opened(one.ino);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), Duration::ZERO);
+        assert_eq!(ttl.ttl(&other, ttl.epoch()), TTL);
+        ttl.write_closed(one.ino);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), Duration::ZERO);
+        ttl.write_closed(one.ino);
+        assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
+    }
+
+    #[test]
+    fn attributes_asked_for_before_a_close_do_not_hold() {
+        let ttl = AttrTtl::default();
+        ttl.write_opened(attr(16).ino);
+        let before = ttl.epoch();
+        ttl.write_closed(attr(16).ino);
+        assert_eq!(ttl.ttl(&attr(16), before), Duration::ZERO);
+        assert_eq!(ttl.ttl(&attr(16), ttl.epoch()), TTL);
+    }
+
+    #[test]
+    fn volatile_attributes_never_hold() {
+        let ttl = AttrTtl::default();
+        let volatile = Attr { volatile: true, ..attr(16) };
+        assert_eq!(ttl.ttl(&volatile, ttl.epoch()), Duration::ZERO);
+    }
+}

@@ -1,0 +1,69 @@
+//! Options of the negotiation with the kernel when a mount begins.
+
+use std::num::NonZero;
+use std::thread;
+use std::time::Duration;
+
+use pelago_fuse::init::{Capabilities, InitOptions};
+use pelago_wire::limits;
+
+/// How long the kernel may cache names, their absence and attributes. One mount sees every change,
+/// so that no entry becomes stale; once there are leases, this is the time left of a lease.
+pub const TTL: Duration = Duration::from_secs(3600);
+
+/// Limit of concurrent requests for which no process waits (readahead, RELEASE).
+const BACKGROUND: u16 = 64;
+/// Limit of readahead in bytes; the kernel offers less by default.
+const READAHEAD_BYTES: u32 = 1 << 20;
+
+/// Wanted capabilities, each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and
+/// hides changes of other clients. No locks: the kernel's own suffice for one mount. Never
+/// `ATOMIC_O_TRUNC`: the kernel notices that a program is being executed (`ETXTBSY`) only after an
+/// open with `O_RDONLY | O_TRUNC`, which would have truncated it by then.
+const WANTED: [Capabilities; 12] = [
+    // Reads of one file run concurrently.
+    Capabilities::ASYNC_READ,
+    // Pages are dropped if size or mtime of the file have changed.
+    Capabilities::AUTO_INVAL_DATA,
+    // Listings have attributes. Never `READDIRPLUS_AUTO`: the kernel then requests those of the
+    // first names only, until a program has requested others one by one.
+    Capabilities::DO_READDIRPLUS,
+    // Lookups and listings of one directory run concurrently.
+    Capabilities::PARALLEL_DIROPS,
+    // The server clears setuid bits on request, and the kernel reads no attribute before a write.
+    Capabilities::HANDLE_KILLPRIV_V2,
+    // The kernel checks access control lists; the server keeps modes consistent with them.
+    Capabilities::POSIX_ACL,
+    // The server applies the umask, because a default access control list overrides it.
+    Capabilities::DONT_MASK,
+    // The target of a symbolic link never changes.
+    Capabilities::CACHE_SYMLINKS,
+    // Large direct I/O is split into concurrent requests.
+    Capabilities::ASYNC_DIO,
+    // File handles (NFS) stay valid after the kernel has forgotten the file.
+    Capabilities::EXPORT_SUPPORT,
+    // Files opened for direct I/O can be mapped.
+    Capabilities::DIRECT_IO_ALLOW_MMAP,
+    Capabilities::MAX_PAGES,
+];
+
+/// Returns the options of the negotiation. With `passthrough` the kernel shall accept descriptors
+/// of files. Our mount then counts as stacked on the file system of those files, which must not be
+/// stacked itself: on an overlay nothing shows whether a file is still mapped.
+pub(crate) fn init_options(passthrough: bool) -> InitOptions {
+    let wanted = WANTED.iter().fold(0, |all, one| all | one.0);
+    let max_write = u32::try_from(limits::IO_BYTES).expect("a request is far below 4 GiB");
+    InitOptions {
+        capabilities: Capabilities(wanted),
+        max_write,
+        max_readahead: READAHEAD_BYTES,
+        max_background: BACKGROUND,
+        passthrough,
+    }
+}
+
+/// Returns the number of threads that read requests: one for each processor, but at least two, so
+/// that a blocked one does not stop the mount, and at most four, beyond which they only contend.
+pub(crate) fn event_loops() -> usize {
+    thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 4)
+}

@@ -1,0 +1,52 @@
+//! The kernel's view of a volume: [`Files`](pelago_client::Files) mounted as a FUSE file system.
+//!
+//! [`mount`] makes a mount and [`Mount`] ends it. In between, [`adapter`] turns each request of the
+//! kernel into one call of `Files`, and the result into the reply, over [`pelago_fuse`]. It decides
+//! nothing that the server could decide. This crate keeps what only the mount can know: where the
+//! kernel's inodes were last seen ([`inodes`]), which files this mount has open, for writing or at
+//! all, which inodes have lost their last name, and how far each open directory was read.
+//!
+//! If the server can hand out a descriptor of the file that holds the bytes, and the kernel accepts
+//! it, reads, writes and mappings bypass this process (passthrough). Everything else passes here.
+//!
+//! No thread of the event loop ever waits: a result that comes later is sent to the kernel by the
+//! thread that completes it. Permissions were checked by the kernel (`default_permissions`).
+//!
+//! The request says whether setuid and setgid survive the change. The one thing it does not say is
+//! whether the setgid bit is cleared although the group may not execute; [`caller`] finds that out.
+//!
+//! The protocol is described in `docs/fuse.md`.
+
+#![forbid(unsafe_code)]
+
+pub use init::TTL;
+pub use inodes::Inodes;
+pub use mounting::{
+    Atime, Mount, MountError, MountOptions, Trusts, UnmountError, mount, mount_over, serve,
+};
+pub use passthrough::NoPassthrough;
+
+mod adapter;
+mod attr;
+mod attr_ttl;
+mod backings;
+pub mod busy;
+mod caller;
+mod clock;
+mod dir_cache;
+mod dir_streams;
+mod flags;
+mod init;
+mod inodes;
+pub mod mountinfo;
+mod mounting;
+mod open;
+mod open_ids;
+mod passthrough;
+mod prune;
+mod readdir;
+mod rename;
+mod stale_pages;
+mod state;
+mod striped;
+mod unlinked;

@@ -1,0 +1,262 @@
+//! Mounting and unmounting.
+//!
+//! Root opens the device and calls `mount` itself; for other users `fusermount3` does, which is
+//! setuid and hands the device over. At the end only our own mount is unmounted, whatever else is
+//! at that path by then.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+use pelago_client::Files;
+use pelago_fuse::{Filesystem, Session, SessionOptions};
+
+use crate::adapter::Adapter;
+use crate::init::{event_loops, init_options};
+use crate::inodes::Inodes;
+use crate::passthrough::{NoPassthrough, Passthrough};
+use crate::state::Preferences;
+
+use device::Attached;
+pub use error::{MountError, UnmountError};
+use point::Point;
+
+mod device;
+mod error;
+mod point;
+
+/// Options of a mount.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// The mount point, an empty directory.
+    pub mount_point: PathBuf,
+    /// The source that `df` and `mount` show.
+    pub fs_name: String,
+    /// Whether the mount is read-only.
+    pub read_only: bool,
+    /// Which reads update atime.
+    pub atime: Atime,
+    /// What the mount trusts in the volume's files; only root may trust anything.
+    pub trusts: Trusts,
+    /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
+    /// [`Mount::passthrough`] returns the result.
+    pub passthrough: bool,
+    /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
+    pub inode_table_bytes: u64,
+}
+
+/// Which reads of a file update its atime.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Atime {
+    /// The first read after a change, and one read a day (`relatime`).
+    #[default]
+    Relative,
+    /// No reads (`noatime`).
+    Never,
+    /// All reads (`strictatime`). They bypass the page cache, so that the server sees each.
+    Always,
+}
+
+/// What a mount trusts in a volume's files; nothing by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trusts {
+    /// The setuid and setgid bits and capabilities of programs (`suid`).
+    pub suid: bool,
+    /// Device files (`dev`).
+    pub dev: bool,
+}
+
+/// A mount that serves requests until it is unmounted, by this process or another. If dropped
+/// before that, it is detached: it leaves the tree at once, and ends when the last file in it is
+/// closed.
+pub struct Mount {
+    attached: Attached,
+    end: Arc<End>,
+    passthrough: Arc<Passthrough>,
+    inodes: Arc<Inodes>,
+}
+
+/// Mounts `files` on the mount point of `options`.
+///
+/// # Errors
+/// [`MountError`]; then nothing is mounted.
+pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
+    mount_at(files, options, Point::named(&options.mount_point)?)
+}
+
+/// Mounts `files` over an open directory, whatever its path leads to by now. The mount point in
+/// `options` is ignored.
+///
+/// # Errors
+/// [`MountError`]; then nothing is mounted.
+pub fn mount_over(
+    files: Arc<dyn Files>,
+    options: &MountOptions,
+    directory: BorrowedFd<'_>,
+) -> Result<Mount, MountError> {
+    let directory = directory.try_clone_to_owned().map_err(MountError::Kernel)?;
+    mount_at(files, options, Point::opened(directory)?)
+}
+
+fn mount_at(
+    files: Arc<dyn Files>,
+    options: &MountOptions,
+    point: Point,
+) -> Result<Mount, MountError> {
+    let MountOptions { atime, passthrough, inode_table_bytes, .. } = *options;
+    let preferences = Preferences { atime, passthrough, inode_table_bytes };
+    let adapter = Adapter::new(files, preferences);
+    let state = Arc::clone(adapter.state());
+    let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));
+    start(Arc::new(adapter), options, point, shown, move |session| state.begin(session))
+}
+
+/// Mounts any FUSE file system as ours is mounted, for the null file system of benchmarks.
+///
+/// # Errors
+/// [`MountError`]; then nothing is mounted.
+pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
+    let point = Point::named(&options.mount_point)?;
+    let shown = (Arc::new(Passthrough::new()), Arc::new(Inodes::default()));
+    start(filesystem, options, point, shown, |_| Ok(()))
+}
+
+/// Attaches the device and serves it. `begin` runs before the first request is read.
+fn start(
+    filesystem: Arc<dyn Filesystem>,
+    options: &MountOptions,
+    point: Point,
+    (passthrough, inodes): (Arc<Passthrough>, Arc<Inodes>),
+    begin: impl FnOnce(&Session) -> io::Result<()>,
+) -> Result<Mount, MountError> {
+    let (attached, descriptor) = device::attach(point, options)?;
+    let how = SessionOptions {
+        threads: event_loops(),
+        clone_device: !attached.by_helper,
+        init_options: init_options(options.passthrough),
+    };
+    let started = Session::start(descriptor, how).and_then(|session| {
+        begin(&session)?;
+        let end = Arc::new(End::default());
+        let reported = Arc::clone(&end);
+        thread::Builder::new()
+            .name("fuse".to_owned())
+            .spawn(move || reported.report(session.run(filesystem)))?;
+        Ok(end)
+    });
+    match started {
+        Ok(end) => {
+            attached.read_further_ahead();
+            // Until the kernel has requested the root's attributes once, it takes root for its
+            // owner and refuses changes by other users.
+            if let Err(error) = fs::metadata(&attached.point) {
+                tracing::warn!(%error, "the root of the mount cannot be read");
+            }
+            Ok(Mount { attached, end, passthrough, inodes })
+        }
+        Err(error) => {
+            if let Err(left) = attached.detach() {
+                tracing::warn!(%left, "the mount stays: `umount -l` removes it");
+            }
+            Err(MountError::Kernel(error))
+        }
+    }
+}
+
+impl Mount {
+    /// Returns the mount point, absolute and without symbolic links.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.attached.point
+    }
+
+    /// Returns whether the mount uses passthrough, which may end while it serves.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn passthrough(&self) -> Result<(), NoPassthrough> {
+        self.passthrough.state()
+    }
+
+    /// Returns the table of inodes that the kernel knows.
+    #[must_use]
+    pub fn inodes(&self) -> &Inodes {
+        &self.inodes
+    }
+
+    /// Unmounts, unless a process uses the mount. All written bytes have reached [`Files`] then.
+    ///
+    /// # Errors
+    /// [`UnmountError`]; then it is still mounted.
+    pub fn unmount(&self) -> Result<(), UnmountError> {
+        if self.has_ended() { self.attached.clear() } else { self.attached.unmount() }
+    }
+
+    /// Removes the mount from the tree, in use or not (`umount -l`). Open files stay usable until
+    /// they are closed; only then [`Mount::wait`] returns.
+    ///
+    /// # Errors
+    /// [`UnmountError`], never [`UnmountError::Busy`].
+    pub fn detach(&self) -> Result<(), UnmountError> {
+        if self.has_ended() { self.attached.clear() } else { self.attached.detach() }
+    }
+
+    /// Waits until the mount has ended, by whatever unmount. Several threads may wait.
+    ///
+    /// # Errors
+    /// If requests of the kernel could no longer be read.
+    pub fn wait(&self) -> io::Result<()> {
+        self.end.wait()
+    }
+
+    /// Returns whether the mount has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.end.result.lock().is_some()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.detach() {
+            tracing::warn!(%error, "a mount stays: `umount -l` removes it");
+        }
+    }
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mount({})", self.point().display())
+    }
+}
+
+/// The result of a session, once it has ended. Its lock is a leaf.
+#[derive(Default)]
+struct End {
+    result: Mutex<Option<Result<(), Option<i32>>>>,
+    ended: Condvar,
+}
+
+impl End {
+    fn report(&self, result: io::Result<()>) {
+        *self.result.lock() = Some(result.map_err(|error| error.raw_os_error()));
+        self.ended.notify_all();
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut result = self.result.lock();
+        loop {
+            match *result {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(Some(number))) => return Err(io::Error::from_raw_os_error(number)),
+                Some(Err(None)) => return Err(io::Error::other("the event loop failed")),
+                None => self.ended.wait(&mut result),
+            }
+        }
+    }
+}

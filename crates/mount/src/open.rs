@@ -1,0 +1,379 @@
+//! Opens: the server's reply becomes the kernel's.
+//!
+//! The server chooses the data path. If it is passthrough, the descriptor is registered with the
+//! kernel first. If the kernel accepts no descriptors at all, the file is closed and opened again
+//! without passthrough, as all files are from then on. If only this one was refused, the open
+//! fails: the server does not count an open through the daemon as one of this kernel, and would
+//! grant passthrough to the next open of the same inode, which the kernel refuses (`EIO`).
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pelago_client::{At, Created, Opened};
+use pelago_fuse::ids::{FileId, NodeId};
+use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
+use pelago_fuse::{Errno, Reply, device, reply};
+use pelago_wire::{
+    Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,
+    OpenId,
+};
+
+use crate::attr;
+use crate::init::TTL;
+use crate::open_ids::OpenPath;
+use crate::state::State;
+
+/// An OPEN, CREATE or TMPFILE in progress.
+pub(crate) struct Opening<D> {
+    pub(crate) state: Arc<State>,
+    pub(crate) context: Context,
+    pub(crate) wanted: OpenFlags,
+    /// Whether reads and writes bypass the page cache (`O_DIRECT`).
+    pub(crate) direct: bool,
+    pub(crate) reply: D,
+}
+
+/// The reply to an OPEN.
+pub(crate) struct OpenReply(pub(crate) Reply<reply::Opened>);
+
+/// The reply to a CREATE or TMPFILE, which lacks the entry still.
+pub(crate) struct CreateReply(pub(crate) Reply<reply::Created>);
+
+/// The reply to a CREATE or TMPFILE, with the file that was found or created.
+struct EntryReply {
+    reply: Reply<reply::Created>,
+    entry: reply::Entry,
+}
+
+/// A reply that can say that a file is open; the kernel knows two forms of it.
+pub(crate) trait ReplyTo: Send + 'static {
+    /// Registers a descriptor with the kernel.
+    fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
+
+    /// Replies that the file is open.
+    fn open(self, opened: reply::Opened);
+
+    fn error(self, error: Errno);
+}
+
+impl Opening<OpenReply> {
+    /// Continues an OPEN with the reply of the server.
+    pub(crate) fn opened(self, handle: Handle, opened: Result<Opened, Error>) {
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.reply.0.error(attr::error(error)),
+        };
+        // The kernel does not see what a mapping changes, and would keep the times it has cached.
+        // An ordinary user's open may also have cleared setuid and setgid bits.
+        let changes_unseen = self.wanted.read || self.context.uid != 0;
+        if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
+            self.state.forget_attr(opened.attr.ino);
+        }
+        self.answer(handle, opened);
+    }
+}
+
+impl Opening<CreateReply> {
+    /// Continues a CREATE with the new file. The kernel sees all changes from here on: writes on
+    /// any data path, and the commit after them. (A mapping changes nothing before the file has
+    /// grown.)
+    pub(crate) fn created(self, created: Created) {
+        self.found(TTL, created.entry, created.open, created.path);
+    }
+
+    /// Continues a CREATE whose name was created meanwhile, by opening that file.
+    pub(crate) fn open_existing(self, at: At) {
+        let files = Arc::clone(&self.state.files);
+        files.lookup(&self.context, at).then(move |found| {
+            let entry = match found {
+                Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
+                // Unlinked meanwhile, or not a file: on ESTALE the kernel resolves the path again.
+                Ok(_) => return self.reply.0.error(Errno::STALE),
+                Err(error) if error.code == Code::NotFound => {
+                    return self.reply.0.error(Errno::STALE);
+                }
+                Err(error) => return self.reply.0.error(attr::error(error)),
+            };
+            let files = Arc::clone(&self.state.files);
+            let answer = files.open(&self.context, entry.handle, self.wanted);
+            answer.then(move |opened| match opened {
+                Ok(Opened { open, attr, path }) => {
+                    let ttl = if attr.volatile { Duration::ZERO } else { TTL };
+                    self.found(ttl, Entry { handle: entry.handle, attr }, open, path);
+                }
+                Err(error) => self.reply.0.error(attr::error(error)),
+            });
+        });
+    }
+
+    fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
+        let Self { state, context, wanted, direct, reply } = self;
+        state.learn(entry.handle);
+        let attr_ttl = if direct && wanted.write { Duration::ZERO } else { ttl };
+        let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, attr_ttl) };
+        let reply = EntryReply { reply: reply.0, entry: found };
+        let opening = Opening { state, context, wanted, direct, reply };
+        opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
+    }
+}
+
+impl<D: ReplyTo> Opening<D> {
+    fn answer(self, handle: Handle, opened: Opened) {
+        let Opened { open, attr, path } = opened;
+        match path {
+            DataPath::Cached => {
+                let pages = self.pages(attr.ino);
+                self.through_daemon(open, &attr, pages);
+            }
+            DataPath::Direct => self.through_daemon(open, &attr, FOPEN_DIRECT_IO),
+            DataPath::Passthrough(backing) => {
+                let register = || self.reply.register(&backing);
+                match self.state.backings.acquire(attr.ino, register) {
+                    Ok(registered) => {
+                        self.count(open, attr.ino, OpenPath::Passthrough);
+                        self.reply.open(reply::Opened {
+                            file: FileId(open.0),
+                            flags: FOPEN_PASSTHROUGH | no_flush(self.wanted),
+                            backing: Some(registered.id()),
+                        });
+                    }
+                    Err(error) => {
+                        if self.state.passthrough.ends_with(&error) {
+                            self.open_without(handle, open);
+                        } else {
+                            self.fail(open, errno(&error));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn through_daemon(self, open: OpenId, attr: &Attr, flags: u32) {
+        self.count(open, attr.ino, OpenPath::Daemon);
+        if self.direct && self.wanted.write {
+            // An asynchronous direct write changes times and bytes without invalidating what the
+            // kernel has cached: from now on readers through pages must request attributes.
+            self.state.forget_attr(attr.ino);
+        }
+        let flags = flags | no_flush(self.wanted);
+        self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
+    }
+
+    /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
+    /// this kernel, and its page cache unless they bypassed it.
+    fn pages(&self, ino: InodeId) -> u32 {
+        if self.wanted.strict_atime && !self.wanted.no_atime {
+            // Reads that the kernel serves from pages would not update atime.
+            return FOPEN_DIRECT_IO;
+        }
+        if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
+    }
+
+    fn count(&self, open: OpenId, ino: InodeId, path: OpenPath) {
+        self.state.open_ids.add(open, path);
+        if self.wanted.write {
+            self.state.attr_ttl.write_opened(ino);
+        }
+    }
+
+    /// Releases the open and opens the file again without passthrough.
+    fn open_without(self, handle: Handle, open: OpenId) {
+        let files = Arc::clone(&self.state.files);
+        files.release(&self.context, open).then(move |released| {
+            if let Err(error) = released {
+                return self.reply.error(attr::error(error));
+            }
+            let files = Arc::clone(&self.state.files);
+            let flags = OpenFlags { passthrough: false, truncate: false, ..self.wanted };
+            files.open(&self.context, handle, flags).then(move |opened| match opened {
+                // Other opens of the file still use passthrough, which the kernel refuses now.
+                Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => {
+                    self.fail(open, Errno::IO);
+                }
+                Ok(opened) => self.answer(handle, opened),
+                Err(error) => self.reply.error(attr::error(error)),
+            });
+        });
+    }
+
+    /// Releases the open and replies with the reason.
+    fn fail(self, open: OpenId, why: Errno) {
+        let files = Arc::clone(&self.state.files);
+        files.release(&self.context, open).then(move |released| {
+            let error = released.err().map_or(why, attr::error);
+            self.reply.error(error);
+        });
+    }
+}
+
+impl State {
+    /// Invalidates cached attributes of a file. Waits for no lock of the kernel.
+    fn forget_attr(&self, ino: InodeId) {
+        let Some(kernel) = self.kernel.get() else { return };
+        if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
+            tracing::debug!(%error, "cached attributes of a file cannot be invalidated");
+        }
+    }
+}
+
+impl ReplyTo for OpenReply {
+    fn register(&self, backing: &Backing) -> io::Result<device::Backing> {
+        self.0.open_backing(backing.as_fd())
+    }
+
+    fn open(self, opened: reply::Opened) {
+        self.0.ok(&opened);
+    }
+
+    fn error(self, error: Errno) {
+        self.0.error(error);
+    }
+}
+
+impl ReplyTo for EntryReply {
+    fn register(&self, backing: &Backing) -> io::Result<device::Backing> {
+        self.reply.open_backing(backing.as_fd())
+    }
+
+    fn open(self, opened: reply::Opened) {
+        let Self { reply, entry } = self;
+        reply.ok(&reply::Created { entry, opened });
+    }
+
+    fn error(self, error: Errno) {
+        self.reply.error(error);
+    }
+}
+
+/// Returns the errno of a refused registration.
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// Returns the flag that saves a FLUSH, which only opens for writing need.
+const fn no_flush(wanted: OpenFlags) -> u32 {
+    if wanted.write { 0 } else { FOPEN_NOFLUSH }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::mpsc::{Sender, channel};
+
+    use parking_lot::Mutex;
+    use pelago_client::ServiceFiles;
+    use pelago_wire::{Bulk, Done, Request, Service};
+
+    use super::*;
+    use crate::state::Preferences;
+
+    const ASKED: OpenFlags = OpenFlags {
+        read: true,
+        write: true,
+        append: false,
+        truncate: true,
+        sync: false,
+        kill_privileges: false,
+        no_atime: false,
+        strict_atime: false,
+        passthrough: true,
+    };
+
+    /// A server that records requests, and opens files without passthrough.
+    #[derive(Default)]
+    struct Server(Mutex<Vec<Asked>>);
+
+    #[derive(Debug, PartialEq)]
+    enum Asked {
+        Open { passthrough: bool, truncate: bool },
+        Release(OpenId),
+    }
+
+    impl Service for Server {
+        fn ask(
+            &self,
+            _context: &Context,
+            request: Request,
+            _bulk: Bulk<'_>,
+            _later: &mut dyn FnMut() -> Done,
+        ) -> Option<Result<pelago_wire::Reply, Error>> {
+            let mut asked = self.0.lock();
+            Some(match request {
+                Request::Open { flags: OpenFlags { passthrough, truncate, .. }, .. } => {
+                    asked.push(Asked::Open { passthrough, truncate });
+                    Ok(pelago_wire::Reply::Opened {
+                        open: OpenId(8),
+                        attr: attr(),
+                        path: DataPath::Cached,
+                    })
+                }
+                Request::Release { open } => {
+                    asked.push(Asked::Release(open));
+                    Ok(pelago_wire::Reply::Done)
+                }
+                _ => Err(Code::Bug.into()),
+            })
+        }
+    }
+
+    /// The reply of a kernel that refuses descriptors.
+    struct Refusing {
+        why: i32,
+        answer: Sender<Result<OpenId, i32>>,
+    }
+
+    impl ReplyTo for Refusing {
+        fn register(&self, _backing: &Backing) -> io::Result<device::Backing> {
+            Err(io::Error::from_raw_os_error(self.why))
+        }
+
+        fn open(self, opened: reply::Opened) {
+            assert!(opened.backing.is_none());
+            self.answer.send(Ok(OpenId(opened.file.0))).unwrap();
+        }
+
+        fn error(self, error: Errno) {
+            self.answer.send(Err(error.raw_os_error())).unwrap();
+        }
+    }
+
+    fn attr() -> Attr {
+        Attr::empty(InodeId::from_raw(9), FileKind::Regular)
+    }
+
+    /// Opens a file whose descriptor the kernel refuses with `why`. Returns what the program gets,
+    /// and the requests to the server.
+    fn refused(why: Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
+        let server = Arc::new(Server::default());
+        let files = ServiceFiles::new(Arc::clone(&server) as Arc<dyn Service>);
+        let state = Arc::new(State::new(Arc::new(files), Preferences::default()));
+        let (answer, answered) = channel();
+        let reply = Refusing { why: why.raw_os_error(), answer };
+        let context = Context::direct(0, 0);
+        let (wanted, direct) = (ASKED, false);
+        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, reply };
+        let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
+        opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
+        let asked = std::mem::take(&mut *server.0.lock());
+        assert_eq!(state.open_ids.take().len(), usize::from(asked.len() == 2));
+        (answered.recv().unwrap(), asked)
+    }
+
+    #[test]
+    fn a_kernel_without_passthrough_gets_the_file_opened_without_it() {
+        let (answer, asked) = refused(Errno::LOOP);
+        let again = Asked::Open { passthrough: false, truncate: false };
+        assert_eq!((answer, asked), (Ok(OpenId(8)), vec![Asked::Release(OpenId(7)), again]));
+    }
+
+    #[test]
+    fn a_single_refused_descriptor_fails_the_open() {
+        let nomem = Errno::NOMEM;
+        let (answer, asked) = refused(nomem);
+        let told = Err(nomem.raw_os_error());
+        assert_eq!((answer, asked), (told, vec![Asked::Release(OpenId(7))]));
+    }
+}

@@ -1,0 +1,72 @@
+//! Asks the kernel to forget inodes, so that the inode table keeps its limit.
+//!
+//! Only the kernel can drop an entry: it may use the node id at any time until it forgets it. Since
+//! Linux 6.18 it can be asked to (FUSE_NOTIFY_PRUNE); it then forgets the inodes that only its
+//! cache of names refers to, and sends FORGET for each. An open file or a current directory stays.
+//! An older kernel is asked once; the table then follows that kernel's own cache, which shrinks if
+//! memory is short.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, Builder};
+use std::time::Duration;
+
+use pelago_fuse::Notifier;
+use pelago_fuse::ids::NodeId;
+
+use crate::inodes::Inodes;
+
+/// Nodes of one notice; the kernel copies as many at a time.
+const NODES: usize = 512;
+/// Parts of the table, which are pruned one after the other until there is room.
+const PARTS: usize = 8;
+/// Passes over the whole table before what is left counts as in use.
+const ROUNDS: u32 = 4;
+/// How long to wait for FORGET before the next part, in steps.
+const WAIT_STEP: Duration = Duration::from_millis(1);
+const WAIT_STEPS: u32 = 20;
+
+/// Starts a sweep on a thread of its own, because the caller may be answering a request.
+pub(crate) fn start(inodes: &Arc<Inodes>, kernel: &Notifier) {
+    let (of_thread, kernel) = (Arc::clone(inodes), kernel.clone());
+    let ask = move || {
+        if let Err(error) = make_room(&of_thread, &kernel) {
+            tracing::info!(%error, "no pruning: the inode table may exceed its limit");
+        }
+        of_thread.end_sweep();
+    };
+    if let Err(error) = Builder::new().name("forget".to_owned()).spawn(ask) {
+        tracing::warn!(%error, "no pruning: the inode table may exceed its limit");
+        inodes.end_sweep();
+    }
+}
+
+/// Prunes one part of the table after the other until there is room.
+fn make_room(inodes: &Inodes, kernel: &Notifier) -> io::Result<()> {
+    for _ in 0..ROUNDS {
+        for part in 0..PARTS {
+            ask(inodes, kernel, part)?;
+            for _ in 0..WAIT_STEPS {
+                if inodes.has_room() {
+                    return Ok(());
+                }
+                thread::sleep(WAIT_STEP);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ask(inodes: &Inodes, kernel: &Notifier, part: usize) -> io::Result<()> {
+    let mut nodes = Vec::with_capacity(NODES);
+    for stripe in 0..Inodes::STRIPES {
+        for ino in inodes.part_of_stripe(stripe, part, PARTS) {
+            nodes.push(NodeId(ino.raw()));
+            if nodes.len() == NODES {
+                kernel.prune(&nodes)?;
+                nodes.clear();
+            }
+        }
+    }
+    if nodes.is_empty() { Ok(()) } else { kernel.prune(&nodes) }
+}

@@ -1,0 +1,243 @@
+//! READDIR and READDIRPLUS.
+//!
+//! The kernel reads a directory in pieces and continues at the offset of the last entry it used.
+//! That offset is the entry's cookie, stable while the directory changes. `.` and `..` have the two
+//! offsets below the first cookie.
+//!
+//! Each piece is requested from the server anew, and entries that do not fit are dropped: an entry
+//! kept for the next piece could be unlinked by then, and the kernel would trust its attributes for
+//! the whole TTL. The number of requested entries follows how many fitted last time.
+//!
+//! Names with equal hashes have ranked cookies, which count names: they would lead elsewhere once
+//! names of that hash have come or gone. So an open directory remembers which name stands before
+//! each of them that it returned ([`RankedOffsets`]), and tells it to the server, which continues
+//! exactly there, without counting.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use pelago_client::Listing;
+use pelago_fuse::listing::Dirent;
+use pelago_fuse::{FileType, Reply, listing};
+use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name};
+
+use crate::attr;
+use crate::attr_ttl::Epoch;
+use crate::dir_streams::{RankedOffsets, Stream};
+use crate::state::State;
+
+/// A reply in progress.
+pub(crate) struct Sink {
+    pub(crate) listing: listing::Listing,
+    pub(crate) reply: Reply<listing::Listing>,
+}
+
+impl Sink {
+    fn ok(self) {
+        self.reply.ok(&self.listing);
+    }
+
+    pub(crate) fn error(self, error: Error) {
+        self.reply.error(attr::error(error));
+    }
+
+    /// Adds `.` or `..`, which have no attributes, and returns whether it fitted.
+    fn add_dots(&mut self, ino: InodeId, after: Cookie, dots: &str) -> bool {
+        let named = Dirent {
+            ino: ino.raw(),
+            offset: after.0,
+            file_type: FileType::Directory,
+            name: dots.as_bytes(),
+        };
+        self.listing.add(named, None)
+    }
+}
+
+/// A READDIR or READDIRPLUS in progress.
+pub(crate) struct Reading {
+    pub(crate) state: Arc<State>,
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) context: Context,
+    pub(crate) dir: Handle,
+    pub(crate) sink: Sink,
+    pub(crate) epoch: Epoch,
+}
+
+impl Reading {
+    /// Continues at the kernel's offset.
+    pub(crate) fn start(mut self, offset: u64) {
+        if offset < Cookie::AFTER_DOT.0 {
+            self.stream.given.store(0, Ordering::Relaxed);
+        }
+        if offset < Cookie::AFTER_DOT.0 && !self.sink.add_dots(self.dir.ino, Cookie::AFTER_DOT, ".")
+        {
+            return self.sink.ok();
+        }
+        if offset >= Cookie::AFTER_DOT_DOT.0 {
+            let after_name = self.stream.offsets.lock().name_before(offset);
+            return self.ask(Cookie(offset), after_name);
+        }
+        let state = Arc::clone(&self.state);
+        state.files.parent(&self.context, self.dir).then(move |parent| {
+            // A directory that was removed while open has no parent; its own id does no harm.
+            let ino = parent.map_or(self.dir.ino, |parent| parent.handle.ino);
+            if !self.sink.add_dots(ino, Cookie::AFTER_DOT_DOT, "..") {
+                return self.sink.ok();
+            }
+            self.ask(Cookie::AFTER_DOT_DOT, None);
+        });
+    }
+
+    fn ask(self, after: Cookie, after_name: Option<Name>) {
+        let state = Arc::clone(&self.state);
+        let entries = self.stream.entries.load(Ordering::Relaxed);
+        let attributes = self.sink.listing.with_attributes() && self.stream.wants_attributes();
+        state
+            .files
+            .list(&self.context, self.dir, after, after_name, entries, attributes)
+            .then(move |listing| self.deliver((entries, attributes), listing));
+    }
+
+    fn deliver(mut self, asked: (u32, bool), listing: Result<Listing, Error>) {
+        let (asked, attributes) = asked;
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(error) => return self.sink.error(error),
+        };
+        let epoch = self.epoch;
+        let (state, offsets) = (&self.state, &self.stream.offsets);
+        let copier = Copier { state, offsets, epoch, attributes };
+        let (fitted, full) = copier.fill(&mut self.sink.listing, &listing.entries);
+        self.stream.learn(asked, fitted, full);
+        let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
+        if listing.end && !full {
+            self.state.streams.dir_cache.add(self.dir.ino, given + u64::from(fitted));
+        }
+        match listing.entries.last() {
+            // All names of this page are unlinked, but more come: an empty reply would mean the
+            // end.
+            Some(last) if fitted == 0 && !full && !listing.end => {
+                let after_name = last.cookie.rank().map(|_| last.name.clone());
+                self.ask(last.cookie, after_name);
+            }
+            _ => self.sink.ok(),
+        }
+    }
+}
+
+/// Copies directory entries into a reply.
+struct Copier<'a> {
+    state: &'a State,
+    offsets: &'a Mutex<RankedOffsets>,
+    /// The epoch before the entries were requested.
+    epoch: Epoch,
+    /// Whether they were requested with attributes.
+    attributes: bool,
+}
+
+impl Copier<'_> {
+    /// Adds entries. Returns how many fitted and whether the reply is full.
+    fn fill(&self, listing: &mut listing::Listing, entries: &[DirEntry]) -> (u32, bool) {
+        let mut fitted = 0;
+        for entry in entries {
+            let offset = match entry.cookie.rank() {
+                None => entry.cookie.0,
+                Some(_) => self.offsets.lock().offset_of(entry),
+            };
+            match self.add(listing, entry, offset) {
+                Added::Fitted => fitted += 1,
+                Added::Unlinked => {}
+                Added::Full => return (fitted, true),
+            }
+        }
+        (fitted, false)
+    }
+
+    fn add(&self, listing: &mut listing::Listing, dir_entry: &DirEntry, offset: u64) -> Added {
+        let named = Dirent {
+            ino: dir_entry.ino.raw(),
+            offset,
+            file_type: attr::file_type(dir_entry.kind),
+            name: dir_entry.name.as_bytes(),
+        };
+        let fitted = match &dir_entry.entry {
+            None if self.attributes => return Added::Unlinked,
+            Some(entry) if self.attributes => {
+                let ttl = self.state.attr_ttl.ttl(&entry.attr, self.epoch);
+                let fitted = listing.add(named, Some(&attr::entry(entry, ttl)));
+                if fitted {
+                    // The kernel counts each entry with attributes as a lookup.
+                    self.state.learn(entry.handle);
+                }
+                fitted
+            }
+            _ => listing.add(named, None),
+        };
+        if fitted { Added::Fitted } else { Added::Full }
+    }
+}
+
+enum Added {
+    Fitted,
+    Unlinked,
+    Full,
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_client::ServiceFiles;
+    use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service};
+
+    use super::*;
+    use crate::state::Preferences;
+
+    const DIR: InodeId = InodeId::from_raw(7);
+
+    /// A server that gets no requests.
+    struct Silent;
+
+    impl Service for Silent {
+        fn ask(
+            &self,
+            _context: &Context,
+            _request: Request,
+            _bulk: Bulk<'_>,
+            _later: &mut dyn FnMut() -> Done,
+        ) -> Option<Result<pelago_wire::Reply, Error>> {
+            Some(Err(pelago_wire::Code::Bug.into()))
+        }
+    }
+
+    /// Returns the entry of a file, with attributes.
+    fn file(number: u64) -> DirEntry {
+        let ino = InodeId::from_raw(number);
+        let attr = Attr::empty(ino, FileKind::Regular);
+        let handle = Handle::at(ino, DIR, NameHash(number));
+        let name = Name::new(number.to_string().as_bytes()).unwrap();
+        let entry = Some(Entry { handle, attr });
+        DirEntry { name, ino, kind: FileKind::Regular, cookie: Cookie(number), entry }
+    }
+
+    /// Names beyond the limit are listed without attributes, so that they take no memory.
+    #[test]
+    fn a_long_listing_has_attributes_of_its_first_names_only() {
+        let files = ServiceFiles::new(Arc::new(Silent));
+        let state = State::new(Arc::new(files), Preferences::default());
+        let stream = Stream::new(1_000);
+        for first in (100..5_100).step_by(100) {
+            let attributes = stream.wants_attributes();
+            let epoch = state.attr_ttl.epoch();
+            let offsets = &stream.offsets;
+            let copier = Copier { state: &state, offsets, epoch, attributes };
+            let entries: Vec<_> = (first..first + 100).map(file).collect();
+            let mut listing = listing::Listing::of_entries(32 << 10);
+            let (fitted, full) = copier.fill(&mut listing, &entries);
+            assert_eq!((fitted, full), (100, false));
+            stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
+        }
+        assert_eq!(state.inodes.count(), 1_000);
+        let is_known = |number| state.inodes.handle(InodeId::from_raw(number)).is_under_a_name();
+        assert!(is_known(1_099) && !is_known(1_100));
+    }
+}

@@ -1,0 +1,115 @@
+//! RENAME over a file that a process may be about to open.
+//!
+//! The kernel resolves a path first and opens the inode later. If a rename removes the last name of
+//! that inode in between, the server would have forgotten it, and the open would fail although the
+//! name existed at every moment. So a replaced file is retained until the kernel forgets it. (After
+//! an unlink the kernel resolves the path again, and finds that the name does not exist.)
+
+use std::sync::Arc;
+
+use pelago_client::{At, Renamed};
+use pelago_fuse::Reply;
+use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
+
+use crate::attr;
+use crate::open_ids::OpenPath;
+use crate::state::State;
+use crate::unlinked::Retained;
+
+/// A RENAME in progress.
+pub(crate) struct Renaming {
+    pub(crate) state: Arc<State>,
+    pub(crate) context: Context,
+    pub(crate) from: At,
+    pub(crate) to: At,
+    pub(crate) how: RenameFlags,
+    pub(crate) reply: Reply<()>,
+}
+
+impl Renaming {
+    /// Retains the file that will be replaced, if there is one, and renames.
+    pub(crate) fn start(self) {
+        if !self.how.replaces() {
+            return self.perform(None);
+        }
+        let state = Arc::clone(&self.state);
+        state.files.lookup(&self.context, self.to.clone()).then(move |found| match found {
+            Ok(target) if target.attr.links == 1 => self.retain(&target),
+            _ => self.perform(None),
+        });
+    }
+
+    /// Retains `target` and renames; if it cannot be retained, the rename happens all the same.
+    fn retain(self, target: &Entry) {
+        let files = Arc::clone(&self.state.files);
+        match target.attr.kind {
+            FileKind::Regular => {
+                // The kernel does not know of this open, so any data path will do.
+                let passthrough = self.state.passthrough.is_on();
+                let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
+                let opened = files.open(&self.context, target.handle, read);
+                opened.then(move |opened| {
+                    let open = opened.ok().map(|opened| opened.open);
+                    if let Some(open) = open {
+                        self.state.open_ids.add(open, OpenPath::Daemon);
+                    }
+                    self.perform(open.map(Retained::Open));
+                });
+            }
+            FileKind::Symlink => {
+                let read = files.read_link(&self.context, target.handle);
+                read.then(move |read| self.perform(read.ok().map(Retained::Target)));
+            }
+            _ => self.perform(None),
+        }
+    }
+
+    fn perform(self, retained: Option<Retained>) {
+        let Self { state, context, from, to, how, reply } = self;
+        let files = Arc::clone(&state.files);
+        files.rename(&context, from, to, how).then(move |result| {
+            match state.renamed(result, retained) {
+                Ok(()) => reply.ok(&()),
+                Err(error) => reply.error(attr::error(error)),
+            }
+        });
+    }
+}
+
+impl State {
+    fn renamed(
+        &self,
+        result: Result<Renamed, Error>,
+        retained: Option<Retained>,
+    ) -> Result<(), Error> {
+        let replaced = match result {
+            Ok(Renamed { moved, replaced }) => {
+                self.inodes.moved(moved);
+                replaced
+            }
+            Err(error) => {
+                self.release_retained(retained);
+                return Err(error);
+            }
+        };
+        match replaced {
+            Some(replaced) => {
+                self.inodes.moved(replaced.handle);
+                self.release_retained(self.unlinked.retain(replaced.attr, retained));
+            }
+            None => self.release_retained(retained),
+        }
+        Ok(())
+    }
+
+    /// Releases a retained file.
+    pub(crate) fn release_retained(&self, retained: Option<Retained>) {
+        let Some(Retained::Open(open)) = retained else { return };
+        let _known = self.open_ids.remove(open);
+        self.files.release(&Context::direct(0, 0), open).then(move |released| {
+            if let Err(error) = released {
+                tracing::debug!(%error, "a replaced file cannot be released");
+            }
+        });
+    }
+}

@@ -1,0 +1,175 @@
+//! The state that all requests of a mount share, and the replies that need it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use pelago_client::{At, Files};
+use pelago_fuse::ids::NodeId;
+use pelago_fuse::init::Capabilities;
+use pelago_fuse::reply::{self, Attributes};
+use pelago_fuse::{Errno, Notifier, Reply, Session};
+use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
+
+use crate::attr;
+use crate::attr_ttl::{AttrTtl, Epoch};
+use crate::backings::Backings;
+use crate::dir_streams::Streams;
+use crate::inodes::Inodes;
+use crate::mounting::Atime;
+use crate::open_ids::OpenIds;
+use crate::passthrough::{NoPassthrough, Passthrough};
+use crate::prune;
+use crate::stale_pages::StalePages;
+use crate::unlinked::Unlinked;
+
+/// How a mount behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Preferences {
+    /// Which reads update atime.
+    pub(crate) atime: Atime,
+    /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
+    pub(crate) passthrough: bool,
+    /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
+    pub(crate) inode_table_bytes: u64,
+}
+
+impl Default for Preferences {
+    fn default() -> Self {
+        let inode_table_bytes = limits::INODE_TABLE_BYTES as u64;
+        let atime = Atime::default();
+        Self { atime, passthrough: false, inode_table_bytes }
+    }
+}
+
+/// The state that requests share. A reply that comes later holds it.
+pub(crate) struct State {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) preferences: Preferences,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) attr_ttl: AttrTtl,
+    pub(crate) open_ids: OpenIds,
+    pub(crate) passthrough: Arc<Passthrough>,
+    pub(crate) backings: Backings,
+    pub(crate) stale_pages: StalePages,
+    /// Sends notices; set once the mount serves.
+    pub(crate) kernel: OnceLock<Notifier>,
+    has_setxattr_ext: AtomicBool,
+    pub(crate) unlinked: Unlinked,
+    pub(crate) streams: Streams,
+}
+
+impl State {
+    pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
+        Self {
+            files,
+            preferences,
+            inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
+            attr_ttl: AttrTtl::default(),
+            open_ids: OpenIds::default(),
+            passthrough: Arc::new(Passthrough::new()),
+            backings: Backings::default(),
+            stale_pages: StalePages::default(),
+            kernel: OnceLock::new(),
+            has_setxattr_ext: AtomicBool::new(false),
+            unlinked: Unlinked::default(),
+            streams: Streams::default(),
+        }
+    }
+
+    /// Prepares for the first request, after the negotiation.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub(crate) fn begin(&self, session: &Session) -> io::Result<()> {
+        match (self.preferences.passthrough, session.negotiated().passthrough) {
+            (true, true) => self.passthrough.try_on(session.device()),
+            (true, false) => self.passthrough.refuse(NoPassthrough::NotInKernel),
+            (false, _) => {}
+        }
+        let says = session.negotiated().capabilities.has(Capabilities::SETXATTR_EXT);
+        self.has_setxattr_ext.store(says, Ordering::Relaxed);
+        let _only_once = self.kernel.set(session.notifier());
+        self.stale_pages.start(session.notifier())
+    }
+
+    /// Returns whether SETXATTR says which access control lists clear the setgid bit of their file.
+    pub(crate) fn knows_setgid(&self) -> bool {
+        self.has_setxattr_ext.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn handle(&self, node: NodeId) -> Handle {
+        self.inodes.handle(attr::ino(node))
+    }
+
+    /// Returns a result; if the server has forgotten the node, what is `known` of it here.
+    pub(crate) fn or_unlinked<T>(
+        &self,
+        ino: InodeId,
+        result: Result<T, Error>,
+        known: impl FnOnce(&Unlinked, InodeId) -> Option<T>,
+    ) -> Result<T, Error> {
+        match result {
+            Err(error) if error.code == Code::Stale => known(&self.unlinked, ino).ok_or(error),
+            result => result,
+        }
+    }
+
+    /// Returns `error`, or `instead` if the server has forgotten the node but the kernel still
+    /// refers to it.
+    pub(crate) fn unless_unlinked(&self, node: NodeId, error: Error, instead: Code) -> Error {
+        let is_unlinked =
+            error.code == Code::Stale && self.unlinked.attr(attr::ino(node)).is_some();
+        if is_unlinked { instead.into() } else { error }
+    }
+
+    pub(crate) fn at(&self, dir: NodeId, name: &OsStr) -> Result<At, Errno> {
+        match Name::new(name.as_bytes()) {
+            Ok(name) => Ok(At::new(self.handle(dir), name)),
+            Err(NameError::TooLong) => Err(Errno::NAMETOOLONG),
+            Err(NameError::NotAName) => Err(Errno::INVAL),
+        }
+    }
+
+    /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
+    pub(crate) fn learn(&self, handle: Handle) {
+        if self.inodes.learn(handle)
+            && let Some(kernel) = self.kernel.get()
+        {
+            prune::start(&self.inodes, kernel);
+        }
+    }
+
+    pub(crate) fn reply_attr(
+        &self,
+        epoch: Epoch,
+        found: Result<Attr, Error>,
+        reply: Reply<Attributes>,
+    ) {
+        match found {
+            Ok(found) => {
+                let ttl = self.attr_ttl.ttl(&found, epoch);
+                reply.ok(&Attributes { ttl, attr: attr::attr(&found) });
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+
+    pub(crate) fn reply_entry(
+        &self,
+        epoch: Epoch,
+        entry: Result<Entry, Error>,
+        reply: Reply<reply::Entry>,
+    ) {
+        match entry {
+            Ok(entry) => {
+                self.learn(entry.handle);
+                let ttl = self.attr_ttl.ttl(&entry.attr, epoch);
+                reply.ok(&attr::entry(&entry, ttl));
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+}

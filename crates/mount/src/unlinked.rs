@@ -1,0 +1,138 @@
+//! Inodes that have lost their last name while the kernel still refers to them.
+//!
+//! A process may stand in a removed directory, and a descriptor may refer to one, to a pipe, or
+//! (`O_PATH`) to any file. Unless a file is open, the server has forgotten it by then, for only
+//! this kernel can still reach it. So its attributes are answered from here until the kernel
+//! forgets it too, which it does at once if no process refers to it.
+
+use pelago_wire::{Attr, InodeId, OpenId, SetAttr, SetTime, Time};
+
+use crate::clock;
+use crate::striped::StripedMap;
+
+/// Attributes of unlinked inodes. The size of the map follows the kernel's own inode cache.
+#[derive(Default)]
+pub(crate) struct Unlinked(StripedMap<Inode>);
+
+/// What stays usable of a file that a rename has replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Retained {
+    /// The file itself, open.
+    Open(OpenId),
+    /// The target of a symbolic link.
+    Target(Vec<u8>),
+}
+
+struct Inode {
+    attr: Attr,
+    retained: Option<Retained>,
+}
+
+impl Unlinked {
+    /// Adds an inode that lost a name; `attr` says how many it has left.
+    pub(crate) fn add(&self, attr: Attr) {
+        drop(self.retain(attr, None));
+    }
+
+    /// Adds an inode as [`Unlinked::add`] does, with what is retained of it. Returns `retained` if
+    /// the inode still has a name.
+    pub(crate) fn retain(&self, attr: Attr, retained: Option<Retained>) -> Option<Retained> {
+        if attr.links > 0 {
+            return retained;
+        }
+        drop(self.0.insert(attr.ino.raw(), Inode { attr, retained }));
+        None
+    }
+
+    /// Removes an inode that the kernel has forgotten, and returns what was retained of it.
+    pub(crate) fn forget(&self, ino: InodeId) -> Option<Retained> {
+        self.0.remove(ino.raw()).and_then(|inode| inode.retained)
+    }
+
+    /// Returns the target of an unlinked symbolic link, if it was retained.
+    pub(crate) fn target(&self, ino: InodeId) -> Option<Vec<u8>> {
+        match self.0.lock(ino.raw()).get(&ino.raw())?.retained.as_ref()? {
+            Retained::Target(target) => Some(target.clone()),
+            Retained::Open(_) => None,
+        }
+    }
+
+    /// Returns the attributes of an unlinked inode.
+    pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
+        self.0.lock(ino.raw()).get(&ino.raw()).map(|inode| inode.attr)
+    }
+
+    /// Changes and returns the attributes of an unlinked inode. A size is ignored: there are no
+    /// bytes any more.
+    pub(crate) fn change(&self, ino: InodeId, set: &SetAttr) -> Option<Attr> {
+        let mut stripe = self.0.lock(ino.raw());
+        let attr = &mut stripe.get_mut(&ino.raw())?.attr;
+        attr.mode = set.mode.unwrap_or(attr.mode);
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.atime = set.atime.map_or(attr.atime, resolve);
+        attr.mtime = set.mtime.map_or(attr.mtime, resolve);
+        attr.ctime = set.ctime.unwrap_or_else(|| clock::now().max(attr.ctime.next()));
+        Some(*attr)
+    }
+}
+
+fn resolve(time: SetTime) -> Time {
+    match time {
+        SetTime::Now => clock::now(),
+        SetTime::To(time) => time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::FileKind;
+
+    use super::*;
+
+    const DIR: InodeId = InodeId::from_raw(9);
+
+    fn attr(links: u32) -> Attr {
+        Attr { mode: 0o755, links, uid: 1, ..Attr::empty(DIR, FileKind::Directory) }
+    }
+
+    #[test]
+    fn an_inode_with_a_name_is_not_kept() {
+        let unlinked = Unlinked::default();
+        unlinked.add(attr(1));
+        assert_eq!(unlinked.attr(DIR), None);
+        assert_eq!(unlinked.change(DIR, &SetAttr::default()), None);
+    }
+
+    #[test]
+    fn an_unlinked_inode_has_its_attributes_until_it_is_forgotten() {
+        let unlinked = Unlinked::default();
+        unlinked.add(attr(0));
+        assert_eq!(unlinked.attr(DIR), Some(attr(0)));
+        assert_eq!(unlinked.forget(DIR), None);
+        assert_eq!(unlinked.attr(DIR), None);
+    }
+
+    #[test]
+    fn attributes_of_an_unlinked_inode_can_be_changed() {
+        let unlinked = Unlinked::default();
+        unlinked.add(attr(0));
+        let mtime = Time { seconds: 70, nanos: 1 };
+        let set =
+            SetAttr { mode: Some(0o700), mtime: Some(SetTime::To(mtime)), ..SetAttr::default() };
+        let changed = unlinked.change(DIR, &set).unwrap();
+        assert_eq!((changed.mode, changed.mtime, changed.uid), (0o700, mtime, 1));
+        assert!(changed.ctime > attr(0).ctime);
+        assert_eq!(unlinked.attr(DIR), Some(changed));
+    }
+
+    #[test]
+    fn what_is_retained_of_an_unlinked_inode_comes_back_with_forget() {
+        let unlinked = Unlinked::default();
+        let retained = || Some(Retained::Target(b"there".to_vec()));
+        assert_eq!(unlinked.retain(attr(1), retained()), retained());
+        assert_eq!(unlinked.retain(attr(0), retained()), None);
+        assert_eq!(unlinked.target(DIR), Some(b"there".to_vec()));
+        assert_eq!(unlinked.forget(DIR), retained());
+    }
+}
