@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -10,8 +10,8 @@ use pelago_wire::{
 
 use crate::model::Model;
 use crate::op::{At, Op, Patch, Path, Range, SCANS, SLOTS, Subject};
-use crate::random::Random;
 use crate::target::FsTraits;
+use pelago_random::Random;
 
 /// How deep directories nest: a path of names with 255 bytes stays far below 4096.
 const DEPTH: usize = 4;
@@ -216,7 +216,7 @@ impl Generator {
         match self.random.below(8) {
             0..=3 => {
                 let length = self.random.index(200);
-                let value = crate::random::bytes_of(self.random.bits(), length);
+                let value = pelago_random::bytes_of(self.random.bits(), length);
                 let flags = [XattrFlags::Any, XattrFlags::Create, XattrFlags::Replace];
                 let flags = flags.get(self.random.index(3)).copied().unwrap_or_default();
                 Op::SetXattr { path, name, value, flags }
@@ -254,7 +254,7 @@ impl Generator {
 
     fn target(&mut self) -> Vec<u8> {
         let length = if self.random.chance(90) { 20 } else { 3000 };
-        crate::random::bytes_of(self.random.bits(), 1 + self.random.index(length))
+        pelago_random::bytes_of(self.random.bits(), 1 + self.random.index(length))
     }
 
     fn slot(&mut self) -> usize {

@@ -88,7 +88,7 @@ pub struct Patch {
     pub offset: u64,
     /// Count of bytes.
     pub length: usize,
-    /// What [`crate::random::bytes_of`] makes them from.
+    /// What [`pelago_random::bytes_of`] makes them from.
     pub seed: u64,
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use pelago_bench::{LibOptions, lib};
 use pelago_client::{
     At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Pending, Removed, Renamed,
     Written, Xattr,
@@ -15,7 +16,6 @@ use pelago_wire::{
     Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr,
     SetTime, Time, VolumeStats, Whence, XattrFlags,
 };
-use pelago_workload::bench::{LibOptions, lib};
 use pelago_workload::compare::run_program;
 use pelago_workload::target::FilesTarget;
 

@@ -177,8 +177,7 @@ fn only_unsafe_changes_may_be_missing_and_only_the_last() {
         |number: u64| format!("i 0 {number} write 0 {} 10 {number}\na 0 {number}\n", 10 * number);
     let head = format!("R\ni 0 1 create 0 t0/a\na 0 1\n{}i 0 2 fsync 0\na 0 2\n", write(0));
     fs::write(&scene.log, format!("{head}{}{}", write(1), write(2))).unwrap();
-    let all: Vec<u8> =
-        (0..3).flat_map(|seed| pelago_workload::random::bytes_of(seed, 10)).collect();
+    let all: Vec<u8> = (0..3).flat_map(|seed| pelago_random::bytes_of(seed, 10)).collect();
     let file = scene.dir.join("t0/a");
     for (bytes, lost) in [(&all[..], 0), (&all[..20], 1), (&all[..10], 2)] {
         fs::write(&file, bytes).unwrap();

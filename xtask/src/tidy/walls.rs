@@ -22,6 +22,8 @@ const STORE: &str = "pelago-store";
 const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
+const RANDOM: &str = "pelago-random";
+const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
 
@@ -32,11 +34,17 @@ const WALLS: &[Wall] = &[
     Wall { package: SERVER, imports: &[WIRE, STORE], tests_import: &[LOSSFS] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE, FUSE], tests_import: &[] },
-    Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[SERVER, STORE] },
+    Wall { package: RANDOM, imports: &[], tests_import: &[] },
+    Wall { package: BENCH, imports: &[WIRE, CLIENT, RANDOM], tests_import: &[] },
+    Wall {
+        package: WORKLOAD,
+        imports: &[WIRE, CLIENT, RANDOM],
+        tests_import: &[BENCH, SERVER, STORE],
+    },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, STORE, SERVER, CLIENT, WORKLOAD],
-        tests_import: &[LOSSFS],
+        imports: &[WIRE, STORE, SERVER, CLIENT, BENCH],
+        tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
     Wall { package: "xtask", imports: &[], tests_import: &[] },
@@ -141,6 +149,8 @@ mod tests {
         assert_eq!(found_for(WORKLOAD, SERVER, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", SERVER, None), 0);
         assert_eq!(found_for("pelago-cli", LOSSFS, None), 1);
+        assert_eq!(found_for("pelago-cli", WORKLOAD, None), 1);
+        assert_eq!(found_for("pelago-cli", WORKLOAD, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", LOSSFS, Some("dev")), 0);
         assert_eq!(found_for("xtask", WIRE, Some("dev")), 1);
         assert_eq!(found_for("pelago-new", WIRE, None), 1);

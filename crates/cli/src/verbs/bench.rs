@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
+use pelago_bench::{
+    BenchError, Contender, IoOptions, LibOptions, MetaOptions, Report, io, lib, meta,
+};
 use pelago_client::ServiceFiles;
 use pelago_server::{Options, Server};
 use pelago_wire::Name;
-use pelago_workload::bench::{
-    BenchError, Contender, IoOptions, LibOptions, MetaOptions, Report, io, lib, meta,
-};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{output, size};

@@ -109,7 +109,7 @@ fn empty_block() -> Box<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Random, bytes_of};
+    use pelago_random::{Random, bytes_of};
 
     /// The sparse bytes and a plain vector do the same.
     #[test]

@@ -6,7 +6,7 @@ use crate::model::stamp::Stamp;
 use crate::model::tree::{Body, NodeId};
 use crate::model::{Expected, Model, Node, Open, Stop};
 use crate::op::{Op, Patch, Path, Subject};
-use crate::random::bytes_of;
+use pelago_random::bytes_of;
 
 impl Open {
     pub(super) const fn new(id: NodeId, flags: OpenFlags) -> Self {

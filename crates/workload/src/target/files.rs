@@ -11,8 +11,8 @@ use pelago_wire::{
 };
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
-use crate::random::bytes_of;
 use crate::target::{FsTraits, Outcome, Seen, Target};
+use pelago_random::bytes_of;
 
 /// A file system behind [`Files`], with the open files of one program.
 pub struct FilesTarget {

@@ -12,9 +12,9 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Tim
 use rustix::io::{self, Errno};
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
-use crate::random::bytes_of;
 use crate::target::files::xattr_names;
 use crate::target::{FsTraits, Outcome, Seen, Target};
+use pelago_random::bytes_of;
 
 mod ranges;
 mod unnamed;

@@ -2,9 +2,9 @@
 
 use pelago_wire::Time;
 
-use crate::random::Random;
 use crate::witness::action::{Action, Change, NodeId};
 use crate::witness::state::{Kind, State};
+use pelago_random::Random;
 
 /// Names of one thread, about.
 const NAMES: usize = 150;

@@ -7,10 +7,10 @@ use pelago_wire::Time;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::{self, Errno};
 
-use crate::random::bytes_of;
 use crate::witness::action::{Action, Change, NodeId};
 use crate::witness::state::{Sight, State};
 use crate::witness::verify::xattr_value;
+use pelago_random::bytes_of;
 
 /// The open files of one thread, and the directory that all paths start from.
 #[derive(Debug)]

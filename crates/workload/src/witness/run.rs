@@ -9,7 +9,6 @@ use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::clock;
-use crate::random::Random;
 use crate::witness::action::Action;
 use crate::witness::choose::Chooser;
 use crate::witness::log::{Account, Log};
@@ -17,6 +16,7 @@ use crate::witness::perform::Hands;
 use crate::witness::state::State;
 use crate::witness::verify::{Settlement, examine, open_dir};
 use crate::witness::{THREADS, WitnessError};
+use pelago_random::Random;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::model::SparseBytes;
-use crate::random::bytes_of;
 use crate::witness::action::{Action, Change, NodeId};
 use crate::witness::log::{Account, Thread};
 use crate::witness::snapshot::{self, Found};
 use crate::witness::state::{Kind, Node, State};
 use crate::witness::{THREADS, WitnessError};
+use pelago_random::bytes_of;
 
 /// Problems of one thread that a report names.
 const PROBLEMS: usize = 20;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pelago_workload::bench::fill;
+use pelago_bench::fill;
 use serde_json::{Value, json};
 
 use super::volume::{Volume, VolumeError, failed};

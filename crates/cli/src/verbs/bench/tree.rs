@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-use pelago_workload::bench::{Restart, Side, TreeOptions, tree};
+use pelago_bench::{Restart, Side, TreeOptions, tree};
 
 use super::volume::{Volume, failed};
 use super::{Scratch, bench_failed};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bench::Contender;
-use crate::bench::process::cpu_of;
-use crate::clock;
+use crate::Contender;
+use crate::process;
+use crate::process::cpu_of;
 
 /// What one step on one directory took.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ pub(super) struct Stopwatch {
 impl Stopwatch {
     pub(super) fn start(contender: &Contender) -> Self {
         let daemon_cpu = contender.daemon.and_then(cpu_of).unwrap_or_default();
-        let own_cpu = clock::own_cpu();
+        let own_cpu = process::own_cpu();
         let started = Instant::now();
         Self {
             daemon: contender.daemon,
@@ -64,7 +64,7 @@ impl Stopwatch {
 
     pub(super) fn stop(mut self) -> Sample {
         self.sample.elapsed = self.started.elapsed();
-        self.sample.own_cpu = clock::own_cpu().saturating_sub(self.own_cpu);
+        self.sample.own_cpu = process::own_cpu().saturating_sub(self.own_cpu);
         let daemon_cpu = self.daemon.and_then(cpu_of).unwrap_or_default();
         self.sample.daemon_cpu = daemon_cpu.saturating_sub(self.daemon_cpu);
         self.sample

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bench::JSON_VERSION;
-use crate::bench::timing::Sample;
+use crate::JSON_VERSION;
+use crate::timing::Sample;
 
 /// Rates of several directories, step by step.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::bench::BenchError;
+use crate::BenchError;
 
 /// What filling took.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Filled {
 }
 
 /// Makes `count` empty files `f00000000`, `f00000001` and so on in `dir`, which must have none of
-/// them. ([`crate::bench::lib`] does the same without a mount.)
+/// them. ([`crate::lib`] does the same without a mount.)
 ///
 /// # Errors
 /// Where the directory does not take them.

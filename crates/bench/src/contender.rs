@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::bench::process;
+use crate::process;
 
 /// A directory to measure, and the process behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]

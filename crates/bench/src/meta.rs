@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-use crate::bench::report::Row;
-use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, turns};
-use crate::random::{Random, bytes_of};
+use crate::report::Row;
+use crate::timing::{Sample, Stopwatch};
+use crate::{BenchError, Contender, Report, drop_caches, turns};
+use pelago_random::{Random, bytes_of};
 
 /// How much is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,8 @@
 //!
 //! [`Files`]: pelago_client::Files
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 
 use pelago_wire::Error;

@@ -1,5 +1,9 @@
-//! A small seeded generator (xoshiro256**, seeded by splitmix64), and bytes that follow from a
-//! seed. The same seed gives the same program on every machine and in every version.
+//! A small seeded generator (xoshiro256**, seeded by splitmix64), and bytes made from a seed.
+//!
+//! The same seed gives the same numbers on every machine and in every version, so a seed in a
+//! report repeats what it reports.
+
+#![forbid(unsafe_code)]
 
 /// A seeded source of numbers. Not for secrets.
 #[derive(Debug, Clone)]

@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::bench::process::children_cpu;
-use crate::bench::report::Row;
-use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, fill, turns};
-use crate::random::bytes_of;
+use crate::process::children_cpu;
+use crate::report::Row;
+use crate::timing::{Sample, Stopwatch};
+use crate::{BenchError, Contender, Report, drop_caches, fill, turns};
+use pelago_random::bytes_of;
 
 /// A directory to measure, and how what serves it is started afresh.
 pub struct Side {

@@ -10,10 +10,10 @@ use pelago_client::{At, Files};
 use pelago_wire::{Context, Error, Handle, Name, NewMode, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::bench::process::peak_resident;
-use crate::bench::report::write_line;
-use crate::bench::{BenchError, JSON_VERSION};
-use crate::clock;
+use crate::process;
+use crate::process::peak_resident;
+use crate::report::write_line;
+use crate::{BenchError, JSON_VERSION};
 
 /// Files of a window.
 const WINDOW: u64 = 100_000;
@@ -197,7 +197,7 @@ struct Mark {
 
 impl Mark {
     fn now(done: u64) -> Self {
-        Self { done, at: Instant::now(), cpu: clock::own_cpu() }
+        Self { done, at: Instant::now(), cpu: process::own_cpu() }
     }
 
     fn to(&self, later: &Self) -> Window {

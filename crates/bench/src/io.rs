@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-use crate::bench::report::Row;
-use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, turns};
-use crate::random::{Random, bytes_of};
+use crate::report::Row;
+use crate::timing::{Sample, Stopwatch};
+use crate::{BenchError, Contender, Report, drop_caches, turns};
+use pelago_random::{Random, bytes_of};
 
 const CHUNK: u64 = 1 << 20;
 const BLOCK: u64 = 4096;

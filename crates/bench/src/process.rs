@@ -1,12 +1,21 @@
-//! What `/proc` says of processes.
+//! CPU time and memory of processes, this one and a file system's daemon.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// CPU time that a process has taken, all threads together, in clock ticks' resolution.
 pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
     times_of(&pid.to_string(), 14)
+}
+
+/// Returns the CPU time of this process, all threads together, in nanoseconds' resolution.
+pub(super) fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// CPU time of the programs that this process has run and waited for, in the same resolution.
