@@ -1,7 +1,7 @@
 //! The witness as a process of its own, for crash tests.
 //!
-//! `witness run DIR LOG SEED [OPS]` works until DIR's file system dies or it is killed;
-//! `witness verify LOG DIR` says what is missing, and ends with 1 where something is.
+//! `witness run DIR LOG SEED [OPS]` works until DIR's file system dies or it is killed; `witness
+//! verify LOG DIR` says what is missing, and ends with 1 where something is.
 
 use std::path::Path;
 use std::process::ExitCode;

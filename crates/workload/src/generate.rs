@@ -3,6 +3,7 @@
 //! The generator keeps a model of its own, so that most operations meet files that exist, and takes
 //! names from a small pool, so that they collide.
 
+use pelago_random::Random;
 use pelago_wire::{
     AllocateMode, FileKind, Name, OpenFlags, RenameFlags, SeekFrom, SetTime, Time, Whence,
     XattrFlags,
@@ -11,7 +12,6 @@ use pelago_wire::{
 use crate::model::Model;
 use crate::op::{At, Op, Patch, Path, Range, SCANS, SLOTS, Subject};
 use crate::target::FsTraits;
-use pelago_random::Random;
 
 /// How deep directories nest: a path of names with 255 bytes stays far below 4096.
 const DEPTH: usize = 4;

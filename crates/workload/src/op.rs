@@ -12,8 +12,8 @@ pub const SLOTS: usize = 6;
 /// Listings that a program can have under way at a time.
 pub const SCANS: usize = 2;
 
-/// Names from the top of the tree; empty for the top itself. No component is followed where it is
-/// a symbolic link.
+/// Names from the top of the tree; empty for the top itself. No component is followed where it is a
+/// symbolic link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Path(pub Vec<Name>);
 

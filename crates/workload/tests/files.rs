@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use pelago_bench::{LibOptions, lib};
+use pelago_bench::{DirectOptions, direct};
 use pelago_client::{
     At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Pending, Removed, Renamed,
     Written, Xattr,
@@ -43,13 +43,13 @@ fn a_broken_file_system_is_noticed() {
 fn the_benchmark_makes_every_file_once() {
     let files = Naive::default();
     let dir = Name::new(b"bench").unwrap();
-    let options = LibOptions { dir: dir.clone(), callers: 3, count: 500 };
-    let report = lib(&files, &options).unwrap();
+    let options = DirectOptions { dir: dir.clone(), callers: 3, count: 500 };
+    let report = direct(&files, &options).unwrap();
     assert_eq!((report.count, report.windows.len()), (500, 1));
     let context = Context::direct(0, 0);
     let entry = files.lookup(&context, At::new(Handle::ROOT, dir)).wait().unwrap();
     assert_eq!(entry.attr.size, 500);
-    assert!(lib(&files, &options).is_err(), "the directory exists");
+    assert!(direct(&files, &options).is_err(), "the directory exists");
 }
 
 /// Everything in maps, one lock, a clock that counts.

@@ -1,12 +1,12 @@
 //! Operations on open files, and on attributes.
 
+use pelago_random::bytes_of;
 use pelago_wire::{Code, OpenFlags, SetTime, XattrFlags};
 
 use crate::model::stamp::Stamp;
 use crate::model::tree::{Body, NodeId};
 use crate::model::{Expected, Model, Node, Open, Stop};
 use crate::op::{Op, Patch, Path, Subject};
-use pelago_random::bytes_of;
 
 impl Open {
     pub(super) const fn new(id: NodeId, flags: OpenFlags) -> Self {

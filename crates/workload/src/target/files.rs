@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, Xattr, errno};
+use pelago_random::bytes_of;
 use pelago_wire::{
     Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
     SetAttr,
@@ -12,7 +13,6 @@ use pelago_wire::{
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
 use crate::target::{FsTraits, Outcome, Seen, Target};
-use pelago_random::bytes_of;
 
 /// A file system behind [`Files`], with the open files of one program.
 pub struct FilesTarget {

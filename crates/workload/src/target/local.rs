@@ -7,6 +7,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path as FsPath;
 
+use pelago_random::bytes_of;
 use pelago_wire::{FileKind, Name, OpenFlags, RenameFlags, SetTime, Time, XattrFlags};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::{self, Errno};
@@ -14,7 +15,6 @@ use rustix::io::{self, Errno};
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
 use crate::target::files::xattr_names;
 use crate::target::{FsTraits, Outcome, Seen, Target};
-use pelago_random::bytes_of;
 
 mod ranges;
 mod unnamed;
@@ -29,8 +29,8 @@ pub struct LocalTarget {
 }
 
 impl LocalTarget {
-    /// The directory `root`, which must be empty. What its file system does in its own way is
-    /// found out.
+    /// The directory `root`, which must be empty. What its file system does in its own way is found
+    /// out.
     ///
     /// # Errors
     /// Where it cannot be opened.

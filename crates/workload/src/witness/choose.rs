@@ -1,10 +1,10 @@
 //! Chooses the next operation of one thread, such that it must go well.
 
+use pelago_random::Random;
 use pelago_wire::Time;
 
 use crate::witness::action::{Action, Change, NodeId};
 use crate::witness::state::{Kind, State};
-use pelago_random::Random;
 
 /// Names of one thread, about.
 const NAMES: usize = 150;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use pelago_random::bytes_of;
 use pelago_wire::Time;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::{self, Errno};
@@ -10,7 +11,6 @@ use rustix::io::{self, Errno};
 use crate::witness::action::{Action, Change, NodeId};
 use crate::witness::state::{Sight, State};
 use crate::witness::verify::xattr_value;
-use pelago_random::bytes_of;
 
 /// The open files of one thread, and the directory that all paths start from.
 #[derive(Debug)]

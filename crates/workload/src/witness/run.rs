@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use pelago_random::Random;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
@@ -16,7 +17,6 @@ use crate::witness::perform::Hands;
 use crate::witness::state::State;
 use crate::witness::verify::{Settlement, examine, open_dir};
 use crate::witness::{THREADS, WitnessError};
-use pelago_random::Random;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

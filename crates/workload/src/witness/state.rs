@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pelago_random::bytes_of;
 use pelago_wire::Time;
 
 use crate::model::SparseBytes;
 use crate::witness::action::{Action, Change, NodeId};
-use pelago_random::bytes_of;
 
 /// What is seen of a file once it was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

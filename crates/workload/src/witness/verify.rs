@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use pelago_random::bytes_of;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::model::SparseBytes;
@@ -13,7 +14,6 @@ use crate::witness::log::{Account, Thread};
 use crate::witness::snapshot::{self, Found};
 use crate::witness::state::{Kind, Node, State};
 use crate::witness::{THREADS, WitnessError};
-use pelago_random::bytes_of;
 
 /// Problems of one thread that a report names.
 const PROBLEMS: usize = 20;
