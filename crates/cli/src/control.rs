@@ -1,9 +1,10 @@
-//! How other processes ask a volume that is up: a socket in its folder, one line of JSON each way.
+//! How commands talk to a volume's process: a socket in the volume's folder, one line of JSON each
+//! way.
 //!
-//! It never goes through the mount, so it answers while that hangs. Whoever asks must be the user
-//! whose volume it is, or root. A request is `{"version":1,"ask":"status"}` or
-//! `{"version":1,"ask":"unmount","force":false}`; the answer is an object, and after the one to
-//! `unmount` the connection ends when the process does.
+//! The socket is independent of the mount, so it answers while the mount hangs. It serves the
+//! volume's user and root. A request is `{"version":1,"ask":"status"}` or
+//! `{"version":1,"ask":"unmount","force":false}`; the reply is an object ([`Answer`]). After a
+//! successful `unmount` the connection stays open until the process ends.
 
 use std::fs;
 use std::io;
@@ -13,25 +14,27 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
-pub(crate) use ask::{AskError, Conversation, ask};
+pub(crate) use answer::Answer;
+pub(crate) use ask::{AskError, Conversation, ask, ask_status};
 pub(crate) use serve::Control;
 
+mod answer;
 mod ask;
 mod serve;
 
-/// The version of what is said on the socket.
+/// The version of the protocol.
 const PROTOCOL: u64 = 1;
 /// Bytes of a line, either way.
 const LINE_BYTES: u64 = 1 << 20;
 
-/// What can be asked.
+/// A request to a volume's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// How are you?
+    /// Report the volume's state.
     Status,
-    /// Unmount, then stop.
+    /// Unmount the volume and stop.
     Unmount {
-        /// Whoever uses the mount: their next request fails.
+        /// Unmount even if the mount is in use; its users then get errors.
         force: bool,
     },
 }
@@ -46,7 +49,7 @@ impl Request {
         }
     }
 
-    /// The request that a line says, or why it says none.
+    /// Parses a line; the error is a text for the sender.
     fn parse(line: &[u8]) -> Result<Self, &'static str> {
         let object: Value = serde_json::from_slice(line).map_err(|_| "not a JSON object")?;
         if object["version"] != PROTOCOL {
@@ -55,13 +58,13 @@ impl Request {
         match object["ask"].as_str() {
             Some("status") => Ok(Self::Status),
             Some("unmount") => Ok(Self::Unmount { force: object["force"] == true }),
-            _ => Err("not something that can be asked"),
+            _ => Err("unknown request"),
         }
     }
 }
 
-/// A path to the socket of the volume in this folder that is short enough for a socket's address,
-/// as long as the folder is open.
+/// Returns a path to the socket in this folder that fits into a socket's address of 108 bytes. It
+/// is valid as long as the folder is open.
 fn short_path(folder: &Folder) -> PathBuf {
     volume::socket_path(&folder.proc_path())
 }
@@ -77,27 +80,45 @@ fn remove_socket(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
+    use crate::status_report::UpReport;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn echo() -> Arc<serve::Handler> {
-        Arc::new(|request| json!({ "asked": format!("{request:?}") }))
+    fn serve(dir: &Path) -> Control {
+        let handler = |request| match request {
+            Request::Status => Answer::Status(Box::new(UpReport::sample())),
+            Request::Unmount { .. } => Answer::Busy("/v/files".into()),
+        };
+        Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
     }
 
     #[test]
-    fn requests_survive_the_way() {
+    fn a_request_survives_the_socket() {
         for request in [Request::Status, Request::Unmount { force: true }] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }
+    }
+
+    #[test]
+    fn a_line_that_is_no_request_is_refused() {
         for wrong in ["", "[]", "7", "{}", r#"{"version":2,"ask":"status"}"#, "{\"version\":1}"] {
             assert!(Request::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn each_request_gets_its_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let _control = serve(folder.path());
+        assert_eq!(ask_status(folder.path(), LONG).unwrap(), UpReport::sample());
+        let (answer, _) = ask(folder.path(), Request::Unmount { force: false }, LONG).unwrap();
+        assert_eq!(answer, Answer::Busy("/v/files".into()));
     }
 
     /// The address of a socket has 108 bytes; folders may be longer.
@@ -106,26 +127,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("a".repeat(150)).join("b".repeat(150));
         fs::create_dir_all(&dir).unwrap();
-        let control = Control::open(&Folder::open(&dir).unwrap(), echo()).unwrap();
-        let (answer, _) = ask(&dir, Request::Status, LONG).unwrap();
-        assert_eq!(answer["asked"], "Status");
-        drop(control);
-        assert!(matches!(ask(&dir, Request::Status, LONG), Err(AskError::NotUp)));
+        let _control = serve(&dir);
+        assert!(ask_status(&dir, LONG).is_ok());
+    }
+
+    #[test]
+    fn a_closed_socket_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(serve(folder.path()));
+        assert!(matches!(ask_status(folder.path(), LONG), Err(AskError::NotUp)));
+        assert!(!volume::socket_path(folder.path()).exists());
     }
 
     #[test]
     fn a_socket_that_was_left_behind_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        drop(std::os::unix::net::UnixListener::bind(volume::socket_path(folder.path())).unwrap());
-        assert!(matches!(ask(folder.path(), Request::Status, LONG), Err(AskError::NotUp)));
-        let _control = Control::open(&Folder::open(folder.path()).unwrap(), echo()).unwrap();
-        ask(folder.path(), Request::Status, LONG).unwrap();
+        drop(UnixListener::bind(volume::socket_path(folder.path())).unwrap());
+        assert!(matches!(ask_status(folder.path(), LONG), Err(AskError::NotUp)));
+        let _control = serve(folder.path());
+        assert!(ask_status(folder.path(), LONG).is_ok());
     }
 
     #[test]
-    fn nonsense_is_answered_with_an_error() {
+    fn a_malformed_request_gets_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let _control = Control::open(&Folder::open(folder.path()).unwrap(), echo()).unwrap();
+        let _control = serve(folder.path());
         let opened = Folder::open(folder.path()).unwrap();
         let path = short_path(&opened);
         for line in ["nonsense\n", "{\"version\":9}\n"] {
@@ -137,14 +163,12 @@ mod tests {
         }
     }
 
-    /// A volume whose process stands still must not make the question stand still.
     #[test]
-    fn silence_has_a_deadline() {
+    fn a_process_that_does_not_answer_is_given_up_at_the_deadline() {
         let folder = tempfile::tempdir().unwrap();
         let opened = Folder::open(folder.path()).unwrap();
-        let path = short_path(&opened);
-        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let asked = ask(folder.path(), Request::Status, Duration::from_millis(50));
+        let _listener = UnixListener::bind(short_path(&opened)).unwrap();
+        let asked = ask_status(folder.path(), Duration::from_millis(50));
         assert!(matches!(asked, Err(AskError::Silent)), "{asked:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! A volume that is up: its server, its mount, and the socket where others ask about it.
+//! A volume that is up: its server, its mount and its control socket.
 //!
-//! It comes up in this order: server (which takes the volume's lock, so that a mount that still
-//! claims to show this volume is known to be dead), mount, socket. It goes down in the other order;
-//! the socket goes before the lock, so that a successor's is never removed.
+//! They start in this order. The server takes the volume's lock, so a mount that still names this
+//! volume is known to be dead. They stop in the reverse order: the socket is removed before the
+//! lock is released, so the next process's socket is never removed.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -17,48 +17,46 @@ use pelago_mount::{Atime, Mount, MountOptions, Trusts, UnmountError, mount, moun
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
-use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::control::{Control, Request};
-use crate::dead;
+use crate::control::{Answer, Control, Request};
+use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::file_sizes;
-use crate::patience::wait_for_the_dying;
-use crate::place;
+use crate::locate;
+use crate::retry::retry_while_exiting;
+use crate::stale_mount;
+use crate::status_report::UpReport;
 
 pub(crate) use errors::start_failed;
-pub(crate) use report::describe;
-pub(crate) use way::Passthrough;
 
 mod errors;
 mod report;
-pub(crate) mod way;
 
-/// Events that may wait; each kind matters once.
+/// Events that may wait; of each kind one suffices.
 const EVENTS: usize = 16;
-/// How often, and after which pause, a mount that is in use is tried again: a program that has just
-/// ended may not have let go yet.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(50);
+/// How often, and after which pause, a busy mount is unmounted again: a program that has just ended
+/// may not have closed its files yet.
+const UNMOUNT_TRIES: u32 = 5;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What to bring up.
+/// What to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// The volume's folder, absolute.
     pub(crate) dir: PathBuf,
-    /// Where to mount; a folder in `dir` where `None`.
+    /// Where to mount; `None` means the folder `files` in `dir`.
     pub(crate) point: Option<PathBuf>,
-    /// Take no changes.
+    /// Whether changes are refused.
     pub(crate) read_only: bool,
-    /// Which reads change the time of the last read.
+    /// Which reads set the access time.
     pub(crate) atime: Atime,
-    /// What counts on the mount.
+    /// Whether setuid programs and devices work on the mount.
     pub(crate) trusts: Trusts,
-    /// When the kernel is given descriptors of files.
+    /// For which files passthrough is wanted.
     pub(crate) passthrough: Passthrough,
-    /// Bytes of a file kept in the table, where the volume is made.
+    /// Bytes of the largest file kept in the table, for a new volume; `None` means the default.
     pub(crate) inline_bytes: Option<u32>,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
@@ -75,32 +73,34 @@ pub(crate) struct Daemon {
     signals: Signals,
     sender: SyncSender<Event>,
     events: Receiver<Event>,
-    /// Whether the volume was made just now.
+    /// Whether the volume was created by this start.
     pub(crate) is_new: bool,
 }
 
-/// What ends it.
+/// A reason to stop.
 enum Event {
-    /// A signal came.
+    /// This signal arrived.
     Signal(i32),
-    /// The mount ended.
+    /// The mount was unmounted, or its connection to the kernel failed.
     MountEnded,
-    /// Somebody wants it to end whoever uses it.
+    /// `unmount --force` was requested.
     Forced,
 }
 
 impl Daemon {
-    /// Brings it up. Where that fails, everything is as before, but that the volume is there.
+    /// Creates the volume if it does not exist, starts its server, mounts it, and opens the control
+    /// socket. If that fails, the server is stopped and nothing is mounted; a volume that was
+    /// created stays.
     pub(crate) fn start(plan: &Plan) -> Outcome<Self> {
-        // First of all, so that a signal from now on ends what was begun.
+        // First, so that a signal during the start stops the volume cleanly.
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map_err(|error| Failure::new(Exit::Failed, error))?;
-        file_sizes::expect_room()?;
+        file_sizes::check_limit()?;
         let point = plan.point.clone().unwrap_or_else(|| volume::mount_path(&plan.dir));
         if plan.point.is_some() {
             errors::expect_point(&point, &plan.dir)?;
         }
-        let is_new = !place::is_volume(&plan.dir);
+        let is_new = !locate::is_volume(&plan.dir);
         let server = start_server(plan)?;
         let folder = server.folder().expect("a server of a volume that was just started");
         let started = mount_it(plan, &folder, &point, &server).and_then(|mount| {
@@ -130,33 +130,33 @@ impl Daemon {
         }
     }
 
-    /// What it says of itself.
-    pub(crate) fn describe(&self) -> Value {
-        describe(&self.server.status(), &self.mount, self.passthrough)
+    /// Returns the state of the volume.
+    pub(crate) fn report(&self) -> UpReport {
+        report::report(&self.server.status(), &self.mount, self.passthrough)
     }
 
-    /// Serves until it is told to end, then stops cleanly. `say` hears what a person at a terminal
-    /// should know.
-    pub(crate) fn run(self, say: impl Fn(&str)) -> Outcome<()> {
+    /// Serves until a signal, an unmount or a request stops it, then stops cleanly. `tell` gets the
+    /// messages for a person at a terminal.
+    pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
         let Self { server, mount, control, signals, sender, events, .. } = self;
         watch(signals, &mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
-        let mut was_asked = false;
-        // The sender above is held, so that there is always another event to wait for.
+        let mut was_interrupted = false;
+        // `sender` is still held, so `recv` does not fail.
         while let Ok(event) = events.recv() {
             match event {
                 Event::MountEnded => break,
-                Event::Signal(SIGINT) if !was_asked => {
-                    was_asked = true;
+                Event::Signal(SIGINT) if !was_interrupted => {
+                    was_interrupted = true;
                     match unmount(&mount) {
                         Ok(()) => break,
-                        Err(error) => say(&errors::still_used(&error, mount.point())),
+                        Err(error) => tell(&errors::still_used(&error, mount.point())),
                     }
                 }
                 Event::Signal(_) | Event::Forced => {
                     if unmount(&mount).is_err()
                         && let Err(error) = mount.detach()
                     {
-                        tracing::warn!(%error, "the mount stays behind");
+                        tracing::warn!(%error, "the mount could not be detached");
                     }
                     break;
                 }
@@ -170,15 +170,23 @@ impl Daemon {
 }
 
 fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
-    let (read_only, passthrough) = (plan.read_only, plan.passthrough.for_server());
+    let (read_only, passthrough) = (plan.read_only, for_server(plan.passthrough));
     let memory_bytes = plan.memory_bytes;
     let mut options = Options { read_only, passthrough, memory_bytes, ..Options::default() };
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }
-    match wait_for_the_dying(&plan.dir, || Server::start(&plan.dir, options.clone())) {
+    match retry_while_exiting(&plan.dir, || Server::start(&plan.dir, options.clone())) {
         Ok(server) => Ok(Arc::new(server)),
         Err(error) => Err(start_failed(error, &plan.dir)),
+    }
+}
+
+const fn for_server(wanted: Passthrough) -> pelago_server::Passthrough {
+    match wanted {
+        Passthrough::Auto => pelago_server::Passthrough::Auto,
+        Passthrough::Always => pelago_server::Passthrough::Always,
+        Passthrough::Never => pelago_server::Passthrough::Never,
     }
 }
 
@@ -195,9 +203,9 @@ fn mount_it(
     server: &Arc<Server>,
 ) -> Outcome<Arc<Mount>> {
     detach_dead(&plan.dir)?;
-    // A mount that is there already is refused below, without opening it.
-    let ours = plan.point.is_none() && !errors::is_mounted(point);
-    let beneath = ours.then(|| volume::create_mount_point(folder)).transpose();
+    // A mount that exists is refused below, without opening it.
+    let is_default = plan.point.is_none() && !errors::is_mounted(point);
+    let beneath = is_default.then(|| volume::create_mount_point(folder)).transpose();
     let beneath = beneath.map_err(errors::point_not_made)?;
     let options = MountOptions {
         mount_point: point.to_owned(),
@@ -205,7 +213,7 @@ fn mount_it(
         read_only: plan.read_only,
         atime: plan.atime,
         trusts: plan.trusts,
-        // Reads that the kernel carries out are not seen here.
+        // With passthrough the kernel reads by itself, and no access time is set.
         passthrough: plan.atime != Atime::Always
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
@@ -221,11 +229,12 @@ fn mount_it(
     }
 }
 
-/// Detaches what a former life of this volume has left mounted. The caller holds the volume's lock.
+/// Detaches mounts that an earlier run of this volume has left behind. The caller holds the
+/// volume's lock.
 fn detach_dead(dir: &Path) -> Outcome<()> {
-    for point in place::dead_mounts_of(dir) {
-        tracing::info!(point = %point.display(), "a dead mount of this volume is detached");
-        dead::detach(&point).map_err(|error| errors::stuck(error, &point))?;
+    for point in locate::dead_mounts_of(dir) {
+        tracing::info!(point = %point.display(), "detaching a dead mount of this volume");
+        stale_mount::detach(&point).map_err(|error| errors::detach_failed(error, &point))?;
     }
     Ok(())
 }
@@ -240,34 +249,41 @@ fn open_control(
     let (server, mount, sender) = (Arc::clone(server), Arc::clone(mount), sender.clone());
     let passthrough = plan.passthrough;
     let handler = move |request| match request {
-        Request::Status => describe(&server.status(), &mount, passthrough),
+        Request::Status => {
+            Answer::Status(Box::new(report::report(&server.status(), &mount, passthrough)))
+        }
         Request::Unmount { force } => match (unmount(&mount), force) {
-            (Ok(()), _) => json!({ "unmounted": mount.point() }),
+            (Ok(()), _) => Answer::Unmounted(mount.point().to_owned()),
             (Err(_), true) => {
                 post(&sender, Event::Forced);
-                json!({ "unmounted": mount.point() })
+                Answer::Unmounted(mount.point().to_owned())
             }
-            (Err(UnmountError::Busy(point)), false) => json!({ "busy": point }),
-            (Err(error), false) => json!({ "error": error.to_string() }),
+            (Err(UnmountError::Busy(point)), false) => Answer::Busy(point),
+            (Err(error), false) => Answer::Failed(error.to_string()),
         },
     };
     Control::open(folder, Arc::new(handler)).map_err(|error| {
-        Failure::new(Exit::Failed, error).hint("the control socket could not be made; see above")
+        Failure::new(Exit::Failed, ControlError(error))
+            .hint("check that the volume's folder can be written to")
     })
 }
 
-/// Unmounts, a little patient with programs that are just ending.
+#[derive(Debug, thiserror::Error)]
+#[error("the control socket cannot be created")]
+struct ControlError(#[source] io::Error);
+
+/// Unmounts; if the mount is busy, tries again for a fifth of a second.
 fn unmount(mount: &Mount) -> Result<(), UnmountError> {
-    for _ in 1..TRIES {
+    for _ in 1..UNMOUNT_TRIES {
         match mount.unmount() {
-            Err(UnmountError::Busy(_)) => thread::sleep(PAUSE),
-            done => return done,
+            Err(UnmountError::Busy(_)) => thread::sleep(UNMOUNT_PAUSE),
+            result => return result,
         }
     }
     mount.unmount()
 }
 
-/// Turns signals and the end of the mount into events, on threads that live as long as the process.
+/// Turns signals and the end of the mount into events, on threads that run until the process ends.
 fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -> io::Result<()> {
     let to = sender.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -278,7 +294,7 @@ fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -
     let (to, mount) = (sender.clone(), Arc::clone(mount));
     thread::Builder::new().name("mount".to_owned()).spawn(move || {
         if let Err(error) = mount.wait() {
-            tracing::error!(%error, "the kernel's requests could not be read any more");
+            tracing::error!(%error, "reading the kernel's requests failed");
         }
         post(&to, Event::MountEnded);
     })?;
@@ -287,7 +303,7 @@ fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -
 
 fn post(sender: &SyncSender<Event>, event: Event) {
     match sender.try_send(event) {
-        // Full of others that end it as well; or it has ended.
+        // The events in a full queue stop the volume too; a closed one means that it is stopping.
         Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
     }
 }

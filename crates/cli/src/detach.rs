@@ -1,8 +1,8 @@
-//! Going on in the background.
+//! `up --detach`: continues in the background.
 //!
-//! `up --detach` starts itself again and shows what the second process says until that one is ready
-//! or has ended: its output ends with [`READY`] where it serves, and without where it does not. The
-//! second process then lets go of the terminal and of the pipe.
+//! The command starts itself again and prints the output of the second process until that one
+//! serves or has ended. Output that ends with [`READY`] means that it serves; the second process
+//! then closes the terminal and the pipe.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,19 +14,20 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::log;
 
-/// The last byte that a process in the background prints: no text has it.
+/// The last byte that a background process prints; no text contains it.
 const READY: u8 = 0;
-/// What tells the second process what it is.
+/// The hidden option that makes a process the background process.
 const FLAG: &str = "--in-background";
-/// Bytes of a failure that are shown.
-const SAID_BYTES: u64 = 64 << 10;
+/// Bytes of an error message that are printed; a pipe holds as much.
+const ERROR_BYTES: u64 = 64 << 10;
 
-/// Starts the same command again in the background, and waits until it serves or has ended.
-pub(crate) fn start_again() -> Outcome<ExitCode> {
+/// Starts the same command again in the background, and waits until it serves or has ended. Returns
+/// its exit code.
+pub(crate) fn restart_in_background() -> Outcome<ExitCode> {
     let failed = |error: io::Error| Failure::new(Exit::Failed, StartError(error));
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    // Behind the verb: a `--` may stand further behind.
+    // Directly after the verb, before a possible `--`.
     let mut args = std::env::args_os().skip(1);
     command.args(args.next()).arg(FLAG).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -35,55 +36,54 @@ pub(crate) fn start_again() -> Outcome<ExitCode> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the process in the background could not be started")]
+#[error("the background process could not be started")]
 struct StartError(#[source] io::Error);
 
-/// Shows what the child says. It says at most [`SAID_BYTES`] of a failure, which a pipe holds, so
-/// that one stream can be read after the other.
+/// Prints the child's output, then its errors. An error message fits into a pipe, so the two
+/// streams can be read one after the other.
 fn follow(mut child: Child) -> io::Result<ExitCode> {
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_until(READY, &mut said)?;
+        BufReader::new(output).read_until(READY, &mut printed)?;
     }
-    let is_ready = said.pop_if(|last| *last == READY).is_some();
-    show(&mut io::stdout().lock(), &said)?;
+    let is_ready = printed.pop_if(|last| *last == READY).is_some();
+    write_out(&mut io::stdout().lock(), &printed)?;
     if is_ready {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut complaint = Vec::new();
+    let mut message = Vec::new();
     if let Some(errors) = child.stderr.take() {
-        errors.take(SAID_BYTES).read_to_end(&mut complaint)?;
+        errors.take(ERROR_BYTES).read_to_end(&mut message)?;
     }
-    show(&mut io::stderr().lock(), &complaint)?;
+    write_out(&mut io::stderr().lock(), &message)?;
     let status = child.wait()?;
     if status.code().is_none() {
-        eprintln!("pelago: the process in the background ended by itself: {status}");
-        eprintln!("  data at risk: no\n  next: the same command without --detach shows why");
+        eprintln!("pelago: the background process was killed: {status}");
+        eprintln!("  data at risk: no\n  next: run the same command without --detach to see why");
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.filter(|code| *code != 0).unwrap_or(Exit::Failed as u8)))
 }
 
-fn show(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+fn write_out(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)?;
     to.flush()
 }
 
-/// Becomes a session of its own, which no terminal can end, and stands where no unmount minds.
-/// Paths must be absolute by now, or be made so before anything else.
-pub(crate) fn leave_terminal() -> Outcome<()> {
-    // Fails only where it is one already.
+/// Starts a session of its own, so that no terminal can end this process.
+pub(crate) fn leave_terminal() {
+    // Fails only if the process leads a session already.
     let _session = setsid();
-    Ok(())
 }
 
-/// Says that it serves, and sends what is said from now on to the log file.
-pub(crate) fn let_go(log: File) -> Outcome<()> {
+/// Reports to the waiting process that this one serves, and sends further output to the log file.
+/// Changes the current folder to `/`.
+pub(crate) fn report_ready(log: File) -> Outcome<()> {
     let failed = |error: io::Error| Failure::new(Exit::Failed, LogError(error));
     let file = log::to_file(log).map_err(failed)?;
-    // The volume's own file system must be free to be unmounted once the volume is not up.
+    // A current folder would keep its file system from being unmounted.
     chdir("/").map_err(|error| failed(error.into()))?;
-    show(&mut io::stdout().lock(), &[READY]).map_err(failed)?;
+    write_out(&mut io::stdout().lock(), &[READY]).map_err(failed)?;
     let null = File::open("/dev/null").map_err(failed)?;
     let moved = dup2_stdin(&null).and_then(|()| dup2_stdout(&file));
     moved.and_then(|()| dup2_stderr(&file)).map_err(|error| failed(error.into()))

@@ -1,5 +1,5 @@
-//! What a command says when it could not do its work: what happened, whether data is at risk, what
-//! to type next, and an exit code that a script can rely on.
+//! The error of a command: what happened and why, whether data is at risk, what to type next, and
+//! an exit code for scripts.
 
 use std::error::Error;
 use std::fmt;
@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 
 use crate::json;
 
-/// Why a command ended, as its exit code. `docs/cli.md` lists them all.
+/// The exit code of a command that failed. `docs/cli.md` lists all codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did not work.
+    /// The command failed for a reason without a code of its own.
     Failed = 1,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage = 2,
-    /// What was named is not there.
+    /// The given file, folder or volume does not exist.
     NotFound = 3,
-    /// Not allowed.
+    /// The user has no permission.
     Denied = 4,
-    /// Nobody answers; try again.
+    /// No process answers; retrying may help.
     Unreachable = 5,
     /// Stored data is damaged.
     Damaged = 7,
-    /// The deadline passed.
+    /// The deadline passed before the work was done.
     TimedOut = 8,
 }
 
 impl Exit {
-    /// The word for it in `--json`.
+    /// Returns the word for it in `--json`.
     const fn word(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -58,16 +58,16 @@ impl From<Kind> for Exit {
     }
 }
 
-/// Whether what happened may cost data.
+/// Whether data may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Risk {
-    /// Nothing stored is affected.
+    /// Stored data is not affected.
     None,
-    /// Some of it may be; the text says what.
+    /// Some data may be lost; the text says which.
     Some(&'static str),
 }
 
-/// Why a command could not do its work.
+/// A failed command, as it is printed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -76,33 +76,33 @@ pub(crate) struct Failure {
     hints: Vec<String>,
 }
 
-/// What a command answers.
+/// The result of a command or of a part of it.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
-    /// A failure with this cause.
+    /// Creates a failure without risk and hints.
     pub(crate) fn new(exit: Exit, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { exit, source: source.into(), risk: Risk::None, hints: Vec::new() }
     }
 
-    /// With something to type next.
+    /// Adds something to type next.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
     }
 
-    /// With a warning about data.
+    /// Warns that data may be lost; `what` begins with "yes".
     pub(crate) fn at_risk(mut self, what: &'static str) -> Self {
         self.risk = Risk::Some(what);
         self
     }
 
-    /// Its exit code.
+    /// Returns the exit code of the process.
     pub(crate) const fn code(&self) -> u8 {
         self.exit as u8
     }
 
-    /// The object of `--json`.
+    /// Returns the object that `--json` prints.
     pub(crate) fn to_json(&self) -> Value {
         let at_risk = self.risk != Risk::None;
         json!({
@@ -117,7 +117,7 @@ impl Failure {
         })
     }
 
-    /// What happened and why, in one line.
+    /// Returns what happened and each cause, in one line.
     fn chain(&self) -> String {
         let mut text = self.source.to_string();
         let mut next = self.source.source();
@@ -143,19 +143,19 @@ impl fmt::Display for Failure {
 
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
-        // What the medium answers is damage to whoever asks for data, and a failure to who starts.
+        // An I/O error means damage to a reader of data, but only a failure to a command.
         let exit = match &error {
             VolumeError::Io { .. } => Exit::Failed,
             error => Exit::from(error.kind()),
         };
-        let damaged = matches!(error, VolumeError::Corrupt { .. });
-        let older = matches!(error, VolumeError::Older { .. });
+        let is_damaged = matches!(error, VolumeError::Corrupt { .. });
+        let is_older = matches!(error, VolumeError::Older { .. });
         let failure = Self::new(exit, error);
-        match (damaged, older) {
+        match (is_damaged, is_older) {
             (true, _) => failure.at_risk("yes, the volume cannot be read as it is"),
             (_, true) => failure
-                .hint("the older pelago: `pelago up DIR`, then `cp -a DIR/files/. COPY`")
-                .hint("this one: `pelago up NEW`, then `cp -a COPY/. NEW/files`"),
+                .hint("with the older pelago: `pelago up DIR`, then `cp -a DIR/files/. COPY`")
+                .hint("with this one: `pelago up NEW`, then `cp -a COPY/. NEW/files`"),
             _ => failure,
         }
     }
@@ -172,12 +172,17 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn the_chain_is_said_once_and_hints_follow() {
+    fn the_causes_risk_and_hints_are_printed_in_this_order() {
         let failure = Failure::new(Exit::Failed, Outer(io::Error::other("the inner thing")))
             .hint("`pelago status`");
-        let said = "pelago: the outer thing failed: the inner thing\n  data at risk: no\n  \
+        let printed = "pelago: the outer thing failed: the inner thing\n  data at risk: no\n  \
                     next: `pelago status`";
-        assert_eq!(failure.to_string(), said);
+        assert_eq!(failure.to_string(), printed);
+    }
+
+    #[test]
+    fn a_failure_without_risk_says_so_in_json() {
+        let failure = Failure::new(Exit::Failed, io::Error::other("the thing"));
         assert_eq!(failure.to_json()["error"]["exit"], 1);
         assert_eq!(failure.to_json()["error"]["data_at_risk"], false);
     }

@@ -1,4 +1,4 @@
-//! The limit of file sizes that this process was started with (`ulimit -f`).
+//! The limit of file sizes, RLIMIT_FSIZE (`ulimit -f`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,39 +9,38 @@ use signal_hook::consts::SIGXFSZ;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 
-/// Bytes of the largest file that a volume needs for itself. Its journals take 64 MiB and what
-/// comes until a memtable is sealed, its reserve 64 MiB, a file of a sorted run 32 MiB and a table
-/// of its blocks.
-const LEAST_BYTES: u64 = 256 << 20;
+/// Bytes that the largest file of a volume's own may need: a journal 64 MiB and what arrives until
+/// the memtable is sealed, the reserve 64 MiB, a file of a sorted run 32 MiB and its block index.
+const MIN_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, thiserror::Error)]
-#[error("this process may make no file larger than {}, a volume needs {}",
-    output::bytes(*.may), output::bytes(LEAST_BYTES))]
+#[error("the file size limit (ulimit -f) is {}, but a volume needs {}",
+    output::bytes(*.limit), output::bytes(MIN_BYTES))]
 struct TooSmall {
-    may: u64,
+    limit: u64,
 }
 
-/// Raises the limit as far as it may be, and has a write beyond it answer `EFBIG`: by default the
-/// signal SIGXFSZ ends the process that writes.
-pub(crate) fn prepare() {
-    // A handler that does nothing, unlike a signal that is ignored, is not inherited.
+/// Raises the soft limit to the hard one, and makes a write beyond it fail with `EFBIG`: by default
+/// the signal SIGXFSZ kills the process.
+pub(crate) fn raise_limit() {
+    // A handler, because an ignored signal would be inherited by child processes.
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
-        tracing::warn!(%error, "SIGXFSZ still ends this process");
+        tracing::warn!(%error, "SIGXFSZ still kills this process");
     }
     let now = getrlimit(Resource::Fsize);
     if now.current != now.maximum {
         let raised = Rlimit { current: now.maximum, maximum: now.maximum };
         if let Err(error) = setrlimit(Resource::Fsize, raised) {
-            tracing::warn!(%error, "the limit of file sizes stays");
+            tracing::warn!(%error, "the file size limit could not be raised");
         }
     }
 }
 
-/// Refuses to serve a volume under a limit that leaves no room for its own files.
-pub(crate) fn expect_room() -> Outcome<()> {
+/// Refuses to serve a volume if the limit leaves no room for the volume's own files.
+pub(crate) fn check_limit() -> Outcome<()> {
     match getrlimit(Resource::Fsize).current {
-        Some(may) if may < LEAST_BYTES => Err(Failure::new(Exit::Failed, TooSmall { may })
-            .hint("`ulimit -f unlimited`, then again; or as a user without this limit")),
+        Some(limit) if limit < MIN_BYTES => Err(Failure::new(Exit::Failed, TooSmall { limit })
+            .hint("run `ulimit -f unlimited`, then retry; or run as a user without this limit")),
         _ => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
-//! What all objects of `--json` have in common.
+//! The version of what `--json` prints.
 
-/// The version of every object that `--json` prints. It grows when a field changes its meaning or
-/// goes; new fields may come without.
+/// The version of every object that `--json` prints. It increases when a field is removed or
+/// changes its meaning; new fields may appear without that.
 pub(crate) const VERSION: u32 = 1;

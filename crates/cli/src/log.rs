@@ -1,5 +1,5 @@
-//! Where log events go: warnings to the terminal, or everything from INFO to the volume's log file
-//! when nobody looks.
+//! Where log events go: warnings to the terminal, or in the background events of INFO and above to
+//! the volume's log file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,65 +11,69 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// A log file that is larger when a volume comes up is begun anew.
+/// Bytes above which a log file is truncated when its volume starts.
 const LOG_BYTES: u64 = 16 << 20;
-/// What is kept until the file is known; more is dropped.
-const HELD_BYTES: usize = 64 << 10;
+/// Bytes of events kept until the log file is known; later events are dropped.
+const BUFFER_BYTES: usize = 64 << 10;
 
-/// Names the level, or a level for each module: `debug`, `pelago_server=trace,info`.
+/// The environment variable with the level, or with one for each module: `debug`,
+/// `pelago_server=trace,info`.
 const VARIABLE: &str = "PELAGO_LOG";
 
-/// The door between events and the file. Its lock is a leaf.
-static SINK: Sink = Sink(Mutex::new(State::Held(Vec::new())));
+/// Receives the events of the background process. Its lock is a leaf.
+static SINK: Sink = Sink(Mutex::new(Target::Buffer(Vec::new())));
 
 /// Sends events to the standard error output.
 pub(crate) fn to_terminal() {
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(io::stderr);
-    let registry = tracing_subscriber::registry().with(layer).with(wanted(LevelFilter::WARN));
-    // Only a second call fails, and then the first one holds.
+    let registry = tracing_subscriber::registry().with(layer).with(levels(LevelFilter::WARN));
+    // Fails only if a logger is set already; that one stays.
     let _set = registry.try_init();
 }
 
-/// Holds events back until [`to_file`] names the file: before it is known whose folder it is,
-/// nothing is written there.
-pub(crate) fn hold() {
+/// Buffers events until [`to_file`] is called: nothing is written into a folder before it is known
+/// to be a volume.
+pub(crate) fn to_buffer() {
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(&SINK);
-    let registry = tracing_subscriber::registry().with(layer).with(wanted(LevelFilter::INFO));
-    // Only a second call fails, and then the first one holds.
+    let registry = tracing_subscriber::registry().with(layer).with(levels(LevelFilter::INFO));
+    // Fails only if a logger is set already; that one stays.
     let _set = registry.try_init();
 }
 
-/// Sends to the log file what was held and what comes. It is open to append.
+/// Sends buffered and further events to the log file, which is open for appending. Returns a second
+/// descriptor of it.
 pub(crate) fn to_file(mut file: File) -> io::Result<File> {
     if file.metadata()?.len() > LOG_BYTES {
         file.set_len(0)?;
     }
-    let given = file.try_clone()?;
-    let mut state = SINK.0.lock();
-    if let State::Held(bytes) = &*state {
+    let copy = file.try_clone()?;
+    let mut target = SINK.0.lock();
+    if let Target::Buffer(bytes) = &*target {
         match file.write_all(bytes) {
-            // A volume comes up on a full disk, too; what is in it says nothing of it.
+            // A full disk must not keep a volume from starting.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             written => written?,
         }
     }
-    *state = State::File(file);
-    Ok(given)
+    *target = Target::File(file);
+    Ok(copy)
 }
 
-fn wanted(default: LevelFilter) -> Targets {
-    let said = std::env::var(VARIABLE).ok();
-    said.and_then(|said| said.parse().ok()).unwrap_or_else(|| Targets::new().with_default(default))
+fn levels(default: LevelFilter) -> Targets {
+    let value = std::env::var(VARIABLE).ok();
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| Targets::new().with_default(default))
 }
 
-struct Sink(Mutex<State>);
+struct Sink(Mutex<Target>);
 
-enum State {
-    Held(Vec<u8>),
+enum Target {
+    Buffer(Vec<u8>),
     File(File),
 }
 
-/// One event, written whole.
+/// Writes one event.
 struct Entry;
 
 impl<'a> MakeWriter<'a> for &'static Sink {
@@ -83,9 +87,9 @@ impl<'a> MakeWriter<'a> for &'static Sink {
 impl Write for Entry {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *SINK.0.lock() {
-            State::Held(held) if held.len() + bytes.len() > HELD_BYTES => {}
-            State::Held(held) => held.extend_from_slice(bytes),
-            State::File(file) => file.write_all(bytes)?,
+            Target::Buffer(buffer) if buffer.len() + bytes.len() > BUFFER_BYTES => {}
+            Target::Buffer(buffer) => buffer.extend_from_slice(bytes),
+            Target::File(file) => file.write_all(bytes)?,
         }
         Ok(bytes.len())
     }

@@ -1,23 +1,25 @@
-//! The binary `pelago`: a file system that one command brings up.
+//! The binary `pelago`: a file system that one command starts and mounts.
 //!
-//! One file per verb in [`verbs`]; each has its arguments, whose comments are its help, and a
-//! `run`. [`daemon`] is a volume that is up, [`control`] how others ask it, [`place`] how a command
-//! finds its volume, [`failure`] how anything says that it did not work.
+//! [`verbs`] has one file per verb: its arguments, whose doc comments are the help, and a `run`.
+//! [`daemon`] serves a volume, [`control`] is its socket for other commands, [`locate`] finds the
+//! volume that a command means, and [`failure`] is the error with its exit code and hints.
 
 #![forbid(unsafe_code)]
 
 mod control;
 mod daemon;
-mod dead;
+mod data_path;
 mod detach;
 mod failure;
 mod file_sizes;
 mod json;
+mod locate;
 mod log;
 mod output;
-mod patience;
-mod place;
+mod retry;
 mod size;
+mod stale_mount;
+mod status_report;
 mod verbs;
 
 use std::panic::PanicHookInfo;
@@ -30,39 +32,39 @@ use tikv_jemallocator::Jemalloc;
 use crate::failure::Outcome;
 use crate::verbs::{Cli, Verb};
 
-/// glibc's allocator keeps what it once had (decision 8).
+/// glibc's allocator does not return freed memory to the system (decision 8).
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(stop_at_a_bug));
-    file_sizes::prepare();
+    std::panic::set_hook(Box::new(abort_on_bug));
+    file_sizes::raise_limit();
     let cli = Cli::parse();
     let json = cli.verb.wants_json();
     match run(cli.verb) {
         Ok(code) => code,
         Err(failure) => {
             if json {
-                // Nobody is left to tell where this cannot be written.
-                let _told = output::print_json(&failure.to_json());
+                // If even the error cannot be written, the exit code has to do.
+                let _printed = output::print_json(&failure.to_json());
             } else {
-                output::tell(&failure.to_string());
+                output::print_error(&failure.to_string());
             }
             ExitCode::from(failure.code())
         }
     }
 }
 
-/// Ends the process where a panic says that code of ours is wrong: its locks do not poison, so
-/// going on could write what memory only half knows. A crash is what a volume recovers from.
-/// Panics of the engine are caught where it is called, and become errors (decision 6).
-fn stop_at_a_bug(panic: &PanicHookInfo<'_>) {
+/// Aborts the process on a panic. Our locks do not poison, so going on could write inconsistent
+/// memory to disk; a volume recovers from a crash. Panics of the engine are caught by its caller
+/// and become errors (decision 6).
+fn abort_on_bug(panic: &PanicHookInfo<'_>) {
     if panics_are_caught() {
         tracing::error!(%panic, "a panic in the engine");
         return;
     }
     eprintln!("pelago {} has a bug and stops: {panic}", env!("CARGO_PKG_VERSION"));
-    eprintln!("  data at risk: no, what was answered is kept; `pelago up` goes on from it");
+    eprintln!("  data at risk: no, acknowledged changes are kept; `pelago up` recovers them");
     eprintln!("  next: report this text, and DIR/log if there is one, to the maintainers");
     std::process::abort();
 }

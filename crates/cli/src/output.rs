@@ -1,4 +1,4 @@
-//! Text for people, objects for machines.
+//! Prints text for people and JSON for programs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,29 +8,33 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// Prints `text`, whose lines end themselves. A reader that went away is no failure. Of what steers
-/// a terminal, only ends of lines go through: paths and names are chosen by others.
+/// Prints `text`, which contains its line ends. A closed pipe is no failure. Except for line ends,
+/// characters that control a terminal are escaped: other users choose paths and names.
 pub(crate) fn print(text: &str) -> Outcome<()> {
-    write_out(&escape(text, |sign| steers(sign) && sign != '\n', escape_rust))
+    write_out(&escape(text, is_control_except_newline, escape_rust))
 }
 
-/// Prints lines to the standard error output, as [`print()`] does. That nobody reads there is no
-/// failure.
-pub(crate) fn tell(text: &str) {
-    let text = escape(text, |sign| steers(sign) && sign != '\n', escape_rust);
-    let _told = writeln!(io::stderr(), "{text}");
+/// Prints lines to standard error, escaped as by [`print()`]. A failure to write is ignored.
+pub(crate) fn print_error(text: &str) {
+    let text = escape(text, is_control_except_newline, escape_rust);
+    let _printed = writeln!(io::stderr(), "{text}");
 }
 
-/// A name that others chose, as a part of one line.
+/// Returns a name that other users chose, escaped to be a part of one line.
 pub(crate) fn name(name: &str) -> Cow<'_, str> {
-    escape(name, steers, escape_rust)
+    escape(name, is_control, escape_rust)
 }
 
-/// Whether a terminal takes a character for a command, or shows what follows in another order.
-fn steers(sign: char) -> bool {
-    let turns = matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
+/// Returns whether a terminal may take a character as a command or change the direction of the text
+/// behind it.
+fn is_control(sign: char) -> bool {
+    let is_directional = matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
         || matches!(sign, '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
-    sign.is_control() || turns
+    sign.is_control() || is_directional
+}
+
+fn is_control_except_newline(sign: char) -> bool {
+    is_control(sign) && sign != '\n'
 }
 
 fn escape(text: &str, which: impl Fn(char) -> bool, how: fn(&mut String, char)) -> Cow<'_, str> {
@@ -44,14 +48,15 @@ fn escape(text: &str, which: impl Fn(char) -> bool, how: fn(&mut String, char)) 
     Cow::Owned(escaped)
 }
 
-/// As in a Rust string.
+/// Escapes a character as in a Rust string.
 fn escape_rust(to: &mut String, sign: char) {
     to.extend(sign.escape_unicode());
 }
 
-/// As in a string of JSON: all that [`steers`] takes has four digits at the most.
+/// Escapes a character as in a JSON string. Each one for which [`is_control`] is true fits into
+/// four digits.
 fn escape_json(to: &mut String, sign: char) {
-    let _to_memory = write!(to, "\\u{:04x}", u32::from(sign));
+    let _infallible = write!(to, "\\u{:04x}", u32::from(sign));
 }
 
 fn write_out(text: &str) -> Outcome<()> {
@@ -67,10 +72,10 @@ fn write_out(text: &str) -> Outcome<()> {
 /// Prints one object, on a line of its own.
 pub(crate) fn print_json(object: &Value) -> Outcome<()> {
     let object = object.to_string();
-    write_out(&format!("{}\n", escape(&object, steers, escape_json)))
+    write_out(&format!("{}\n", escape(&object, is_control, escape_json)))
 }
 
-/// Bytes for a person: three digits and a binary unit.
+/// Returns a count of bytes for people: two or three digits and a binary unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -90,16 +95,24 @@ pub(crate) fn bytes(bytes: u64) -> String {
 mod tests {
     use super::*;
 
+    const EVIL: &str = "a\u{1b}]0;x\u{7}\u{9b}\u{7f}\u{202e}é\r\nb\t";
+
     #[test]
-    fn what_steers_a_terminal_is_shown() {
-        let evil = "a\u{1b}]0;x\u{7}\u{9b}\u{7f}\u{202e}é\r\nb\t";
-        let shown = name(evil);
-        assert_eq!(shown, r"a\u{1b}]0;x\u{7}\u{9b}\u{7f}\u{202e}é\u{d}\u{a}b\u{9}");
+    fn control_characters_of_a_name_are_escaped() {
+        assert_eq!(name(EVIL), r"a\u{1b}]0;x\u{7}\u{9b}\u{7f}\u{202e}é\u{d}\u{a}b\u{9}");
+    }
+
+    #[test]
+    fn a_harmless_name_is_unchanged() {
         assert!(matches!(name("/plain/é ü\\"), Cow::Borrowed("/plain/é ü\\")));
-        let object = Value::String(evil.to_owned()).to_string();
-        let object = escape(&object, steers, escape_json);
-        assert!(!object.chars().any(steers), "{object:?}");
-        assert_eq!(serde_json::from_str::<Value>(&object).unwrap(), evil);
+    }
+
+    #[test]
+    fn control_characters_in_json_are_escaped_and_survive() {
+        let object = Value::String(EVIL.to_owned()).to_string();
+        let object = escape(&object, is_control, escape_json);
+        assert!(!object.chars().any(is_control), "{object:?}");
+        assert_eq!(serde_json::from_str::<Value>(&object).unwrap(), EVIL);
     }
 
     #[test]

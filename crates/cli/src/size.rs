@@ -1,17 +1,17 @@
-//! Sizes as people type them: `4096`, `4KiB`, `1MiB`.
+//! Parses sizes on the command line: `4096`, `4KiB`, `1MiB`.
 
-/// What is wrong with a size.
+/// Why a text is not a size.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
-    /// It does not begin with a number.
+    /// It is not a number and a known unit.
     #[error("a size is a number and B, KiB, MiB or GiB")]
     Form,
-    /// It does not fit.
+    /// It exceeds 64 bits.
     #[error("the size is too large")]
     TooLarge,
 }
 
-/// The bytes that `text` means.
+/// Returns the number of bytes that `text` means. Units are binary; without one it is bytes.
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

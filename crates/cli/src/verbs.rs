@@ -1,4 +1,4 @@
-//! The command line. A verb that does not work yet does not exist.
+//! The command line. Only verbs that work exist.
 
 use clap::{Parser, Subcommand};
 
@@ -14,23 +14,23 @@ const HELP: &str = "\
 
 {usage-heading} {usage}
 
-Start:
-  up        Bring a volume up: make it if there is none, mount it, serve it
-  unmount   Unmount a volume and stop it
-  status    Say how a volume is, without touching the mount
+Use a volume:
+  up        Mount a volume and serve it; create it if it does not exist
+  unmount   Unmount a volume and stop its process
+  status    Print the state of a volume, without touching the mount
 
-Run:
-  check     Look a volume over while it is down; --apply repairs
-  bench     Measure any directory, or the file system without a mount
-  version   Say which pelago this is
-  help      Say more about one of these
+Maintain it:
+  check     Check an unmounted volume for damage (fsck); --apply repairs it
+  bench     Benchmark directories, or a volume without a mount
+  version   Print the version of pelago and of its volume format
+  help      Print the help of a command
 
 Options:
 {options}{after-help}";
 
 const AFTER: &str = "\
-Begin with `pelago up`. A command finds its volume by a path in its mount, by -V DIR, by the
-current folder, or because only one is up.";
+Begin with `pelago up`. A command finds its volume by -V DIR, by a path in its mount or folder, by
+the current folder, or because only one is up.";
 
 /// A file system for people who work far apart.
 #[derive(Debug, Parser)]
@@ -40,25 +40,19 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// What to do.
+/// A verb with its arguments. The doc comments of the arguments are the help.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Bring a volume up.
     Up(up::Args),
-    /// Unmount a volume and stop it.
     Unmount(unmount::Args),
-    /// Say how a volume is.
     Status(status::Args),
-    /// Look a volume over while it is down.
     Check(check::Args),
-    /// Measure.
     Bench(bench::Args),
-    /// Say which pelago this is.
     Version(version::Args),
 }
 
 impl Verb {
-    /// Whether a failure is to be told as an object, too.
+    /// Returns whether `--json` was given, so that a failure is printed as an object too.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Up(args) => args.json,
@@ -82,7 +76,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The groups of the help are written by hand; none may be missing in them.
+    /// The groups in the help are written by hand.
     #[test]
     fn every_verb_is_in_a_group() {
         for verb in Cli::command().get_subcommands() {

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use pelago_workload::random::Random;
+use pelago_random::Random;
 use pelago_workload::witness;
 
 use crate::harness::program::{run, until, wait};

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pelago_workload::random::{Random, bytes_of};
+use pelago_random::{Random, bytes_of};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
 use crate::harness::mapping::Mapping;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -198,12 +198,20 @@ fn a_mount_in_use_is_not_unmounted() {
 
 /// A mount whose process was killed is taken away by `unmount`, too.
 #[test]
-fn a_dead_mount_is_removed() {
+fn status_names_a_dead_mount() {
     needs_mount!();
     let volume = Volume::mounted();
     volume.kill();
     let status = volume.run("status", &[]).expect_code(5);
-    assert!(status.out.contains("dead: `pelago up` or `unmount` removes it"), "{status:?}");
+    assert!(status.out.contains("dead: `pelago up` or `pelago unmount` removes it"), "{status:?}");
+    volume.run("unmount", &[]).expect_success();
+}
+
+#[test]
+fn a_dead_mount_is_removed() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    volume.kill();
     let said = volume.run("unmount", &["--json"]).expect_success();
     assert_eq!(said.json()["state"], "dead-mount-removed");
     assert!(fs::read_dir(volume.files()).unwrap().next().is_none());

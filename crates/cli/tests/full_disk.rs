@@ -1,5 +1,5 @@
-//! A disk that others fill to the last byte: names still go, files are still cut off, the volume
-//! is unmounted and comes up again, and what was kept is whole.
+//! A disk that others fill to the last byte: names still go, files are still cut off, the volume is
+//! unmounted and comes up again, and what was kept is whole.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -352,8 +352,8 @@ fn a_full_medium_without_a_volume() {
     );
 }
 
-/// A medium that somebody else has filled: the volume is up again, names what is wrong, can be
-/// read and emptied.
+/// A medium that somebody else has filled: the volume is up again, names what is wrong, can be read
+/// and emptied.
 #[test]
 fn a_full_medium() {
     needs!(cannot_mount());

@@ -13,8 +13,8 @@ use crate::harness::volume::{Volume, cannot_mount};
 mod harness;
 
 const MIB: u64 = 1 << 20;
-/// What a process may have resident besides the total: its program, the stacks of its threads,
-/// the engine's buffers while it merges, and what its allocator keeps.
+/// What a process may have resident besides the total: its program, the stacks of its threads, the
+/// engine's buffers while it merges, and what its allocator keeps.
 const BESIDES: u64 = 80 * MIB;
 
 macro_rules! needs_mount {

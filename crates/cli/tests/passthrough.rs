@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::process::geteuid;
 
 use crate::harness::mapping::Mapping;

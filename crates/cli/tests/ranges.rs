@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::fs::{FallocateFlags, OFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 

@@ -1,6 +1,6 @@
-//! Random programs on a directory, to try a mount by hand: `programs DIR SEED COUNT STEPS` runs the
-//! programs of COUNT seeds from SEED on, each in a new folder of DIR, and shows the first that
-//! parts from the model, as small as it can be made.
+//! Runs random programs on a directory, to try a mount by hand: `programs DIR SEED COUNT STEPS`
+//! runs the programs of COUNT seeds from SEED on, each in a new folder of DIR, and prints the first
+//! one that differs from the model, shrunk.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let numbers: Vec<u64> = args.iter().skip(1).filter_map(|word| word.parse().ok()).collect();
     let ([dir, ..], [seed, count, steps]) = (args.as_slice(), numbers.as_slice()) else {
-        eprintln!("programs DIR SEED COUNT STEPS");
+        eprintln!("usage: programs DIR SEED COUNT STEPS");
         return ExitCode::from(2);
     };
     let (dir, steps) = (Path::new(dir), usize::try_from(*steps).unwrap_or(usize::MAX));
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             eprintln!("{divergence}");
             let ops = program(seed, steps);
             let small = shrink(&ops, |ops| in_folder(dir, |target| run_ops(ops, target)).is_err());
-            eprintln!("as small as it gets: {small:#?}");
+            eprintln!("shrunk: {small:#?}");
             return ExitCode::FAILURE;
         }
     }

@@ -1,7 +1,7 @@
 //! The witness as a process of its own, for crash tests.
 //!
-//! `witness run DIR LOG SEED [OPS]` works until DIR's file system dies or it is killed;
-//! `witness verify LOG DIR` says what is missing, and ends with 1 where something is.
+//! `witness run DIR LOG SEED [OPS]` works until DIR's file system dies or the process is killed.
+//! `witness verify LOG DIR` prints what is missing, and exits with 1 if anything is.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         ["run", dir, log, seed, ops] => start(dir, log, (seed, Some(ops))),
         ["verify", log, dir] => check(log, dir),
         _ => {
-            eprintln!("witness run DIR LOG SEED [OPS] | witness verify LOG DIR");
+            eprintln!("usage: witness run DIR LOG SEED [OPS] | witness verify LOG DIR");
             return ExitCode::from(2);
         }
     };
@@ -32,7 +32,7 @@ fn start(
     (seed, ops): (&str, Option<&str>),
 ) -> Result<ExitCode, WitnessError> {
     let (Ok(seed), Ok(ops)) = (seed.parse(), ops.map(str::parse).transpose()) else {
-        eprintln!("SEED and OPS are numbers");
+        eprintln!("SEED and OPS must be numbers");
         return Ok(ExitCode::from(2));
     };
     let ran = run(Path::new(dir), Path::new(log), seed, ops)?;

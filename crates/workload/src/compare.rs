@@ -1,4 +1,4 @@
-//! Runs a program on a file system and on the model, and tells where they part.
+//! Runs a program on a file system and on the model, and reports the first difference.
 
 use std::fmt;
 
@@ -9,23 +9,24 @@ use crate::model::{Expected, Model};
 use crate::op::Op;
 use crate::target::{Outcome, Target};
 
-/// After so many steps the whole tree is compared, and after the last one.
+/// Steps between two comparisons of the whole tree; it is also compared after the last step.
 const INSPECT_EVERY: usize = 20;
-/// Operations that a report shows.
-const SHOWN: usize = 20;
+/// Operations that a report prints.
+const PRINTED: usize = 20;
 
-/// Where a file system and the model parted.
+/// The first difference between a file system and the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
-    /// What gave the program; `None` where it was given as such.
+    /// The seed of the program; `None` if the program was given as operations.
     pub seed: Option<u64>,
-    /// Which operation of the program, counted from 0.
+    /// The index of the operation in the program, from 0.
     pub step: usize,
-    /// The operations that were carried out, the last of them last.
+    /// The operations up to this one.
     pub ops: Vec<Op>,
-    /// The operation whose answer differs: that of the step, or one that looked at the tree then.
-    pub asked: Op,
-    /// What differs.
+    /// The operation whose outcome differs: the one of the step, or one that read the tree after
+    /// it.
+    pub failed: Op,
+    /// A description of the difference.
     pub difference: String,
 }
 
@@ -33,9 +34,9 @@ impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = self.seed.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
         writeln!(f, "seed {seed}, step {}: {}", self.step, self.difference)?;
-        writeln!(f, "asked: {:?}", self.asked)?;
-        let skipped = self.ops.len().saturating_sub(SHOWN);
-        writeln!(f, "after (without {skipped} before):")?;
+        writeln!(f, "failed: {:?}", self.failed)?;
+        let skipped = self.ops.len().saturating_sub(PRINTED);
+        writeln!(f, "after {skipped} operations and these:")?;
         let mut shown = self.ops.iter().skip(skipped);
         shown.try_for_each(|op| writeln!(f, "  {op:?}"))
     }
@@ -46,7 +47,7 @@ impl std::error::Error for Divergence {}
 /// Runs the program of a seed on `target`, which must be empty.
 ///
 /// # Errors
-/// The first difference.
+/// The first difference, with the seed.
 pub fn run_program(
     seed: u64,
     steps: usize,
@@ -58,8 +59,8 @@ pub fn run_program(
     })
 }
 
-/// Runs a program on `target`, which must be empty: after each step its answer is compared, and the
-/// attributes of all that it named; from time to time the whole tree.
+/// Runs a program on `target`, which must be empty. After each step its outcome and the attributes
+/// of its files are compared with the model, and after each 20 steps the whole tree.
 ///
 /// # Errors
 /// The first difference.
@@ -68,18 +69,18 @@ pub fn run_ops(ops: &[Op], target: &mut dyn Target) -> Result<(), Box<Divergence
     for (step, op) in ops.iter().enumerate() {
         let done = ops.get(..=step).unwrap_or(ops);
         let found = compare(&mut model, target, op).map_err(|difference| (op.clone(), difference));
-        found.and_then(|()| look_around(&mut model, target, op, is_inspected(step, ops))).map_err(
-            |(asked, difference)| {
+        found.and_then(|()| inspect(&mut model, target, op, is_inspected(step, ops))).map_err(
+            |(failed, difference)| {
                 let ops = done.to_vec();
-                Box::new(Divergence { seed: None, step, ops, asked, difference })
+                Box::new(Divergence { seed: None, step, ops, failed, difference })
             },
         )?;
     }
     Ok(())
 }
 
-/// Drops operations from a program as long as it still fails, each time on a new target, until no
-/// single one can be dropped. For reports: a program of 60 steps seldom keeps 10.
+/// Drops operations from a program until it fails no longer with any single one dropped. `fails`
+/// runs a program on a new target. A program of 60 steps seldom keeps 10.
 pub fn shrink(ops: &[Op], mut fails: impl FnMut(&[Op]) -> bool) -> Vec<Op> {
     let mut kept = ops.to_vec();
     let mut chunk = kept.len().div_ceil(2);
@@ -107,18 +108,18 @@ const fn is_inspected(step: usize, ops: &[Op]) -> bool {
     step % INSPECT_EVERY == INSPECT_EVERY - 1 || step + 1 == ops.len()
 }
 
-fn look_around(
+fn inspect(
     model: &mut Model,
     target: &mut dyn Target,
     op: &Op,
-    everywhere: bool,
+    whole_tree: bool,
 ) -> Result<(), (Op, String)> {
-    let mut looks: Vec<Op> = op.subjects().into_iter().map(|node| Op::GetAttr { node }).collect();
-    if everywhere {
-        looks.extend(model.inspection());
+    let mut checks: Vec<Op> = op.subjects().into_iter().map(|node| Op::GetAttr { node }).collect();
+    if whole_tree {
+        checks.extend(model.inspection());
     }
-    for look in looks {
-        compare(model, target, &look).map_err(|difference| (look, difference))?;
+    for check in checks {
+        compare(model, target, &check).map_err(|difference| (check, difference))?;
     }
     Ok(())
 }
@@ -131,7 +132,7 @@ fn compare(model: &mut Model, target: &mut dyn Target, op: &Op) -> Result<(), St
     let found = target.apply(op);
     match (&expected, &found) {
         (Expected::Done, Outcome::Done) => Ok(()),
-        (Expected::Attr(node), Outcome::Attr(seen)) => model.see(*node, seen),
+        (Expected::Attr(node), Outcome::Attr(attr)) => model.observe_attr(*node, attr),
         (
             Expected::Written { bytes, size },
             Outcome::Written { bytes: found_bytes, size: found_size },
@@ -140,9 +141,11 @@ fn compare(model: &mut Model, target: &mut dyn Target, op: &Op) -> Result<(), St
         (Expected::Names(names), Outcome::Names(found)) if names == found => Ok(()),
         (Expected::XattrNames(names), Outcome::XattrNames(found)) if names == found => Ok(()),
         (Expected::Found(node, from), Outcome::Offset(found)) => {
-            model.see_offset(*node, *from, *found)
+            model.check_offset(*node, *from, *found)
         }
-        (Expected::Page(scan), Outcome::Page { names, end }) => model.see_page(*scan, names, *end),
+        (Expected::Page(scan), Outcome::Page { names, end }) => {
+            model.observe_page(*scan, names, *end)
+        }
         (Expected::Fails(codes), Outcome::Failed(number))
             if codes.iter().any(|code| errno::of(*code).raw_os_error() == *number) =>
         {
@@ -164,10 +167,10 @@ fn compare_bytes(expected: &[u8], found: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// Bytes of a file would fill the screen.
-fn brief(what: &impl fmt::Debug) -> String {
+/// Formats a value, shortened: the bytes of a file would fill the screen.
+fn brief(value: &impl fmt::Debug) -> String {
     const LONG: usize = 400;
-    let mut text = format!("{what:?}");
+    let mut text = format!("{value:?}");
     if text.len() > LONG {
         let end = (0..=LONG).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(end);
@@ -181,9 +184,8 @@ mod tests {
     use super::*;
     use crate::op::Path;
 
-    /// The shrinker keeps exactly what a failure needs.
     #[test]
-    fn a_program_shrinks_to_what_fails() {
+    fn a_program_shrinks_to_the_operations_that_fail() {
         let mut ops = program(1, 100);
         ops.retain(|op| !matches!(op, Op::StatFs | Op::FsyncDir { .. }));
         ops.insert(17, Op::StatFs);

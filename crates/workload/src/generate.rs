@@ -1,8 +1,9 @@
-//! Random programs: from a seed, always the same one.
+//! Random programs. A seed always gives the same program.
 //!
-//! The generator keeps a model of its own, so that most operations meet files that exist, and takes
-//! names from a small pool, so that they collide.
+//! The generator runs a model of its own, so that most operations are on files that exist, and
+//! takes names from a small pool, so that they collide.
 
+use pelago_random::Random;
 use pelago_wire::{
     AllocateMode, FileKind, Name, OpenFlags, RenameFlags, SeekFrom, SetTime, Time, Whence,
     XattrFlags,
@@ -10,14 +11,13 @@ use pelago_wire::{
 
 use crate::model::Model;
 use crate::op::{At, Op, Patch, Path, Range, SCANS, SLOTS, Subject};
-use crate::random::Random;
 use crate::target::FsTraits;
 
-/// How deep directories nest: a path of names with 255 bytes stays far below 4096.
+/// The depth of the tree: a path of names of 255 bytes stays far below 4096 bytes.
 const DEPTH: usize = 4;
 
-/// What the generator's own model takes for granted.
-const MANNERS: FsTraits = FsTraits {
+/// The traits of the generator's own model.
+const TRAITS: FsTraits = FsTraits {
     counts_names: true,
     counts_dirs: true,
     strict_times: false,
@@ -26,7 +26,7 @@ const MANNERS: FsTraits = FsTraits {
     keeps_times_of_failures: true,
 };
 
-/// The program of `steps` operations that this seed gives.
+/// Returns the program of this seed, with `steps` operations.
 #[must_use]
 pub fn program(seed: u64, steps: usize) -> Vec<Op> {
     let mut generator = Generator::new(seed);
@@ -43,10 +43,10 @@ impl Generator {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut names = pool();
-        // Each program uses some of the names, so that they meet again.
+        // A program uses a part of the names only, so that they recur.
         random.shuffle(&mut names);
         names.truncate(6 + random.index(6));
-        Self { random, model: Model::new(MANNERS), names }
+        Self { random, model: Model::new(TRAITS), names }
     }
 
     fn next_op(&mut self) -> Op {
@@ -55,7 +55,7 @@ impl Generator {
         op
     }
 
-    /// The weights stand in the ranges, of 113.
+    /// The ranges are the weights; their sum is 113.
     fn make_op(&mut self) -> Op {
         match self.random.below(113) {
             0..=9 => self.create(),
@@ -127,7 +127,7 @@ impl Generator {
         let length = match self.random.below(20) {
             0..=8 => 1 + self.random.index(200),
             9..=13 => 1 + self.random.index(4000),
-            // Around the limit of what is kept inline.
+            // Around the largest size of an inline file.
             14..=17 => 4090 + self.random.index(12),
             18 => 1 + self.random.index(20_000),
             _ => 1 + self.random.index(200 << 10),
@@ -182,7 +182,7 @@ impl Generator {
         self.random.below(bound) as u32
     }
 
-    /// Mostly at or near what is there; seldom far behind it.
+    /// Returns an offset, mostly in or near existing bytes, seldom far behind them.
     fn offset(&mut self) -> u64 {
         match self.random.below(40) {
             0..=9 => 0,
@@ -199,7 +199,7 @@ impl Generator {
         let mut time = || match self.random.below(4) {
             0 => None,
             1 => Some(SetTime::Now),
-            // Every file system holds the seconds from 1970 to 2033.
+            // Seconds from 1970 to 2033, which every file system supports.
             _ => Some(SetTime::To(Time {
                 seconds: self.random.below(1 << 30) as i64,
                 nanos: self.random.below(1_000_000_000) as u32,
@@ -216,7 +216,7 @@ impl Generator {
         match self.random.below(8) {
             0..=3 => {
                 let length = self.random.index(200);
-                let value = crate::random::bytes_of(self.random.bits(), length);
+                let value = pelago_random::bytes_of(self.random.bits(), length);
                 let flags = [XattrFlags::Any, XattrFlags::Create, XattrFlags::Replace];
                 let flags = flags.get(self.random.index(3)).copied().unwrap_or_default();
                 Op::SetXattr { path, name, value, flags }
@@ -242,7 +242,7 @@ impl Generator {
         }
     }
 
-    /// The user may always read, write and search.
+    /// Returns permission bits with all rights for the user.
     fn mode(&mut self) -> u16 {
         0o700 | self.random.below(0o100) as u16 | if self.random.chance(10) { 0o1000 } else { 0 }
     }
@@ -254,7 +254,7 @@ impl Generator {
 
     fn target(&mut self) -> Vec<u8> {
         let length = if self.random.chance(90) { 20 } else { 3000 };
-        crate::random::bytes_of(self.random.bits(), 1 + self.random.index(length))
+        pelago_random::bytes_of(self.random.bits(), 1 + self.random.index(length))
     }
 
     fn slot(&mut self) -> usize {
@@ -280,7 +280,7 @@ impl Generator {
         Subject::Path(self.path_of(FileKind::Regular))
     }
 
-    /// A path that mostly leads to a file of this kind.
+    /// Returns a path, mostly of a file of this type.
     fn path_of(&mut self, kind: FileKind) -> Path {
         if self.random.chance(10) {
             return self.path();
@@ -290,7 +290,7 @@ impl Generator {
         self.random.pick(&paths).map(|(path, _)| path.clone()).unwrap_or_default()
     }
 
-    /// A path that mostly leads to something.
+    /// Returns a path that mostly exists.
     fn path(&mut self) -> Path {
         if self.random.chance(10) {
             return self.new_name().path();
@@ -299,13 +299,13 @@ impl Generator {
         self.random.pick(&paths).map(|(path, _)| path.clone()).unwrap_or_default()
     }
 
-    /// A name that mostly exists.
+    /// Returns a name that mostly exists.
     fn name(&mut self) -> At {
         let path = self.path();
         path.split().unwrap_or_else(|| self.new_name())
     }
 
-    /// A name that may exist, in a directory that mostly does.
+    /// Returns a name that may exist, in a directory that mostly exists.
     fn new_name(&mut self) -> At {
         let mut dirs = self.model.paths();
         let anything = self.random.chance(5);
@@ -324,7 +324,7 @@ fn pool() -> Vec<Name> {
         .into();
     names.extend([vec![0xff, 0xfe], "grüße".as_bytes().to_vec(), b"a\\b*?\"'".to_vec()]);
     names.extend([vec![b'x'; 255], vec![0x80; 255], [vec![b'x'; 254], vec![b'y']].concat()]);
-    names.iter().map(|name| Name::new(name).expect("names of the pool are names")).collect()
+    names.iter().map(|name| Name::new(name).expect("the pool contains valid names")).collect()
 }
 
 #[cfg(test)]
@@ -338,10 +338,10 @@ mod tests {
         assert_ne!(program(5, 300), program(6, 300));
     }
 
-    /// Most operations must do something, and each kind must come: otherwise programs test nothing.
+    /// Otherwise programs would test nothing.
     #[test]
-    fn most_operations_do_something() {
-        let traits = FsTraits { strict_times: true, ..MANNERS };
+    fn most_operations_succeed_and_each_variant_occurs() {
+        let traits = FsTraits { strict_times: true, ..TRAITS };
         let (mut done, mut failed, mut skipped) = (0, 0, 0);
         for seed in 0..20 {
             let mut model = Model::new(traits);

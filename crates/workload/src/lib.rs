@@ -1,19 +1,16 @@
-//! Work to do, and what must be true afterwards.
+//! Programs to run on a file system, and what must be true afterwards. For tests only.
 //!
-//! Three things, none of which knows a server. Random programs ([`op`], [`generate`]) run on a
-//! [`target::Target`] and on a reference [`model`], and [`compare`] tells where they part; the same
-//! programs on a plain directory test the model itself. A [`witness`] logs each answered operation
-//! outside the mount and says after a crash what is missing. The engines of [`mod@bench`]
-//! measure.
+//! Random programs ([`op`], [`generate`]) run on a [`target::Target`] and on a reference [`model`],
+//! and [`compare`] reports where the two differ; the same programs on a plain directory test the
+//! model itself. A [`witness`] logs each acknowledged operation outside the mount, and after a
+//! crash reports what is missing.
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 mod clock;
 pub mod compare;
 pub mod generate;
 pub mod model;
 pub mod op;
-pub mod random;
 pub mod target;
 pub mod witness;

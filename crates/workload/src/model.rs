@@ -1,15 +1,15 @@
-//! The reference model: a plain POSIX tree in memory that says what each operation must answer.
+//! The reference model: a plain POSIX tree in memory that predicts the outcome of each operation.
 //!
-//! It keeps the inputs (names, bytes, attributes that were set) and derives the rest. Identities
-//! and permission are not part of it: programs run as one user who may everything. Where several
-//! errors apply at once, any of them is right.
+//! It stores the inputs (names, bytes, attributes that were set) and derives the rest. Users and
+//! permissions are not part of it: programs run as one user with all rights. If several errors
+//! apply at once, each of them is right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pelago_wire::{Code, FileKind, Name, SeekFrom};
 
 use crate::op::{Op, Path, SCANS, SLOTS, Subject};
-use crate::target::{FsTraits, Seen};
+use crate::target::{FileAttr, FsTraits};
 
 use scan::Scan;
 use tree::{NodeId, Tree};
@@ -24,80 +24,80 @@ mod tree;
 
 pub(crate) use bytes::SparseBytes;
 
-/// What an operation must answer.
+/// The expected outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// It makes no sense now and is not asked.
+    /// The operation is impossible now and is skipped.
     Skip,
-    /// One of these errors.
+    /// It fails with one of these errors.
     Fails(Vec<Code>),
-    /// It goes well.
+    /// It succeeds.
     Done,
-    /// It goes well and shows the attributes of this node.
-    Attr(Node),
-    /// So many bytes are written; the size of the file then.
+    /// It succeeds and returns the attributes of this node.
+    Attr(NodeRef),
+    /// It writes this many bytes.
     Written {
-        /// Bytes taken.
+        /// Bytes written.
         bytes: u64,
-        /// Bytes of the file.
+        /// The size of the file afterwards.
         size: u64,
     },
-    /// These bytes.
+    /// It returns these bytes.
     Bytes(Vec<u8>),
-    /// These names.
+    /// It returns these names.
     Names(BTreeMap<Name, FileKind>),
-    /// Names that this listing under way may show now.
+    /// It returns names that [`Model::observe_page`] accepts for this scan.
     Page(usize),
-    /// The next data or hole in this node, as [`Model::see_offset`] knows it.
-    Found(Node, SeekFrom),
-    /// These names of extended attributes.
+    /// It returns an offset that [`Model::check_offset`] accepts for this node.
+    Found(NodeRef, SeekFrom),
+    /// It returns these names of extended attributes.
     XattrNames(BTreeSet<Vec<u8>>),
 }
 
-/// A file or directory of the model.
+/// A reference to a file or directory of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Node(NodeId);
+pub struct NodeRef(NodeId);
 
 /// A POSIX file system in memory.
 #[derive(Debug, Clone)]
 pub struct Model {
     tree: Tree,
-    slots: [Option<Open>; SLOTS],
+    slots: [Option<OpenFile>; SLOTS],
     scans: [Option<Scan>; SCANS],
     traits: FsTraits,
 }
 
-/// Why an operation is over before it has begun.
+/// Why an operation does not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum Refusal {
     Skip,
     Fails(Vec<Code>),
 }
 
-impl Stop {
+impl Refusal {
     pub(crate) fn fails(code: Code) -> Self {
         Self::Fails(vec![code])
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenFile {
     id: NodeId,
     read: bool,
     write: bool,
     append: bool,
-    /// Bytes were written through it and not committed by a flush since.
+    /// Whether bytes were written through it since the last flush.
     dirty: bool,
 }
 
 impl Model {
-    /// An empty directory on a file system with these traits.
+    /// Returns an empty directory on a file system with these traits.
     #[must_use]
     pub fn new(traits: FsTraits) -> Self {
         Self { tree: Tree::new(), slots: [None; SLOTS], scans: [const { None }; SCANS], traits }
     }
 
-    /// Carries out an operation and says what it must answer.
+    /// Applies an operation and returns its expected outcome.
     pub fn apply(&mut self, op: &Op) -> Expected {
         let result = match op {
             Op::Create { .. }
@@ -124,55 +124,55 @@ impl Model {
             | Op::GetXattr { .. }
             | Op::ListXattr { .. }
             | Op::RemoveXattr { .. } => self.apply_to_attributes(op),
-            _ => self.look(op),
+            _ => self.query(op),
         };
         match result {
             Ok(expected) => expected,
-            Err(Stop::Skip) => Expected::Skip,
-            Err(Stop::Fails(codes)) => Expected::Fails(codes),
+            Err(Refusal::Skip) => Expected::Skip,
+            Err(Refusal::Fails(codes)) => Expected::Fails(codes),
         }
     }
 
-    /// Compares attributes that the file system showed with those of a node, and remembers number
-    /// and times.
+    /// Compares attributes that the file system returned with those of a node, and stores the inode
+    /// number and times.
     ///
     /// # Errors
-    /// What differs.
-    pub fn see(&mut self, node: Node, seen: &Seen) -> Result<(), String> {
+    /// A description of the difference.
+    pub fn observe_attr(&mut self, node: NodeRef, found: &FileAttr) -> Result<(), String> {
         let id = node.0;
         let known = self.tree.node(id);
         let is_dir = self.tree.is_dir(id);
-        expect_same("kind", known.kind(), seen.kind)?;
+        expect_same("kind", known.kind(), found.kind)?;
         if known.kind() != FileKind::Symlink {
-            expect_same("mode", format!("{:o}", known.mode), format!("{:o}", seen.mode))?;
+            expect_same("mode", format!("{:o}", known.mode), format!("{:o}", found.mode))?;
         }
         if !is_dir || self.traits.counts_dirs {
-            expect_same("links", self.tree.links(id), seen.links)?;
+            expect_same("links", self.tree.links(id), found.links)?;
         }
         if !is_dir || self.traits.counts_names {
-            expect_same("size", self.tree.size(id), seen.size)?;
+            expect_same("size", self.tree.size(id), found.size)?;
         }
-        self.see_ino(id, seen.ino)?;
+        self.observe_ino(id, found.ino)?;
         let strict = self.traits.strict_times;
         let known = self.tree.node_mut(id);
-        let was = known.mtime.see(seen.mtime, strict);
-        was.map_err(|was| format!("mtime: expected {was:?}, found {:?}", seen.mtime))?;
-        let was = known.ctime.see(seen.ctime, strict);
-        was.map_err(|was| format!("ctime: expected {was:?}, found {:?}", seen.ctime))
+        let was = known.mtime.observe(found.mtime, strict);
+        was.map_err(|was| format!("mtime: expected {was:?}, found {:?}", found.mtime))?;
+        let was = known.ctime.observe(found.ctime, strict);
+        was.map_err(|was| format!("ctime: expected {was:?}, found {:?}", found.ctime))
     }
 
-    /// Compares names that a listing under way showed.
+    /// Checks the names that a scan returned.
     ///
     /// # Errors
-    /// What is wrong with them.
-    pub fn see_page(&mut self, scan: usize, names: &[Name], end: bool) -> Result<(), String> {
+    /// A description of the wrong name.
+    pub fn observe_page(&mut self, scan: usize, names: &[Name], end: bool) -> Result<(), String> {
         match self.scans.get_mut(scan) {
-            Some(Some(scan)) => scan.see(names, end),
-            _ => Err("no such listing is under way".to_owned()),
+            Some(Some(scan)) => scan.observe(names, end),
+            _ => Err("no such scan is in use".to_owned()),
         }
     }
 
-    /// Operations that show the whole tree: apply and compare each.
+    /// Returns operations that read the whole tree.
     #[must_use]
     pub fn inspection(&self) -> Vec<Op> {
         let mut ops = vec![Op::StatFs];
@@ -201,34 +201,34 @@ impl Model {
         ops
     }
 
-    /// Paths that exist, with their kinds, for a generator to choose from.
+    /// Returns the paths that exist, with their file types.
     #[must_use]
     pub fn paths(&self) -> Vec<(Path, FileKind)> {
         let kind = |id| self.tree.node(id).kind();
         self.tree.walk().into_iter().map(|(path, id)| (path, kind(id))).collect()
     }
 
-    /// The slots that hold an open file, and the size of each file.
+    /// Returns the slots in use, with the size of each file.
     #[must_use]
     pub fn open_slots(&self) -> Vec<(usize, u64)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(slot, open)| Some((slot, self.tree.size(open.as_ref()?.id)))).collect()
     }
 
-    fn look(&mut self, op: &Op) -> Result<Expected, Stop> {
+    fn query(&mut self, op: &Op) -> Result<Expected, Refusal> {
         let tree = &self.tree;
         Ok(match op {
-            Op::GetAttr { node } => Expected::Attr(Node(self.subject(node)?)),
+            Op::GetAttr { node } => Expected::Attr(NodeRef(self.subject(node)?)),
             Op::ReadLink { path } => match &tree.node(tree.find(path)?).body {
                 tree::Body::Symlink(target) => Expected::Bytes(target.clone()),
-                _ => return Err(Stop::fails(Code::Invalid)),
+                _ => return Err(Refusal::fails(Code::Invalid)),
             },
             Op::Peek { path, offset, size } => {
                 let id = tree.find(path)?;
                 let bytes = tree.bytes(id).ok_or_else(|| self.not_regular(id))?;
                 Expected::Bytes(bytes.read(*offset, u64::from(*size)))
             }
-            Op::Parent { dir } => Expected::Attr(Node(tree.parent(tree.find_dir(dir)?))),
+            Op::Parent { dir } => Expected::Attr(NodeRef(tree.parent(tree.find_dir(dir)?))),
             Op::List { dir } => {
                 let children = tree.children(tree.find_dir(dir)?);
                 let kinds = children.map(|(name, id)| (name.clone(), tree.node(id).kind()));
@@ -242,46 +242,46 @@ impl Model {
                 let id = tree.find_dir(dir)?;
                 let names = tree.children(id).map(|(name, _)| name.clone());
                 let new = Scan::new(id, names);
-                *self.scans.get_mut(*scan).ok_or(Stop::Skip)? = Some(new);
+                *self.scans.get_mut(*scan).ok_or(Refusal::Skip)? = Some(new);
                 Expected::Done
             }
             Op::ScanNext { scan, .. } => {
-                let known = self.scans.get(*scan).and_then(Option::as_ref).ok_or(Stop::Skip)?;
+                let known = self.scans.get(*scan).and_then(Option::as_ref).ok_or(Refusal::Skip)?;
                 if known.is_at_end() || !tree.exists(known.dir) {
-                    return Err(Stop::Skip);
+                    return Err(Refusal::Skip);
                 }
                 Expected::Page(*scan)
             }
             Op::StatFs => Expected::Done,
-            _ => return Err(Stop::Skip),
+            _ => return Err(Refusal::Skip),
         })
     }
 
-    fn see_ino(&mut self, id: NodeId, ino: u64) -> Result<(), String> {
+    fn observe_ino(&mut self, id: NodeId, ino: u64) -> Result<(), String> {
         if let Some(known) = self.tree.node(id).ino {
             return expect_same("inode number", known, ino);
         }
         if let Some(other) = self.tree.ino_owner(ino) {
-            return Err(format!("inode number {ino} is that of {other:?} too"));
+            return Err(format!("{other:?} has inode number {ino} too"));
         }
         self.tree.node_mut(id).ino = Some(ino);
         Ok(())
     }
 
-    fn subject(&self, subject: &Subject) -> Result<NodeId, Stop> {
+    fn subject(&self, subject: &Subject) -> Result<NodeId, Refusal> {
         match subject {
             Subject::Path(path) => self.tree.find(path),
             Subject::Slot(slot) => Ok(self.open(*slot)?.id),
         }
     }
 
-    fn open(&self, slot: usize) -> Result<Open, Stop> {
-        self.slots.get(slot).copied().flatten().ok_or(Stop::Skip)
+    fn open(&self, slot: usize) -> Result<OpenFile, Refusal> {
+        self.slots.get(slot).copied().flatten().ok_or(Refusal::Skip)
     }
 
-    /// Why `id` cannot be opened: a directory answers so, the rest is not asked.
-    fn not_regular(&self, id: NodeId) -> Stop {
-        if self.tree.is_dir(id) { Stop::fails(Code::IsDirectory) } else { Stop::Skip }
+    /// Returns why `id` cannot be opened as a file: a directory fails, other types are skipped.
+    fn not_regular(&self, id: NodeId) -> Refusal {
+        if self.tree.is_dir(id) { Refusal::fails(Code::IsDirectory) } else { Refusal::Skip }
     }
 }
 

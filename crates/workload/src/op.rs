@@ -1,5 +1,5 @@
-//! The operations of a random program: what a program may do to a file system, by path and by open
-//! file, as plain data that can be printed, dropped and run again.
+//! The operations of a random program, on paths and open files, as plain data that can be printed,
+//! dropped and run again.
 
 use std::fmt;
 
@@ -7,24 +7,23 @@ use pelago_wire::{
     AllocateMode, FileKind, Name, OpenFlags, RenameFlags, SeekFrom, SetTime, XattrFlags,
 };
 
-/// Open files that a program can hold at a time.
+/// Open files of a program at a time.
 pub const SLOTS: usize = 6;
-/// Listings that a program can have under way at a time.
+/// Directory listings of a program at a time.
 pub const SCANS: usize = 2;
 
-/// Names from the top of the tree; empty for the top itself. No component is followed where it is
-/// a symbolic link.
+/// A path from the root of the tree; empty for the root. Symbolic links in it are not followed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Path(pub Vec<Name>);
 
 impl Path {
-    /// The top of the tree.
+    /// Returns the path of the root.
     #[must_use]
     pub const fn root() -> Self {
         Self(Vec::new())
     }
 
-    /// The name `name` below this one.
+    /// Returns the path of `name` in this directory.
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
         let mut names = self.0.clone();
@@ -32,7 +31,7 @@ impl Path {
         Self(names)
     }
 
-    /// Directory and name; `None` for the top.
+    /// Splits it into directory and name; `None` for the root.
     #[must_use]
     pub fn split(&self) -> Option<At> {
         let (name, dir) = self.0.split_last()?;
@@ -59,7 +58,7 @@ pub struct At {
 }
 
 impl At {
-    /// The path of the name.
+    /// Returns the path of the name.
     #[must_use]
     pub fn path(&self) -> Path {
         self.dir.join(&self.name)
@@ -72,122 +71,122 @@ impl fmt::Debug for At {
     }
 }
 
-/// A file by its path or as one that is open.
+/// A file, given by its path or by an open file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// What the path leads to.
+    /// The file with this path.
     Path(Path),
-    /// The open file of this slot.
+    /// The open file in this slot.
     Slot(usize),
 }
 
-/// A range of bytes whose contents follow from a seed.
+/// A range of bytes to write, with the seed of their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
-    /// Bytes from the start of the file.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Count of bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// What [`crate::random::bytes_of`] makes them from.
+    /// The seed for [`pelago_random::bytes_of`].
     pub seed: u64,
 }
 
 /// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// Bytes from the start of the file.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Count of bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl Range {
-    /// The first byte behind it.
+    /// Returns the offset of the first byte behind it.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
 }
 
-/// One operation. An operation on a slot or scan that is not in use, or on a kind of file for which
-/// it is not meant, is skipped, so that a program from which operations were dropped still runs.
+/// One operation. It is skipped if its slot or scan is not in use, or if the file has the wrong
+/// type, so a program still runs after operations were dropped from it.
 #[expect(missing_docs, reason = "the fields are the nouns of the sentence above them")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Makes a file that must not exist and opens it.
+    /// Creates a file that must not exist, and opens it.
     Create { slot: usize, at: At, mode: u16, flags: OpenFlags },
-    /// Makes a file without a name, by the rules of a directory, and opens it to write at least.
+    /// Creates an unnamed file in a directory (`O_TMPFILE`), and opens it for writing or both.
     CreateUnnamed { slot: usize, dir: Path, mode: u16, flags: OpenFlags },
-    /// Makes a directory.
+    /// Creates a directory.
     MakeDir { at: At, mode: u16 },
-    /// Makes a file, pipe or socket without opening it.
+    /// Creates a file, pipe or socket without opening it.
     MakeNode { at: At, kind: FileKind, mode: u16 },
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     Symlink { at: At, target: Vec<u8> },
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     Link { from: Path, at: At },
-    /// Gives an open file one more name, or its first.
+    /// Adds a name to an open file, also to an unnamed one.
     LinkOpen { slot: usize, at: At },
-    /// Removes a name that is no directory's.
+    /// Removes a name of a file that is not a directory.
     Unlink { at: At },
     /// Removes an empty directory.
     RemoveDir { at: At },
-    /// Moves a name.
+    /// Renames.
     Rename { from: At, to: At, flags: RenameFlags },
     /// Opens a file that exists.
     Open { slot: usize, path: Path, flags: OpenFlags },
-    /// Closes one of several descriptors of an open file.
+    /// Closes one of several descriptors of an open file (FUSE's FLUSH).
     Flush { slot: usize },
     /// Closes an open file.
     Close { slot: usize },
-    /// Writes; where the file is open to append, at its end.
+    /// Writes; at the end if the file is open for appending.
     Write { slot: usize, patch: Patch },
     /// Reads from an open file.
     Read { slot: usize, offset: u64, size: u32 },
-    /// Reserves or frees a range of an open file, of at least one byte.
+    /// Reserves, zeroes or punches a range of at least one byte (`fallocate`).
     Allocate { slot: usize, range: Range, mode: AllocateMode },
-    /// Looks for data or a hole in an open file.
+    /// Finds data or a hole in an open file (`lseek`).
     Seek { slot: usize, from: SeekFrom },
-    /// Copies bytes between open files, at least one if there are any.
+    /// Copies bytes between open files, at least one if there are any (`copy_file_range`).
     Copy { from: usize, range: Range, to: usize, to_offset: u64 },
-    /// Makes an open file's bytes safe.
+    /// Makes the bytes of an open file safe.
     Fsync { slot: usize, data_only: bool },
-    /// Makes a directory's names safe.
+    /// Makes the names of a directory safe.
     FsyncDir { dir: Path },
     /// Sets the size.
     Truncate { node: Subject, size: u64 },
     /// Sets the permission bits.
     ChangeMode { node: Subject, mode: u16 },
-    /// Sets the times of the last read and of the last change of bytes.
+    /// Sets the access and modification times.
     SetTimes { node: Subject, atime: Option<SetTime>, mtime: Option<SetTime> },
-    /// Attributes.
+    /// Reads the attributes.
     GetAttr { node: Subject },
-    /// What a symbolic link says.
+    /// Reads the target of a symbolic link.
     ReadLink { path: Path },
-    /// Opens a file, reads from it, closes it.
+    /// Opens a file, reads from it and closes it.
     Peek { path: Path, offset: u64, size: u32 },
-    /// The directory above.
+    /// Looks up the parent directory.
     Parent { dir: Path },
-    /// All names of a directory with their kinds.
+    /// Lists all names of a directory with their types.
     List { dir: Path },
-    /// Begins a listing that goes on while the directory changes.
+    /// Begins a listing that continues while the directory changes.
     ScanStart { scan: usize, dir: Path },
-    /// The next names of that listing, about so many.
+    /// Reads the next names of that listing, about this many.
     ScanNext { scan: usize, entries: u32 },
     /// Sets an extended attribute.
     SetXattr { path: Path, name: Vec<u8>, value: Vec<u8>, flags: XattrFlags },
-    /// The value of an extended attribute.
+    /// Reads an extended attribute.
     GetXattr { path: Path, name: Vec<u8> },
-    /// The names of all extended attributes in `user.`.
+    /// Lists the extended attributes in `user.`.
     ListXattr { path: Path },
     /// Removes an extended attribute.
     RemoveXattr { path: Path, name: Vec<u8> },
-    /// Space and counts.
+    /// Reads the space and file counts of the file system.
     StatFs,
 }
 
 impl Op {
-    /// The files and directories whose attributes this operation may change, or must leave alone.
+    /// Returns the files and directories whose attributes are compared after this operation.
     #[must_use]
     pub fn subjects(&self) -> Vec<Subject> {
         let mut paths = Vec::new();
@@ -234,7 +233,7 @@ impl Op {
     }
 }
 
-/// Long names are cut: a program is printed for people.
+/// Shortens a long name for printing.
 fn short(name: &Name) -> String {
     let bytes = name.as_bytes();
     match bytes.get(..12) {

@@ -1,4 +1,4 @@
-//! What programs run against.
+//! The file systems that programs run on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,85 +12,84 @@ pub use local::LocalTarget;
 mod files;
 mod local;
 
-/// A file system on which a program is run. It never panics and never stops a program: what goes
-/// wrong is an [`Outcome`] that the model does not expect.
+/// A file system that runs a program. It never panics: an error is an [`Outcome`] that the model
+/// does not expect.
 pub trait Target {
-    /// What this file system does in its own way.
+    /// Returns in which way this file system differs from others.
     fn traits(&self) -> FsTraits;
 
-    /// Carries out one operation. The caller has made sure that slots and scans are in use where
-    /// they must be.
+    /// Performs one operation. The slots and scans that it needs are in use.
     fn apply(&mut self, op: &Op) -> Outcome;
 }
 
-/// In what file systems may differ without being wrong.
+/// Properties in which correct file systems differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsTraits {
-    /// The size of a directory is the count of its names.
+    /// Whether the size of a directory is the number of its names.
     pub counts_names: bool,
-    /// A directory has 2 links and one for each directory in it.
+    /// Whether a directory has 2 links and one more for each subdirectory.
     pub counts_dirs: bool,
-    /// What must change a time makes it strictly newer, not only no older.
+    /// Whether a changed time is always newer; otherwise it may stay equal within a clock tick.
     pub strict_times: bool,
-    /// Extended attributes are kept.
+    /// Whether it supports `user.` extended attributes.
     pub xattrs: bool,
-    /// There are files without a name, which can get one.
+    /// Whether it supports unnamed files that can be linked (`O_TMPFILE`).
     pub unnamed: bool,
-    /// A rename that shall leave a whiteout, and fails, changes nothing. (ext4 puts the old name
-    /// back, which changes the times of its directory.)
+    /// Whether a failed rename with a whiteout changes no times. (ext4 restores the old name, which
+    /// changes the times of its directory.)
     pub keeps_times_of_failures: bool,
 }
 
-/// The attributes of a file that programs compare.
+/// The attributes of a file that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// Its number.
+pub struct FileAttr {
+    /// Inode number.
     pub ino: u64,
-    /// What it is.
+    /// File type.
     pub kind: FileKind,
     /// Permission bits and the sticky bit (01777).
     pub mode: u16,
-    /// Names it has.
+    /// Hard links.
     pub links: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last change of the bytes.
+    /// Time of the last change of the bytes.
     pub mtime: Time,
-    /// Last change of anything.
+    /// Time of the last change of bytes or attributes.
     pub ctime: Time,
 }
 
-/// What an operation answered.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It went well.
+    /// It succeeded.
     Done,
-    /// It went well and showed attributes.
-    Attr(Seen),
-    /// So many bytes were written; the size of the file then.
+    /// It succeeded and returned attributes.
+    Attr(FileAttr),
+    /// It wrote this many bytes.
     Written {
-        /// Bytes taken.
+        /// Bytes written.
         bytes: u64,
-        /// Bytes of the file.
+        /// The size of the file afterwards.
         size: u64,
     },
-    /// Bytes of a file, link or extended attribute.
+    /// The bytes of a file, link or extended attribute.
     Bytes(Vec<u8>),
-    /// Where data or a hole was found, if it was.
+    /// The offset of data or a hole; `None` if there is none.
     Offset(Option<u64>),
-    /// All names of a directory. A name that came twice is an error of [`Outcome::Broken`].
+    /// All names of a directory. A duplicate name is [`Outcome::Broken`].
     Names(BTreeMap<Name, FileKind>),
-    /// Names of a listing under way, and whether it is at its end.
+    /// The next names of a scan.
     Page {
-        /// In the order in which they came.
+        /// In the order of the listing.
         names: Vec<Name>,
-        /// Whether nothing comes behind them.
+        /// Whether the scan is at its end.
         end: bool,
     },
-    /// Names of extended attributes in `user.`.
+    /// The names of extended attributes in `user.`.
     XattrNames(BTreeSet<Vec<u8>>),
-    /// It failed with this error number of Linux.
+    /// It failed with this errno.
     Failed(i32),
-    /// The answer contradicts itself; the text says how.
+    /// The result contradicts itself; the text says how.
     Broken(String),
 }

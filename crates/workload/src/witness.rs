@@ -1,26 +1,26 @@
-//! What must be there after a crash.
+//! Checks what survived a crash.
 //!
-//! [`run`] works on a directory with several threads and logs, in a file elsewhere, each operation
-//! before it is issued (the intent) and after it was answered, one `write` a record. When the file
-//! system dies under it, or it is killed itself, [`verify`] reads the log and looks at the
-//! directory:
+//! [`run`] works on a directory with several threads. It logs each operation to a file outside,
+//! before the system call (the intent) and after it has returned (the answer), one `write` per
+//! record. After the file system or the process has died, [`verify`] compares the directory with
+//! the log:
 //!
-//! 1. every answered operation on a name has happened, and nothing else has;
-//! 2. bytes of a file that was closed, or fsynced since they were written, are there, with its
-//!    size; the time of the last change is the one seen after the close;
-//! 3. of a file that was open, the changes since may lack from some moment on, never in between,
-//!    and no byte is invented;
-//! 4. the operation in flight of each thread has happened or not.
+//! 1. every acknowledged operation on a name has happened, and no other;
+//! 2. bytes that were fsynced, or whose file was closed, are there, with the file's size; its mtime
+//!    is the one that was read after the close;
+//! 3. changes of an open file since the last fsync may be missing, but only the latest ones, and no
+//!    byte is invented;
+//! 4. the operation in flight of each thread has happened or has not.
 //!
-//! Each thread works in a directory of its own and on names of its own in a shared one, so that
-//! what it expects is exact. A later run with the same log goes on where the last one ended.
+//! Each thread has a directory of its own and names of its own in a shared one, so its expectation
+//! is exact. A later run with the same log continues where the previous one ended.
 
 use std::io;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-pub use run::{Ran, run};
+pub use run::{RunSummary, run};
 pub use verify::{Report, verify};
 
 mod action;
@@ -32,46 +32,46 @@ mod snapshot;
 mod state;
 mod verify;
 
-/// Threads of a workload.
+/// Threads of a run.
 pub const THREADS: usize = 4;
 
-/// Why a workload or its verification stopped.
+/// Why a run or a verification failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WitnessError {
     /// The log cannot be read or written.
     #[error("the log {path} cannot be used")]
     Log {
-        /// Where it is.
+        /// The log file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
-    /// A line of the log is none of ours.
-    #[error("line {line} of the log makes no sense")]
+    /// A line of the log cannot be parsed, or contradicts earlier ones.
+    #[error("line {line} of the log is invalid")]
     Line {
         /// Counted from 1.
         line: usize,
     },
-    /// The directory cannot be looked at.
+    /// The directory cannot be read.
     #[error("{path} cannot be read")]
     Dir {
-        /// Below the directory.
+        /// The path in the directory.
         path: String,
-        /// Why.
+        /// The error of the system call.
         #[source]
         source: Errno,
     },
-    /// An operation that must go well failed, and not because the file system died.
+    /// An operation that must succeed failed, but the file system is alive.
     #[error("{action} failed")]
     Refused {
-        /// The operation as the log has it.
+        /// The operation as it stands in the log.
         action: String,
-        /// Why.
+        /// The error of the system call.
         #[source]
         source: Errno,
     },
-    /// The directory is not what the log says, so that no further run can go on from it.
-    #[error("the directory is not what the log says: {}", .0.problems.join("; "))]
+    /// The directory contradicts the log, so a further run cannot continue from it.
+    #[error("the directory contradicts the log: {}", .0.problems.join("; "))]
     Lost(Box<Report>),
 }

@@ -1,11 +1,12 @@
-//! The way from programs to `Files`: a naive file system in memory, written without regard to the
-//! model, must agree with it; and the benchmark of `Files` counts what it makes.
+//! Programs on `Files`: a naive file system in memory, written independently of the model, must
+//! agree with it. Also the benchmark of `Files`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use pelago_bench::{DirectOptions, direct};
 use pelago_client::{
     At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Pending, Removed, Renamed,
     Written, Xattr,
@@ -15,7 +16,6 @@ use pelago_wire::{
     Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr,
     SetTime, Time, VolumeStats, Whence, XattrFlags,
 };
-use pelago_workload::bench::{LibOptions, lib};
 use pelago_workload::compare::run_program;
 use pelago_workload::target::FilesTarget;
 
@@ -28,9 +28,8 @@ fn a_naive_file_system_agrees_with_the_model() {
     }
 }
 
-/// A file system that forgets a rename parts from the model.
 #[test]
-fn a_broken_file_system_is_noticed() {
+fn a_file_system_that_forgets_renames_is_detected() {
     let broken = |seed| {
         let files = Arc::new(Naive { forgets_renames: true, ..Naive::default() });
         let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
@@ -40,19 +39,26 @@ fn a_broken_file_system_is_noticed() {
 }
 
 #[test]
-fn the_benchmark_makes_every_file_once() {
+fn the_benchmark_creates_every_file_once() {
     let files = Naive::default();
     let dir = Name::new(b"bench").unwrap();
-    let options = LibOptions { dir: dir.clone(), callers: 3, count: 500 };
-    let report = lib(&files, &options).unwrap();
+    let options = DirectOptions { dir: dir.clone(), callers: 3, count: 500 };
+    let report = direct(&files, &options).unwrap();
     assert_eq!((report.count, report.windows.len()), (500, 1));
     let context = Context::direct(0, 0);
     let entry = files.lookup(&context, At::new(Handle::ROOT, dir)).wait().unwrap();
     assert_eq!(entry.attr.size, 500);
-    assert!(lib(&files, &options).is_err(), "the directory exists");
 }
 
-/// Everything in maps, one lock, a clock that counts.
+#[test]
+fn the_benchmark_refuses_a_directory_that_exists() {
+    let files = Naive::default();
+    let options = DirectOptions { dir: Name::new(b"bench").unwrap(), callers: 1, count: 1 };
+    direct(&files, &options).unwrap();
+    assert!(direct(&files, &options).is_err());
+}
+
+/// A file system in maps, with one lock and a counter as its clock.
 #[derive(Default)]
 struct Naive {
     disk: Mutex<Disk>,
@@ -99,20 +105,12 @@ impl Disk {
         let (now, ino) = (self.now(), self.next);
         self.next += 1;
         let attr = Attr {
-            ino: InodeId::from_raw(ino),
-            kind,
             mode,
-            links: 0,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
             atime: now,
             mtime: now,
             ctime: now,
             btime: now,
-            volatile: false,
+            ..Attr::empty(InodeId::from_raw(ino), kind)
         };
         let (bytes, target, xattrs) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         self.nodes.insert(ino, Node { attr, bytes, target, xattrs, awaits_name: false });
@@ -146,8 +144,8 @@ impl Disk {
         Ok(Entry { handle: Handle::own(attr.ino), attr })
     }
 
-    fn child(&self, place: &At) -> Result<u64, Error> {
-        let key = (place.dir.ino.raw(), place.name.clone());
+    fn child(&self, at: &At) -> Result<u64, Error> {
+        let key = (at.dir.ino.raw(), at.name.clone());
         self.names.get(&key).copied().ok_or_else(|| Code::NotFound.into())
     }
 
@@ -161,27 +159,27 @@ impl Disk {
         Ok(())
     }
 
-    fn put(&mut self, place: &At, ino: u64) -> Result<Entry, Error> {
-        let dir = place.dir.ino.raw();
-        self.names.insert((dir, place.name.clone()), ino);
+    fn put(&mut self, at: &At, ino: u64) -> Result<Entry, Error> {
+        let dir = at.dir.ino.raw();
+        self.names.insert((dir, at.name.clone()), ino);
         self.changed(dir, true)?;
         self.changed(ino, false)?;
         self.entry(ino)
     }
 
-    fn make(&mut self, place: &At, kind: FileKind, mode: u16) -> Result<u64, Error> {
-        if self.child(place).is_ok() {
+    fn make(&mut self, at: &At, kind: FileKind, mode: u16) -> Result<u64, Error> {
+        if self.child(at).is_ok() {
             return Err(Code::Exists.into());
         }
         let ino = self.new_node(kind, mode);
-        self.put(place, ino)?;
+        self.put(at, ino)?;
         Ok(ino)
     }
 
-    fn take(&mut self, place: &At) -> Result<Removed, Error> {
-        let ino = self.child(place)?;
-        let dir = place.dir.ino.raw();
-        self.names.remove(&(dir, place.name.clone()));
+    fn take(&mut self, at: &At) -> Result<Removed, Error> {
+        let ino = self.child(at)?;
+        let dir = at.dir.ino.raw();
+        self.names.remove(&(dir, at.name.clone()));
         self.changed(dir, true)?;
         self.changed(ino, false)?;
         let attr = self.attr(ino)?;
@@ -189,7 +187,7 @@ impl Disk {
         Ok(Removed { attr })
     }
 
-    /// Nodes without name and open file go.
+    /// Removes nodes that have no name and are not open.
     fn sweep(&mut self) {
         let (names, opens) = (&self.names, &self.opens);
         self.nodes.retain(|ino, _| {
@@ -289,8 +287,8 @@ impl Naive {
 }
 
 impl Files for Naive {
-    fn lookup(&self, _: &Context, place: At) -> Pending<Entry> {
-        self.with(|disk| disk.entry(disk.child(&place)?))
+    fn lookup(&self, _: &Context, at: At) -> Pending<Entry> {
+        self.with(|disk| disk.entry(disk.child(&at)?))
     }
 
     fn parent(&self, _: &Context, dir: Handle) -> Pending<Entry> {
@@ -330,9 +328,9 @@ impl Files for Naive {
         })
     }
 
-    fn create(&self, _: &Context, place: At, mode: NewMode, flags: OpenFlags) -> Pending<Created> {
+    fn create(&self, _: &Context, at: At, mode: NewMode, flags: OpenFlags) -> Pending<Created> {
         self.with(|disk| {
-            let ino = disk.make(&place, FileKind::Regular, mode.masked())?;
+            let ino = disk.make(&at, FileKind::Regular, mode.masked())?;
             let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
             Ok(Created { entry, open, path: DataPath::Cached })
         })
@@ -356,23 +354,23 @@ impl Files for Naive {
         })
     }
 
-    fn make_dir(&self, _: &Context, place: At, mode: NewMode) -> Pending<Entry> {
+    fn make_dir(&self, _: &Context, at: At, mode: NewMode) -> Pending<Entry> {
         self.with(|disk| {
-            let ino = disk.make(&place, FileKind::Directory, mode.masked())?;
+            let ino = disk.make(&at, FileKind::Directory, mode.masked())?;
             disk.entry(ino)
         })
     }
 
-    fn make_node(&self, _: &Context, place: At, node: NewNode) -> Pending<Entry> {
+    fn make_node(&self, _: &Context, at: At, node: NewNode) -> Pending<Entry> {
         self.with(|disk| {
-            let ino = disk.make(&place, node.kind, node.mode.masked())?;
+            let ino = disk.make(&at, node.kind, node.mode.masked())?;
             disk.entry(ino)
         })
     }
 
-    fn symlink(&self, _: &Context, place: At, target: Vec<u8>) -> Pending<Entry> {
+    fn symlink(&self, _: &Context, at: At, target: Vec<u8>) -> Pending<Entry> {
         self.with(|disk| {
-            let ino = disk.make(&place, FileKind::Symlink, 0o777)?;
+            let ino = disk.make(&at, FileKind::Symlink, 0o777)?;
             let node = disk.node(ino)?;
             node.attr.size = target.len() as u64;
             node.target = target;
@@ -387,12 +385,12 @@ impl Files for Naive {
         })
     }
 
-    fn link(&self, _: &Context, node: Handle, place: At) -> Pending<Entry> {
+    fn link(&self, _: &Context, node: Handle, at: At) -> Pending<Entry> {
         self.with(|disk| {
             if disk.is_dir(node.ino.raw()) {
                 return Err(Code::NotPermitted.into());
             }
-            if disk.child(&place).is_ok() {
+            if disk.child(&at).is_ok() {
                 return Err(Code::Exists.into());
             }
             let ino = node.ino.raw();
@@ -400,22 +398,22 @@ impl Files for Naive {
                 return Err(Code::NotFound.into());
             }
             disk.node(ino)?.awaits_name = false;
-            disk.put(&place, ino)
+            disk.put(&at, ino)
         })
     }
 
-    fn unlink(&self, _: &Context, place: At) -> Pending<Removed> {
-        self.with(|disk| match disk.is_dir(disk.child(&place)?) {
+    fn unlink(&self, _: &Context, at: At) -> Pending<Removed> {
+        self.with(|disk| match disk.is_dir(disk.child(&at)?) {
             true => Err(Code::IsDirectory.into()),
-            false => disk.take(&place),
+            false => disk.take(&at),
         })
     }
 
-    fn remove_dir(&self, _: &Context, place: At) -> Pending<Removed> {
+    fn remove_dir(&self, _: &Context, at: At) -> Pending<Removed> {
         self.with(|disk| {
-            let attr = disk.attr(disk.child(&place)?)?;
+            let attr = disk.attr(disk.child(&at)?)?;
             match (attr.kind, attr.size) {
-                (FileKind::Directory, 0) => disk.take(&place),
+                (FileKind::Directory, 0) => disk.take(&at),
                 (FileKind::Directory, _) => Err(Code::NotEmpty.into()),
                 _ => Err(Code::NotDirectory.into()),
             }

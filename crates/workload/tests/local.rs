@@ -1,5 +1,5 @@
-//! The tester tested: random programs on a plain directory of this machine must agree with the
-//! model, whatever file system the directory is on.
+//! Tests of the model: random programs on a plain directory of this machine must agree with it, on
+//! any file system.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -11,7 +11,7 @@ use pelago_workload::target::{FsTraits, LocalTarget, Outcome, Target};
 const PROGRAMS: u64 = 200;
 const STEPS: usize = 60;
 
-/// A directory on the disk that holds the build, not in memory.
+/// Returns a directory on the disk of the build, not in memory.
 fn new_dir() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -32,7 +32,7 @@ fn a_plain_directory_agrees_with_the_model() {
 }
 
 #[test]
-fn long_programs_agree_too() {
+fn long_programs_agree_with_the_model() {
     for seed in 1000..1010 {
         let dir = new_dir();
         let mut target = LocalTarget::new(dir.path()).unwrap();
@@ -40,34 +40,34 @@ fn long_programs_agree_too() {
     }
 }
 
-type Lie = fn(&Op, &mut Outcome);
+type Corruption = fn(&Op, &mut Outcome);
 
-/// A file system that answers wrongly on one operation of a kind.
-struct Liar {
+/// A file system that returns wrong outcomes of one kind.
+struct CorruptTarget {
     inner: LocalTarget,
-    lie: Lie,
+    corrupt: Corruption,
 }
 
-impl Target for Liar {
+impl Target for CorruptTarget {
     fn traits(&self) -> FsTraits {
         self.inner.traits()
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {
         let mut outcome = self.inner.apply(op);
-        (self.lie)(op, &mut outcome);
+        (self.corrupt)(op, &mut outcome);
         outcome
     }
 }
 
-/// Every kind of wrong answer is noticed by some of a few programs.
+/// Each kind of wrong outcome is detected by at least one of 40 programs.
 #[test]
-fn lies_are_noticed() {
-    let lies: [(&str, Lie); 10] = [
+fn wrong_outcomes_are_detected() {
+    let corruptions: [(&str, Corruption); 10] = [
         ("size", |_, outcome| edit_attr(outcome, |seen| seen.size += 1)),
         ("links", |_, outcome| edit_attr(outcome, |seen| seen.links += 1)),
         ("mtime", |_, outcome| edit_attr(outcome, |seen| seen.mtime.seconds = 7)),
-        ("number", |_, outcome| edit_attr(outcome, |seen| seen.ino = 7)),
+        ("inode number", |_, outcome| edit_attr(outcome, |seen| seen.ino = 7)),
         ("bytes", |_, outcome| {
             if let Outcome::Bytes(bytes) = outcome
                 && let Some(last) = bytes.last_mut()
@@ -85,33 +85,34 @@ fn lies_are_noticed() {
                 *number = 5;
             }
         }),
-        ("data", |_, outcome| {
+        ("data offset", |_, outcome| {
             if let Outcome::Offset(Some(found)) = outcome {
                 *found += 100_000;
             }
         }),
-        ("copied", |op, outcome| {
+        ("copied length", |op, outcome| {
             if let (Op::Copy { .. }, Outcome::Written { bytes, .. }) = (op, outcome) {
                 *bytes += 1;
             }
         }),
-        ("lost change", |op, outcome| {
+        ("success", |op, outcome| {
             if matches!(op, Op::Unlink { .. } | Op::Rename { .. }) && *outcome == Outcome::Done {
                 *outcome = Outcome::Failed(2);
             }
         }),
     ];
-    for (name, lie) in lies {
-        let caught = (0..40).any(|seed| {
+    for (name, corrupt) in corruptions {
+        let is_detected = (0..40).any(|seed| {
             let dir = new_dir();
-            let mut liar = Liar { inner: LocalTarget::new(dir.path()).unwrap(), lie };
-            run_program(seed, STEPS, &mut liar).is_err()
+            let mut target =
+                CorruptTarget { inner: LocalTarget::new(dir.path()).unwrap(), corrupt };
+            run_program(seed, STEPS, &mut target).is_err()
         });
-        assert!(caught, "the lie about {name} went unnoticed");
+        assert!(is_detected, "no program detects a wrong {name}");
     }
 }
 
-fn edit_attr(outcome: &mut Outcome, edit: impl FnOnce(&mut pelago_workload::target::Seen)) {
+fn edit_attr(outcome: &mut Outcome, edit: impl FnOnce(&mut pelago_workload::target::FileAttr)) {
     if let Outcome::Attr(seen) = outcome
         && seen.kind == pelago_wire::FileKind::Regular
     {

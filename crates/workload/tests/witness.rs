@@ -1,5 +1,5 @@
-//! The witness on a plain directory, whose file system survives whatever happens to the workload:
-//! so everything must be there, and whatever is taken away must be missed.
+//! Tests of the witness on a plain directory. Its file system survives the process, so everything
+//! must be there, and whatever a test removes must be reported.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -10,9 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_workload::witness::{WitnessError, run, verify};
+use pelago_random::bytes_of;
+use pelago_workload::witness::{Report, WitnessError, run, verify};
 
-/// Tells the test binary to be the workload instead: directory, log, seed, by line.
+/// Set for a test binary that is to be the run: directory, log and seed, one per line.
 const ROLE: &str = "PELAGO_WITNESS_ROLE";
 
 struct Scene {
@@ -28,9 +29,9 @@ fn new_scene() -> Scene {
     Scene { _keeper: keeper, dir, log }
 }
 
-/// Not a test of its own: the workload as a process that can be killed.
+/// Not a test of its own: a run as a process that can be killed.
 #[test]
-fn workload_process() {
+fn run_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let mut words = role.lines();
     let mut next = || words.next().unwrap().to_owned();
@@ -38,10 +39,10 @@ fn workload_process() {
     run(Path::new(&dir), Path::new(&log), seed, None).unwrap();
 }
 
-fn start_workload(scene: &Scene, seed: u64) -> Child {
+fn start_run(scene: &Scene, seed: u64) -> Child {
     let role = format!("{}\n{}\n{seed}", scene.dir.display(), scene.log.display());
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "workload_process", "--test-threads=1"])
+        .args(["--exact", "run_process", "--test-threads=1"])
         .env(ROLE, role)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -54,15 +55,15 @@ fn log_size(scene: &Scene) -> u64 {
 }
 
 #[test]
-fn a_killed_workload_leaves_what_its_log_says() {
+fn a_killed_run_leaves_what_its_log_says() {
     let scene = new_scene();
     for round in 0..6 {
         let before = log_size(&scene);
-        let mut child = start_workload(&scene, round);
+        let mut child = start_run(&scene, round);
         let deadline = Instant::now() + Duration::from_secs(120);
         while log_size(&scene) < before + 30_000 + 7919 * round {
-            assert!(Instant::now() < deadline, "the workload does not get on");
-            assert_eq!(child.try_wait().unwrap(), None, "the workload ended by itself");
+            assert!(Instant::now() < deadline, "the run makes no progress");
+            assert_eq!(child.try_wait().unwrap(), None, "the run ended by itself");
             thread::sleep(Duration::from_millis(2));
         }
         child.kill().unwrap();
@@ -79,15 +80,15 @@ fn a_killed_workload_leaves_what_its_log_says() {
 fn a_run_ends_after_its_operations() {
     let scene = new_scene();
     for round in 1..=3 {
-        let ran = run(&scene.dir, &scene.log, round, Some(150)).unwrap();
-        assert_eq!((ran.answered, ran.died), (600, None));
+        let summary = run(&scene.dir, &scene.log, round, Some(150)).unwrap();
+        assert_eq!((summary.answered, summary.died), (600, None));
         let report = verify(&scene.log, &scene.dir).unwrap();
         assert!(report.is_clean(), "{report}");
         assert_eq!((report.runs, report.in_flight), (round, (0, 0)));
     }
 }
 
-/// Some file of a finished run with at least `size` bytes and one name.
+/// Returns a file of a finished run with at least `size` bytes and one name.
 fn some_file(scene: &Scene, size: u64) -> PathBuf {
     use std::os::unix::fs::MetadataExt;
     let files = fs::read_dir(scene.dir.join("t0")).unwrap().map(|entry| entry.unwrap().path());
@@ -98,13 +99,13 @@ fn some_file(scene: &Scene, size: u64) -> PathBuf {
         })
         .collect();
     files.sort();
-    files.into_iter().next().expect("a run leaves files")
+    files.into_iter().next().expect("a run leaves such files")
 }
 
 type Damage = fn(&Scene);
 
 #[test]
-fn damage_is_noticed() {
+fn damage_is_reported_and_ends_further_runs() {
     let damages: [(&str, Damage); 7] = [
         ("missing", |scene| fs::remove_file(some_file(scene, 0)).unwrap()),
         ("wrong bytes", |scene| {
@@ -120,30 +121,30 @@ fn damage_is_noticed() {
             file.set_len(size - 1).unwrap();
         }),
         ("should not be there", |scene| fs::write(scene.dir.join("t1/invented"), b"").unwrap()),
-        ("is not ours", |scene| fs::write(scene.dir.join("invented"), b"").unwrap()),
+        ("belongs to no thread", |scene| fs::write(scene.dir.join("invented"), b"").unwrap()),
         ("is missing", |scene| fs::rename(scene.dir.join("t2"), scene.dir.join("t9")).unwrap()),
         ("names, not", |scene| {
             fs::hard_link(some_file(scene, 0), scene.dir.join("t0/more")).unwrap();
         }),
     ];
-    for (says, damage) in damages {
+    for (problem, damage) in damages {
         let scene = new_scene();
         run(&scene.dir, &scene.log, 5, Some(300)).unwrap();
         assert!(verify(&scene.log, &scene.dir).unwrap().is_clean());
         damage(&scene);
         let report = verify(&scene.log, &scene.dir).unwrap();
-        assert!(report.problems.iter().any(|problem| problem.contains(says)), "{says}: {report}");
+        assert!(report.problems.iter().any(|found| found.contains(problem)), "{problem}: {report}");
         let refused = run(&scene.dir, &scene.log, 6, Some(1));
         assert!(matches!(refused, Err(WitnessError::Lost(_))), "{refused:?}");
     }
 }
 
-/// A time that was seen after a close must come back.
+/// A time that was read after a close must stay.
 #[test]
-fn a_changed_time_is_noticed() {
+fn a_changed_time_is_reported() {
     let scene = new_scene();
     run(&scene.dir, &scene.log, 5, Some(300)).unwrap();
-    let mut noticed = false;
+    let mut reported = false;
     for entry in fs::read_dir(scene.dir.join("t0")).unwrap() {
         let path = entry.unwrap().path();
         if fs::symlink_metadata(&path).unwrap().is_file() {
@@ -151,54 +152,100 @@ fn a_changed_time_is_noticed() {
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         }
         let report = verify(&scene.log, &scene.dir).unwrap();
-        noticed |= report.problems.iter().any(|problem| problem.contains("changed at"));
+        reported |= report.problems.iter().any(|problem| problem.contains("has mtime"));
     }
-    assert!(noticed);
+    assert!(reported);
 }
 
 #[test]
-fn a_log_that_makes_no_sense_is_an_error() {
+fn a_log_with_an_incomplete_action_is_an_error() {
     let scene = new_scene();
     fs::write(&scene.log, "R\ni 0 5 mkdir\n").unwrap();
     assert!(matches!(verify(&scene.log, &scene.dir), Err(WitnessError::Line { line: 2 })));
+}
+
+#[test]
+fn a_log_with_an_unknown_thread_is_an_error() {
+    let scene = new_scene();
     fs::write(&scene.log, "R\ni 77 5 stat a\n").unwrap();
     assert!(matches!(verify(&scene.log, &scene.dir), Err(WitnessError::Line { line: 2 })));
 }
 
-/// The log by hand: changes neither closed nor fsynced may be missing from some moment on, not in
-/// between; closed ones may not.
-#[test]
-fn only_unsafe_changes_may_be_missing_and_only_the_last() {
-    let scene = new_scene();
-    for top in ["t0", "t1", "t2", "t3", "shared"] {
-        fs::create_dir(scene.dir.join(top)).unwrap();
+/// A directory with one file, and a log written by hand: the file gets three writes of 10 bytes,
+/// and an fsync after the first one.
+struct ThreeWrites {
+    scene: Scene,
+    file: PathBuf,
+    /// The 30 bytes.
+    all: Vec<u8>,
+}
+
+impl ThreeWrites {
+    /// With `in_flight` the third write has not returned.
+    fn new(in_flight: bool) -> Self {
+        let scene = new_scene();
+        for folder in ["t0", "t1", "t2", "t3", "shared"] {
+            fs::create_dir(scene.dir.join(folder)).unwrap();
+        }
+        let intent = |number: u64| format!("i 0 {number} write 0 {} 10 {number}\n", 10 * number);
+        let write = |number: u64| format!("{}a 0 {number}\n", intent(number));
+        let head = format!("R\ni 0 1 create 0 t0/a\na 0 1\n{}i 0 2 fsync 0\na 0 2\n", write(0));
+        let last = if in_flight { intent(2) } else { write(2) };
+        fs::write(&scene.log, format!("{head}{}{last}", write(1))).unwrap();
+        let all = (0..3).flat_map(|seed| bytes_of(seed, 10)).collect();
+        Self { file: scene.dir.join("t0/a"), scene, all }
     }
-    let write =
-        |number: u64| format!("i 0 {number} write 0 {} 10 {number}\na 0 {number}\n", 10 * number);
-    let head = format!("R\ni 0 1 create 0 t0/a\na 0 1\n{}i 0 2 fsync 0\na 0 2\n", write(0));
-    fs::write(&scene.log, format!("{head}{}{}", write(1), write(2))).unwrap();
-    let all: Vec<u8> =
-        (0..3).flat_map(|seed| pelago_workload::random::bytes_of(seed, 10)).collect();
-    let file = scene.dir.join("t0/a");
-    for (bytes, lost) in [(&all[..], 0), (&all[..20], 1), (&all[..10], 2)] {
-        fs::write(&file, bytes).unwrap();
-        let report = verify(&scene.log, &scene.dir).unwrap();
+
+    fn verify_with(&self, bytes: &[u8]) -> Report {
+        fs::write(&self.file, bytes).unwrap();
+        verify(&self.scene.log, &self.scene.dir).unwrap()
+    }
+}
+
+#[test]
+fn the_latest_unsynced_writes_may_be_missing() {
+    let writes = ThreeWrites::new(false);
+    for (length, lost) in [(30, 0), (20, 1), (10, 2)] {
+        let report = writes.verify_with(&writes.all[..length]);
         assert!(report.is_clean(), "{report}");
         assert_eq!(report.unsafe_lost, lost);
     }
-    let holed = [&all[..10], &[0; 10], &all[20..]].concat();
-    for wrong in [&all[..5], &all[..15], &[][..], &holed] {
-        fs::write(&file, wrong).unwrap();
-        assert!(!verify(&scene.log, &scene.dir).unwrap().is_clean());
+}
+
+#[test]
+fn a_synced_write_must_not_be_missing() {
+    let writes = ThreeWrites::new(false);
+    for length in [0, 5] {
+        assert!(!writes.verify_with(&writes.all[..length]).is_clean());
     }
-    // What was in flight may be there in part, and a later run goes on from what is.
-    let more = format!("{head}{}i 0 9 write 0 20 10 2\n", write(1));
-    fs::write(&scene.log, more).unwrap();
-    fs::write(&file, &all[..25]).unwrap();
-    let report = verify(&scene.log, &scene.dir).unwrap();
+}
+
+#[test]
+fn an_acknowledged_write_must_not_be_torn() {
+    let writes = ThreeWrites::new(false);
+    assert!(!writes.verify_with(&writes.all[..15]).is_clean());
+}
+
+#[test]
+fn a_write_must_not_be_missing_before_a_later_one() {
+    let writes = ThreeWrites::new(false);
+    let bytes = [&writes.all[..10], &[0; 10], &writes.all[20..]].concat();
+    assert!(!writes.verify_with(&bytes).is_clean());
+}
+
+#[test]
+fn a_write_in_flight_may_be_torn() {
+    let writes = ThreeWrites::new(true);
+    let report = writes.verify_with(&writes.all[..25]);
     assert!(report.is_clean(), "{report}");
     assert_eq!(report.in_flight, (1, 1));
-    run(&scene.dir, &scene.log, 1, Some(50)).unwrap();
-    let report = verify(&scene.log, &scene.dir).unwrap();
+}
+
+#[test]
+fn a_run_continues_after_a_torn_write() {
+    let writes = ThreeWrites::new(true);
+    fs::write(&writes.file, &writes.all[..25]).unwrap();
+    run(&writes.scene.dir, &writes.scene.log, 1, Some(50)).unwrap();
+    let report = verify(&writes.scene.log, &writes.scene.dir).unwrap();
     assert!(report.is_clean(), "{report}");
 }

@@ -26,6 +26,8 @@ const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
 const MOUNT: &str = "pelago-mount";
+const RANDOM: &str = "pelago-random";
+const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
 
@@ -40,11 +42,17 @@ const WALLS: &[Wall] = &[
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
-    Wall { package: WORKLOAD, imports: &[WIRE, CLIENT], tests_import: &[CHECK, SERVER, STORE] },
+    Wall { package: RANDOM, imports: &[], tests_import: &[] },
+    Wall { package: BENCH, imports: &[WIRE, CLIENT, RANDOM], tests_import: &[] },
+    Wall {
+        package: WORKLOAD,
+        imports: &[WIRE, CLIENT, RANDOM],
+        tests_import: &[BENCH, CHECK, SERVER, STORE],
+    },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, STORE, CHECK, SERVER, CLIENT, MOUNT, WORKLOAD],
-        tests_import: &[LOSSFS],
+        imports: &[WIRE, STORE, CHECK, SERVER, CLIENT, MOUNT, BENCH],
+        tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
     Wall { package: "xtask", imports: &[], tests_import: &[] },
@@ -151,6 +159,8 @@ mod tests {
         assert_eq!(found_for(WORKLOAD, SERVER, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", SERVER, None), 0);
         assert_eq!(found_for("pelago-cli", LOSSFS, None), 1);
+        assert_eq!(found_for("pelago-cli", WORKLOAD, None), 1);
+        assert_eq!(found_for("pelago-cli", WORKLOAD, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", LOSSFS, Some("dev")), 0);
         assert_eq!(found_for("xtask", WIRE, Some("dev")), 1);
         assert_eq!(found_for("pelago-new", WIRE, None), 1);

@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The asking end of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,29 +12,29 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
-use serde_json::Value;
 
-use super::{LINE_BYTES, Request, short_path};
+use super::{Answer, LINE_BYTES, Request, short_path};
+use crate::status_report::UpReport;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
-    /// Nobody listens.
+    /// No process listens.
     #[error("the volume is not up")]
     NotUp,
-    /// It listens to its own user and root only.
-    #[error("the volume belongs to somebody else")]
+    /// The process answers its own user and root only.
+    #[error("the volume belongs to another user")]
     Denied,
-    /// Nothing was said in time.
+    /// The deadline passed without an answer.
     #[error("its process does not answer")]
     Silent,
-    /// What was said makes no sense here.
-    #[error("its process speaks another language: is it another version of pelago?")]
+    /// The answer cannot be parsed.
+    #[error("its process gave an answer that this version cannot read: is it another pelago?")]
     Garbled,
-    /// It did not understand.
-    #[error("its process refused to answer: {says}")]
+    /// The process answered with an error.
+    #[error("its process refused the request: {says}")]
     Refused {
-        /// Its own words.
+        /// The error as the process put it.
         says: String,
     },
     /// The connection failed.
@@ -42,47 +42,69 @@ pub(crate) enum AskError {
     Io(#[source] io::Error),
 }
 
-/// A connection on which a question was answered.
+impl AskError {
+    /// Returns whether a process answered, although not with what was asked for.
+    pub(crate) const fn is_answer(&self) -> bool {
+        matches!(self, Self::Denied | Self::Garbled | Self::Refused { .. })
+    }
+}
+
+/// A connection on which a request was answered.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     reader: BufReader<UnixStream>,
     process: Option<OwnedFd>,
 }
 
-/// Asks the process that serves the volume in `dir`, and waits for the answer until `patience` has
-/// passed.
+/// Asks the process that serves the volume in `dir` for the volume's state.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_status(dir: &Path, timeout: Duration) -> Result<UpReport, AskError> {
+    match ask(dir, Request::Status, timeout)? {
+        (Answer::Status(report), _) => Ok(*report),
+        _ => Err(AskError::Garbled),
+    }
+}
+
+/// Sends a request to the process that serves the volume in `dir`, and waits for the answer until
+/// `timeout` has passed. The answer is neither [`Answer::Denied`] nor [`Answer::Failed`]: those are
+/// errors.
+///
+/// # Errors
+/// Each variant of [`AskError`].
 pub(crate) fn ask(
     dir: &Path,
     request: Request,
-    patience: Duration,
-) -> Result<(Value, Conversation), AskError> {
+    timeout: Duration,
+) -> Result<(Answer, Conversation), AskError> {
     let mut stream = connect(dir).map_err(connect_error)?;
-    let timeouts = stream.set_read_timeout(Some(patience));
-    timeouts.and_then(|()| stream.set_write_timeout(Some(patience))).map_err(AskError::Io)?;
-    // While it is surely there, so that no other process has its number.
+    let timeouts = stream.set_read_timeout(Some(timeout));
+    timeouts.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(AskError::Io)?;
+    // Before the answer: the process is alive, so no other one has its id.
     let process = process_of(&stream);
     let mut line = request.to_json().to_string();
     line.push('\n');
-    // Who may not ask is told so before the question is read, and the connection may be gone.
+    // A denial is sent before the request is read, so a failed write may still have an answer.
     let sent = stream.write_all(line.as_bytes());
     let mut reader = BufReader::new(stream);
     let mut answer = Vec::new();
     let read = reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut answer);
     match read {
-        // It ended while it was asked.
+        // The process ended before it answered.
         Ok(0) => return Err(sent.err().map_or(AskError::NotUp, read_error)),
         Ok(_) => {}
         Err(error) => return Err(read_error(error)),
     }
-    let answer: Value = serde_json::from_slice(&answer).map_err(|_| AskError::Garbled)?;
-    match answer.get("error").and_then(Value::as_str) {
-        None => Ok((answer, Conversation { reader, process })),
-        Some("denied") => Err(AskError::Denied),
-        Some(says) => Err(AskError::Refused { says: says.to_owned() }),
+    match Answer::parse(&answer) {
+        None => Err(AskError::Garbled),
+        Some(Answer::Denied) => Err(AskError::Denied),
+        Some(Answer::Failed(says)) => Err(AskError::Refused { says }),
+        Some(answer) => Ok((answer, Conversation { reader, process })),
     }
 }
 
-/// Connects to the socket in `dir`, and to nothing that a symbolic link in its place leads to.
+/// Connects to the socket in `dir`. A symbolic link in its place is not followed.
 fn connect(dir: &Path) -> io::Result<UnixStream> {
     let folder = Folder::open(dir).map_err(|error| match error {
         FolderError::Io { source, .. } => source,
@@ -95,19 +117,18 @@ fn connect(dir: &Path) -> io::Result<UnixStream> {
 }
 
 impl Conversation {
-    /// Waits until the other process has ended; answers `false` where it has not when `patience`
-    /// has passed.
-    pub(crate) fn wait_for_end(mut self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
-        self.wait_for_silence(until)
-            && self.process.is_none_or(|process| has_ended(&process, until))
+    /// Waits until the other process has ended; returns `false` if `timeout` passes first.
+    pub(crate) fn wait_for_end(mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.wait_for_close(deadline)
+            && self.process.is_none_or(|process| has_ended(&process, deadline))
     }
 
-    /// Waits until the other end of the connection is closed. That is when its process lets go of
-    /// what it has open, though not yet of everything.
-    fn wait_for_silence(&mut self, until: Instant) -> bool {
+    /// Waits until the other end of the connection is closed. The process then closes what it has
+    /// open, but may not have closed everything yet.
+    fn wait_for_close(&mut self, deadline: Instant) -> bool {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             let stream = self.reader.get_ref();
             if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
                 return false;
@@ -117,29 +138,29 @@ impl Conversation {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                // Whatever broke the connection, nobody holds its other end.
+                // A broken connection has no other end.
                 Err(_) => return true,
             }
         }
     }
 }
 
-/// Waits until a process has ended: not one of its files is open then.
-fn has_ended(process: &OwnedFd, until: Instant) -> bool {
+/// Waits until a process has ended, with all its files closed.
+fn has_ended(process: &OwnedFd, deadline: Instant) -> bool {
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         let Ok(left) = Timespec::try_from(left) else { return false };
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(0) => return false,
-            // Where it cannot be waited for, what is known has to do.
+            // If it cannot be polled, the closed connection has to do.
             Ok(_) | Err(_) => return true,
         }
     }
 }
 
-/// What tells when the process at the other end has ended, where this kernel and its names for
-/// processes allow it.
+/// Returns a descriptor that polls readable when the process at the other end has ended; `None` in
+/// another PID namespace, or on a kernel without them.
 fn process_of(stream: &UnixStream) -> Option<OwnedFd> {
     let peer = socket_peercred(stream).ok()?;
     pidfd_open(peer.pid, PidfdFlags::empty()).ok()

@@ -1,4 +1,4 @@
-//! The side that answers.
+//! The answering end of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,56 +11,56 @@ use parking_lot::{Condvar, Mutex};
 use pelago_store::folder::Folder;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
-use serde_json::{Value, json};
 
-use super::{LINE_BYTES, Request, remove_socket, short_path};
+use super::{Answer, LINE_BYTES, Request, remove_socket, short_path};
 
 /// Connections at a time; more are closed at once.
 const CONNECTIONS: usize = 16;
-/// How long somebody may take to say or hear a line.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a peer may take to send or receive a line.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What answers a request; called from several threads.
-pub(crate) type Handler = dyn Fn(Request) -> Value + Send + Sync;
+/// Answers a request; called from several threads.
+pub(crate) type Handler = dyn Fn(Request) -> Answer + Send + Sync;
 
-/// The socket of a volume that is up; gone when dropped.
+/// The control socket of a volume that is up. Dropping it waits for answers under way, then removes
+/// the socket.
 pub(crate) struct Control {
     folder: Folder,
-    pending: Arc<Pending>,
+    in_flight: Arc<InFlight>,
 }
 
-/// Questions that were heard and not answered yet. Its lock is a leaf.
+/// Counts requests that were received and not answered yet. Its lock is a leaf.
 #[derive(Default)]
-struct Pending {
+struct InFlight {
     count: Mutex<usize>,
     none: Condvar,
 }
 
 impl Control {
-    /// Listens in this folder, whose volume this process has to itself.
+    /// Creates the socket in this folder and listens on it. The caller holds the volume's lock.
     pub(crate) fn open(folder: &Folder, handler: Arc<Handler>) -> io::Result<Self> {
         let short = short_path(folder);
         remove_socket(&short)?;
         let listener = UnixListener::bind(&short)?;
-        let pending = Arc::new(Pending::default());
-        let heard = Arc::clone(&pending);
-        let serve = move || accept(&listener, &handler, &heard);
+        let in_flight = Arc::new(InFlight::default());
+        let counter = Arc::clone(&in_flight);
+        let serve = move || accept(&listener, &handler, &counter);
         thread::Builder::new().name("control".to_owned()).spawn(serve)?;
-        Ok(Self { folder: folder.clone(), pending })
+        Ok(Self { folder: folder.clone(), in_flight })
     }
 }
 
 impl Drop for Control {
-    /// Whoever asked is answered first: who asked for the end is what ended it.
+    /// The request that stopped this process is answered before the process ends.
     fn drop(&mut self) {
-        self.pending.wait();
+        self.in_flight.wait();
         if let Err(error) = remove_socket(&short_path(&self.folder)) {
-            tracing::debug!(%error, "the socket stays behind; the next life replaces it");
+            tracing::debug!(%error, "the control socket stays; the next start replaces it");
         }
     }
 }
 
-impl Pending {
+impl InFlight {
     fn begin(&self) {
         *self.count.lock() += 1;
     }
@@ -70,23 +70,23 @@ impl Pending {
         self.none.notify_all();
     }
 
-    /// Waits until all are answered; not longer than somebody may take to hear.
+    /// Waits until all are answered, for at most [`IO_TIMEOUT`].
     fn wait(&self) {
         let mut count = self.count.lock();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + IO_TIMEOUT;
         while *count > 0 && !self.none.wait_until(&mut count, deadline).timed_out() {}
     }
 }
 
-/// Lives as long as the process.
-fn accept(listener: &UnixListener, handler: &Arc<Handler>, pending: &Arc<Pending>) {
+/// Accepts connections until the process ends.
+fn accept(listener: &UnixListener, handler: &Arc<Handler>, in_flight: &Arc<InFlight>) {
     let busy = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: they come back, and there is no event for it.
-                tracing::warn!(%error, "a question could not be heard");
+                // Most likely no descriptor is free; no event says when one is.
+                tracing::warn!(%error, "a control connection could not be accepted");
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -96,10 +96,10 @@ fn accept(listener: &UnixListener, handler: &Arc<Handler>, pending: &Arc<Pending
         }
         busy.fetch_add(1, Ordering::AcqRel);
         let (handler, done) = (Arc::clone(handler), Arc::clone(&busy));
-        let pending = Arc::clone(pending);
+        let in_flight = Arc::clone(in_flight);
         let answer = move || {
-            if let Err(error) = converse(stream, &*handler, &pending) {
-                tracing::debug!(%error, "a question was not answered");
+            if let Err(error) = converse(stream, &*handler, &in_flight) {
+                tracing::debug!(%error, "a control request was not answered");
             }
             done.fetch_sub(1, Ordering::AcqRel);
         };
@@ -109,32 +109,32 @@ fn accept(listener: &UnixListener, handler: &Arc<Handler>, pending: &Arc<Pending
     }
 }
 
-fn converse(mut stream: UnixStream, handler: &Handler, pending: &Pending) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> io::Result<()> {
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let peer = socket_peercred(&stream)?.uid;
     if !peer.is_root() && peer != geteuid() {
-        return say(&mut stream, &json!({ "error": "denied" }));
+        return send(&mut stream, &Answer::Denied);
     }
     let mut line = Vec::new();
     BufReader::new(&stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
     let request = Request::parse(&line);
-    pending.begin();
+    in_flight.begin();
     let answer = match request {
         Ok(request) => handler(request),
-        Err(says) => json!({ "error": says }),
+        Err(says) => Answer::Failed(says.to_owned()),
     };
-    let said = say(&mut stream, &answer);
-    pending.end();
-    said?;
+    let sent = send(&mut stream, &answer);
+    in_flight.end();
+    sent?;
     if let Ok(Request::Unmount { .. }) = request {
-        // Whoever asked learns from the end of the connection that this process has ended.
+        // The connection is left open: its end tells the peer that this process has ended.
         stream.set_read_timeout(None)?;
         let _gone = stream.read(&mut [0]);
     }
     Ok(())
 }
 
-fn say(stream: &mut UnixStream, answer: &Value) -> io::Result<()> {
-    stream.write_all(format!("{answer}\n").as_bytes())
+fn send(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+    stream.write_all(format!("{}\n", answer.to_json()).as_bytes())
 }

@@ -1,82 +1,60 @@
-//! What a volume that is up says of itself: one object, for `status` and for programs.
+//! Fills the status of a volume from its server and its mount.
 
 use pelago_mount::Mount;
-use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, Status};
+use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, Status, WorkerStatus};
 use pelago_store::table::Pressure;
-use serde_json::{Value, json};
 
-use super::way::{self, Passthrough};
-use crate::json;
+use crate::data_path::Passthrough;
+use crate::status_report::{
+    MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SpaceReport, TableReport,
+    UpReport, WorkerReport,
+};
 
-/// The object.
-pub(crate) fn describe(status: &Status, mount: &Mount, wanted: Passthrough) -> Value {
-    let why_not = why_not(status.passthrough, mount);
+/// Returns the state of the volume that this process serves.
+pub(super) fn report(status: &Status, mount: &Mount, wanted: Passthrough) -> UpReport {
     let inodes = MemoryUse {
         name: "INODE_TABLE_BYTES",
         limit: mount.inodes().limit_bytes(),
         used: mount.inodes().bytes(),
     };
-    let memory: Vec<Value> = status
-        .memory
-        .iter()
-        .chain([&inodes])
-        .map(|each| json!({ "name": each.name, "used": each.used, "limit": each.limit }))
-        .collect();
-    let workers: Vec<Value> = status
-        .workers
-        .iter()
-        .map(|each| {
-            json!({
-                "name": each.name,
-                "doing": format!("{:?}", each.doing).to_lowercase(),
-                "items": each.items,
-                "last_error": each.last_error.map(|error| error.to_string()),
-            })
-        })
-        .collect();
-    json!({
-        "version": json::VERSION,
-        "state": "up",
-        "pelago": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "volume": {
-            "dir": status.dir.to_string_lossy(),
-            "id": status.volume.to_string(),
-            "started_clean": status.started_clean,
-            "recovered": {
-                "files": status.recovered.files,
-                "corrected": status.recovered.corrected,
-                "damaged": status.recovered.damaged,
-            },
+    UpReport {
+        pelago: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        dir: status.dir.clone(),
+        id: status.volume.to_string(),
+        started_clean: status.started_clean,
+        recovered: RecoveredReport {
+            files: status.recovered.files,
+            corrected: status.recovered.corrected,
+            damaged: status.recovered.damaged,
         },
-        "mounted": mount.point().to_string_lossy(),
-        "read_only": status.read_only,
-        "data_path": if why_not.is_none() { "passthrough" } else { "daemon" },
-        "passthrough": way::describe(wanted, why_not.as_deref()),
-        "since": status.since.seconds,
-        "progress": {
-            "done": status.progress.done,
-            "safe": status.progress.safe,
-            "sync_interval_ms": status.progress.sync_interval.as_millis() as u64,
-            "unsafe_for_ms": status.progress.unsafe_for.as_millis() as u64,
+        mounted: mount.point().to_owned(),
+        read_only: status.read_only,
+        passthrough: PassthroughReport { wanted, why_not: why_not(status.passthrough, mount) },
+        since: status.since.seconds,
+        progress: ProgressReport {
+            done: status.progress.done,
+            safe: status.progress.safe,
+            sync_interval_ms: status.progress.sync_interval.as_millis() as u64,
+            unsafe_for_ms: status.progress.unsafe_for.as_millis() as u64,
         },
-        "open_files": status.open_files,
-        "lingering_files": status.lingering_files,
-        "space": status.space.as_ref().map(space),
-        "memory": memory,
-        "workers": workers,
-        "table": {
-            "disk_bytes": status.table.disk_bytes,
-            "journal_bytes": status.table.journal_bytes,
-            "memory_bytes": status.table.memory_bytes,
-            "keeps_up": status.pressure == Pressure::None,
+        open_files: status.open_files,
+        lingering_files: status.lingering_files,
+        space: status.space.as_ref().map(space),
+        memory: status.memory.iter().chain([&inodes]).map(memory).collect(),
+        workers: status.workers.iter().map(worker).collect(),
+        table: TableReport {
+            disk_bytes: status.table.disk_bytes,
+            journal_bytes: status.table.journal_bytes,
+            memory_bytes: status.table.memory_bytes,
+            keeps_up: status.pressure == Pressure::None,
         },
-    })
+    }
 }
 
-/// Why bytes go through this process, if they do.
-fn why_not(handed_out: PassthroughStatus, mount: &Mount) -> Option<String> {
-    let why_not = match handed_out {
+/// Returns why bytes are copied through this process; `None` if passthrough works.
+fn why_not(passthrough: PassthroughStatus, mount: &Mount) -> Option<String> {
+    let why_not = match passthrough {
         PassthroughStatus::Available => {
             return mount.passthrough().err().map(|why_not| why_not.to_string());
         }
@@ -89,12 +67,25 @@ fn why_not(handed_out: PassthroughStatus, mount: &Mount) -> Option<String> {
     Some(why_not.to_owned())
 }
 
-fn space(space: &SpaceStatus) -> Value {
+fn memory(each: &MemoryUse) -> MemoryReport {
+    MemoryReport { name: each.name.to_owned(), used: each.used, limit: each.limit }
+}
+
+fn worker(each: &WorkerStatus) -> WorkerReport {
+    WorkerReport {
+        name: each.name.to_owned(),
+        doing: format!("{:?}", each.doing).to_lowercase(),
+        items: each.items,
+        last_error: each.last_error.map(|error| error.to_string()),
+    }
+}
+
+fn space(space: &SpaceStatus) -> SpaceReport {
     let block = u64::from(space.medium.block_bytes);
-    json!({
-        "bytes": space.medium.blocks.saturating_mul(block),
-        "available_bytes": space.medium.available.saturating_mul(block),
-        "holds_reserve": space.holds_reserve,
-        "is_short": space.is_short,
-    })
+    SpaceReport {
+        bytes: space.medium.blocks.saturating_mul(block),
+        available_bytes: space.medium.available.saturating_mul(block),
+        holds_reserve: space.holds_reserve,
+        is_short: space.is_short,
+    }
 }

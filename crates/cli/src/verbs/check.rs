@@ -8,19 +8,22 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json;
-use crate::patience::wait_for_the_dying;
-use crate::{log, output, place};
+use crate::retry::retry_while_exiting;
+use crate::{locate, log, output};
 
-/// Look a volume over while it is down: whether its rows, bytes and files say the same. Changes
-/// nothing unless told to.
-///
-/// Leftovers are what a crash may leave: they take space and are no damage.
+const AFTER: &str = "\
+It compares the rows of the table, the stored bytes and the content files. Without --apply it \
+changes nothing. Leftovers of a crash only take space; they are not damage. The exit code is 7 \
+if damage is left.";
+
+/// Check an unmounted volume for damage (fsck), or repair it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
 pub(crate) struct Args {
     /// The volume's folder
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Repair what can be repaired
+    /// Repair the damage that can be repaired, and free leftovers
     #[arg(long)]
     apply: bool,
     /// Print one JSON object
@@ -28,19 +31,18 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// Looks it over; with the code of "damaged" where damage is left.
+/// Checks the volume; the exit code is that of "damaged" if damage is left.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     log::to_terminal();
     let dir = match &args.dir {
-        Some(dir) => place::absolute(dir)?,
-        None => place::find(None, None)?.dir,
+        Some(dir) => locate::absolute(dir)?,
+        None => locate::find(None, None)?.dir,
     };
-    let failed = |error| check_failed(error);
     let (found, repaired, left) = if args.apply {
-        let applied = wait_for_the_dying(&dir, || check::apply(&dir)).map_err(failed)?;
+        let applied = retry_while_exiting(&dir, || check::apply(&dir)).map_err(check_failed)?;
         (applied.before, applied.repaired, Some(applied.after))
     } else {
-        (wait_for_the_dying(&dir, || check::plan(&dir)).map_err(failed)?, 0, None)
+        (retry_while_exiting(&dir, || check::plan(&dir)).map_err(check_failed)?, 0, None)
     };
     let now = left.as_ref().unwrap_or(&found);
     if args.json {
@@ -87,9 +89,9 @@ fn finding_json(finding: &Finding) -> Value {
 fn lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
     let mut text = String::new();
     for finding in &found.findings {
-        let what = if finding.damage.is_leftover() { "leftover" } else { "damage  " };
-        let repair = finding.repair.as_ref().map_or("no repair", |repair| repair.says);
-        text.push_str(&format!("{what}  {finding}: {repair}\n"));
+        let kind = if finding.damage.is_leftover() { "leftover" } else { "damage  " };
+        let repair = finding.repair.as_ref().map_or("cannot be repaired", |repair| repair.says);
+        text.push_str(&format!("{kind}  {finding}: {repair}\n"));
     }
     let all = found.damage + found.leftovers;
     let unlisted = all.saturating_sub(found.findings.len() as u64);
@@ -101,11 +103,11 @@ fn lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
         "checked   {} rows: {} files and directories, {} content files\n",
         checked.rows, checked.nodes, checked.content_files
     ));
-    text.push_str(&verdict(found, repaired, left));
+    text.push_str(&result_lines(found, repaired, left));
     text
 }
 
-fn verdict(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
+fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
     let count = |plan: &Plan| format!("{} damaged, {} leftovers", plan.damage, plan.leftovers);
     let Some(left) = left else {
         return match (found.is_whole(), found.repairable) {
@@ -122,8 +124,8 @@ fn verdict(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
             ),
         };
     };
-    let whole = if left.is_whole() { "whole now" } else { "damage is left" };
-    format!("result    {repaired} repaired, {whole}: {}\n", count(left))
+    let state = if left.is_whole() { "whole now" } else { "damage is left" };
+    format!("result    {repaired} repaired, {state}: {}\n", count(left))
 }
 
 fn check_failed(error: CheckError) -> Failure {
@@ -131,10 +133,10 @@ fn check_failed(error: CheckError) -> Failure {
         CheckError::Volume(error) => {
             let in_use = matches!(error, pelago_store::volume::VolumeError::InUse { .. });
             let failure = Failure::from(error);
-            if in_use { failure.hint("`pelago unmount`, then check again") } else { failure }
+            if in_use { failure.hint("run `pelago unmount`, then check again") } else { failure }
         }
         error => Failure::new(Exit::Damaged, error)
             .at_risk("yes, the volume cannot be read as it is")
-            .hint("keep a copy of the volume's folder before anything else"),
+            .hint("copy the volume's folder before you change anything"),
     }
 }

@@ -8,29 +8,31 @@ use std::time::{Duration, Instant};
 use pelago_mount::busy::{MountUser, mount_users};
 use pelago_mount::mountinfo;
 use pelago_store::volume;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::control::{AskError, Conversation, Request, ask};
+use crate::control::{Answer, AskError, Conversation, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json;
-use crate::place::{self, Place};
-use crate::{dead, output};
+use crate::locate::{self, VolumeRef};
+use crate::{output, stale_mount};
 
-/// Unmount a volume and stop it. When this returns, its process has ended and all is safe.
-///
-/// Where somebody uses the mount, it says who, and nothing happens. A mount whose process is gone
-/// is taken out of the tree.
+const AFTER: &str = "\
+When this returns, the process has ended and everything is safe on disk. If processes use the \
+mount, they are named and nothing is changed. A stale mount, whose process is gone, is detached.";
+
+/// Unmount a volume and stop its process.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
 pub(crate) struct Args {
     /// A path in the mount or in the volume's folder
     path: Option<PathBuf>,
     /// The volume's folder
     #[arg(short = 'V', long, value_name = "DIR", conflicts_with = "path")]
     volume: Option<PathBuf>,
-    /// Unmount it even if somebody uses it: what they do with it fails from then on
+    /// Unmount even if the mount is in use; the processes that use it then get errors
     #[arg(long)]
     force: bool,
-    /// Seconds to wait for the end
+    /// Seconds to wait until the process has ended
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
     /// Print one JSON object
@@ -38,62 +40,63 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// Who keeps a mount busy, as people are told.
 #[derive(Debug, thiserror::Error)]
 enum UnmountError {
     #[error("{} is in use{}", .point.display(), by(.holders, .mounts))]
     Busy { point: PathBuf, holders: Vec<MountUser>, mounts: Vec<PathBuf> },
-    #[error("process {pid} has the volume open and does not answer: it is starting or stopping")]
+    #[error("process {pid} holds the volume and does not answer: it is starting or stopping")]
     Between { pid: u32 },
-    #[error("the volume is unmounted, and its process has not ended after {seconds} s")]
+    #[error("the volume is unmounted, but its process has not ended after {seconds} s")]
     NotEnded { seconds: u64 },
     #[error("the volume is unmounted, but was not stopped cleanly")]
     Unclean,
-    #[error("{} is dead and cannot be taken out of the tree", .point.display())]
-    Dead {
+    #[error("the dead mount on {} cannot be detached", .point.display())]
+    NotDetached {
         point: PathBuf,
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Unmounts it.
+/// Unmounts the volume and stops its process.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let place = place::find(args.volume.as_deref(), args.path.as_deref())?;
-    let patience = Duration::from_secs(args.timeout.max(1));
-    let says = match ask(&place.dir, Request::Unmount { force: args.force }, patience) {
-        Ok((answer, conversation)) => finish(&place, &answer, conversation, patience)?,
-        Err(AskError::NotUp) => unserved(&place, patience)?,
-        Err(error) => return Err(super::status::ask_failed(error, &place)),
+    let volume = locate::find(args.volume.as_deref(), args.path.as_deref())?;
+    let timeout = Duration::from_secs(args.timeout.max(1));
+    let end = match ask(&volume.dir, Request::Unmount { force: args.force }, timeout) {
+        Ok((Answer::Busy(point), _)) => return Err(busy(point)),
+        Ok((Answer::Unmounted(_), conversation)) => wait(&volume, conversation, timeout)?,
+        Ok(_) => return Err(super::status::ask_failed(AskError::Garbled, &volume)),
+        Err(AskError::NotUp) => clean_up(&volume, timeout)?,
+        Err(error) => return Err(super::status::ask_failed(error, &volume)),
     };
     if args.json {
-        let dir = place.dir.to_string_lossy();
+        let dir = volume.dir.to_string_lossy();
         output::print_json(&json!({
             "version": json::VERSION,
             "volume": { "dir": dir },
-            "state": says.state(),
+            "state": end.state(),
         }))?;
     } else {
-        output::print(&says.line(&place.dir))?;
+        output::print(&end.line(&volume.dir))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What came of it.
-enum Says {
-    /// It was up, and is not any more.
+/// How a successful `unmount` ended.
+enum End {
+    /// The volume was unmounted and its process has ended.
     Unmounted,
-    /// Its process was gone, its mount was not.
-    DeadMount,
-    /// There was nothing to do.
+    /// The process was gone already; its mount was detached.
+    DeadMountRemoved,
+    /// The volume was down already.
     WasDown,
 }
 
-impl Says {
+impl End {
     const fn state(&self) -> &'static str {
         match self {
             Self::Unmounted => "unmounted",
-            Self::DeadMount => "dead-mount-removed",
+            Self::DeadMountRemoved => "dead-mount-removed",
             Self::WasDown => "was-down",
         }
     }
@@ -102,70 +105,65 @@ impl Says {
         let dir = dir.display();
         match self {
             Self::Unmounted => format!("unmounted {dir}: everything is safe\n"),
-            Self::DeadMount => {
-                format!("unmounted {dir}: its process was gone; `pelago up` brings it up again\n")
+            Self::DeadMountRemoved => {
+                format!("unmounted {dir}: its process was gone; `pelago up` recovers it\n")
             }
             Self::WasDown => format!("{dir} is not up: nothing to do\n"),
         }
     }
 }
 
-/// The process said that it unmounted, or why not.
-fn finish(
-    place: &Place,
-    answer: &Value,
-    conversation: Conversation,
-    patience: Duration,
-) -> Outcome<Says> {
-    if let Some(point) = answer.get("busy").and_then(Value::as_str) {
-        return Err(busy(Path::new(point)));
+/// Waits until the process that unmounted the volume has ended.
+fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Outcome<End> {
+    if !conversation.wait_for_end(timeout) {
+        let error = UnmountError::NotEnded { seconds: timeout.as_secs() };
+        return Err(
+            Failure::new(Exit::TimedOut, error).hint("`pelago status` prints what it waits for")
+        );
     }
-    if !conversation.wait_for_end(patience) {
-        let error = UnmountError::NotEnded { seconds: patience.as_secs() };
-        return Err(Failure::new(Exit::TimedOut, error).hint("`pelago status` says what it does"));
+    if locate::was_stopped_cleanly(&volume.dir) {
+        return Ok(End::Unmounted);
     }
-    if place::was_stopped_cleanly(&place.dir) {
-        return Ok(Says::Unmounted);
-    }
-    // Somebody may have brought it up again in this instant.
-    if volume::lock_holder(&place.dir).is_some() {
-        return Ok(Says::Unmounted);
+    // Another process may have started the volume in this instant.
+    if volume::lock_holder(&volume.dir).is_some() {
+        return Ok(End::Unmounted);
     }
     Err(Failure::new(Exit::Failed, UnmountError::Unclean)
-        .hint("`pelago up` recovers it; what went wrong is in the volume's log"))
+        .hint("`pelago up` recovers it; the volume's log says what went wrong"))
 }
 
-fn busy(point: &Path) -> Failure {
-    let holders = mount_users(point).unwrap_or_default();
-    let below = mountinfo::below(point).unwrap_or_default();
+fn busy(point: PathBuf) -> Failure {
+    let holders = mount_users(&point).unwrap_or_default();
+    let below = mountinfo::below(&point).unwrap_or_default();
     let mounts = below.into_iter().map(|mount| mount.point).collect();
-    let error = UnmountError::Busy { point: point.to_owned(), holders, mounts };
-    Failure::new(Exit::Failed, error)
-        .hint("end what uses it, or leave the folder, then `pelago unmount` again")
-        .hint("`pelago unmount --force` unmounts it anyway: what uses it gets errors")
+    Failure::new(Exit::Failed, UnmountError::Busy { point, holders, mounts })
+        .hint("end these processes or leave the folder, then run `pelago unmount` again")
+        .hint("`pelago unmount --force` unmounts it anyway: processes that use it get errors")
 }
 
-/// Nobody answers for this volume: a dead mount, a process between two states, or nothing at all.
-fn unserved(place: &Place, patience: Duration) -> Outcome<Says> {
-    let until = Instant::now() + patience;
-    while let Some(pid) = volume::lock_holder(&place.dir) {
-        if Instant::now() >= until {
+/// Waits for a process that holds the volume without answering, then detaches a mount that was left
+/// behind.
+fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
+    let deadline = Instant::now() + timeout;
+    while let Some(pid) = volume::lock_holder(&volume.dir) {
+        if Instant::now() >= deadline {
             let error = UnmountError::Between { pid };
             return Err(Failure::new(Exit::Unreachable, error)
-                .hint(format!("wait, or look at process {pid}")));
+                .hint(format!("wait, or find out what process {pid} does")));
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let Some(point) = place::dead_mounts_of(&place.dir).into_iter().next() else {
-        return Ok(Says::WasDown);
+    let Some(point) = locate::dead_mounts_of(&volume.dir).into_iter().next() else {
+        return Ok(End::WasDown);
     };
-    match dead::detach(&point) {
-        Ok(()) => Ok(Says::DeadMount),
-        Err(source) => Err(Failure::new(Exit::Denied, UnmountError::Dead { point, source })
-            .hint("run this as the user who brought it up, or as root")),
+    match stale_mount::detach(&point) {
+        Ok(()) => Ok(End::DeadMountRemoved),
+        Err(source) => Err(Failure::new(Exit::Denied, UnmountError::NotDetached { point, source })
+            .hint("run this as the user who mounted it, or as root")),
     }
 }
 
+/// Returns what uses a mount, to follow "is in use".
 fn by(holders: &[MountUser], mounts: &[PathBuf]) -> String {
     let named = |holder: &MountUser| format!("{} ({})", holder.pid, output::name(&holder.command));
     let processes = holders.iter().map(named);

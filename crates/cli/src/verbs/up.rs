@@ -7,110 +7,93 @@ use pelago_mount::{Atime, Trusts};
 use pelago_store::volume;
 use pelago_wire::limits;
 use rustix::process::geteuid;
-use serde_json::Value;
 
-use crate::daemon::{Daemon, Passthrough, Plan, way};
+use crate::daemon::{Daemon, Plan};
+use crate::data_path::Passthrough;
 use crate::detach;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::{log, output, place, size};
+use crate::status_report::UpReport;
+use crate::{locate, log, output, size};
 
-/// Bring a volume up: make it if there is none, mount it, and serve it until it is unmounted.
-///
-/// The volume is a folder: data, log and control socket lie in it, and it is mounted on its folder
-/// `files` unless told otherwise. Ctrl-C, SIGTERM, SIGHUP and `pelago unmount` stop it cleanly;
-/// after a crash, the same command brings it up again.
+const AFTER: &str = "\
+A volume is a folder with its data, log and control socket. It is mounted on the folder `files` \
+in it, or on POINT. Ctrl-C, SIGTERM, SIGHUP and `pelago unmount` stop it cleanly; after a crash, \
+the same command recovers it.";
+
+/// Mount a volume and serve it until it is unmounted; create it if it does not exist.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
 pub(crate) struct Args {
-    /// The volume's folder; made if it is missing [default: ~/pelago]
+    /// The volume's folder; created if it does not exist [default: ~/pelago]
     dir: Option<PathBuf>,
     /// Mount on this empty folder instead of DIR/files
     #[arg(long, value_name = "POINT")]
     mount: Option<PathBuf>,
-    /// Go on in the background; the log is DIR/log
+    /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
-    /// Take no changes
+    /// Mount read-only
     #[arg(long)]
     read_only: bool,
-    /// Leave times alone when files are read
+    /// Do not update access times when files are read
     #[arg(long)]
     noatime: bool,
-    /// Note the time of each read; bytes go through this process then
+    /// Update the access time at each read; file data is then copied through this process
     #[arg(long, conflicts_with = "noatime")]
     strictatime: bool,
-    /// Let setuid programs of the volume count; root only
+    /// Allow setuid programs on the mount; root only
     #[arg(long)]
     suid: bool,
-    /// Let devices of the volume count; root only
+    /// Allow device files on the mount; root only
     #[arg(long)]
     dev: bool,
-    /// Let the kernel read and write files itself, past this process: where they are large (auto),
-    /// always or never; needs root
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Passthrough::Auto)]
+    /// Let the kernel read and write the disk directly (FUSE passthrough): for large files (auto),
+    /// for all (always) or for none (never); needs root
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Passthrough::Auto)]
     #[arg(hide_possible_values = true)]
     passthrough: Passthrough,
-    /// Keep files up to this size, at most 64KiB, beside their names; counts when the volume is
-    /// made [default: 4KiB]
+    /// Store files up to this size, at most 64KiB, beside their names; for a new volume only
+    /// [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
     inline: Option<u32>,
-    /// Take this much memory for caches and tables, at least 20MiB
+    /// Memory for caches and tables, at least 20MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
     memory: u64,
-    /// Print one JSON object when it is up
+    /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
-    /// How `--detach` starts itself again
+    /// Be the background process of `--detach`
     #[arg(long, hide = true)]
     in_background: bool,
 }
 
-/// Brings it up.
+/// Starts and mounts the volume, and serves it until it is unmounted.
 pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
-    let dir = args.dir.clone().map_or_else(place::default_dir, Ok)?;
-    let dir = place::absolute(&dir)?;
     if args.detach && !args.in_background {
-        return detach::start_again();
+        // A bad folder is an error of this process, not of the one in the background.
+        volume_dir(&args)?;
+        return detach::restart_in_background();
     }
     if args.in_background {
-        detach::leave_terminal()?;
-        log::hold();
+        detach::leave_terminal();
+        log::to_buffer();
     } else {
         log::to_terminal();
     }
-    let trusts = Trusts { suid: args.suid, dev: args.dev };
-    if trusts != Trusts::default() && !geteuid().is_root() {
-        return Err(Failure::new(Exit::Denied, "only root can mount with --suid or --dev")
-            .hint("bring it up without them, or as root"));
-    }
-    let atime = match (args.noatime, args.strictatime) {
-        (true, _) => Atime::Never,
-        (false, true) => Atime::Always,
-        (false, false) => Atime::Relative,
-    };
-    let point = args.mount.as_deref().map(place::absolute).transpose()?;
-    let plan = Plan {
-        dir,
-        point,
-        read_only: args.read_only,
-        atime,
-        trusts,
-        passthrough: args.passthrough,
-        inline_bytes: args.inline,
-        memory_bytes: args.memory,
-    };
+    let plan = plan(&args)?;
     let daemon = Daemon::start(&plan)?;
-    let object = daemon.describe();
+    let report = daemon.report();
     if args.json {
-        output::print_json(&object)?;
+        output::print_json(&report.to_json())?;
     } else {
-        output::print(&lines(&object, &plan.dir, daemon.is_new))?;
+        output::print(&lines(&report, &plan.dir, daemon.is_new))?;
     }
     if args.in_background {
-        detach::let_go(volume::open_log(&daemon.folder)?)?;
+        detach::report_ready(volume::open_log(&daemon.folder)?)?;
         daemon.run(|text| tracing::info!("{text}"))?;
         tracing::info!("stopped cleanly");
     } else {
-        daemon.run(output::tell)?;
+        daemon.run(output::print_error)?;
         if !args.json {
             output::print("stopped   everything is safe\n")?;
         }
@@ -118,24 +101,52 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a person is told when a volume is up.
-fn lines(object: &Value, dir: &Path, is_new: bool) -> String {
-    let recovered = &object["volume"]["recovered"];
+fn volume_dir(args: &Args) -> Outcome<PathBuf> {
+    let dir = args.dir.clone().map_or_else(locate::default_dir, Ok)?;
+    locate::absolute(&dir)
+}
+
+/// Turns the arguments into a plan, with absolute paths.
+fn plan(args: &Args) -> Outcome<Plan> {
+    let trusts = Trusts { suid: args.suid, dev: args.dev };
+    if trusts != Trusts::default() && !geteuid().is_root() {
+        return Err(Failure::new(Exit::Denied, "only root can mount with --suid or --dev")
+            .hint("omit them, or run as root"));
+    }
+    let atime = match (args.noatime, args.strictatime) {
+        (true, _) => Atime::Never,
+        (false, true) => Atime::Always,
+        (false, false) => Atime::Relative,
+    };
+    Ok(Plan {
+        dir: volume_dir(args)?,
+        point: args.mount.as_deref().map(locate::absolute).transpose()?,
+        read_only: args.read_only,
+        atime,
+        trusts,
+        passthrough: args.passthrough,
+        inline_bytes: args.inline,
+        memory_bytes: args.memory,
+    })
+}
+
+/// Returns the lines that are printed when the volume is mounted.
+fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
     let how = match () {
         () if is_new => "new".to_owned(),
-        () if object["volume"]["started_clean"] == true => "stopped cleanly before".to_owned(),
-        () => format!("recovered after a crash, {} open files looked at", recovered["files"]),
+        () if report.started_clean => "stopped cleanly before".to_owned(),
+        () => format!("recovered after a crash, {} open files checked", report.recovered.files),
     };
-    let mode = if object["read_only"] == true { ", read-only" } else { "" };
     format!(
         "volume    {} ({how})\n\
-         mounted   {} (process {}{mode})\n\
+         mounted   {} (process {}{})\n\
          safe      what is closed survives a crash of pelago; what is fsynced, a loss of power\n\
-         {}next      `pelago status` says how it is, `pelago unmount` ends it\n",
+         {}next      `pelago status` prints its state, `pelago unmount` stops it\n",
         dir.display(),
-        object["mounted"].as_str().unwrap_or_default(),
-        object["pid"],
-        way::line(object),
+        report.mounted.display(),
+        report.pid,
+        report.mode(),
+        report.passthrough.line(),
     )
 }
 
@@ -157,37 +168,48 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    #[test]
-    fn five_lines_at_most() {
-        let object = json!({
-            "volume": { "started_clean": false, "recovered": { "files": 3 } },
-            "mounted": "/v/files",
-            "pid": 7,
-            "read_only": true,
-            "passthrough": { "wanted": "auto", "why_not": null },
-        });
-        let text = lines(&object, Path::new("/v"), false);
-        assert_eq!(text.lines().count(), 5);
-        assert!(text.contains("after a crash, 3 open files"), "{text}");
-        assert!(text.contains("(process 7, read-only)"), "{text}");
+    fn lines_of(is_new: bool) -> String {
+        lines(&UpReport::sample(), Path::new("/v"), is_new)
     }
 
     #[test]
-    fn inline_sizes_have_a_limit() {
+    fn at_most_five_lines_are_printed() {
+        assert_eq!(lines_of(false).lines().count(), 5);
+    }
+
+    #[test]
+    fn a_recovery_names_the_files_it_checked() {
+        assert!(lines_of(false).contains("after a crash, 3 open files"));
+    }
+
+    #[test]
+    fn a_new_volume_was_not_recovered() {
+        assert!(lines_of(true).contains("volume    /v (new)\n"));
+    }
+
+    #[test]
+    fn a_read_only_mount_is_marked() {
+        assert!(lines_of(false).contains("(process 7, read-only)"));
+    }
+
+    #[test]
+    fn an_inline_size_above_the_limit_is_refused() {
         assert_eq!(parse_inline("64KiB"), Ok(65_536));
         assert!(parse_inline("65537").is_err());
         assert!(parse_inline("x").is_err());
     }
 
     #[test]
-    fn memory_has_a_least_and_the_default_is_the_servers() {
+    fn a_memory_size_below_the_limit_is_refused() {
         assert_eq!(parse_memory("20MiB"), Ok(20 << 20));
         assert_eq!(parse_memory("20971519"), Err("at least 20 MiB".to_owned()));
         assert!(parse_memory("much").is_err());
+    }
+
+    #[test]
+    fn the_default_memory_size_is_the_servers() {
         assert_eq!(parse_memory("160MiB"), Ok(pelago_server::MEMORY_BYTES));
     }
 }

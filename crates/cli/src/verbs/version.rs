@@ -9,7 +9,7 @@ use crate::failure::Outcome;
 use crate::json;
 use crate::output;
 
-/// Say which pelago this is, and which format of volumes it writes.
+/// Print the version of pelago, and of the volume format that it writes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// Says it.
+/// Prints both versions.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     if args.json {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::io::Errno;
 
 use crate::harness::program::run;

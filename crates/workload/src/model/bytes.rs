@@ -1,10 +1,10 @@
-//! The bytes of a file of which most may be a hole.
+//! The bytes of a sparse file.
 
 use std::collections::BTreeMap;
 
 const BLOCK: u64 = 4096;
 
-/// Bytes from 0 to a size; what was never written is zero.
+/// The bytes of a file. Bytes that were never written are zero and take no memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SparseBytes {
     size: u64,
@@ -12,7 +12,7 @@ pub(crate) struct SparseBytes {
 }
 
 impl SparseBytes {
-    /// Puts `bytes` at `offset`; what lies between the old end and `offset` is a hole.
+    /// Writes `bytes` at `offset`. Bytes between the old end and `offset` become a hole.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
         let mut at = offset;
@@ -27,7 +27,7 @@ impl SparseBytes {
         self.size = self.size.max(at);
     }
 
-    /// Cuts off what lies behind `size`, or extends to it by a hole.
+    /// Sets the size: cuts the end off, or extends it by a hole.
     pub(crate) fn truncate(&mut self, size: u64) {
         self.blocks.split_off(&size.div_ceil(BLOCK));
         if let Some(block) = self.blocks.get_mut(&(size / BLOCK)) {
@@ -36,7 +36,7 @@ impl SparseBytes {
         self.size = size;
     }
 
-    /// Makes `length` bytes from `offset` zeros; the size stays.
+    /// Zeroes `length` bytes from `offset`; the size stays.
     pub(crate) fn zero(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);
         for (number, block) in self.blocks.range_mut(offset / BLOCK..end.div_ceil(BLOCK)) {
@@ -47,7 +47,7 @@ impl SparseBytes {
         }
     }
 
-    /// Whether all bytes of a range are zeros; those behind the end are.
+    /// Returns whether all bytes of a range are zero; bytes behind the end are.
     pub(crate) fn is_zero(&self, offset: u64, end: u64) -> bool {
         let mut blocks = self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK).max(offset / BLOCK));
         blocks.all(|(number, block)| {
@@ -57,12 +57,12 @@ impl SparseBytes {
         })
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub(crate) const fn size(&self) -> u64 {
         self.size
     }
 
-    /// `length` bytes from `offset`, fewer at the end.
+    /// Returns `length` bytes from `offset`, fewer at the end.
     pub(crate) fn read(&self, offset: u64, length: u64) -> Vec<u8> {
         let end = offset.saturating_add(length).min(self.size);
         let mut bytes = vec![0; end.saturating_sub(offset) as usize];
@@ -79,8 +79,8 @@ impl SparseBytes {
         bytes
     }
 
-    /// Ranges (offset, length) that are worth a look: all of a small file; of a large one what is
-    /// written, with a margin, its start and its end.
+    /// Returns the ranges (offset, length) to compare: all of a small file; of a large one the
+    /// start, the end, and the written blocks with a margin.
     pub(crate) fn interesting(&self) -> Vec<(u64, u64)> {
         const SMALL: u64 = 1 << 20;
         if self.size <= SMALL {
@@ -109,11 +109,10 @@ fn empty_block() -> Box<[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Random, bytes_of};
+    use pelago_random::{Random, bytes_of};
 
-    /// The sparse bytes and a plain vector do the same.
     #[test]
-    fn sparse_bytes_are_like_a_vector() {
+    fn sparse_bytes_behave_like_a_vector() {
         let mut random = Random::new(11);
         let (mut sparse, mut plain) = (SparseBytes::default(), Vec::new());
         for step in 0..500 {
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interesting_ranges_of_a_large_file_hold_all_its_data() {
+    fn the_interesting_ranges_of_a_large_file_contain_all_its_data() {
         let mut sparse = SparseBytes::default();
         sparse.write(5 << 30, b"far");
         sparse.write(1 << 20, b"near");

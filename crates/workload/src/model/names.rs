@@ -4,11 +4,11 @@ use pelago_wire::{Code, FileKind, Name, OpenFlags, RenameFlags};
 
 use crate::model::bytes::SparseBytes;
 use crate::model::tree::{Body, NodeId};
-use crate::model::{Expected, Model, Node, Open, Stop};
+use crate::model::{Expected, Model, NodeRef, OpenFile, Refusal};
 use crate::op::{At, Op, Path};
 
 impl Model {
-    pub(super) fn apply_to_names(&mut self, op: &Op) -> Result<Expected, Stop> {
+    pub(super) fn apply_to_names(&mut self, op: &Op) -> Result<Expected, Refusal> {
         match op {
             Op::Create { slot, at, mode, flags } => self.create(*slot, at, *mode, *flags),
             Op::CreateUnnamed { slot, dir, mode, flags } => {
@@ -25,15 +25,15 @@ impl Model {
             Op::Unlink { at } => self.unlink(at),
             Op::RemoveDir { at } => self.remove_dir(at),
             Op::Rename { from, to, flags } => self.rename(from, to, *flags),
-            _ => Err(Stop::Skip),
+            _ => Err(Refusal::Skip),
         }
     }
 
-    fn make(&mut self, at: &At, body: Body, mode: u16) -> Result<Expected, Stop> {
+    fn make(&mut self, at: &At, body: Body, mode: u16) -> Result<Expected, Refusal> {
         let dir = self.tree.find_free(at)?;
         let id = self.tree.add(body, mode);
         self.name(dir, &at.name, id);
-        Ok(Expected::Attr(Node(id)))
+        Ok(Expected::Attr(NodeRef(id)))
     }
 
     fn create(
@@ -42,15 +42,15 @@ impl Model {
         at: &At,
         mode: u16,
         flags: OpenFlags,
-    ) -> Result<Expected, Stop> {
+    ) -> Result<Expected, Refusal> {
         if self.open(slot).is_ok() {
-            return Err(Stop::Skip);
+            return Err(Refusal::Skip);
         }
         let dir = self.tree.find_free(at)?;
         let id = self.tree.add(Body::Regular(SparseBytes::default()), mode);
         self.name(dir, &at.name, id);
-        self.hold(slot, Open::new(id, flags))?;
-        Ok(Expected::Attr(Node(id)))
+        self.set_slot(slot, OpenFile::new(id, flags))?;
+        Ok(Expected::Attr(NodeRef(id)))
     }
 
     fn create_unnamed(
@@ -59,71 +59,71 @@ impl Model {
         dir: &Path,
         mode: u16,
         flags: OpenFlags,
-    ) -> Result<Expected, Stop> {
+    ) -> Result<Expected, Refusal> {
         if self.open(slot).is_ok() || !self.traits.unnamed {
-            return Err(Stop::Skip);
+            return Err(Refusal::Skip);
         }
         self.tree.find_dir(dir)?;
         let id = self.tree.add(Body::Regular(SparseBytes::default()), mode);
         self.tree.node_mut(id).awaits_name = true;
-        self.hold(slot, Open::new(id, flags))?;
-        Ok(Expected::Attr(Node(id)))
+        self.set_slot(slot, OpenFile::new(id, flags))?;
+        Ok(Expected::Attr(NodeRef(id)))
     }
 
-    /// What has lost its last name gets no other.
-    fn link_open(&mut self, slot: usize, at: &At) -> Result<Expected, Stop> {
+    /// A file that has lost its last name cannot get another one.
+    fn link_open(&mut self, slot: usize, at: &At) -> Result<Expected, Refusal> {
         let id = self.open(slot)?.id;
         if !self.traits.unnamed {
-            return Err(Stop::Skip);
+            return Err(Refusal::Skip);
         }
         let found = match self.tree.has_name(id) || self.tree.node(id).awaits_name {
             true => Ok(id),
-            false => Err(Stop::fails(Code::NotFound)),
+            false => Err(Refusal::fails(Code::NotFound)),
         };
         self.link_found(found, at)
     }
 
-    fn link(&mut self, from: &Path, at: &At) -> Result<Expected, Stop> {
+    fn link(&mut self, from: &Path, at: &At) -> Result<Expected, Refusal> {
         let found = self.tree.find(from).and_then(|id| match self.tree.is_dir(id) {
-            true => Err(Stop::fails(Code::NotPermitted)),
+            true => Err(Refusal::fails(Code::NotPermitted)),
             false => Ok(id),
         });
         self.link_found(found, at)
     }
 
-    fn link_found(&mut self, found: Result<NodeId, Stop>, at: &At) -> Result<Expected, Stop> {
+    fn link_found(&mut self, found: Result<NodeId, Refusal>, at: &At) -> Result<Expected, Refusal> {
         let (id, dir) = both(found, self.tree.find_free(at))?;
         self.name(dir, &at.name, id);
         let node = self.tree.node_mut(id);
         node.awaits_name = false;
         node.ctime.change();
-        Ok(Expected::Attr(Node(id)))
+        Ok(Expected::Attr(NodeRef(id)))
     }
 
-    fn unlink(&mut self, at: &At) -> Result<Expected, Stop> {
+    fn unlink(&mut self, at: &At) -> Result<Expected, Refusal> {
         let (dir, id) = self.tree.find_name(at)?;
         if self.tree.is_dir(id) {
-            return Err(Stop::fails(Code::IsDirectory));
+            return Err(Refusal::fails(Code::IsDirectory));
         }
         self.unname(dir, &at.name);
         self.lose_name(id);
         Ok(Expected::Done)
     }
 
-    fn remove_dir(&mut self, at: &At) -> Result<Expected, Stop> {
+    fn remove_dir(&mut self, at: &At) -> Result<Expected, Refusal> {
         let (dir, id) = self.tree.find_name(at)?;
         if !self.tree.is_dir(id) {
-            return Err(Stop::fails(Code::NotDirectory));
+            return Err(Refusal::fails(Code::NotDirectory));
         }
         if self.tree.size(id) > 0 {
-            return Err(Stop::fails(Code::NotEmpty));
+            return Err(Refusal::fails(Code::NotEmpty));
         }
         self.unname(dir, &at.name);
         self.lose_name(id);
         Ok(Expected::Done)
     }
 
-    fn rename(&mut self, from: &At, to: &At, flags: RenameFlags) -> Result<Expected, Stop> {
+    fn rename(&mut self, from: &At, to: &At, flags: RenameFlags) -> Result<Expected, Refusal> {
         let source = self.tree.find_name(from);
         let (source, to_dir) = both(source, self.tree.find_dir(&to.dir))?;
         let (from_dir, moved) = source;
@@ -131,7 +131,7 @@ impl Model {
         let wrong = self.rename_errors(source, (to_dir, target), flags);
         if !wrong.is_empty() {
             let skips = flags.leaves_a_whiteout() && !self.traits.keeps_times_of_failures;
-            return Err(if skips { Stop::Skip } else { Stop::Fails(wrong) });
+            return Err(if skips { Refusal::Skip } else { Refusal::Fails(wrong) });
         }
         if target == Some(moved) {
             return Ok(Expected::Done);
@@ -213,27 +213,27 @@ impl Model {
         }
     }
 
-    /// One name less leads to `id`: the node goes with its last name and its last open file.
+    /// Updates a node that has lost a name; it is removed with its last name and last open file.
     fn lose_name(&mut self, id: NodeId) {
         self.tree.node_mut(id).ctime.change();
         self.forget_unreachable(id);
     }
 
     pub(super) fn forget_unreachable(&mut self, id: NodeId) {
-        let held = self.slots.iter().flatten().any(|open| open.id == id);
-        if !held && !self.tree.has_name(id) {
+        let is_open = self.slots.iter().flatten().any(|open| open.id == id);
+        if !is_open && !self.tree.has_name(id) {
             self.tree.forget(id);
         }
     }
 }
 
-/// Both results, or the errors of both.
-fn both<A, B>(first: Result<A, Stop>, second: Result<B, Stop>) -> Result<(A, B), Stop> {
+/// Returns both results, or the errors of both.
+fn both<A, B>(first: Result<A, Refusal>, second: Result<B, Refusal>) -> Result<(A, B), Refusal> {
     match (first, second) {
         (Ok(first), Ok(second)) => Ok((first, second)),
-        (Err(Stop::Fails(mut codes)), Err(Stop::Fails(more))) => {
+        (Err(Refusal::Fails(mut codes)), Err(Refusal::Fails(more))) => {
             codes.extend(more);
-            Err(Stop::Fails(codes))
+            Err(Refusal::Fails(codes))
         }
         (Err(stop), _) | (_, Err(stop)) => Err(stop),
     }

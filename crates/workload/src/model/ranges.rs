@@ -2,26 +2,31 @@
 
 use pelago_wire::{AllocateMode, Code, SeekFrom, Whence};
 
-use crate::model::{Expected, Model, Node, Open, Stop};
+use crate::model::{Expected, Model, NodeRef, OpenFile, Refusal};
 use crate::op::{Op, Range};
 
 impl Model {
-    pub(super) fn apply_to_ranges(&mut self, op: &Op) -> Result<Expected, Stop> {
+    pub(super) fn apply_to_ranges(&mut self, op: &Op) -> Result<Expected, Refusal> {
         match op {
             Op::Allocate { slot, range, mode } => self.allocate(*slot, *range, *mode),
-            Op::Seek { slot, from } => Ok(Expected::Found(Node(self.open(*slot)?.id), *from)),
+            Op::Seek { slot, from } => Ok(Expected::Found(NodeRef(self.open(*slot)?.id), *from)),
             Op::Copy { from, range, to, to_offset } => self.copy(*from, *range, (*to, *to_offset)),
-            _ => Err(Stop::Skip),
+            _ => Err(Refusal::Skip),
         }
     }
 
-    /// Compares where data or a hole was found (`None`: nowhere) with the bytes. A file system may
-    /// store zeros, so that holes are where it likes, but never where there are other bytes.
+    /// Checks the offset of data or a hole that the file system returned (`None`: there is none). A
+    /// file system may store zeros instead of a hole, but a hole contains no other bytes.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn see_offset(&self, node: Node, from: SeekFrom, found: Option<u64>) -> Result<(), String> {
-        let bytes = self.tree.bytes(node.0).ok_or("not an ordinary file")?;
+    /// A description of the wrong offset.
+    pub fn check_offset(
+        &self,
+        node: NodeRef,
+        from: SeekFrom,
+        found: Option<u64>,
+    ) -> Result<(), String> {
+        let bytes = self.tree.bytes(node.0).ok_or("not a regular file")?;
         let (offset, size) = (from.offset, bytes.size());
         let fits = match (from.whence, found) {
             (_, Some(found)) if offset >= size || found < offset || found > size => false,
@@ -41,15 +46,15 @@ impl Model {
         slot: usize,
         range: Range,
         mode: AllocateMode,
-    ) -> Result<Expected, Stop> {
+    ) -> Result<Expected, Refusal> {
         let open = self.open(slot)?;
         if !open.write {
-            return Err(Stop::fails(Code::BadOpen));
+            return Err(Refusal::fails(Code::BadOpen));
         }
         if range.length == 0 {
-            return Err(Stop::Skip);
+            return Err(Refusal::Skip);
         }
-        let bytes = self.tree.bytes_mut(open.id).ok_or(Stop::Skip)?;
+        let bytes = self.tree.bytes_mut(open.id).ok_or(Refusal::Skip)?;
         let size = bytes.size();
         if !matches!(mode, AllocateMode::Reserve { .. }) {
             bytes.zero(range.offset, range.length);
@@ -62,7 +67,7 @@ impl Model {
             bytes.truncate(range.end());
         }
         self.tree.node_mut(open.id).change_bytes();
-        self.hold(slot, Open { dirty: true, ..open })?;
+        self.set_slot(slot, OpenFile { dirty: true, ..open })?;
         Ok(Expected::Done)
     }
 
@@ -71,26 +76,26 @@ impl Model {
         from: usize,
         range: Range,
         (to, to_offset): (usize, u64),
-    ) -> Result<Expected, Stop> {
+    ) -> Result<Expected, Refusal> {
         let (source, target) = (self.open(from)?, self.open(to)?);
         if !source.read || !target.write || target.append {
-            return Err(Stop::fails(Code::BadOpen));
+            return Err(Refusal::fails(Code::BadOpen));
         }
         if range.length == 0 {
-            return Err(Stop::Skip);
+            return Err(Refusal::Skip);
         }
-        let bytes = self.tree.bytes(source.id).ok_or(Stop::Skip)?;
+        let bytes = self.tree.bytes(source.id).ok_or(Refusal::Skip)?;
         let copied = bytes.read(range.offset, range.length);
         let length = copied.len() as u64;
         let overlap = to_offset < range.offset + length && range.offset < to_offset + length;
         if overlap && source.id == target.id {
-            return Err(Stop::fails(Code::Invalid));
+            return Err(Refusal::fails(Code::Invalid));
         }
-        let bytes = self.tree.bytes_mut(target.id).ok_or(Stop::Skip)?;
+        let bytes = self.tree.bytes_mut(target.id).ok_or(Refusal::Skip)?;
         if length > 0 {
             bytes.write(to_offset, &copied);
             self.tree.node_mut(target.id).change_bytes();
-            self.hold(to, Open { dirty: true, ..target })?;
+            self.set_slot(to, OpenFile { dirty: true, ..target })?;
         }
         let size = self.tree.size(target.id);
         Ok(Expected::Written { bytes: length, size })

@@ -1,4 +1,4 @@
-//! A listing that goes on while its directory changes.
+//! A directory listing that continues while the directory changes.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use pelago_wire::Name;
 
 use crate::model::tree::NodeId;
 
-/// What a listing under way must and may show: a name that was there from start to end comes
-/// exactly once; a name that came or went meanwhile may come or not; others never come.
+/// The names that a listing must and may return. A name that exists from start to end is returned
+/// exactly once; a name that was created or removed meanwhile may be; others never are.
 #[derive(Debug, Clone)]
 pub(crate) struct Scan {
     pub(crate) dir: NodeId,
@@ -23,7 +23,7 @@ impl Scan {
         Self { dir, must, may: BTreeSet::new(), seen: BTreeSet::new(), at_end: false }
     }
 
-    /// A name came, went or leads elsewhere.
+    /// Marks a name as created, removed or replaced.
     pub(crate) fn touch(&mut self, dir: NodeId, name: &Name) {
         if dir == self.dir {
             self.must.remove(name);
@@ -31,11 +31,11 @@ impl Scan {
         }
     }
 
-    /// The listing went on with these names.
+    /// Checks the next names of the listing.
     ///
     /// # Errors
-    /// What is wrong with them.
-    pub(crate) fn see(&mut self, names: &[Name], end: bool) -> Result<(), String> {
+    /// A description of the wrong name.
+    pub(crate) fn observe(&mut self, names: &[Name], end: bool) -> Result<(), String> {
         for name in names {
             let known = self.must.contains(name);
             if !known && !self.may.contains(name) {
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_comes_exactly_once() {
+    fn a_name_that_stays_is_listed_exactly_once() {
         let all = names(&["a", "b", "c"]);
         let new = || Scan::new(Tree::ROOT, all.clone().into_iter());
-        assert!(new().see(&all, true).is_ok());
-        assert!(new().see(&all[..2], false).is_ok());
-        assert!(new().see(&all[..2], true).is_err());
-        assert!(new().see(&names(&["a", "a"]), false).is_err());
-        assert!(new().see(&names(&["d"]), false).is_err());
+        assert!(new().observe(&all, true).is_ok());
+        assert!(new().observe(&all[..2], false).is_ok());
+        assert!(new().observe(&all[..2], true).is_err());
+        assert!(new().observe(&names(&["a", "a"]), false).is_err());
+        assert!(new().observe(&names(&["d"]), false).is_err());
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
         let mut scan = Scan::new(Tree::ROOT, all.clone().into_iter());
         scan.touch(Tree::ROOT, &all[1]);
         scan.touch(Tree::ROOT, &names(&["d"])[0]);
-        assert!(scan.clone().see(&names(&["a", "c"]), true).is_ok());
-        assert!(scan.see(&names(&["a", "c", "d", "b", "d"]), true).is_ok());
+        assert!(scan.clone().observe(&names(&["a", "c"]), true).is_ok());
+        assert!(scan.observe(&names(&["a", "c", "d", "b", "d"]), true).is_ok());
     }
 }

@@ -1,23 +1,23 @@
-//! What is known of a time that another clock sets.
+//! A file time that the clock of the file system under test sets.
 
 use pelago_wire::Time;
 
-/// A time of a file: the model cannot say which it is, but which it was when it was last seen, and
-/// whether something has happened since that changes it.
+/// A time of a file. The model does not know its value, only the last observed one and whether an
+/// operation has changed it since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
-    /// It was not seen yet.
+    /// Not observed yet.
     Unknown,
-    /// It is this: seen or set, and nothing happened since.
+    /// This time: it was observed or set, and nothing has changed it.
     Exact(Time),
-    /// It is this or newer: what happened since may have changed it.
+    /// This time or a newer one: an operation may have changed it.
     Maybe(Time),
-    /// It is newer than this.
+    /// A time newer than this one: an operation has changed it.
     Changed(Time),
 }
 
 impl Stamp {
-    /// Something happened that must change it.
+    /// Records an operation that must change it.
     pub(crate) const fn change(&mut self) {
         *self = match *self {
             Self::Unknown => Self::Unknown,
@@ -25,18 +25,19 @@ impl Stamp {
         };
     }
 
-    /// Something happened that may change it.
+    /// Records an operation that may change it.
     pub(crate) const fn maybe_change(&mut self) {
         if let Self::Exact(time) = *self {
             *self = Self::Maybe(time);
         }
     }
 
-    /// It was seen to be `time`.
+    /// Compares an observed time and stores it. With `strict` a changed time must be newer,
+    /// otherwise it may be equal.
     ///
     /// # Errors
-    /// What it should have been. `strict`: what changed must be newer and not the same.
-    pub(crate) fn see(&mut self, time: Time, strict: bool) -> Result<(), Self> {
+    /// The expected stamp.
+    pub(crate) fn observe(&mut self, time: Time, strict: bool) -> Result<(), Self> {
         let fits = match *self {
             Self::Unknown => true,
             Self::Exact(known) => time == known,
@@ -60,23 +61,23 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_nothing_changed_stays() {
+    fn an_unchanged_time_stays() {
         let mut stamp = Stamp::Unknown;
-        assert_eq!(stamp.see(at(5), true), Ok(()));
-        assert_eq!(stamp.see(at(6), true), Err(Stamp::Exact(at(5))));
+        assert_eq!(stamp.observe(at(5), true), Ok(()));
+        assert_eq!(stamp.observe(at(6), true), Err(Stamp::Exact(at(5))));
         stamp.maybe_change();
-        assert_eq!(stamp.see(at(4), true), Err(Stamp::Maybe(at(5))));
-        assert_eq!(stamp.see(at(5), true), Ok(()));
+        assert_eq!(stamp.observe(at(4), true), Err(Stamp::Maybe(at(5))));
+        assert_eq!(stamp.observe(at(5), true), Ok(()));
     }
 
     #[test]
-    fn a_time_that_must_change_gets_newer() {
+    fn a_changed_time_is_newer() {
         let mut stamp = Stamp::Exact(at(5));
         stamp.change();
         stamp.maybe_change();
-        assert_eq!(stamp.see(at(5), true), Err(Stamp::Changed(at(5))));
-        assert_eq!(stamp.see(at(5), false), Ok(()));
+        assert_eq!(stamp.observe(at(5), true), Err(Stamp::Changed(at(5))));
+        assert_eq!(stamp.observe(at(5), false), Ok(()));
         stamp.change();
-        assert_eq!(stamp.see(at(6), true), Ok(()));
+        assert_eq!(stamp.observe(at(6), true), Ok(()));
     }
 }

@@ -1,20 +1,20 @@
-//! The tree: nodes, and the names that lead to them. Names are the only truth; link counts, sizes
-//! of directories and parents are derived from them.
+//! The tree: nodes and their names. Link counts, sizes of directories and parents are derived from
+//! the names.
 
 use std::collections::BTreeMap;
 
 use pelago_wire::{Code, FileKind, Name};
 
-use crate::model::Stop;
+use crate::model::Refusal;
 use crate::model::bytes::SparseBytes;
 use crate::model::stamp::Stamp;
 use crate::op::{At, Path};
 
-/// A node of the model; never reused.
+/// The id of a node; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(u64);
 
-/// What a node holds besides names.
+/// The contents of a node, by file type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
     Directory,
@@ -30,9 +30,9 @@ pub(crate) struct Node {
     pub(crate) mtime: Stamp,
     pub(crate) ctime: Stamp,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// It was made without a name, and has had none yet.
+    /// Whether it was created unnamed and has had no name yet.
     pub(crate) awaits_name: bool,
-    /// Its number on the file system under test, once seen.
+    /// Its inode number on the file system under test; `None` until observed.
     pub(crate) ino: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// Bytes, names or attributes were changed.
+    /// Records a change of bytes, or of a directory's names.
     pub(crate) const fn change_bytes(&mut self) {
         self.mtime.change();
         self.ctime.change();
@@ -69,7 +69,7 @@ impl Tree {
         tree
     }
 
-    /// A node without a name.
+    /// Adds a node without a name.
     pub(crate) fn add(&mut self, body: Body, mode: u16) -> NodeId {
         let id = NodeId(self.next);
         self.next += 1;
@@ -90,7 +90,7 @@ impl Tree {
         self.nodes.remove(&id);
     }
 
-    /// Lets a name lead to a node; a directory's times change.
+    /// Sets the node of a name; the times of the directory change.
     pub(crate) fn set_name(&mut self, dir: NodeId, name: &Name, id: NodeId) {
         self.names.insert((dir, name.clone()), id);
         self.node_mut(dir).change_bytes();
@@ -102,11 +102,11 @@ impl Tree {
     }
 
     pub(crate) fn node(&self, id: NodeId) -> &Node {
-        self.nodes.get(&id).expect("ids lead to nodes while a name or an open file holds them")
+        self.nodes.get(&id).expect("a node exists as long as it has a name or is open")
     }
 
     pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
-        self.nodes.get_mut(&id).expect("ids lead to nodes while a name or an open file holds them")
+        self.nodes.get_mut(&id).expect("a node exists as long as it has a name or is open")
     }
 
     pub(crate) fn bytes(&self, id: NodeId) -> Option<&SparseBytes> {
@@ -131,7 +131,7 @@ impl Tree {
         self.node(id).body == Body::Directory
     }
 
-    /// The names of a directory, in their order.
+    /// Returns the names of a directory, sorted.
     pub(crate) fn children(&self, dir: NodeId) -> impl Iterator<Item = (&Name, NodeId)> {
         let lowest = Name::new(&[1]).expect("a byte that is neither NUL, slash nor dot is a name");
         self.names
@@ -170,12 +170,12 @@ impl Tree {
         id == Self::ROOT || self.names.values().any(|child| *child == id)
     }
 
-    /// Which node was seen with this number.
+    /// Returns the node that was observed with this inode number.
     pub(crate) fn ino_owner(&self, ino: u64) -> Option<NodeId> {
         self.nodes.iter().find(|(_, node)| node.ino == Some(ino)).map(|(id, _)| *id)
     }
 
-    /// Whether `below` is `dir` or lies below it.
+    /// Returns whether `below` is `dir` or lies below it.
     pub(crate) fn is_within(&self, below: NodeId, dir: NodeId) -> bool {
         let mut at = below;
         loop {
@@ -189,39 +189,39 @@ impl Tree {
         }
     }
 
-    pub(crate) fn find(&self, path: &Path) -> Result<NodeId, Stop> {
+    pub(crate) fn find(&self, path: &Path) -> Result<NodeId, Refusal> {
         let mut at = Self::ROOT;
         for name in &path.0 {
             if !self.is_dir(at) {
-                return Err(Stop::fails(Code::NotDirectory));
+                return Err(Refusal::fails(Code::NotDirectory));
             }
-            at = self.child(at, name).ok_or_else(|| Stop::fails(Code::NotFound))?;
+            at = self.child(at, name).ok_or_else(|| Refusal::fails(Code::NotFound))?;
         }
         Ok(at)
     }
 
-    pub(crate) fn find_dir(&self, path: &Path) -> Result<NodeId, Stop> {
+    pub(crate) fn find_dir(&self, path: &Path) -> Result<NodeId, Refusal> {
         let id = self.find(path)?;
-        if self.is_dir(id) { Ok(id) } else { Err(Stop::fails(Code::NotDirectory)) }
+        if self.is_dir(id) { Ok(id) } else { Err(Refusal::fails(Code::NotDirectory)) }
     }
 
-    /// The directory for a new name.
-    pub(crate) fn find_free(&self, at: &At) -> Result<NodeId, Stop> {
+    /// Returns the directory of a name that does not exist yet.
+    pub(crate) fn find_free(&self, at: &At) -> Result<NodeId, Refusal> {
         let dir = self.find_dir(&at.dir)?;
         if self.child(dir, &at.name).is_some() {
-            return Err(Stop::fails(Code::Exists));
+            return Err(Refusal::fails(Code::Exists));
         }
         Ok(dir)
     }
 
-    /// Directory and what a name in it leads to.
-    pub(crate) fn find_name(&self, at: &At) -> Result<(NodeId, NodeId), Stop> {
+    /// Returns the directory and the node of a name.
+    pub(crate) fn find_name(&self, at: &At) -> Result<(NodeId, NodeId), Refusal> {
         let dir = self.find_dir(&at.dir)?;
-        let id = self.child(dir, &at.name).ok_or_else(|| Stop::fails(Code::NotFound))?;
+        let id = self.child(dir, &at.name).ok_or_else(|| Refusal::fails(Code::NotFound))?;
         Ok((dir, id))
     }
 
-    /// Every path with its node, parents before children.
+    /// Returns every path with its node, parents before children.
     pub(crate) fn walk(&self) -> Vec<(Path, NodeId)> {
         let mut found = vec![(Path::root(), Self::ROOT)];
         let mut next = 0;

@@ -1,18 +1,18 @@
-//! Programs on [`Files`]: each path is looked up name by name, as the kernel would.
+//! Runs programs on [`Files`]. Paths are looked up name by name, as the kernel does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, Xattr, errno};
+use pelago_random::bytes_of;
 use pelago_wire::{
     Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
     SetAttr,
 };
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
-use crate::random::bytes_of;
-use crate::target::{FsTraits, Outcome, Seen, Target};
+use crate::target::{FileAttr, FsTraits, Outcome, Target};
 
 /// A file system behind [`Files`], with the open files of one program.
 pub struct FilesTarget {
@@ -24,8 +24,8 @@ pub struct FilesTarget {
 }
 
 impl FilesTarget {
-    /// A program's view of `files`, asked as `context`. What must change a time must make it
-    /// strictly newer where `strict_times`.
+    /// Returns `files` as a target, with `context` as the caller. With `strict_times` a changed
+    /// time must be newer.
     #[must_use]
     pub fn new(files: Arc<dyn Files>, context: Context, strict_times: bool) -> Self {
         let traits = FsTraits {
@@ -39,75 +39,75 @@ impl FilesTarget {
         Self { files, context, traits, slots: [None; SLOTS], scans: [None; SCANS] }
     }
 
-    /// Closes what is open, as the kernel does when a program ends.
+    /// Closes all open files, as the kernel does when a program exits.
     pub fn close_all(&mut self) {
         for slot in 0..SLOTS {
             if self.slots.get(slot).is_some_and(Option::is_some) {
-                // A program that ends does not learn of errors either.
+                // A program that exits gets no error either.
                 let _ignored = self.close(slot);
             }
         }
     }
 
-    fn change_names(&mut self, op: &Op) -> Result<Outcome, Error> {
+    fn apply_to_names(&mut self, op: &Op) -> Result<Outcome, Error> {
         let (files, context) = (Arc::clone(&self.files), self.context);
         Ok(match op {
             Op::Create { slot, at, mode, flags } => {
                 let mode = NewMode::exactly(*mode);
-                let made = files.create(&context, self.place(at)?, mode, *flags).wait()?;
-                self.hold(*slot, (made.entry.handle, made.open));
-                shown(&made.entry)
+                let made = files.create(&context, self.client_at(at)?, mode, *flags).wait()?;
+                self.set_slot(*slot, (made.entry.handle, made.open));
+                attr_outcome(&made.entry)
             }
             Op::CreateUnnamed { slot, dir, mode, flags } => {
                 let (dir, mode) = (self.find_dir(dir)?, NewMode::exactly(*mode));
                 let made = files.create_unnamed(&context, dir, mode, *flags).wait()?;
-                self.hold(*slot, (made.entry.handle, made.open));
-                shown(&made.entry)
+                self.set_slot(*slot, (made.entry.handle, made.open));
+                attr_outcome(&made.entry)
             }
             Op::MakeDir { at, mode } => {
                 let mode = NewMode::exactly(*mode);
-                shown(&files.make_dir(&context, self.place(at)?, mode).wait()?)
+                attr_outcome(&files.make_dir(&context, self.client_at(at)?, mode).wait()?)
             }
             Op::MakeNode { at, kind, mode } => {
                 let node = NewNode { kind: *kind, mode: NewMode::exactly(*mode), rdev: 0 };
-                shown(&files.make_node(&context, self.place(at)?, node).wait()?)
+                attr_outcome(&files.make_node(&context, self.client_at(at)?, node).wait()?)
             }
             Op::Symlink { at, target } => {
-                shown(&files.symlink(&context, self.place(at)?, target.clone()).wait()?)
+                attr_outcome(&files.symlink(&context, self.client_at(at)?, target.clone()).wait()?)
             }
             Op::Link { from, at } => {
                 let node = self.find(from)?.handle;
-                shown(&files.link(&context, node, self.place(at)?).wait()?)
+                attr_outcome(&files.link(&context, node, self.client_at(at)?).wait()?)
             }
             Op::LinkOpen { slot, at } => {
                 let (node, _) = self.open(*slot)?;
-                shown(&files.link(&context, node, self.place(at)?).wait()?)
+                attr_outcome(&files.link(&context, node, self.client_at(at)?).wait()?)
             }
             Op::Unlink { at } => {
-                files.unlink(&context, self.place(at)?).wait()?;
+                files.unlink(&context, self.client_at(at)?).wait()?;
                 Outcome::Done
             }
             Op::RemoveDir { at } => {
-                files.remove_dir(&context, self.place(at)?).wait()?;
+                files.remove_dir(&context, self.client_at(at)?).wait()?;
                 Outcome::Done
             }
             Op::Rename { from, to, flags } => {
-                let (from, to) = (self.place(from)?, self.place(to)?);
+                let (from, to) = (self.client_at(from)?, self.client_at(to)?);
                 files.rename(&context, from, to, *flags).wait()?;
                 Outcome::Done
             }
-            _ => return self.use_open(op),
+            _ => return self.apply_to_open(op),
         })
     }
 
-    fn use_open(&mut self, op: &Op) -> Result<Outcome, Error> {
+    fn apply_to_open(&mut self, op: &Op) -> Result<Outcome, Error> {
         let (files, context) = (Arc::clone(&self.files), self.context);
         Ok(match op {
             Op::Open { slot, path, flags } => {
                 let handle = self.find(path)?.handle;
                 let opened = files.open(&context, handle, *flags).wait()?;
-                self.hold(*slot, (handle, opened.open));
-                Outcome::Attr(seen(&opened.attr))
+                self.set_slot(*slot, (handle, opened.open));
+                Outcome::Attr(file_attr(&opened.attr))
             }
             Op::Flush { slot } => {
                 files.flush(&context, self.open(*slot)?.1).wait()?;
@@ -136,12 +136,14 @@ impl FilesTarget {
                 files.fsync_dir(&context, self.find_dir(dir)?, None).wait()?;
                 Outcome::Done
             }
-            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => return self.use_ranges(op),
-            _ => return self.use_attributes(op),
+            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => {
+                return self.apply_to_ranges(op);
+            }
+            _ => return self.apply_to_attributes(op),
         })
     }
 
-    fn use_ranges(&mut self, op: &Op) -> Result<Outcome, Error> {
+    fn apply_to_ranges(&mut self, op: &Op) -> Result<Outcome, Error> {
         let (files, context) = (Arc::clone(&self.files), self.context);
         Ok(match op {
             Op::Allocate { slot, range, mode } => {
@@ -166,7 +168,7 @@ impl FilesTarget {
         })
     }
 
-    fn use_attributes(&mut self, op: &Op) -> Result<Outcome, Error> {
+    fn apply_to_attributes(&mut self, op: &Op) -> Result<Outcome, Error> {
         let (files, context) = (Arc::clone(&self.files), self.context);
         Ok(match op {
             Op::Truncate { node, size } => {
@@ -181,7 +183,7 @@ impl FilesTarget {
             }
             Op::GetAttr { node } => {
                 let (handle, _) = self.subject(node)?;
-                Outcome::Attr(seen(&files.get_attr(&context, handle).wait()?))
+                Outcome::Attr(file_attr(&files.get_attr(&context, handle).wait()?))
             }
             Op::SetXattr { path, name, value, flags } => {
                 let xattr = Xattr { name: name.clone(), value: value.clone(), kill_setgid: false };
@@ -200,18 +202,18 @@ impl FilesTarget {
                 files.remove_xattr(&context, self.find(path)?.handle, name.clone()).wait()?;
                 Outcome::Done
             }
-            _ => return self.look(op),
+            _ => return self.query(op),
         })
     }
 
-    fn look(&mut self, op: &Op) -> Result<Outcome, Error> {
+    fn query(&mut self, op: &Op) -> Result<Outcome, Error> {
         let (files, context) = (Arc::clone(&self.files), self.context);
         Ok(match op {
             Op::ReadLink { path } => {
                 Outcome::Bytes(files.read_link(&context, self.find(path)?.handle).wait()?)
             }
             Op::Peek { path, offset, size } => {
-                let flags = OpenFlags { read: true, ..OpenFlags::default() };
+                let flags = OpenFlags::READ;
                 let open = files.open(&context, self.find(path)?.handle, flags).wait()?.open;
                 let bytes = files.read(&context, open, *offset, *size).wait();
                 files.flush(&context, open).wait()?;
@@ -220,7 +222,7 @@ impl FilesTarget {
             }
             Op::Parent { dir } => {
                 let dir = self.find_dir(dir)?;
-                shown(&files.parent(&context, dir).wait()?)
+                attr_outcome(&files.parent(&context, dir).wait()?)
             }
             Op::List { dir } => self.list(dir)?,
             Op::ScanStart { scan, dir } => {
@@ -250,8 +252,8 @@ impl FilesTarget {
         })
     }
 
-    /// Lists in pages of a few entries, with attributes, and checks that each is what the listing
-    /// says it is.
+    /// Lists in pages of a few entries, with attributes, and checks that each name has the inode
+    /// and type of its entry.
     fn list(&self, dir: &Path) -> Result<Outcome, Error> {
         const PAGE: u32 = 5;
         let dir = self.find_dir(dir)?;
@@ -288,7 +290,7 @@ impl FilesTarget {
     fn set_attr(&self, node: &Subject, set: SetAttr) -> Result<Outcome, Error> {
         let (handle, open) = self.subject(node)?;
         let attr = self.files.set_attr(&self.context, handle, open, set).wait()?;
-        Ok(Outcome::Attr(seen(&attr)))
+        Ok(Outcome::Attr(file_attr(&attr)))
     }
 
     fn close(&mut self, slot: usize) -> Result<(), Error> {
@@ -301,7 +303,7 @@ impl FilesTarget {
         flushed
     }
 
-    fn hold(&mut self, slot: usize, open: (Handle, OpenId)) {
+    fn set_slot(&mut self, slot: usize, open: (Handle, OpenId)) {
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = Some(open);
         }
@@ -318,7 +320,7 @@ impl FilesTarget {
         }
     }
 
-    fn place(&self, at: &At) -> Result<client::At, Error> {
+    fn client_at(&self, at: &At) -> Result<client::At, Error> {
         Ok(client::At::new(self.find_dir(&at.dir)?, at.name.clone()))
     }
 
@@ -338,13 +340,13 @@ impl FilesTarget {
         Ok(found)
     }
 
-    /// The kernel asks no lookup in what it knows to be no directory.
+    /// Looks up one name. The kernel sends no lookup for a parent that is not a directory.
     fn step(&self, dir: Found, name: &Name) -> Result<Found, Error> {
         if dir.kind != FileKind::Directory {
             return Err(Code::NotDirectory.into());
         }
-        let place = client::At::new(dir.handle, name.clone());
-        let entry = self.files.lookup(&self.context, place).wait()?;
+        let client_at = client::At::new(dir.handle, name.clone());
+        let entry = self.files.lookup(&self.context, client_at).wait()?;
         Ok(Found { handle: entry.handle, kind: entry.attr.kind })
     }
 }
@@ -355,7 +357,7 @@ impl Target for FilesTarget {
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {
-        self.change_names(op)
+        self.apply_to_names(op)
             .unwrap_or_else(|error| Outcome::Failed(errno::of(error.code).raw_os_error()))
     }
 }
@@ -378,15 +380,15 @@ struct Found {
     kind: FileKind,
 }
 
-fn shown(entry: &Entry) -> Outcome {
+fn attr_outcome(entry: &Entry) -> Outcome {
     if entry.handle.ino != entry.attr.ino {
         return Outcome::Broken(format!("handle and attributes disagree: {entry:?}"));
     }
-    Outcome::Attr(seen(&entry.attr))
+    Outcome::Attr(file_attr(&entry.attr))
 }
 
-fn seen(attr: &Attr) -> Seen {
-    Seen {
+fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
         ino: attr.ino.raw(),
         kind: attr.kind,
         mode: attr.mode,

@@ -1,5 +1,5 @@
-//! Programs on a directory, by system calls: the same programs on a file system that is known to be
-//! right test the model, and on a mount of ours they test the way through the kernel.
+//! Runs programs on a directory, by system calls. On a file system that is known to be right they
+//! test the model; on a mount of ours they test the path through the kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -7,20 +7,20 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path as FsPath;
 
+use pelago_random::bytes_of;
 use pelago_wire::{FileKind, Name, OpenFlags, RenameFlags, SetTime, Time, XattrFlags};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
-use crate::random::bytes_of;
 use crate::target::files::xattr_names;
-use crate::target::{FsTraits, Outcome, Seen, Target};
+use crate::target::{FileAttr, FsTraits, Outcome, Target};
 
 mod ranges;
 mod unnamed;
 
-/// A directory of this machine, with the open files of one program. Symbolic links on the way to a
-/// name are not followed.
+/// A directory of this machine, with the open files of one program. Symbolic links in paths are not
+/// followed.
 pub struct LocalTarget {
     root: OwnedFd,
     traits: FsTraits,
@@ -29,11 +29,10 @@ pub struct LocalTarget {
 }
 
 impl LocalTarget {
-    /// The directory `root`, which must be empty. What its file system does in its own way is
-    /// found out.
+    /// Opens the directory `root`, which must be empty, and detects the traits of its file system.
     ///
     /// # Errors
-    /// Where it cannot be opened.
+    /// The error of opening or probing it.
     pub fn new(root: &FsPath) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(root, flags, Mode::empty())?;
@@ -49,31 +48,31 @@ impl LocalTarget {
             counts_dirs: stat.st_nlink == 2,
             strict_times: false,
             xattrs: probe.is_ok(),
-            unnamed: unnamed::can_be(&root)?,
-            // Whatever counts names is ours, or as strict.
+            unnamed: unnamed::are_supported(&root)?,
+            // A file system that counts names is Pelago, or as strict.
             keeps_times_of_failures: counts_names,
         };
         Ok(Self { root, traits, slots: [const { None }; SLOTS], scans: [const { None }; SCANS] })
     }
 
-    fn change_names(&mut self, op: &Op) -> Result<Outcome, Errno> {
+    fn apply_to_names(&mut self, op: &Op) -> Result<Outcome, Errno> {
         match op {
             Op::Create { slot, at, mode, flags } => {
                 let dir = self.dir(&at.dir)?;
                 let how = open_flags(*flags) | OFlags::CREATE | OFlags::EXCL;
                 let file = fs::openat(&dir, at.name.as_bytes(), how, bits(*mode))?;
-                self.hold(*slot, file);
-                self.made(&dir, &at.name, *mode)
+                self.set_slot(*slot, file);
+                self.set_mode(&dir, &at.name, *mode)
             }
             Op::MakeDir { at, mode } => {
                 let dir = self.dir(&at.dir)?;
                 fs::mkdirat(&dir, at.name.as_bytes(), bits(*mode))?;
-                self.made(&dir, &at.name, *mode)
+                self.set_mode(&dir, &at.name, *mode)
             }
             Op::MakeNode { at, kind, mode } => {
                 let dir = self.dir(&at.dir)?;
                 fs::mknodat(&dir, at.name.as_bytes(), file_type(*kind), bits(*mode), 0)?;
-                self.made(&dir, &at.name, *mode)
+                self.set_mode(&dir, &at.name, *mode)
             }
             Op::Symlink { at, target } => {
                 let dir = self.dir(&at.dir)?;
@@ -101,18 +100,18 @@ impl LocalTarget {
                 fs::renameat_with(&old, from, &new, to, rename_flags(*flags))?;
                 Ok(Outcome::Done)
             }
-            Op::CreateUnnamed { .. } | Op::LinkOpen { .. } => self.use_unnamed(op),
-            _ => self.use_open(op),
+            Op::CreateUnnamed { .. } | Op::LinkOpen { .. } => self.apply_to_unnamed(op),
+            _ => self.apply_to_open(op),
         }
     }
 
-    fn use_open(&mut self, op: &Op) -> Result<Outcome, Errno> {
+    fn apply_to_open(&mut self, op: &Op) -> Result<Outcome, Errno> {
         match op {
             Op::Open { slot, path, flags } => {
                 let file = self.open_file(path, open_flags(*flags))?;
                 let stat = fs::fstat(&file)?;
-                self.hold(*slot, file);
-                Ok(Outcome::Attr(seen(&stat)))
+                self.set_slot(*slot, file);
+                Ok(Outcome::Attr(file_attr(&stat)))
             }
             Op::Flush { slot } => {
                 drop(io::dup(self.file(*slot)?)?);
@@ -132,7 +131,7 @@ impl LocalTarget {
                 while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
                     done += io::pwrite(file, rest, patch.offset + done as u64)?;
                 }
-                let size = seen(&fs::fstat(file)?).size;
+                let size = file_attr(&fs::fstat(file)?).size;
                 Ok(Outcome::Written { bytes: done as u64, size })
             }
             Op::Read { slot, offset, size } => read(self.file(*slot)?, *offset, *size),
@@ -148,17 +147,17 @@ impl LocalTarget {
                 fs::fsync(self.readable_dir(dir)?)?;
                 Ok(Outcome::Done)
             }
-            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => self.use_ranges(op),
-            _ => self.change_attributes(op),
+            Op::Allocate { .. } | Op::Seek { .. } | Op::Copy { .. } => self.apply_to_ranges(op),
+            _ => self.apply_to_attributes(op),
         }
     }
 
-    fn change_attributes(&mut self, op: &Op) -> Result<Outcome, Errno> {
+    fn apply_to_attributes(&mut self, op: &Op) -> Result<Outcome, Errno> {
         match op {
             Op::Truncate { node: Subject::Path(path), size } => {
                 let file = self.open_file(path, OFlags::WRONLY)?;
                 fs::ftruncate(&file, *size)?;
-                Ok(Outcome::Attr(seen(&fs::fstat(&file)?)))
+                Ok(Outcome::Attr(file_attr(&fs::fstat(&file)?)))
             }
             Op::Truncate { node: Subject::Slot(slot), size } => {
                 fs::ftruncate(self.file(*slot)?, *size)?;
@@ -194,11 +193,11 @@ impl LocalTarget {
                 fs::fremovexattr(self.readable(path)?, name.as_slice())?;
                 Ok(Outcome::Done)
             }
-            _ => self.look(op),
+            _ => self.query(op),
         }
     }
 
-    fn look(&mut self, op: &Op) -> Result<Outcome, Errno> {
+    fn query(&mut self, op: &Op) -> Result<Outcome, Errno> {
         match op {
             Op::ReadLink { path } => {
                 let at = path.split().ok_or(Errno::INVAL)?;
@@ -214,7 +213,7 @@ impl LocalTarget {
                 let at = self.dir(dir)?;
                 let above = if dir.0.is_empty() { "." } else { ".." };
                 let stat = fs::statat(&at, above, AtFlags::SYMLINK_NOFOLLOW)?;
-                Ok(Outcome::Attr(seen(&stat)))
+                Ok(Outcome::Attr(file_attr(&stat)))
             }
             Op::List { dir } => {
                 let mut listing = Dir::new(self.readable_dir(dir)?)?;
@@ -265,8 +264,8 @@ impl LocalTarget {
         }
     }
 
-    /// What was made gets the mode that was asked for, whatever the umask is.
-    fn made(&self, dir: &OwnedFd, name: &Name, mode: u16) -> Result<Outcome, Errno> {
+    /// Sets the requested mode, which the umask may have reduced, and returns the attributes.
+    fn set_mode(&self, dir: &OwnedFd, name: &Name, mode: u16) -> Result<Outcome, Errno> {
         fs::chmodat(dir, name.as_bytes(), bits(mode), AtFlags::empty())?;
         show(dir, name)
     }
@@ -274,14 +273,14 @@ impl LocalTarget {
     fn show_path(&self, path: &Path) -> Result<Outcome, Errno> {
         let (dir, name) = self.dir_and_name(path)?;
         let stat = fs::statat(&dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(Outcome::Attr(seen(&stat)))
+        Ok(Outcome::Attr(file_attr(&stat)))
     }
 
     fn show_slot(&self, slot: usize) -> Result<Outcome, Errno> {
-        Ok(Outcome::Attr(seen(&fs::fstat(self.file(slot)?)?)))
+        Ok(Outcome::Attr(file_attr(&fs::fstat(self.file(slot)?)?)))
     }
 
-    fn hold(&mut self, slot: usize, file: OwnedFd) {
+    fn set_slot(&mut self, slot: usize, file: OwnedFd) {
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = Some(file);
         }
@@ -292,7 +291,7 @@ impl LocalTarget {
         file.map(AsFd::as_fd).ok_or(Errno::BADF)
     }
 
-    /// Opens an ordinary file; a directory is refused however it is opened.
+    /// Opens a regular file; fails with `EISDIR` for a directory, also if it is opened for reading.
     fn open_file(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (dir, name) = self.dir_and_name(path)?;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -336,7 +335,7 @@ impl Target for LocalTarget {
     }
 
     fn apply(&mut self, op: &Op) -> Outcome {
-        self.change_names(op).unwrap_or_else(|errno| Outcome::Failed(errno.raw_os_error()))
+        self.apply_to_names(op).unwrap_or_else(|errno| Outcome::Failed(errno.raw_os_error()))
     }
 }
 
@@ -355,7 +354,7 @@ fn has_size_of_names(root: &OwnedFd) -> Result<bool, Errno> {
 
 fn show(dir: &OwnedFd, name: &Name) -> Result<Outcome, Errno> {
     let stat = fs::statat(dir, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(Outcome::Attr(seen(&stat)))
+    Ok(Outcome::Attr(file_attr(&stat)))
 }
 
 fn read(file: BorrowedFd<'_>, offset: u64, size: u32) -> Result<Outcome, Errno> {
@@ -371,13 +370,13 @@ fn read(file: BorrowedFd<'_>, offset: u64, size: u32) -> Result<Outcome, Errno> 
     Ok(Outcome::Bytes(bytes))
 }
 
-/// The next names, without the two dots, and whether they were the last.
+/// Returns the next names without `.` and `..`, and whether they were the last.
 fn page(listing: &mut Dir, entries: usize) -> Result<(Vec<(Name, FileKind)>, bool), Errno> {
     let mut found = Vec::new();
     while found.len() < entries {
         let Some(entry) = listing.read() else { return Ok((found, true)) };
         let entry = entry?;
-        // Only the two dots are no names.
+        // Only `.` and `..` are not valid names.
         if let Ok(name) = Name::new(entry.file_name().to_bytes()) {
             found.push((name, kind_of(entry.file_type())));
         }
@@ -463,8 +462,8 @@ const fn kind_of(file_type: FileType) -> FileKind {
     }
 }
 
-fn seen(stat: &Stat) -> Seen {
-    Seen {
+fn file_attr(stat: &Stat) -> FileAttr {
+    FileAttr {
         ino: stat.st_ino,
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
         mode: (stat.st_mode & 0o1777) as u16,
@@ -475,8 +474,8 @@ fn seen(stat: &Stat) -> Seen {
     }
 }
 
-/// `nanos` has another type in each of the backends of rustix.
+/// Returns a time. The type of `nanos` depends on the backend of rustix.
 fn time(seconds: i64, nanos: impl TryInto<u32>) -> Time {
     let nanos = nanos.try_into().ok();
-    Time { seconds, nanos: nanos.expect("the kernel shows less than 10⁹ nanoseconds") }
+    Time { seconds, nanos: nanos.expect("the kernel returns less than 10⁹ nanoseconds") }
 }

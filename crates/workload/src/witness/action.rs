@@ -1,23 +1,23 @@
-//! One operation of the workload, as the log has it.
+//! One operation of a run, as it stands in the log.
 
 use std::fmt;
 use std::str::SplitAsciiWhitespace;
 
 use pelago_wire::Time;
 
-/// A file or directory of one thread; never reused.
+/// The id of a file or directory of one thread; never reused.
 pub(super) type NodeId = u64;
 
-/// A change of a file's bytes.
+/// A change of the bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The bytes of `seed` at `offset`.
+    /// Writes the bytes of `seed` at `offset`.
     Write { offset: u64, length: usize, seed: u64 },
-    /// The size becomes this.
+    /// Sets the size.
     Resize(u64),
 }
 
-/// Paths are below the directory of the workload, without blanks.
+/// An operation. Paths are relative to the directory of the run and contain no blanks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     MakeDir {
@@ -41,7 +41,7 @@ pub(super) enum Action {
         node: NodeId,
     },
     /// Sets the size of a file that is not open.
-    Chop {
+    Truncate {
         path: String,
         size: u64,
     },
@@ -113,7 +113,7 @@ impl Action {
             }
             "fsync" => Self::Fsync { node: number(words)? },
             "close" => Self::Close { node: number(words)? },
-            "chop" => Self::Chop { path: path()?, size: number(words)? },
+            "chop" => Self::Truncate { path: path()?, size: number(words)? },
             "chmod" => Self::ChangeMode { path: path()?, mode: number(words)? },
             "utime" => {
                 let path = path()?;
@@ -142,7 +142,7 @@ impl fmt::Display for Action {
             }
             Self::Fsync { node } => write!(f, "fsync {node}"),
             Self::Close { node } => write!(f, "close {node}"),
-            Self::Chop { path, size } => write!(f, "chop {path} {size}"),
+            Self::Truncate { path, size } => write!(f, "chop {path} {size}"),
             Self::Rename { from, to } => write!(f, "rename {from} {to}"),
             Self::Exchange { from, to } => write!(f, "exchange {from} {to}"),
             Self::Link { from, to } => write!(f, "link {from} {to}"),
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_comes_back_from_its_line() {
+    fn an_action_survives_the_log() {
         let path = || "t0/a".to_owned();
         let change = Change::Write { offset: 7, length: 8, seed: 9 };
         let actions = [
@@ -183,7 +183,7 @@ mod tests {
             Action::Exchange { from: path(), to: "t0/b".to_owned() },
             Action::SetTime { path: path(), mtime: Time { seconds: -5, nanos: 6 } },
             Action::SetXattr { path: path(), name: "user.a".to_owned(), seed: 1 },
-            Action::Chop { path: path(), size: 3 },
+            Action::Truncate { path: path(), size: 3 },
         ];
         for action in actions {
             let line = action.to_string();

@@ -1,21 +1,21 @@
-//! Chooses the next operation of one thread, such that it must go well.
+//! Chooses the next operation of one thread, one that must succeed.
 
+use pelago_random::Random;
 use pelago_wire::Time;
 
-use crate::random::Random;
 use crate::witness::action::{Action, Change, NodeId};
-use crate::witness::state::{Kind, State};
+use crate::witness::state::{NodeKind, ThreadState};
 
-/// Names of one thread, about.
+/// Approximate number of names of one thread.
 const NAMES: usize = 150;
-/// Open files of one thread.
+/// Open files of one thread, at most.
 const OPEN: usize = 3;
-/// Changes of one file, so that its history stays short.
+/// Changes of one file, at most, so that its history stays short.
 const CHANGES: usize = 30;
-/// Directories of one thread.
+/// Directories of one thread, at most.
 const DIRS: usize = 8;
 
-/// The thread's next operation.
+/// Chooses the operations of one thread.
 pub(super) struct Chooser {
     pub(super) random: Random,
     pub(super) thread: usize,
@@ -23,7 +23,7 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    pub(super) fn choose(&mut self, state: &State) -> Action {
+    pub(super) fn choose(&mut self, state: &ThreadState) -> Action {
         loop {
             if let Some(action) = self.try_once(state) {
                 return action;
@@ -31,7 +31,7 @@ impl Chooser {
         }
     }
 
-    fn try_once(&mut self, state: &State) -> Option<Action> {
+    fn try_once(&mut self, state: &ThreadState) -> Option<Action> {
         if state.names.len() > NAMES {
             return Some(Action::Unlink { path: self.file(state)? });
         }
@@ -72,13 +72,13 @@ impl Chooser {
             91..=92 => {
                 let path = self.closed_file(state)?;
                 let short = state.node(&path)?.settled.len() < CHANGES;
-                short.then_some(Action::Chop { path, size: self.random.below(9000) })
+                short.then_some(Action::Truncate { path, size: self.random.below(9000) })
             }
             _ => Some(Action::Stat { path: self.closed_file(state)? }),
         }
     }
 
-    fn change(&mut self, state: &State) -> Option<Action> {
+    fn change(&mut self, state: &ThreadState) -> Option<Action> {
         let node = self.open(state)?;
         let known = state.nodes.get(&node)?;
         if known.settled.len() + known.pending.len() >= CHANGES {
@@ -102,57 +102,57 @@ impl Chooser {
         Some(Action::Change { node, change })
     }
 
-    fn rename(&mut self, state: &State) -> Option<Action> {
+    fn rename(&mut self, state: &ThreadState) -> Option<Action> {
         if self.random.chance(10) {
-            let from = self.pick(state, |kind| *kind == Kind::Directory)?;
+            let from = self.pick(state, |kind| *kind == NodeKind::Directory)?;
             let to = self.free(state);
             let loops = to.starts_with(&format!("{from}/"));
             return (!loops).then_some(Action::Rename { from, to });
         }
         let from = self.leaf(state)?;
         let to = if self.random.chance(40) { self.leaf(state)? } else { self.free(state) };
-        // Between two names of one file a rename does nothing.
+        // A rename between two names of the same file does nothing.
         (state.id(&from) != state.id(&to)).then_some(Action::Rename { from, to })
     }
 
-    fn make_dir(&mut self, state: &State) -> Option<Action> {
-        let dirs = state.nodes.values().filter(|node| node.kind == Kind::Directory).count();
+    fn make_dir(&mut self, state: &ThreadState) -> Option<Action> {
+        let dirs = state.nodes.values().filter(|node| node.kind == NodeKind::Directory).count();
         (dirs < DIRS).then(|| Action::MakeDir { path: self.free(state) })
     }
 
-    fn remove_dir(&mut self, state: &State) -> Option<Action> {
-        let path = self.pick(state, |kind| *kind == Kind::Directory)?;
+    fn remove_dir(&mut self, state: &ThreadState) -> Option<Action> {
+        let path = self.pick(state, |kind| *kind == NodeKind::Directory)?;
         let below = format!("{path}/");
         let empty = !state.names.keys().any(|name| name.starts_with(&below));
         empty.then_some(Action::RemoveDir { path })
     }
 
-    fn open(&mut self, state: &State) -> Option<NodeId> {
+    fn open(&mut self, state: &ThreadState) -> Option<NodeId> {
         state.open.iter().nth(self.random.index(state.open.len())).copied()
     }
 
-    fn file(&mut self, state: &State) -> Option<String> {
-        self.pick(state, |kind| *kind == Kind::File)
+    fn file(&mut self, state: &ThreadState) -> Option<String> {
+        self.pick(state, |kind| *kind == NodeKind::File)
     }
 
-    fn leaf(&mut self, state: &State) -> Option<String> {
-        self.pick(state, |kind| *kind != Kind::Directory)
+    fn leaf(&mut self, state: &ThreadState) -> Option<String> {
+        self.pick(state, |kind| *kind != NodeKind::Directory)
     }
 
-    fn closed_file(&mut self, state: &State) -> Option<String> {
+    fn closed_file(&mut self, state: &ThreadState) -> Option<String> {
         let path = self.file(state)?;
         (!state.open.contains(&state.id(&path)?)).then_some(path)
     }
 
-    fn pick(&mut self, state: &State, fits: impl Fn(&Kind) -> bool) -> Option<String> {
+    fn pick(&mut self, state: &ThreadState, fits: impl Fn(&NodeKind) -> bool) -> Option<String> {
         let fits = |id| state.nodes.get(id).is_some_and(|node| fits(&node.kind));
         let all: Vec<&String> =
             state.names.iter().filter(|(_, id)| fits(id)).map(|(path, _)| path).collect();
         self.random.pick(&all).map(|path| (*path).clone())
     }
 
-    /// A name that is not taken; seldom a long one, seldom in the shared directory.
-    fn free(&mut self, state: &State) -> String {
+    /// Returns a free name, seldom a long one, seldom in the shared directory.
+    fn free(&mut self, state: &ThreadState) -> String {
         loop {
             let mut name = format!("n{}", self.random.below(400));
             if self.random.chance(4) {
@@ -161,7 +161,7 @@ impl Chooser {
             let path = if self.random.chance(15) {
                 format!("shared/t{}-{name}", self.thread).chars().take(250).collect()
             } else {
-                let dir = self.pick(state, |kind| *kind == Kind::Directory);
+                let dir = self.pick(state, |kind| *kind == NodeKind::Directory);
                 let shallow = dir.filter(|dir| dir.len() < 1500 && self.random.chance(70));
                 let dir = shallow.unwrap_or_else(|| format!("t{}", self.thread));
                 format!("{dir}/{name}")

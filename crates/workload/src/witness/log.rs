@@ -1,12 +1,11 @@
-//! The log: a line a record, each written with one call, so that a kill leaves whole lines but the
-//! last.
+//! The log. Each record is one line, written by one call, so a kill can only tear the last line.
 //!
 //! ```text
-//! R                        a run begins: whatever was open is closed
+//! R                        a run begins: no file is open
 //! i THREAD MS ACTION…      the thread is about to do this
-//! a THREAD MS [SIZE S NS]  it was answered; after a stat: what was seen
-//! s THREAD done|undone     what became of the operation in flight at a crash
-//! k THREAD NODE APPLIED [CUT]   how many of a file's pending changes survived it
+//! a THREAD MS [SIZE S NS]  it has returned; after a stat with the size and mtime
+//! s THREAD done|undone     whether the operation in flight at a crash has happened
+//! k THREAD NODE APPLIED [CUT]   how many of a file's pending changes survived the crash
 //! ```
 
 use std::fs;
@@ -18,15 +17,15 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::clock;
 use crate::witness::action::{Action, NodeId, number, parse_time};
-use crate::witness::state::{Sight, State};
+use crate::witness::state::{StatResult, ThreadState};
 use crate::witness::{THREADS, WitnessError};
 
-/// A log that is written to. Several threads may.
+/// A log open for writing, by several threads.
 #[derive(Debug)]
 pub(super) struct Log(OwnedFd);
 
 impl Log {
-    /// Opens the log at its end, without a torn last line.
+    /// Opens the log for appending, and cuts off a torn last line.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -44,11 +43,11 @@ impl Log {
         self.write(format!("i {thread} {} {action}", clock::wall().as_millis()))
     }
 
-    pub(super) fn answer(&self, thread: usize, sight: Option<Sight>) -> io::Result<()> {
+    pub(super) fn answer(&self, thread: usize, stat: Option<StatResult>) -> io::Result<()> {
         let ms = clock::wall().as_millis();
-        self.write(match sight {
+        self.write(match stat {
             None => format!("a {thread} {ms}"),
-            Some(Sight { size, mtime }) => {
+            Some(StatResult { size, mtime }) => {
                 format!("a {thread} {ms} {size} {} {}", mtime.seconds, mtime.nanos)
             }
         })
@@ -75,28 +74,28 @@ impl Log {
     }
 }
 
-/// One thread's part of a log.
+/// The part of one thread in a log.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Thread {
-    pub(super) state: State,
-    /// What was about to be done when the log ended.
+pub(super) struct ThreadLog {
+    pub(super) state: ThreadState,
+    /// The operation that had not returned when the log ended.
     pub(super) in_flight: Option<Action>,
 }
 
-/// What a log says.
+/// A parsed log.
 #[derive(Debug, Clone)]
-pub(super) struct Account {
-    pub(super) threads: Vec<Thread>,
+pub(super) struct LogContents {
+    pub(super) threads: Vec<ThreadLog>,
     /// Runs that began.
     pub(super) runs: u64,
-    /// Operations that were answered, stats not counted.
+    /// Acknowledged operations, without stats.
     pub(super) answered: u64,
     /// When the last record was written, in milliseconds since 1970.
     pub(super) last_ms: u64,
 }
 
-impl Account {
-    /// Reads a log; one that does not exist is empty.
+impl LogContents {
+    /// Reads a log. A missing file is an empty log.
     pub(super) fn read(path: &Path) -> Result<Self, WitnessError> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -104,12 +103,12 @@ impl Account {
             Ok(text) => text,
         };
         let whole = text.rfind('\n').map_or(0, |last| last + 1);
-        let mut account =
-            Self { threads: vec![Thread::default(); THREADS], runs: 0, answered: 0, last_ms: 0 };
+        let mut contents =
+            Self { threads: vec![ThreadLog::default(); THREADS], runs: 0, answered: 0, last_ms: 0 };
         for (index, line) in text.get(..whole).unwrap_or_default().lines().enumerate() {
-            account.add(line).ok_or(WitnessError::Line { line: index + 1 })?;
+            contents.add(line).ok_or(WitnessError::Line { line: index + 1 })?;
         }
-        Ok(account)
+        Ok(contents)
     }
 
     fn add(&mut self, line: &str) -> Option<()> {
@@ -131,7 +130,7 @@ impl Account {
                 self.last_ms = number(words)?;
                 if let Action::Stat { path } = &action {
                     let (size, mtime) = (number(words)?, parse_time(words)?);
-                    thread.state.see(path, Sight { size, mtime })?;
+                    thread.state.observe(path, StatResult { size, mtime })?;
                 } else {
                     thread.state.apply(&action, self.last_ms)?;
                     self.answered += 1;
@@ -142,7 +141,7 @@ impl Account {
                 if words.next()? == "done" {
                     thread.state.apply(&action, self.last_ms)?;
                 }
-                thread.state.doubt_time(&action);
+                thread.state.forget_time(&action);
             }
             "k" => {
                 let (node, applied) = (number(words)?, number(words)?);

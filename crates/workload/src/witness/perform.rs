@@ -1,35 +1,35 @@
-//! Carries out the workload's operations.
+//! Performs the operations of a run by system calls.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use pelago_random::bytes_of;
 use pelago_wire::Time;
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::{self, Errno};
 
-use crate::random::bytes_of;
 use crate::witness::action::{Action, Change, NodeId};
-use crate::witness::state::{Sight, State};
+use crate::witness::state::{StatResult, ThreadState};
 use crate::witness::verify::xattr_value;
 
-/// The open files of one thread, and the directory that all paths start from.
+/// Performs the operations of one thread. Paths are relative to `root`.
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct Performer {
     root: OwnedFd,
     open: BTreeMap<NodeId, OwnedFd>,
 }
 
-impl Hands {
+impl Performer {
     pub(super) const fn new(root: OwnedFd) -> Self {
         Self { root, open: BTreeMap::new() }
     }
 
-    /// Carries out `action`, which `state` does not know yet.
+    /// Performs `action`; `state` is that before it.
     pub(super) fn perform(
         &mut self,
         action: &Action,
-        state: &State,
-    ) -> Result<Option<Sight>, Errno> {
+        state: &ThreadState,
+    ) -> Result<Option<StatResult>, Errno> {
         let root = &self.root;
         match action {
             Action::MakeDir { path } => fs::mkdirat(root, path, Mode::from_raw_mode(0o755))?,
@@ -48,7 +48,7 @@ impl Hands {
                 let file = self.open.remove(node).ok_or(Errno::INVAL)?;
                 close(file, root)?;
             }
-            Action::Chop { path, size } => {
+            Action::Truncate { path, size } => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
                 let file = fs::openat(root, path, flags, Mode::empty())?;
                 fs::ftruncate(&file, *size)?;
@@ -67,7 +67,7 @@ impl Hands {
         Ok(None)
     }
 
-    fn attributes(&self, action: &Action) -> Result<Option<Sight>, Errno> {
+    fn attributes(&self, action: &Action) -> Result<Option<StatResult>, Errno> {
         let root = &self.root;
         match action {
             Action::ChangeMode { path, mode } => {
@@ -92,7 +92,7 @@ impl Hands {
                 let stat = fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)?;
                 let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(u32::MAX);
                 let mtime = Time { seconds: stat.st_mtime, nanos };
-                return Ok(Some(Sight { size: stat.st_size as u64, mtime }));
+                return Ok(Some(StatResult { size: stat.st_size as u64, mtime }));
             }
             _ => return Err(Errno::INVAL),
         }
@@ -104,9 +104,8 @@ impl Hands {
     }
 }
 
-/// Closes a file, and makes sure that somebody answered: closing a file of a process that is gone
-/// fails, but nobody is told. What the kernel never answers from memory tells whether there was one
-/// still, afterwards.
+/// Closes a file, and checks that the file system is alive: the kernel ignores the error of a close
+/// that a dead process cannot answer. `statfs` is never answered from the kernel's caches.
 fn close(file: OwnedFd, root: &OwnedFd) -> Result<(), Errno> {
     drop(file);
     fs::fstatvfs(root).map(drop)

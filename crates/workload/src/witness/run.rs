@@ -1,62 +1,67 @@
-//! The workload itself.
+//! A run: several threads that work and log.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use pelago_random::Random;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::clock;
-use crate::random::Random;
 use crate::witness::action::Action;
 use crate::witness::choose::Chooser;
-use crate::witness::log::{Account, Log};
-use crate::witness::perform::Hands;
-use crate::witness::state::State;
-use crate::witness::verify::{Settlement, examine, open_dir};
+use crate::witness::log::{Log, LogContents};
+use crate::witness::perform::Performer;
+use crate::witness::state::ThreadState;
+use crate::witness::verify::{Settlement, check_threads, open_dir};
 use crate::witness::{THREADS, WitnessError};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
-    /// Operations that were answered in this run.
+pub struct RunSummary {
+    /// Operations acknowledged in this run.
     pub answered: u64,
-    /// The file system died meanwhile, with this error number.
+    /// The errno with which the file system died; `None` if it did not.
     pub died: Option<i32>,
 }
 
-/// Works on `dir` until the file system dies, or each thread has done `ops` operations, and logs to
-/// `log`, which must lie elsewhere. A log that exists is gone on with: first the directory must be
-/// what it says.
+/// Works on `dir` until the file system dies or each thread has performed `ops` operations, and
+/// logs to `log`, which lies elsewhere. An existing log is continued, after the directory was
+/// compared with it.
 ///
 /// # Errors
-/// Where the directory is not what the log says, the log cannot be written, or an operation that
-/// must go well is refused.
-pub fn run(dir: &Path, log: &Path, seed: u64, ops: Option<u64>) -> Result<Ran, WitnessError> {
+/// [`WitnessError::Lost`] if the directory contradicts the log; [`WitnessError::Log`] if the log
+/// cannot be written; [`WitnessError::Refused`] if an operation that must succeed fails.
+pub fn run(
+    dir: &Path,
+    log: &Path,
+    seed: u64,
+    ops: Option<u64>,
+) -> Result<RunSummary, WitnessError> {
     match start(dir, log, seed, ops) {
         Err(WitnessError::Dir { source, .. }) if is_death(source) => {
-            Ok(Ran { answered: 0, died: Some(source.raw_os_error()) })
+            Ok(RunSummary { answered: 0, died: Some(source.raw_os_error()) })
         }
         result => result,
     }
 }
 
-fn start(dir: &Path, log: &Path, seed: u64, ops: Option<u64>) -> Result<Ran, WitnessError> {
-    let account = Account::read(log)?;
+fn start(dir: &Path, log: &Path, seed: u64, ops: Option<u64>) -> Result<RunSummary, WitnessError> {
+    let contents = LogContents::read(log)?;
     let root = open_dir(dir)?;
     let file = Log::open(log).map_err(|source| log_error(log, source))?;
-    if account.runs > 0 {
-        let (report, settlements) = examine(&account, &root)?;
+    if contents.runs > 0 {
+        let (report, settlements) = check_threads(&contents, &root)?;
         if !report.is_clean() {
             return Err(WitnessError::Lost(Box::new(report)));
         }
-        settle(&file, &account, &settlements).map_err(|source| log_error(log, source))?;
+        settle(&file, &contents, &settlements).map_err(|source| log_error(log, source))?;
     }
     make_tops(&root)?;
     file.begin().map_err(|source| log_error(log, source))?;
-    let threads = Account::read(log)?.threads;
+    let threads = LogContents::read(log)?.threads;
     let (xattrs, stop) = (keeps_xattrs(&root), AtomicBool::new(false));
     let mut workers = Vec::new();
     for (thread, known) in threads.into_iter().enumerate() {
@@ -64,7 +69,7 @@ fn start(dir: &Path, log: &Path, seed: u64, ops: Option<u64>) -> Result<Ran, Wit
         workers.push(Worker {
             log: &file,
             stop: &stop,
-            hands: Hands::new(open_dir(dir)?),
+            performer: Performer::new(open_dir(dir)?),
             chooser: Chooser { random: Random::new(seed), thread, xattrs },
             state: known.state,
             answered: 0,
@@ -73,7 +78,7 @@ fn start(dir: &Path, log: &Path, seed: u64, ops: Option<u64>) -> Result<Ran, Wit
     sum_up(work_together(workers, ops), log)
 }
 
-fn work_together(workers: Vec<Worker<'_>>, ops: Option<u64>) -> Vec<(u64, Result<(), Stop>)> {
+fn work_together(workers: Vec<Worker<'_>>, ops: Option<u64>) -> Vec<(u64, Result<(), RunError>)> {
     thread::scope(|scope| {
         let handles: Vec<_> =
             workers.into_iter().map(|worker| scope.spawn(move || worker.work(ops))).collect();
@@ -84,39 +89,41 @@ fn work_together(workers: Vec<Worker<'_>>, ops: Option<u64>) -> Vec<(u64, Result
     })
 }
 
-fn sum_up(ends: Vec<(u64, Result<(), Stop>)>, log: &Path) -> Result<Ran, WitnessError> {
-    let mut ran = Ran { answered: 0, died: None };
+fn sum_up(ends: Vec<(u64, Result<(), RunError>)>, log: &Path) -> Result<RunSummary, WitnessError> {
+    let mut summary = RunSummary { answered: 0, died: None };
     for (answered, end) in ends {
-        ran.answered += answered;
+        summary.answered += answered;
         match end {
             Ok(()) => {}
-            Err(Stop::Died(errno)) => ran.died = Some(errno.raw_os_error()),
-            Err(Stop::Refused(action, source)) => {
+            Err(RunError::Died(errno)) => summary.died = Some(errno.raw_os_error()),
+            Err(RunError::Refused(action, source)) => {
                 return Err(WitnessError::Refused { action: action.to_string(), source });
             }
-            Err(Stop::Log(source)) => return Err(log_error(log, source)),
+            Err(RunError::Log(source)) => return Err(log_error(log, source)),
         }
     }
-    Ok(ran)
+    Ok(summary)
 }
 
-enum Stop {
+/// Why a thread stopped early.
+enum RunError {
     Died(Errno),
     Refused(Box<Action>, Errno),
     Log(std::io::Error),
 }
 
+/// One thread of a run.
 struct Worker<'a> {
     log: &'a Log,
     stop: &'a AtomicBool,
-    hands: Hands,
+    performer: Performer,
     chooser: Chooser,
-    state: State,
+    state: ThreadState,
     answered: u64,
 }
 
 impl Worker<'_> {
-    fn work(mut self, ops: Option<u64>) -> (u64, Result<(), Stop>) {
+    fn work(mut self, ops: Option<u64>) -> (u64, Result<(), RunError>) {
         let result = self.work_on(ops);
         if result.is_err() {
             self.stop.store(true, Ordering::Relaxed);
@@ -124,7 +131,7 @@ impl Worker<'_> {
         (self.answered, result)
     }
 
-    fn work_on(&mut self, ops: Option<u64>) -> Result<(), Stop> {
+    fn work_on(&mut self, ops: Option<u64>) -> Result<(), RunError> {
         while ops.is_none_or(|ops| self.answered < ops) && !self.stop.load(Ordering::Relaxed) {
             let action = self.chooser.choose(&self.state);
             self.perform(&action)?;
@@ -136,17 +143,17 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn perform(&mut self, action: &Action) -> Result<(), Stop> {
+    fn perform(&mut self, action: &Action) -> Result<(), RunError> {
         let thread = self.chooser.thread;
-        self.log.intend(thread, action).map_err(Stop::Log)?;
-        let sight = self.hands.perform(action, &self.state).map_err(|errno| match errno {
-            _ if is_death(errno) => Stop::Died(errno),
-            _ => Stop::Refused(Box::new(action.clone()), errno),
+        self.log.intend(thread, action).map_err(RunError::Log)?;
+        let stat = self.performer.perform(action, &self.state).map_err(|errno| match errno {
+            _ if is_death(errno) => RunError::Died(errno),
+            _ => RunError::Refused(Box::new(action.clone()), errno),
         })?;
-        self.log.answer(thread, sight).map_err(Stop::Log)?;
+        self.log.answer(thread, stat).map_err(RunError::Log)?;
         let now = u64::try_from(clock::wall().as_millis()).unwrap_or(u64::MAX);
-        if let (Action::Stat { path }, Some(sight)) = (action, sight) {
-            self.state.see(path, sight);
+        if let (Action::Stat { path }, Some(stat)) = (action, stat) {
+            self.state.observe(path, stat);
         } else {
             self.state.apply(action, now).expect("the chooser's actions fit the state");
         }
@@ -154,7 +161,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a program sees when the process behind a mount is gone.
+/// Returns whether a program gets this error when the process behind a mount is gone.
 const fn is_death(errno: Errno) -> bool {
     matches!(
         errno,
@@ -168,7 +175,7 @@ const fn is_death(errno: Errno) -> bool {
     )
 }
 
-fn settle(log: &Log, account: &Account, settlements: &[Settlement]) -> std::io::Result<()> {
+fn settle(log: &Log, contents: &LogContents, settlements: &[Settlement]) -> std::io::Result<()> {
     for (thread, settlement) in settlements.iter().enumerate() {
         if let Some(done) = settlement.done {
             log.settle(thread, done)?;
@@ -177,7 +184,7 @@ fn settle(log: &Log, account: &Account, settlements: &[Settlement]) -> std::io::
             log.keep(thread, *node, *kept)?;
         }
     }
-    debug_assert_eq!(account.threads.len(), settlements.len());
+    debug_assert_eq!(contents.threads.len(), settlements.len());
     Ok(())
 }
 

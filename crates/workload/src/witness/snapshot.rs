@@ -1,4 +1,4 @@
-//! What a directory holds, all of it.
+//! Reads the whole contents of a directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,8 +11,9 @@ use rustix::io::{self, Errno};
 
 use crate::witness::WitnessError;
 
+/// The attributes of one name.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct Entry {
     pub(super) kind: FileType,
     pub(super) mode: u16,
     pub(super) links: u64,
@@ -22,25 +23,25 @@ pub(super) struct Found {
     pub(super) target: String,
 }
 
-/// Everything below `root`, by path.
-pub(super) fn take(root: &OwnedFd) -> Result<BTreeMap<String, Found>, WitnessError> {
+/// Returns everything below `root`, by path.
+pub(super) fn take(root: &OwnedFd) -> Result<BTreeMap<String, Entry>, WitnessError> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![String::new()];
     while let Some(dir) = dirs.pop() {
-        let names = list(root, &dir).map_err(|source| lost(&dir, source))?;
+        let names = list(root, &dir).map_err(|source| dir_error(&dir, source))?;
         for name in names {
             let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
-            let found = look(root, &path).map_err(|source| lost(&path, source))?;
-            if found.kind == FileType::Directory {
+            let entry = stat(root, &path).map_err(|source| dir_error(&path, source))?;
+            if entry.kind == FileType::Directory {
                 dirs.push(path.clone());
             }
-            all.insert(path, found);
+            all.insert(path, entry);
         }
     }
     Ok(all)
 }
 
-/// All bytes of a file.
+/// Returns all bytes of a file.
 pub(super) fn read(root: &OwnedFd, path: &str) -> Result<Vec<u8>, WitnessError> {
     let read = || {
         let file = fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -53,10 +54,10 @@ pub(super) fn read(root: &OwnedFd, path: &str) -> Result<Vec<u8>, WitnessError> 
             }
         }
     };
-    read().map_err(|source| lost(path, source))
+    read().map_err(|source| dir_error(path, source))
 }
 
-/// An extended attribute; `None` where there is none.
+/// Returns an extended attribute; `None` if it does not exist.
 pub(super) fn xattr(root: &OwnedFd, path: &str, name: &str) -> Option<Vec<u8>> {
     let file = fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut value = vec![0; 4096];
@@ -79,14 +80,14 @@ fn list(root: &OwnedFd, dir: &str) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-fn look(root: &OwnedFd, path: &str) -> Result<Found, Errno> {
+fn stat(root: &OwnedFd, path: &str) -> Result<Entry, Errno> {
     let stat = fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let target = match kind {
         FileType::Symlink => fs::readlinkat(root, path, Vec::new())?.to_string_lossy().into_owned(),
         _ => String::new(),
     };
-    Ok(Found {
+    Ok(Entry {
         kind,
         mode: (stat.st_mode & 0o7777) as u16,
         links: stat.st_nlink as _,
@@ -100,6 +101,6 @@ fn look(root: &OwnedFd, path: &str) -> Result<Found, Errno> {
     })
 }
 
-fn lost(path: &str, source: Errno) -> WitnessError {
+fn dir_error(path: &str, source: Errno) -> WitnessError {
     WitnessError::Dir { path: path.to_owned(), source }
 }

@@ -1,44 +1,46 @@
-//! What one thread's part of the directory must be, as its log says.
+//! What the log says of the directory part of one thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pelago_random::bytes_of;
 use pelago_wire::Time;
 
 use crate::model::SparseBytes;
-use crate::random::bytes_of;
 use crate::witness::action::{Action, Change, NodeId};
 
-/// What is seen of a file once it was closed.
+/// Attributes that a stat returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct StatResult {
     pub(super) size: u64,
     pub(super) mtime: Time,
 }
 
+/// The type of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Directory,
     Symlink(String),
     File,
 }
 
+/// The expected state of one file or directory.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    pub(super) kind: Kind,
-    /// Permission bits, once they were set; before, the umask has its say.
+    pub(super) kind: NodeKind,
+    /// Permission bits; `None` until they were set, because the umask is unknown.
     pub(super) mode: Option<u16>,
-    /// The time of the last change of bytes, where it is known.
+    /// The mtime; `None` if unknown.
     pub(super) mtime: Option<Time>,
-    /// Changes that must be there.
+    /// Changes that must have survived.
     pub(super) settled: Vec<Change>,
-    /// Changes that were answered, when (milliseconds), but neither closed nor fsynced.
+    /// Acknowledged changes since the last fsync or close, with their times in milliseconds.
     pub(super) pending: Vec<(u64, Change)>,
     pub(super) xattrs: BTreeMap<String, u64>,
 }
 
-/// Names, files and open files of one thread.
+/// The expected names, files and open files of one thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
+pub(super) struct ThreadState {
     pub(super) names: BTreeMap<String, NodeId>,
     pub(super) nodes: BTreeMap<NodeId, Node>,
     pub(super) open: BTreeSet<NodeId>,
@@ -46,7 +48,7 @@ pub(super) struct State {
 }
 
 impl Node {
-    const fn new(kind: Kind) -> Self {
+    const fn new(kind: NodeKind) -> Self {
         Self {
             kind,
             mode: None,
@@ -57,7 +59,7 @@ impl Node {
         }
     }
 
-    /// The bytes with the first `applied` of the pending changes.
+    /// Returns the bytes after the first `applied` of the pending changes.
     pub(super) fn bytes(&self, applied: usize) -> SparseBytes {
         let mut bytes = SparseBytes::default();
         let pending = self.pending.iter().map(|(_, change)| change).take(applied);
@@ -81,22 +83,23 @@ impl Change {
     }
 }
 
-impl State {
-    /// An operation was answered at `at` (milliseconds). `None`: the log does not make sense.
+impl ThreadState {
+    /// Applies an operation acknowledged at `at` (milliseconds). Returns `None` if it contradicts
+    /// the state.
     pub(super) fn apply(&mut self, action: &Action, at: u64) -> Option<()> {
         match action {
             Action::MakeDir { path } => {
-                let id = self.add(Node::new(Kind::Directory));
+                let id = self.add(Node::new(NodeKind::Directory));
                 self.names.insert(path.clone(), id);
             }
             Action::Create { node, path } => {
                 self.next = self.next.max(*node);
-                let id = self.add(Node::new(Kind::File));
+                let id = self.add(Node::new(NodeKind::File));
                 self.names.insert(path.clone(), id);
                 self.open.insert(id);
             }
             Action::Symlink { path, target } => {
-                let id = self.add(Node::new(Kind::Symlink(target.clone())));
+                let id = self.add(Node::new(NodeKind::Symlink(target.clone())));
                 self.names.insert(path.clone(), id);
             }
             Action::Link { from, to } => {
@@ -117,20 +120,20 @@ impl State {
         Some(())
     }
 
-    /// The stat of a path showed this.
-    pub(super) fn see(&mut self, path: &str, sight: Sight) -> Option<()> {
+    /// Stores what a stat returned. Returns `None` if the path does not exist.
+    pub(super) fn observe(&mut self, path: &str, stat: StatResult) -> Option<()> {
         let id = self.id(path)?;
         if !self.open.contains(&id) {
-            self.nodes.get_mut(&id)?.mtime = Some(sight.mtime);
+            self.nodes.get_mut(&id)?.mtime = Some(stat.mtime);
         }
         Some(())
     }
 
-    /// The time of what this action touches may be any.
-    pub(super) fn doubt_time(&mut self, action: &Action) {
+    /// Forgets the mtime of the file that this action changes.
+    pub(super) fn forget_time(&mut self, action: &Action) {
         let id = match action {
             Action::Change { node, .. } => Some(*node),
-            Action::Chop { path, .. } | Action::SetTime { path, .. } => self.id(path),
+            Action::Truncate { path, .. } | Action::SetTime { path, .. } => self.id(path),
             _ => None,
         };
         if let Some(node) = id.and_then(|id| self.nodes.get_mut(&id)) {
@@ -138,15 +141,15 @@ impl State {
         }
     }
 
-    /// Every open file was closed by a crash; what came of it is settled.
+    /// Closes every file, as a crash does.
     pub(super) fn restart(&mut self) {
         self.open.clear();
         let named: BTreeSet<NodeId> = self.names.values().copied().collect();
         self.nodes.retain(|id, _| named.contains(id));
     }
 
-    /// Of a file's pending changes the first `applied` are there, the last of them cut to `cut`
-    /// bytes.
+    /// Settles that the first `applied` of a file's pending changes have survived, the last of them
+    /// cut to `cut` bytes.
     pub(super) fn settle(&mut self, id: NodeId, applied: usize, cut: Option<usize>) -> Option<()> {
         let node = self.nodes.get_mut(&id)?;
         node.pending.truncate(applied);
@@ -174,7 +177,7 @@ impl State {
     fn apply_to_node(&mut self, action: &Action, at: u64) -> Option<()> {
         let id = match action {
             Action::Open { path }
-            | Action::Chop { path, .. }
+            | Action::Truncate { path, .. }
             | Action::ChangeMode { path, .. }
             | Action::SetTime { path, .. }
             | Action::SetXattr { path, .. } => self.id(path)?,
@@ -195,7 +198,7 @@ impl State {
                 node.settle();
                 self.open.remove(&id);
             }
-            Action::Chop { size, .. } => {
+            Action::Truncate { size, .. } => {
                 node.settled.push(Change::Resize(*size));
                 node.mtime = None;
             }

@@ -1,46 +1,46 @@
-//! Compares a directory with what the log says of it.
+//! Compares a directory with the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use pelago_random::bytes_of;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::model::SparseBytes;
-use crate::random::bytes_of;
 use crate::witness::action::{Action, Change, NodeId};
-use crate::witness::log::{Account, Thread};
-use crate::witness::snapshot::{self, Found};
-use crate::witness::state::{Kind, Node, State};
+use crate::witness::log::{LogContents, ThreadLog};
+use crate::witness::snapshot::{self, Entry};
+use crate::witness::state::{Node, NodeKind, ThreadState};
 use crate::witness::{THREADS, WitnessError};
 
-/// Problems of one thread that a report names.
+/// Problems of one thread in a report.
 const PROBLEMS: usize = 20;
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Runs in the log.
     pub runs: u64,
-    /// Operations that were answered.
+    /// Acknowledged operations.
     pub answered: u64,
-    /// Names that were looked at.
+    /// Names that were compared.
     pub names: u64,
     /// Bytes that were compared.
     pub bytes: u64,
-    /// Operations that were in flight, and of them those that have happened.
+    /// Operations in flight at the crash, and how many of them have happened.
     pub in_flight: (u64, u64),
-    /// Changes that were answered, neither closed nor fsynced, and are not there.
+    /// Acknowledged changes, neither closed nor fsynced, that are missing.
     pub unsafe_lost: u64,
-    /// Milliseconds from the oldest of these to the last record of the log.
+    /// Milliseconds from the oldest missing change to the last record of the log.
     pub unsafe_lost_ms: u64,
-    /// What is wrong, a sentence each; the first ones of each thread.
+    /// One sentence per problem; of each thread the first 20.
     pub problems: Vec<String>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether there are no problems.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.problems.is_empty()
@@ -49,7 +49,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} runs, {} answered operations", self.runs, self.answered)?;
+        writeln!(f, "{} runs, {} acknowledged operations", self.runs, self.answered)?;
         writeln!(f, "{} names and {} bytes compared", self.names, self.bytes)?;
         let (in_flight, happened) = self.in_flight;
         writeln!(f, "{in_flight} in flight, {happened} of them happened")?;
@@ -62,24 +62,26 @@ impl fmt::Display for Report {
     }
 }
 
-/// Says whether all that the log promises is in `dir`, and nothing else.
+/// Checks that `dir` contains everything that the log promises, and nothing else. Missing and wrong
+/// files are in the report.
 ///
 /// # Errors
-/// Where log or directory cannot be read. What is missing or wrong is in the report.
+/// [`WitnessError::Log`], [`WitnessError::Line`] or [`WitnessError::Dir`] if the log or the
+/// directory cannot be read.
 pub fn verify(log: &Path, dir: &Path) -> Result<Report, WitnessError> {
-    let account = Account::read(log)?;
-    if account.runs == 0 {
+    let contents = LogContents::read(log)?;
+    if contents.runs == 0 {
         return Ok(Report::default());
     }
-    examine(&account, &open_dir(dir)?).map(|(report, _)| report)
+    check_threads(&contents, &open_dir(dir)?).map(|(report, _)| report)
 }
 
-/// What became of one thread's uncertainties.
+/// What a crash has left of one thread's uncertain operations.
 #[derive(Debug, Default)]
 pub(super) struct Settlement {
-    /// Whether the operation in flight has happened, where there was one.
+    /// Whether the operation in flight has happened; `None` if there was none.
     pub(super) done: Option<bool>,
-    /// How many pending changes each file has, and how much of the last one.
+    /// For each file how many pending changes it has, and how many bytes of the last one.
     pub(super) kept: Vec<(NodeId, (usize, Option<usize>))>,
 }
 
@@ -89,43 +91,46 @@ pub(super) fn open_dir(dir: &Path) -> Result<OwnedFd, WitnessError> {
         .map_err(|source| WitnessError::Dir { path: dir.display().to_string(), source })
 }
 
-/// Compares, and says for each thread what became of its uncertainties.
-pub(super) fn examine(
-    account: &Account,
+/// Compares the directory with the log, and settles the uncertain operations of each thread.
+pub(super) fn check_threads(
+    contents: &LogContents,
     root: &OwnedFd,
 ) -> Result<(Report, Vec<Settlement>), WitnessError> {
     let mut all = snapshot::take(root)?;
-    let mut report = Report { runs: account.runs, answered: account.answered, ..Report::default() };
+    let mut report =
+        Report { runs: contents.runs, answered: contents.answered, ..Report::default() };
     report.names = all.len() as u64;
     let mut settlements = Vec::new();
-    for (index, thread) in account.threads.iter().enumerate() {
+    for (index, thread) in contents.threads.iter().enumerate() {
         let (top, shared) = (format!("t{index}"), format!("shared/t{index}-"));
         let below = format!("{top}/");
-        let own: BTreeMap<String, Found> = all
+        let own: BTreeMap<String, Entry> = all
             .extract_if(.., |path, _| path.starts_with(&below) || path.starts_with(&shared))
             .collect();
         if all.remove(&top).is_none() {
             report.problems.push(format!("{top} is missing"));
         }
-        let look = Look { root, own: &own, last_ms: account.last_ms };
-        settlements.push(look.settle(thread, &mut report)?);
+        let check = ThreadCheck { root, own: &own, last_ms: contents.last_ms };
+        settlements.push(check.settle(thread, &mut report)?);
     }
     all.remove("shared");
-    report.problems.extend(all.keys().take(PROBLEMS).map(|path| format!("{path} is not ours")));
+    report
+        .problems
+        .extend(all.keys().take(PROBLEMS).map(|path| format!("{path} belongs to no thread")));
     debug_assert_eq!(settlements.len(), THREADS);
     Ok((report, settlements))
 }
 
-/// One thread's part of the directory.
-struct Look<'a> {
+/// Compares the directory part of one thread.
+struct ThreadCheck<'a> {
     root: &'a OwnedFd,
-    own: &'a BTreeMap<String, Found>,
+    own: &'a BTreeMap<String, Entry>,
     last_ms: u64,
 }
 
-impl Look<'_> {
-    /// Tries both: the operation in flight has not happened, or it has.
-    fn settle(&self, thread: &Thread, report: &mut Report) -> Result<Settlement, WitnessError> {
+impl ThreadCheck<'_> {
+    /// Compares with both states: the operation in flight has not happened, or it has.
+    fn settle(&self, thread: &ThreadLog, report: &mut Report) -> Result<Settlement, WitnessError> {
         let Some(action) = &thread.in_flight else {
             let (mut problems, kept) = self.check(&thread.state, None, report)?;
             report.problems.append(&mut problems);
@@ -133,36 +138,36 @@ impl Look<'_> {
         };
         report.in_flight.0 += 1;
         let mut before = thread.state.clone();
-        before.doubt_time(action);
-        let mut quiet = Report::default();
-        let (mut problems, kept) = self.check(&before, None, &mut quiet)?;
+        before.forget_time(action);
+        let mut trial = Report::default();
+        let (mut problems, kept) = self.check(&before, None, &mut trial)?;
         if problems.is_empty() {
-            report.add(&quiet);
+            report.add(&trial);
             return Ok(Settlement { done: Some(false), kept });
         }
         let mut after = before;
-        // An action that makes no sense would have been refused: then only "before" is possible.
+        // The file system refuses an impossible action, so only "before" remains.
         if after.apply(action, self.last_ms).is_some() {
-            after.doubt_time(action);
-            let mut quiet = Report::default();
-            let (problems, kept) = self.check(&after, Some(action), &mut quiet)?;
+            after.forget_time(action);
+            let mut trial = Report::default();
+            let (problems, kept) = self.check(&after, Some(action), &mut trial)?;
             if problems.is_empty() {
-                report.add(&quiet);
+                report.add(&trial);
                 report.in_flight.1 += 1;
                 return Ok(Settlement { done: Some(true), kept });
             }
         }
-        problems.push(format!("nor would it be right with `{action}`, which was in flight"));
+        problems.push(format!("with `{action}`, which was in flight, there are problems too"));
         report.problems.append(&mut problems);
         Ok(Settlement { done: Some(false), kept })
     }
 
     fn check(
         &self,
-        state: &State,
+        state: &ThreadState,
         in_flight: Option<&Action>,
         report: &mut Report,
-    ) -> Result<Checked, WitnessError> {
+    ) -> Result<CheckResult, WitnessError> {
         let mut problems = Vec::new();
         let mut kept = BTreeMap::new();
         let mut inos: BTreeMap<NodeId, u64> = BTreeMap::new();
@@ -172,14 +177,14 @@ impl Look<'_> {
                 continue;
             };
             problems.extend(check_attributes(path, node, found));
-            if node.kind != Kind::Directory && state.links(*id) != found.links {
+            if node.kind != NodeKind::Directory && state.links(*id) != found.links {
                 let links = state.links(*id);
                 problems.push(format!("{path} has {} names, not {links}", found.links));
             }
             if *inos.entry(*id).or_insert(found.ino) != found.ino {
-                problems.push(format!("{path} is another file than its other names"));
+                problems.push(format!("{path} is not the same file as its other names"));
             }
-            if node.kind != Kind::File || found.kind != FileType::RegularFile {
+            if node.kind != NodeKind::File || found.kind != FileType::RegularFile {
                 continue;
             }
             problems.extend(self.check_xattrs(path, node));
@@ -192,15 +197,15 @@ impl Look<'_> {
                 }
             }
         }
-        let strange = self.own.keys().filter(|path| !state.names.contains_key(*path));
-        problems.extend(strange.map(|path| format!("{path} should not be there")));
+        let extra = self.own.keys().filter(|path| !state.names.contains_key(*path));
+        problems.extend(extra.map(|path| format!("{path} should not be there")));
         problems.truncate(PROBLEMS);
         kept.retain(|id, _| state.nodes.get(id).is_some_and(|node| !node.pending.is_empty()));
         Ok((problems, kept.into_iter().collect()))
     }
 
-    /// How many of the pending changes give the bytes that are there; of the one in flight perhaps
-    /// only the first bytes.
+    /// Returns how many of the pending changes yield the bytes of the file, and if only a part of
+    /// the last one is there, its length. `None` means that no number of changes yields them.
     fn match_bytes(
         &self,
         path: &str,
@@ -232,12 +237,12 @@ impl Look<'_> {
         let wrong = node.xattrs.iter().filter(|(name, seed)| {
             snapshot::xattr(self.root, path, name) != Some(xattr_value(**seed))
         });
-        wrong.map(|(name, _)| format!("{path} has a wrong attribute {name}")).collect()
+        wrong.map(|(name, _)| format!("{path} has a wrong extended attribute {name}")).collect()
     }
 }
 
-/// Problems, and how many of each file's pending changes are there.
-type Checked = (Vec<String>, Vec<(NodeId, (usize, Option<usize>))>);
+/// The problems, and for each file how many pending changes have survived.
+type CheckResult = (Vec<String>, Vec<(NodeId, (usize, Option<usize>))>);
 
 impl Report {
     fn add(&mut self, other: &Self) {
@@ -254,7 +259,7 @@ impl Report {
     }
 }
 
-/// The value that the workload gives an attribute.
+/// Returns the value that a run gives an extended attribute.
 pub(super) fn xattr_value(seed: u64) -> Vec<u8> {
     bytes_of(seed, 20)
 }
@@ -268,20 +273,20 @@ fn is_same(expected: &SparseBytes, found: &[u8]) -> bool {
     expected.size() == size && expected.read(0, size) == found
 }
 
-fn check_attributes(path: &str, node: &Node, found: &Found) -> Vec<String> {
+fn check_attributes(path: &str, node: &Node, found: &Entry) -> Vec<String> {
     let mut problems = Vec::new();
     let kind = match node.kind {
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::File => FileType::RegularFile,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink(_) => FileType::Symlink,
+        NodeKind::File => FileType::RegularFile,
     };
     if kind != found.kind {
         problems.push(format!("{path} is a {:?}, not a {kind:?}", found.kind));
         return problems;
     }
     match &node.kind {
-        Kind::Symlink(target) if *target != found.target => {
-            problems.push(format!("{path} says {}, not {target}", found.target));
+        NodeKind::Symlink(target) if *target != found.target => {
+            problems.push(format!("{path} points to {}, not {target}", found.target));
         }
         _ => {}
     }
@@ -291,11 +296,11 @@ fn check_attributes(path: &str, node: &Node, found: &Found) -> Vec<String> {
         problems.push(format!("{path} has mode {:o}, not {mode:o}", found.mode));
     }
     if let Some(mtime) = node.mtime
-        && node.kind == Kind::File
+        && node.kind == NodeKind::File
         && node.pending.is_empty()
         && mtime != found.mtime
     {
-        problems.push(format!("{path} changed at {:?}, not {mtime:?}", found.mtime));
+        problems.push(format!("{path} has mtime {:?}, not {mtime:?}", found.mtime));
     }
     problems
 }

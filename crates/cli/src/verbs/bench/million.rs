@@ -1,17 +1,17 @@
-//! A directory of a million files: how soon a volume can be listed after a clean start and after a
-//! crash, and how much memory its process takes.
+//! `bench million`: how soon a directory of a million files is listed after a clean start and after
+//! a crash, and how much memory the process takes.
 //!
-//! Each start is this same program as a user would run it, and its time is counted from before the
-//! process exists until the directory's first names are there.
+//! Each start runs this program as a user would. Its time counts from before the process exists
+//! until the first names of the directory are read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pelago_workload::bench::fill;
+use pelago_bench::fill;
 use serde_json::{Value, json};
 
-use super::volume::{Volume, VolumeError, failed};
+use super::volume::{TestVolume, VolumeError, failed};
 use super::{Scratch, bench_failed};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json;
@@ -19,10 +19,10 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A folder; a volume is made in it for this, and removed again
+    /// A folder; a volume is created in it, and removed afterwards
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Files
+    /// Files in the directory
     #[arg(long, default_value_t = 1_000_000)]
     count: u64,
     /// Starts of each kind
@@ -33,26 +33,26 @@ pub(super) struct Args {
     pub(super) json: bool,
 }
 
-/// One start.
+/// The times of one start.
 #[derive(Debug, Clone, Copy)]
 struct Start {
-    /// Until it is mounted.
+    /// Until the volume is mounted.
     up: Duration,
-    /// Until the first names are there.
+    /// Until the first names are read.
     first: Duration,
-    /// Until all names are there.
+    /// Until all names are read.
     all: Duration,
-    /// The most memory that the process had resident, in bytes.
+    /// The peak resident memory of the process, in bytes.
     resident: u64,
 }
 
 pub(super) fn run(args: &Args) -> Outcome<()> {
     let scratch = Scratch::new(&args.dir, "million")?;
-    // Goes before the folder does.
-    let volume = Volume::new(scratch.path.clone());
+    // Dropped before the folder, and so unmounted.
+    let volume = TestVolume::new(scratch.path.clone());
     let many = volume.files().join("many");
     volume.up()?;
-    let filled = fs::create_dir(&many).map_err(|source| failed("making a folder", source));
+    let filled = fs::create_dir(&many).map_err(|source| failed("creating a folder", source));
     let filled = filled.and_then(|()| fill(&many, args.count).map_err(bench_failed))?;
     let resident = volume.resident()?;
     volume.unmount()?;
@@ -106,18 +106,18 @@ impl Start {
     }
 }
 
-/// Brings the volume up and lists the directory `many` in it.
-fn start(volume: &Volume, many: &Path, count: u64) -> Outcome<Start> {
-    let begun = Instant::now();
+/// Starts the volume and lists the directory `many` in it.
+fn start(volume: &TestVolume, many: &Path, count: u64) -> Outcome<Start> {
+    let started = Instant::now();
     volume.up()?;
-    let up = begun.elapsed();
+    let up = started.elapsed();
     let mut names = fs::read_dir(many).map_err(|source| failed("listing", source))?;
     let mut found = u64::from(names.next().is_some());
-    let first = begun.elapsed();
+    let first = started.elapsed();
     found += names.count() as u64;
-    let all = begun.elapsed();
+    let all = started.elapsed();
     if found != count {
-        let said = format!("{found} names are there instead of {count}");
+        let said = format!("the directory has {found} names instead of {count}");
         return Err(Failure::new(Exit::Damaged, VolumeError::Verb { verb: "up", said }));
     }
     Ok(Start { up, first, all, resident: volume.resident()? })

@@ -1,4 +1,4 @@
-//! Large folders on a volume, on the disk below it, and on whatever else is named.
+//! `bench tree`: large folders on a volume, on the disk below it, and on other file systems.
 
 use std::fs;
 use std::io;
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
-use pelago_workload::bench::{Restart, Side, TreeOptions, tree};
+use pelago_bench::{ColdContender, Restart, TreeOptions, tree};
 
-use super::volume::{Volume, failed};
+use super::volume::{TestVolume, failed};
 use super::{Scratch, bench_failed};
 use crate::failure::Outcome;
-use crate::{dead, output};
+use crate::{output, stale_mount};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A folder; a volume and an ordinary folder are made in it for this, and removed again
+    /// A folder; a volume and an ordinary folder are created in it, and removed afterwards
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Further directories to measure, such as a mount of another file system
     #[arg(value_name = "OTHER")]
     others: Vec<PathBuf>,
-    /// Measure the ordinary folder through `bindfs` too
+    /// Also measure the ordinary folder through `bindfs`
     #[arg(long)]
     bindfs: bool,
     /// Empty files in one folder
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Rounds over all directories
     #[arg(long, default_value_t = TreeOptions::default().rounds)]
     rounds: u32,
-    /// What the bytes follow from
+    /// The seed of the bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object
@@ -44,21 +44,21 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome<()> {
     let scratch = Scratch::new(&args.dir, "tree")?;
     let disk = scratch.path.join("disk");
-    fs::create_dir(&disk).map_err(|source| failed("making a folder", source))?;
-    // Goes before the folder does.
-    let volume = Rc::new(Volume::new(scratch.path.join("volume")));
+    fs::create_dir(&disk).map_err(|source| failed("creating a folder", source))?;
+    // Dropped before the folder, and so unmounted.
+    let volume = Rc::new(TestVolume::new(scratch.path.join("volume")));
     volume.up()?;
-    let mut sides = vec![of_volume(&volume), side("disk", &disk)];
-    let bound = args.bindfs.then(|| Bound::new(&disk, scratch.path.join("bindfs"))).transpose();
+    let mut contenders = vec![of_volume(&volume), contender("disk", &disk)];
+    let bound = args.bindfs.then(|| BindMount::new(&disk, scratch.path.join("bindfs"))).transpose();
     let bound = bound.map_err(|source| failed("bindfs", source))?.map(Rc::new);
-    sides.extend(bound.as_ref().map(of_bindfs));
-    let others: Vec<Other> =
-        args.others.iter().map(|dir| Other::new(dir)).collect::<Outcome<_>>()?;
-    sides.extend(others.iter().map(|other| side(&other.name, &other.path)));
+    contenders.extend(bound.as_ref().map(of_bindfs));
+    let others: Vec<OtherFolder> =
+        args.others.iter().map(|dir| OtherFolder::new(dir)).collect::<Outcome<_>>()?;
+    contenders.extend(others.iter().map(|other| contender(&other.name, &other.path)));
     let options =
         TreeOptions { names: args.names, small: args.small, rounds: args.rounds, seed: args.seed };
-    let report = tree(&sides, &options).map_err(bench_failed)?;
-    drop((sides, bound));
+    let report = tree(&contenders, &options).map_err(bench_failed)?;
+    drop((contenders, bound));
     volume.unmount()?;
     if args.json {
         output::print_json(&report.to_json())
@@ -67,40 +67,40 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
     }
 }
 
-fn side(name: &str, path: &Path) -> Side {
-    Side { name: name.to_owned(), path: path.to_owned(), restart: None }
+fn contender(name: &str, path: &Path) -> ColdContender {
+    ColdContender { name: name.to_owned(), path: path.to_owned(), restart: None }
 }
 
-fn of_volume(volume: &Rc<Volume>) -> Side {
+fn of_volume(volume: &Rc<TestVolume>) -> ColdContender {
     let again = Rc::clone(volume);
     let restart: Restart = Box::new(move || {
         let restarted = again.unmount().and_then(|()| again.up());
         restarted.map_err(|failure| io::Error::other(failure.to_string()))
     });
-    Side { restart: Some(restart), ..side("pelago", &volume.files()) }
+    ColdContender { restart: Some(restart), ..contender("pelago", &volume.files()) }
 }
 
-fn of_bindfs(bound: &Rc<Bound>) -> Side {
+fn of_bindfs(bound: &Rc<BindMount>) -> ColdContender {
     let again = Rc::clone(bound);
     let restart: Restart = Box::new(move || {
         again.unmount()?;
         again.mount()
     });
-    Side { restart: Some(restart), ..side("bindfs", &bound.point) }
+    ColdContender { restart: Some(restart), ..contender("bindfs", &bound.point) }
 }
 
-/// A folder that `bindfs` shows at another place. When it goes, its mount goes.
-struct Bound {
+/// A `bindfs` mount of a folder; unmounted on drop.
+struct BindMount {
     folder: PathBuf,
     point: PathBuf,
 }
 
-impl Bound {
+impl BindMount {
     fn new(folder: &Path, point: PathBuf) -> io::Result<Self> {
         fs::create_dir(&point)?;
-        let bound = Self { folder: folder.to_owned(), point };
-        bound.mount()?;
-        Ok(bound)
+        let mount = Self { folder: folder.to_owned(), point };
+        mount.mount()?;
+        Ok(mount)
     }
 
     fn mount(&self) -> io::Result<()> {
@@ -115,30 +115,30 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+impl Drop for BindMount {
     fn drop(&mut self) {
-        let _detached = dead::detach(&self.point);
+        let _detached = stale_mount::detach(&self.point);
     }
 }
 
-/// A folder in a directory that was named; removed with all that is in it.
-struct Other {
+/// A folder in a directory given on the command line; removed on drop.
+struct OtherFolder {
     name: String,
     path: PathBuf,
 }
 
-impl Other {
+impl OtherFolder {
     fn new(dir: &Path) -> Outcome<Self> {
         let path = dir.join(format!(".pelago-bench-tree-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|source| failed("making a folder", source))?;
+        fs::create_dir(&path).map_err(|source| failed("creating a folder", source))?;
         Ok(Self { name: dir.display().to_string(), path })
     }
 }
 
-impl Drop for Other {
+impl Drop for OtherFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            output::tell(&format!("{} stays behind: {error}", self.path.display()));
+            output::print_error(&format!("{} was not removed: {error}", self.path.display()));
         }
     }
 }

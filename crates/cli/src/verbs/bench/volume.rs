@@ -1,4 +1,4 @@
-//! A volume that is made for a measurement, served by this same program as a user would run it.
+//! A volume for one measurement, served by this program as a user would run it.
 
 use std::fs;
 use std::io;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::dead;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::place;
+use crate::locate;
+use crate::stale_mount;
 
-/// How long a process that was killed may take to end: what it waits for on the medium, too.
-const ENDING: Duration = Duration::from_secs(60);
+/// How long a killed process may take to end; it may be waiting for the disk.
+const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Why a measurement with a volume of its own stopped.
+/// Why a measurement with a volume of its own failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
     #[error("`pelago {verb}` failed: {said}")]
@@ -31,26 +31,28 @@ pub(super) enum VolumeError {
     },
 }
 
-/// The volume that is measured. When it goes, its process and its mount go.
-pub(super) struct Volume {
+/// The volume that is measured; unmounted on drop.
+pub(super) struct TestVolume {
     dir: PathBuf,
 }
 
-impl Volume {
-    /// The volume in this folder, which is made when it is brought up.
+impl TestVolume {
+    /// Returns the volume in this folder; [`TestVolume::up`] creates it.
     pub(super) fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// Where it is mounted.
+    /// Returns its mount point.
     pub(super) fn files(&self) -> PathBuf {
         self.dir.join("files")
     }
 
+    /// Starts and mounts it, with the process in the background.
     pub(super) fn up(&self) -> Outcome<()> {
         self.pelago("up", &["--detach"]).map(drop)
     }
 
+    /// Unmounts it and waits for the process to end.
     pub(super) fn unmount(&self) -> Outcome<()> {
         self.pelago("unmount", &[]).map(drop)
     }
@@ -59,16 +61,17 @@ impl Volume {
         pelago_store::volume::lock_holder(&self.dir)
     }
 
+    /// Kills the process and waits until it has released the volume's lock.
     pub(super) fn kill(&self) -> Outcome<()> {
         let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let killed = pid.map(|pid| kill_process(pid, Signal::KILL));
         if let Some(Err(error)) = killed {
             return Err(failed("kill -9", error.into()));
         }
-        // The lock goes with the process.
-        wait_until(ENDING, || self.pid().is_none())
+        wait_until(KILL_TIMEOUT, || self.pid().is_none())
     }
 
+    /// Returns the peak resident memory of the process, in bytes.
     pub(super) fn resident(&self) -> Outcome<u64> {
         let path = format!("/proc/{}/status", self.pid().unwrap_or_default());
         let status = fs::read_to_string(path).map_err(|source| failed("reading /proc", source))?;
@@ -96,31 +99,31 @@ impl Volume {
     }
 }
 
-impl Drop for Volume {
+impl Drop for TestVolume {
     fn drop(&mut self) {
         if self.pid().is_some() {
-            // A measurement that stopped half way; after a good one nothing is up.
-            let _ended = self.pelago("unmount", &["--force"]);
+            // The measurement has failed; after a successful one the volume is down.
+            let _unmounted = self.pelago("unmount", &["--force"]);
         }
-        for point in place::dead_mounts_of(&self.dir) {
-            let _detached = dead::detach(&point);
+        for point in locate::dead_mounts_of(&self.dir) {
+            let _detached = stale_mount::detach(&point);
         }
     }
 }
 
-/// Waits until something is so, no longer than this.
-fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) -> Outcome<()> {
-    let deadline = Instant::now() + patience;
-    while !is_so() {
+/// Waits until `condition` holds, for at most `timeout`.
+fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> Outcome<()> {
+    let deadline = Instant::now() + timeout;
+    while !condition() {
         if Instant::now() >= deadline {
-            return Err(failed("waiting for a process that was killed", TimedOut.into()));
+            return Err(failed("waiting for a killed process", TimedOut.into()));
         }
         thread::sleep(PAUSE);
     }
     Ok(())
 }
 
-/// What is told where the system failed.
+/// Describes a failed system call.
 pub(super) fn failed(doing: &'static str, source: io::Error) -> Failure {
     Failure::new(Exit::Failed, VolumeError::Io { doing, source })
 }
@@ -130,13 +133,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_ever() {
-        let mut looks = 0;
-        let third = || {
-            looks += 1;
-            looks == 3
+    fn waiting_ends_when_the_condition_holds() {
+        let mut calls = 0;
+        let at_third_call = || {
+            calls += 1;
+            calls == 3
         };
-        assert!(wait_until(ENDING, third).is_ok());
+        assert!(wait_until(KILL_TIMEOUT, at_third_call).is_ok());
+    }
+
+    #[test]
+    fn waiting_ends_at_the_deadline() {
         assert!(wait_until(Duration::ZERO, || false).is_err());
     }
 }

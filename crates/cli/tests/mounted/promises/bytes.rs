@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::fs::{
     FallocateFlags, OFlags, SeekFrom, copy_file_range as copy_range, fallocate as reserve, seek,
 };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use pelago_workload::random::bytes_of;
+use pelago_random::bytes_of;
 use rustix::fs::setxattr;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, getxattr, mknodat, renameat_with};
 

@@ -1,4 +1,4 @@
-//! Ranges of open files, by system calls.
+//! Operations on ranges of open files, by system calls.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,12 +6,12 @@ use pelago_wire::{AllocateMode, SeekFrom, Whence};
 use rustix::fs::{self, FallocateFlags};
 use rustix::io::Errno;
 
-use super::{LocalTarget, seen};
+use super::{LocalTarget, file_attr};
 use crate::op::{Op, Range};
 use crate::target::Outcome;
 
 impl LocalTarget {
-    pub(super) fn use_ranges(&self, op: &Op) -> Result<Outcome, Errno> {
+    pub(super) fn apply_to_ranges(&self, op: &Op) -> Result<Outcome, Errno> {
         match op {
             Op::Allocate { slot, range, mode } => {
                 allocate(self.file(*slot)?, *range, *mode)?;
@@ -32,7 +32,7 @@ impl LocalTarget {
 }
 
 fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(seen(&fs::fstat(file)?).size)
+    Ok(file_attr(&fs::fstat(file)?).size)
 }
 
 fn allocate(file: BorrowedFd<'_>, range: Range, mode: AllocateMode) -> Result<(), Errno> {
@@ -48,7 +48,7 @@ fn allocate(file: BorrowedFd<'_>, range: Range, mode: AllocateMode) -> Result<()
         AllocateMode::Zero { keep_size } => {
             let flags = FallocateFlags::ZERO_RANGE | keep(keep_size);
             match fs::fallocate(file, flags, offset, length) {
-                // Not every file system can; a hole reads the same.
+                // Not every file system supports it; a hole reads the same.
                 Err(Errno::OPNOTSUPP) => {
                     fs::fallocate(file, punch, offset, length)?;
                     match keep_size || size(file)? >= range.end() {
@@ -72,7 +72,7 @@ fn seek(file: BorrowedFd<'_>, from: SeekFrom) -> Result<u64, Errno> {
     )
 }
 
-/// Copies all that there is, in as many calls as that takes.
+/// Copies the whole range, in as many calls as needed. Returns the bytes copied.
 fn copy(from: BorrowedFd<'_>, range: Range, to: BorrowedFd<'_>, at: u64) -> Result<u64, Errno> {
     let there = size(from)?.saturating_sub(range.offset).min(range.length);
     let (mut from_at, mut to_at) = (range.offset, at);

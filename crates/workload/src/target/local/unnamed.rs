@@ -1,4 +1,4 @@
-//! Files without a name, by system calls.
+//! Operations on unnamed files, by system calls.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -6,17 +6,17 @@ use pelago_wire::OpenFlags;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{LocalTarget, bits, open_flags, seen, show};
+use super::{LocalTarget, bits, file_attr, open_flags, show};
 use crate::op::Op;
 use crate::target::Outcome;
 
 impl LocalTarget {
-    pub(super) fn use_unnamed(&mut self, op: &Op) -> Result<Outcome, Errno> {
+    pub(super) fn apply_to_unnamed(&mut self, op: &Op) -> Result<Outcome, Errno> {
         match op {
             Op::CreateUnnamed { slot, dir, mode, flags } => {
                 let file = make(&self.dir(dir)?, *mode, *flags)?;
-                let outcome = Outcome::Attr(seen(&fs::fstat(&file)?));
-                self.hold(*slot, file);
+                let outcome = Outcome::Attr(file_attr(&fs::fstat(&file)?));
+                self.set_slot(*slot, file);
                 Ok(outcome)
             }
             Op::LinkOpen { slot, at } => {
@@ -29,9 +29,9 @@ impl LocalTarget {
     }
 }
 
-/// Whether there can be such files in this directory, and whether they can get names.
-pub(super) fn can_be(root: &OwnedFd) -> Result<bool, Errno> {
-    let Ok(file) = make(root, 0o700, OpenFlags { write: true, ..OpenFlags::default() }) else {
+/// Returns whether unnamed files can be created in this directory and linked.
+pub(super) fn are_supported(root: &OwnedFd) -> Result<bool, Errno> {
+    let Ok(file) = make(root, 0o700, OpenFlags::WRITE) else {
         return Ok(false);
     };
     if link(&file, root, b"probe").is_err() {
@@ -41,9 +41,9 @@ pub(super) fn can_be(root: &OwnedFd) -> Result<bool, Errno> {
     Ok(true)
 }
 
-/// It gets the mode that was asked for, whatever the umask is.
+/// Creates an unnamed file with the requested mode, which the umask may have reduced.
 fn make(dir: &OwnedFd, mode: u16, flags: OpenFlags) -> Result<OwnedFd, Errno> {
-    // To follow no link makes no sense where there is no name.
+    // Without a name there is no symbolic link to refuse.
     let flags = open_flags(flags) - OFlags::NOFOLLOW;
     let file = fs::openat(dir, ".", flags | OFlags::TMPFILE, Mode::RWXU)?;
     fs::fchmod(&file, bits(mode))?;

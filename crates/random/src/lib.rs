@@ -1,12 +1,16 @@
-//! A small seeded generator (xoshiro256**, seeded by splitmix64), and bytes that follow from a
-//! seed. The same seed gives the same program on every machine and in every version.
+//! A small seeded generator (xoshiro256**, seeded by splitmix64), and bytes made from a seed.
+//!
+//! The same seed gives the same numbers on every machine and in every version, so a seed in a
+//! report repeats what it reports.
 
-/// A seeded source of numbers. Not for secrets.
+#![forbid(unsafe_code)]
+
+/// A seeded generator of numbers. Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Random([u64; 4]);
 
 impl Random {
-    /// The source that this seed starts.
+    /// Returns the generator of this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         let (a, seed) = split_mix(seed);
@@ -16,7 +20,7 @@ impl Random {
         Self([a, b, c, d])
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn bits(&mut self) -> u64 {
         let state = &mut self.0;
         let result = state[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -30,23 +34,23 @@ impl Random {
         result
     }
 
-    /// A number from 0 to `bound` − 1; 0 where `bound` is 0.
+    /// Returns a number from 0 to `bound` − 1; 0 if `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         // The bias of a 128-bit product is below 2⁻³² for every bound used here.
         ((self.bits() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// An index into a collection of `length`; 0 where it is empty.
+    /// Returns an index into a collection of `length` items; 0 if it is empty.
     pub const fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// True in `percent` of 100 cases.
+    /// Returns `true` in `percent` of 100 cases.
     pub const fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of `items`; `None` where there are none.
+    /// Returns one of `items`; `None` if there are none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         let index = self.index(items.len());
         items.get(index)
@@ -61,8 +65,8 @@ impl Random {
     }
 }
 
-/// `length` bytes that follow from `seed` alone. Bytes of two seeds differ nearly everywhere, and
-/// none of them is zero: a hole is never taken for data.
+/// Returns `length` bytes that depend on `seed` only. The bytes of two seeds differ nearly
+/// everywhere, and none of them is zero, so a hole is never taken for data.
 #[must_use]
 pub fn bytes_of(seed: u64, length: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
@@ -86,9 +90,8 @@ const fn split_mix(seed: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// A seed in a report must give the same program for ever: the first numbers are pinned.
     #[test]
-    fn a_seed_gives_the_same_numbers_for_ever() {
+    fn a_seed_gives_the_same_numbers_in_every_version() {
         let mut random = Random::new(1);
         let first: Vec<u64> = (0..3).map(|_| random.bits()).collect();
         assert_eq!(
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_keeps_everything() {
+    fn a_shuffle_keeps_every_item() {
         let mut items: Vec<u32> = (0..1000).collect();
         Random::new(3).shuffle(&mut items);
         assert_ne!(items, (0..1000).collect::<Vec<_>>());
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_follow_from_the_seed_and_are_never_zero() {
+    fn bytes_depend_on_the_seed_and_are_never_zero() {
         assert_eq!(bytes_of(5, 100), bytes_of(5, 104)[..100]);
         assert_ne!(bytes_of(5, 100), bytes_of(6, 100));
         assert!(!bytes_of(9, 100_000).contains(&0));

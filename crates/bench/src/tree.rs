@@ -1,5 +1,5 @@
-//! Two large folders as programs meet them: `find` and `ls` over many names, and every one of many
-//! small files read behind a fresh start.
+//! Measures large folders with common programs: `find` and `ls` over many names, and reading many
+//! small files after a restart.
 
 use std::ffi::CString;
 use std::fmt;
@@ -8,29 +8,29 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use pelago_random::bytes_of;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::bench::process::children_cpu;
-use crate::bench::report::Row;
-use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, fill, turns};
-use crate::random::bytes_of;
+use crate::process::children_cpu;
+use crate::report::Row;
+use crate::timing::{Sample, Stopwatch};
+use crate::{BenchError, Contender, Report, drop_caches, fill, turns};
 
-/// A directory to measure, and how what serves it is started afresh.
-pub struct Side {
-    /// What reports call it.
+/// A directory to measure, with a way to restart the process that serves it.
+pub struct ColdContender {
+    /// Its name in reports.
     pub name: String,
-    /// The directory; what is made in it stays.
+    /// The directory; files made in it stay.
     pub path: PathBuf,
-    /// Ends what serves the directory and starts it again; nothing where the kernel serves it.
+    /// Restarts the process that serves the directory; `None` if the kernel serves it.
     pub restart: Option<Restart>,
 }
 
-/// Ends what serves a directory and starts it again.
+/// Stops the process that serves a directory and starts it again.
 pub type Restart = Box<dyn Fn() -> io::Result<()>>;
 
-/// How much is done.
+/// The size of a measurement of [`tree`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeOptions {
     /// Empty files in one folder.
@@ -39,7 +39,7 @@ pub struct TreeOptions {
     pub small: u64,
     /// Rounds over all directories.
     pub rounds: u32,
-    /// What the bytes follow from.
+    /// The seed of the bytes.
     pub seed: u64,
 }
 
@@ -49,25 +49,25 @@ impl Default for TreeOptions {
     }
 }
 
-/// Measures two large folders in directories that alternate. What is called cold comes after a
-/// restart of what serves the directory, and without the kernel's caches where this process is
-/// root.
+/// Measures two large folders in directories that alternate. A cold step comes after a restart of
+/// the process that serves the directory, and as root after the kernel's caches were dropped.
 ///
 /// # Errors
-/// Where a directory does not take an operation; where `find` or `ls` fails or is not there.
-pub fn tree(sides: &[Side], options: &TreeOptions) -> Result<Report, BenchError> {
-    if sides.is_empty() {
+/// [`BenchError::NoContender`]; [`BenchError::Restart`]; [`BenchError::Step`] with the first call
+/// that fails, or if `find` or `ls` fails or is missing.
+pub fn tree(contenders: &[ColdContender], options: &TreeOptions) -> Result<Report, BenchError> {
+    if contenders.is_empty() {
         return Err(BenchError::NoContender);
     }
-    let folders: Vec<Folders<'_>> = sides.iter().map(Folders::of).collect();
+    let folders: Vec<Folders<'_>> = contenders.iter().map(Folders::of).collect();
     for folders in &folders {
         folders.make(options)?;
     }
     let dropped = drop_caches();
-    let mut samples = vec![vec![Vec::new(); sides.len()]; STEPS.len()];
+    let mut samples = vec![vec![Vec::new(); contenders.len()]; STEPS.len()];
     for round in 0..options.rounds {
         for (step, samples) in STEPS.iter().zip(&mut samples) {
-            for turn in turns(round, sides.len()) {
+            for turn in turns(round, contenders.len()) {
                 samples[turn].push(folders[turn].run(*step, options)?);
             }
         }
@@ -81,18 +81,18 @@ pub fn tree(sides: &[Side], options: &TreeOptions) -> Result<Report, BenchError>
             "{names} names, {small} files of 4 KiB, {rounds} rounds, seed {seed}, cold: {}",
             if dropped { "restarted, caches dropped" } else { "restarted, caches as they were" },
         ),
-        contenders: sides.iter().map(|side| side.name.clone()).collect(),
+        contenders: contenders.iter().map(|contender| contender.name.clone()).collect(),
         rows,
     })
 }
 
-impl fmt::Debug for Side {
+impl fmt::Debug for ColdContender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Side").field("name", &self.name).field("path", &self.path).finish()
+        f.debug_struct("ColdContender").field("name", &self.name).field("path", &self.path).finish()
     }
 }
 
-/// Each leaves the kernel's caches as the next one wants them.
+/// Each step leaves the kernel's caches as the next one needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     FindCold,
@@ -118,26 +118,27 @@ impl Step {
     }
 }
 
-/// The two folders of a side.
+/// The two folders of a contender.
 struct Folders<'a> {
-    side: &'a Side,
+    contender: &'a ColdContender,
     many: PathBuf,
     small: PathBuf,
 }
 
 impl<'a> Folders<'a> {
-    fn of(side: &'a Side) -> Self {
-        Self { side, many: side.path.join("many"), small: side.path.join("small") }
+    fn of(contender: &'a ColdContender) -> Self {
+        let path = &contender.path;
+        Self { contender, many: path.join("many"), small: path.join("small") }
     }
 
-    /// Another side may lead to the same directory, and have made them.
+    /// Creates the folders and their files, unless another contender with the same directory has.
     fn make(&self, options: &TreeOptions) -> Result<(), BenchError> {
         if self.many.exists() {
             return Ok(());
         }
         for folder in [&self.many, &self.small] {
             let made = fs::mkdir(folder, Mode::RWXU);
-            made.map_err(|source| error(folder, "making a folder", source))?;
+            made.map_err(|source| error(folder, "creating a folder", source))?;
         }
         fill(&self.many, options.names)?;
         let bytes = bytes_of(options.seed, BLOCK);
@@ -151,15 +152,15 @@ impl<'a> Folders<'a> {
 
     fn run(&self, step: Step, options: &TreeOptions) -> Result<Sample, BenchError> {
         if step.is_cold() {
-            if let Some(restart) = &self.side.restart {
-                let path = &self.side.path;
+            if let Some(restart) = &self.contender.restart {
+                let path = &self.contender.path;
                 let failed = |source| BenchError::Restart { path: path.clone(), source };
                 restart().map_err(failed)?;
             }
             drop_caches();
         }
-        // After a restart it is another process.
-        let contender = Contender::new(&self.side.path);
+        // After a restart another process serves it.
+        let contender = Contender::new(&self.contender.path);
         match step {
             Step::FindCold => self.program(&contender, FIND, options.names),
             Step::FindWarm => {
@@ -199,7 +200,7 @@ impl<'a> Folders<'a> {
         }
     }
 
-    /// In the order in which the directory lists them, as `tar` and `grep -r` do.
+    /// Reads every file, in the order of the listing, as `tar` and `grep -r` do.
     fn read_all(&self, contender: &Contender, count: u64) -> Result<Sample, BenchError> {
         let mut watch = Stopwatch::start(contender);
         let mut read = || -> io::Result<u64> {
@@ -224,7 +225,7 @@ impl<'a> Folders<'a> {
         };
         match read() {
             Ok(files) if files == count => Ok(watch.stop()),
-            Ok(_) => Err(error(&self.small, "reading as many files as there are", Errno::IO)),
+            Ok(_) => Err(error(&self.small, "listing every file", Errno::IO)),
             Err(source) => Err(io_error(&self.small, "reading", &source)),
         }
     }
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_sees_every_file_and_cold_ones_begin_afresh() {
+    fn every_step_visits_every_file_and_cold_ones_follow_a_restart() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let restarts = Rc::new(Cell::new(0));
         let counted = Rc::clone(&restarts);
@@ -258,30 +259,37 @@ mod tests {
             counted.set(counted.get() + 1);
             Ok(())
         });
-        let side = |index: usize, restart| Side {
+        let contender = |index: usize, restart| ColdContender {
             name: format!("{index}"),
             path: dirs[index].path().to_owned(),
             restart,
         };
-        // The third leads where the second does.
-        let sides = [side(0, Some(restart)), side(1, None), side(1, None)];
+        // The third one has the same directory as the second.
+        let contenders = [contender(0, Some(restart)), contender(1, None), contender(1, None)];
         let options = TreeOptions { names: 30, small: 7, rounds: 2, seed: 1 };
-        let report = tree(&sides, &options).unwrap();
+        let report = tree(&contenders, &options).unwrap();
         assert_eq!(restarts.get(), 4);
         let counts: Vec<u64> = report.rows.iter().map(|row| row.figures[0].count).collect();
         assert_eq!(counts, [60, 60, 60, 14]);
         assert!(report.rows.iter().all(|row| row.ratios.len() == 2));
-        assert!(matches!(tree(&[], &options), Err(BenchError::NoContender)));
     }
 
     #[test]
-    fn a_side_that_cannot_restart_ends_the_measurement() {
+    fn a_measurement_of_nothing_is_an_error() {
+        assert!(matches!(tree(&[], &TreeOptions::default()), Err(BenchError::NoContender)));
+    }
+
+    #[test]
+    fn a_contender_that_cannot_restart_ends_the_measurement() {
         let dir = tempfile::tempdir().unwrap();
         let restart: Restart = Box::new(|| Err(Errno::BUSY.into()));
-        let side =
-            Side { name: String::new(), path: dir.path().to_owned(), restart: Some(restart) };
+        let contender = ColdContender {
+            name: String::new(),
+            path: dir.path().to_owned(),
+            restart: Some(restart),
+        };
         let options = TreeOptions { names: 1, small: 1, rounds: 1, seed: 1 };
-        let failed = tree(&[side], &options).unwrap_err();
+        let failed = tree(&[contender], &options).unwrap_err();
         assert!(matches!(failed, BenchError::Restart { .. }), "{failed:?}");
     }
 }

@@ -1,29 +1,29 @@
-//! Operations on names: one process, one directory, names in a random order.
+//! Measures operations on names: one process, one directory, names in a random order.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use pelago_random::{Random, bytes_of};
 use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-use crate::bench::report::Row;
-use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, turns};
-use crate::random::{Random, bytes_of};
+use crate::report::Row;
+use crate::timing::{Sample, Stopwatch};
+use crate::{BenchError, Contender, Report, drop_caches, turns};
 
-/// How much is done.
+/// The size of a measurement of [`meta`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetaOptions {
-    /// Names of each step.
+    /// Names in each step.
     pub names: u32,
     /// Rounds over all directories.
     pub rounds: u32,
-    /// A step ends after this time, with as many names as it has done then.
+    /// The longest time of a step; it then ends with fewer names.
     pub at_most: Duration,
-    /// What the random order follows from.
+    /// The seed of the random orders.
     pub seed: u64,
-    /// Have the kernel drop its caches before what is called cold; needs root.
+    /// Whether the kernel's caches are dropped before cold steps; needs root.
     pub cold: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for MetaOptions {
 /// Measures operations on names in directories that alternate.
 ///
 /// # Errors
-/// Where a directory does not take an operation.
+/// [`BenchError::NoContender`], or [`BenchError::Step`] with the first call that fails.
 pub fn meta(contenders: &[Contender], options: &MetaOptions) -> Result<Report, BenchError> {
     if contenders.is_empty() {
         return Err(BenchError::NoContender);
@@ -47,19 +47,19 @@ pub fn meta(contenders: &[Contender], options: &MetaOptions) -> Result<Report, B
     let mut samples = vec![vec![Vec::new(); contenders.len()]; steps.len()];
     for round in 0..options.rounds {
         let seed = options.seed.wrapping_add(u64::from(round));
-        let mut fields = Vec::new();
+        let mut folders = Vec::new();
         for contender in contenders {
-            fields.push(Field::new(contender, options, seed)?);
+            folders.push(TestFolder::new(contender, options, seed)?);
         }
         for (step, samples) in steps.iter().zip(&mut samples) {
             for turn in turns(round, contenders.len()) {
                 if cold && step.may_be_cold() {
                     drop_caches();
                 }
-                samples[turn].push(fields[turn].run(*step, options.at_most)?);
+                samples[turn].push(folders[turn].run(*step, options.at_most)?);
             }
         }
-        fields.into_iter().try_for_each(Field::clean)?;
+        folders.into_iter().try_for_each(TestFolder::remove)?;
     }
     let rows = steps.iter().zip(&samples);
     let rows = rows.map(|(step, samples)| Row::new(step.name(cold), None, samples)).collect();
@@ -91,8 +91,8 @@ enum Step {
     RemoveDir,
 }
 
-/// Opening comes before the caches are dropped: a directory would lose what it has just learned to
-/// the drop that the next one needs.
+/// `Open` precedes the steps that drop caches: dropping them for one contender would empty those of
+/// the others.
 const STEPS: [Step; 11] = [
     Step::Create,
     Step::StatWarm,
@@ -129,24 +129,24 @@ impl Step {
         matches!(self, Self::StatCold | Self::ReadSmall)
     }
 
-    /// Whether it makes names that a later step uses.
-    const fn makes(self) -> bool {
+    /// Returns whether it creates the names of a later step.
+    const fn creates(self) -> bool {
         matches!(self, Self::Create | Self::WriteSmall | Self::MakeDir)
     }
 }
 
-/// Names in the order in which a step visits them.
+/// The names of a step, in the order in which it uses them.
 #[derive(Debug, Default)]
 struct Names(Vec<CString>);
 
-/// One round's folder in one directory.
-struct Field<'a> {
+/// The folder of one round in one directory.
+struct TestFolder<'a> {
     contender: &'a Contender,
     folder: String,
     dir: OwnedFd,
     random: Random,
     count: u32,
-    /// Names that are there: empty files, small files, directories.
+    /// Names that exist: of empty files, small files and directories.
     empty: Names,
     small: Names,
     dirs: Names,
@@ -154,7 +154,7 @@ struct Field<'a> {
     buffer: Vec<u8>,
 }
 
-impl<'a> Field<'a> {
+impl<'a> TestFolder<'a> {
     fn new(contender: &'a Contender, options: &MetaOptions, seed: u64) -> Result<Self, BenchError> {
         const BLOCK: usize = 4096;
         let folder = format!(".pelago-bench-{}-{seed}", std::process::id());
@@ -163,7 +163,7 @@ impl<'a> Field<'a> {
             fs::mkdir(&path, Mode::RWXU)?;
             fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         };
-        let dir = make().map_err(|source| error(contender, "making a folder", source))?;
+        let dir = make().map_err(|source| error(contender, "creating a folder", source))?;
         Ok(Self {
             contender,
             folder,
@@ -186,7 +186,7 @@ impl<'a> Field<'a> {
         let mut watch = Stopwatch::start(self.contender);
         let mut done = 0;
         for name in &names.0 {
-            self.once(step, name)
+            self.apply(step, name)
                 .map_err(|source| error(self.contender, step.name(false), source))?;
             watch.lap(1);
             done += 1;
@@ -195,16 +195,16 @@ impl<'a> Field<'a> {
             }
         }
         let sample = watch.stop();
-        if step.makes() {
+        if step.creates() {
             names.0.truncate(done);
         } else if step == Step::Rename {
             rename_in(&mut names, done);
         }
-        self.put_back(step, names);
+        self.keep(step, names);
         Ok(sample)
     }
 
-    fn once(&mut self, step: Step, name: &CString) -> Result<(), Errno> {
+    fn apply(&mut self, step: Step, name: &CString) -> Result<(), Errno> {
         let dir = &self.dir;
         let read = OFlags::RDONLY | OFlags::CLOEXEC;
         let make = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -244,14 +244,14 @@ impl<'a> Field<'a> {
 
     fn names_for(&mut self, step: Step) -> Names {
         let mut names = match step {
-            _ if step.makes() => {
+            _ if step.creates() => {
                 let letter = match step {
                     Step::Create => 'e',
                     Step::WriteSmall => 's',
                     _ => 'd',
                 };
                 let name = |number| CString::new(format!("{letter}{number:08}"));
-                let names = (0..self.count).map(|number| name(number).expect("no NUL is in it"));
+                let names = (0..self.count).map(|number| name(number).expect("letters and digits"));
                 Names(names.collect())
             }
             Step::ReadSmall => std::mem::take(&mut self.small),
@@ -262,7 +262,7 @@ impl<'a> Field<'a> {
         names
     }
 
-    fn put_back(&mut self, step: Step, names: Names) {
+    fn keep(&mut self, step: Step, names: Names) {
         match step {
             Step::WriteSmall | Step::ReadSmall => self.small = names,
             Step::MakeDir => self.dirs = names,
@@ -271,7 +271,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    fn clean(self) -> Result<(), BenchError> {
+    fn remove(self) -> Result<(), BenchError> {
         let path = self.contender.path.join(&self.folder);
         std::fs::remove_dir_all(path).map_err(|found| {
             let source = Errno::from_io_error(&found).unwrap_or(Errno::IO);
@@ -280,13 +280,13 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A rename changes the first letter only.
+/// Returns the name after a rename: its first letter changes.
 fn new_name(name: &CString) -> CString {
     let mut bytes = name.as_bytes().to_vec();
     if let Some(first) = bytes.first_mut() {
         *first = b'r';
     }
-    CString::new(bytes).expect("a letter for a letter brings no NUL")
+    CString::new(bytes).expect("a letter replaces a letter")
 }
 
 fn rename_in(names: &mut Names, done: usize) {
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_does_every_name_in_every_round() {
+    fn every_step_visits_every_name_in_every_round() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let contenders = [0, 1].map(|index: usize| Contender::new(dirs[index].path()));
         let at_most = Duration::from_secs(3600);
@@ -317,14 +317,19 @@ mod tests {
             let expected = if row.step == "readdir entries" { 84 } else { 40 };
             assert!(row.figures.iter().all(|figures| figures.count == expected), "{row:?}");
         }
-        for dir in dirs {
-            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        }
     }
 
-    /// A step that runs out of time leaves names that the next ones get along with.
     #[test]
-    fn a_step_without_time_does_one_name() {
+    fn the_folder_is_removed_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = MetaOptions { names: 3, rounds: 1, ..MetaOptions::default() };
+        meta(&[Contender::new(dir.path())], &options).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Later steps use the names that a shortened step has created.
+    #[test]
+    fn a_step_without_time_visits_one_name() {
         let dir = tempfile::tempdir().unwrap();
         let options =
             MetaOptions { names: 9, rounds: 1, at_most: Duration::ZERO, ..MetaOptions::default() };
@@ -332,6 +337,10 @@ mod tests {
         for row in report.rows.iter().filter(|row| row.step != "readdir entries") {
             assert_eq!(row.figures[0].count, 1, "{row:?}");
         }
-        assert!(matches!(meta(&[], &options), Err(BenchError::NoContender)));
+    }
+
+    #[test]
+    fn a_measurement_of_nothing_is_an_error() {
+        assert!(matches!(meta(&[], &MetaOptions::default()), Err(BenchError::NoContender)));
     }
 }

@@ -1,4 +1,4 @@
-//! Fills a directory with many names, for measurements of what comes after.
+//! Fills a directory with many names, for later measurements.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,23 +6,23 @@ use std::time::Instant;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::bench::BenchError;
+use crate::BenchError;
 
-/// What filling took.
+/// The result of filling a directory.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Filled {
-    /// Files that were made.
+pub struct FillReport {
+    /// Files that were created.
     pub count: u64,
-    /// Files each second.
+    /// Files per second.
     pub rate: f64,
 }
 
-/// Makes `count` empty files `f00000000`, `f00000001` and so on in `dir`, which must have none of
-/// them. ([`crate::bench::lib`] does the same without a mount.)
+/// Creates `count` empty files `f00000000`, `f00000001` and so on in `dir`, which has none of them.
+/// ([`crate::direct`] does the same without a mount.)
 ///
 /// # Errors
-/// Where the directory does not take them.
-pub fn fill(dir: &Path, count: u64) -> Result<Filled, BenchError> {
+/// [`BenchError::Step`] with the first call that fails.
+pub fn fill(dir: &Path, count: u64) -> Result<FillReport, BenchError> {
     let error = |step, source| BenchError::Step { step, path: dir.to_owned(), source };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = fs::open(dir, flags, Mode::empty()).map_err(|source| error("open", source))?;
@@ -35,7 +35,7 @@ pub fn fill(dir: &Path, count: u64) -> Result<Filled, BenchError> {
     };
     (0..count).try_for_each(make).map_err(|source| error("create", source))?;
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Filled { count, rate: if seconds > 0.0 { count as f64 / seconds } else { 0.0 } })
+    Ok(FillReport { count, rate: if seconds > 0.0 { count as f64 / seconds } else { 0.0 } })
 }
 
 #[cfg(test)]
@@ -43,10 +43,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_names_are_there_as_were_asked_for() {
+    fn a_filled_directory_has_every_name() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(fill(dir.path(), 30).unwrap().count, 30);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 30);
+    }
+
+    #[test]
+    fn a_name_that_exists_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        fill(dir.path(), 1).unwrap();
         assert!(matches!(fill(dir.path(), 1), Err(BenchError::Step { step: "create", .. })));
     }
 }

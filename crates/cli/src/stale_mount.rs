@@ -1,4 +1,4 @@
-//! Mounts whose process is gone: nobody is left to unmount them but us.
+//! Unmounts mounts whose process is gone.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,10 @@ use std::process::{Command, Stdio};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::geteuid;
 
-/// Takes a mount out of the tree, whatever it answers.
+/// Detaches a mount from the tree without asking the process behind it, like `umount -l`.
+///
+/// # Errors
+/// The kernel's error as root; what `fusermount3` printed as another user.
 pub(crate) fn detach(point: &Path) -> io::Result<()> {
     if geteuid().is_root() {
         return Ok(unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?);

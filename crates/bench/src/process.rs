@@ -1,40 +1,52 @@
-//! What `/proc` says of processes.
+//! CPU time and memory of processes, this one and a file system's daemon.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// CPU time that a process has taken, all threads together, in clock ticks' resolution.
-pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
+use rustix::time::{ClockId, clock_gettime};
+
+/// Returns the CPU time of a process, all threads together, in clock ticks' resolution; `None` if
+/// there is no such process.
+pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
     times_of(&pid.to_string(), 14)
 }
 
-/// CPU time of the programs that this process has run and waited for, in the same resolution.
-pub(super) fn children_cpu() -> Duration {
+/// Returns the CPU time of this process, all threads together, in nanoseconds' resolution.
+pub(crate) fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Returns the CPU time of the programs that this process has run and waited for, in clock ticks'
+/// resolution.
+pub(crate) fn children_cpu() -> Duration {
     times_of("self", 16).unwrap_or_default()
 }
 
-/// User and system time together, which begin at this field of `stat` (counted from 1).
+/// Reads two adjacent fields of `stat`, user and system time, and returns their sum. `field` is the
+/// first one, counted from 1.
 fn times_of(process: &str, field: usize) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The command in parentheses, the second field, may hold anything.
+    // The second field, the command in parentheses, may contain spaces and parentheses.
     let fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let mut fields = fields.skip(field - 3);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// The most memory that this process had resident so far, in bytes.
-pub(super) fn peak_resident() -> Option<u64> {
+/// Returns the peak resident memory of this process, in bytes.
+pub(crate) fn peak_resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }
 
-/// The process that holds the FUSE connection of this number, which is the minor number of the
-/// mount's device. Kernels from 6.12 on show it.
-pub(super) fn fuse_daemon(connection: u32) -> Option<u32> {
+/// Returns the process that serves a FUSE connection, given by the minor number of the mount's
+/// device. Linux 6.12 and later show it.
+pub(crate) fn fuse_daemon(connection: u32) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.find(|pid| holds_connection(*pid, connection))
@@ -62,9 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_known() {
+    fn this_process_has_cpu_time_and_memory() {
         assert!(cpu_of(std::process::id()).is_some());
         assert!(peak_resident().is_some_and(|bytes| bytes > 100_000));
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_has_no_cpu_time() {
         assert_eq!(cpu_of(u32::MAX), None);
     }
 

@@ -1,29 +1,29 @@
-//! Bytes of one large file.
+//! Measures reads and writes of one large file.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use pelago_random::{Random, bytes_of};
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-use crate::bench::report::Row;
-use crate::bench::timing::{Sample, Stopwatch};
-use crate::bench::{BenchError, Contender, Report, drop_caches, turns};
-use crate::random::{Random, bytes_of};
+use crate::report::Row;
+use crate::timing::{Sample, Stopwatch};
+use crate::{BenchError, Contender, Report, drop_caches, turns};
 
 const CHUNK: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
-/// How much is done.
+/// The size of a measurement of [`io`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoOptions {
-    /// Bytes of the file; whole MiB are used, at least one.
+    /// Bytes of the file, rounded down to whole MiB; at least 1 MiB.
     pub bytes: u64,
-    /// Writes of 4 KiB at random places.
+    /// Writes of 4 KiB at random offsets.
     pub random_writes: u64,
     /// Rounds over all directories.
     pub rounds: u32,
-    /// What bytes and places follow from.
+    /// The seed of the bytes and offsets.
     pub seed: u64,
 }
 
@@ -33,12 +33,12 @@ impl Default for IoOptions {
     }
 }
 
-/// Measures a large file in directories that alternate: write with fsync, read with cold caches (of
-/// this file; of everything where this process is root), rewrite with fsync, random writes with
-/// fsync.
+/// Measures a large file in directories that alternate: write and fsync, cold read, rewrite and
+/// fsync, random writes and fsync. Before a cold read all caches are dropped as root, otherwise
+/// this file's pages.
 ///
 /// # Errors
-/// Where a directory does not take an operation.
+/// [`BenchError::NoContender`], or [`BenchError::Step`] with the first call that fails.
 pub fn io(contenders: &[Contender], options: &IoOptions) -> Result<Report, BenchError> {
     if contenders.is_empty() {
         return Err(BenchError::NoContender);
@@ -47,21 +47,21 @@ pub fn io(contenders: &[Contender], options: &IoOptions) -> Result<Report, Bench
     let mut cold = true;
     for round in 0..options.rounds {
         let seed = options.seed.wrapping_add(u64::from(round));
-        let mut fields = Vec::new();
+        let mut files = Vec::new();
         for contender in contenders {
-            let open = || Field::new(contender, options, seed);
-            fields.push(open().map_err(|source| error(contender, "making a file", source))?);
+            let open = || TestFile::new(contender, options, seed);
+            files.push(open().map_err(|source| error(contender, "creating a file", source))?);
         }
         for (step, samples) in STEPS.iter().zip(&mut samples) {
             for turn in turns(round, contenders.len()) {
-                let field = &mut fields[turn];
+                let file = &mut files[turn];
                 let mut run = || {
-                    let sample = field.run(*step);
-                    sample.map_err(|source| error(field.contender, step.name(), source))
+                    let sample = file.run(*step);
+                    sample.map_err(|source| error(file.contender, step.name(), source))
                 };
                 if *step == Step::Read {
-                    // Memory that is given back in large pieces behind a read serves the next one
-                    // faster than what writes leave: without this, whoever comes first pays for it.
+                    // Memory freed after a read is in larger pieces than memory freed after writes,
+                    // and makes the next read faster. So each contender reads once before.
                     drop(run()?);
                     cold &= drop_caches();
                 }
@@ -108,8 +108,8 @@ impl Step {
     }
 }
 
-/// One round's file in one directory; removed when it is dropped.
-struct Field<'a> {
+/// The file of one round in one directory; removed on drop.
+struct TestFile<'a> {
     contender: &'a Contender,
     path: PathBuf,
     file: OwnedFd,
@@ -119,7 +119,7 @@ struct Field<'a> {
     data: Vec<u8>,
 }
 
-impl<'a> Field<'a> {
+impl<'a> TestFile<'a> {
     fn new(contender: &'a Contender, options: &IoOptions, seed: u64) -> Result<Self, Errno> {
         let name = format!(".pelago-bench-{}-{seed}", std::process::id());
         let path = contender.path.join(name);
@@ -166,10 +166,10 @@ impl<'a> Field<'a> {
     }
 }
 
-impl Drop for Field<'_> {
+impl Drop for TestFile<'_> {
     fn drop(&mut self) {
-        // Whoever measured has the result; a file left behind is seen.
-        let _ignored = std::fs::remove_file(&self.path);
+        // The measurement is complete, and a file left behind is visible.
+        let _removed = std::fs::remove_file(&self.path);
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_moves_every_byte_in_every_round() {
+    fn every_step_runs_in_every_round() {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let contenders = [0, 1].map(|index: usize| Contender::new(dirs[index].path()));
         let options = IoOptions { bytes: 2 << 20, random_writes: 5, rounds: 2, seed: 3 };
@@ -212,6 +212,13 @@ mod tests {
         let counts: Vec<u64> = report.rows.iter().map(|row| row.figures[1].count).collect();
         assert_eq!(counts, [4, 4, 4, 10]);
         assert!(report.rows.iter().all(|row| row.unit == "MB/s" && row.ratios.len() == 1));
-        assert_eq!(std::fs::read_dir(dirs[0].path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_file_is_removed_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = IoOptions { bytes: 1 << 20, random_writes: 1, rounds: 1, seed: 3 };
+        io(&[Contender::new(dir.path())], &options).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

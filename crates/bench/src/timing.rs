@@ -1,30 +1,29 @@
-//! Times one step on one directory.
+//! Measures one step on one directory.
 
 use std::time::{Duration, Instant};
 
-use crate::bench::Contender;
-use crate::bench::process::cpu_of;
-use crate::clock;
+use crate::Contender;
+use crate::process::{cpu_of, own_cpu};
 
-/// What one step on one directory took.
+/// The measurement of one step on one directory.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sample {
-    /// Operations done.
-    pub(super) count: u64,
-    /// All of them together.
-    pub(super) elapsed: Duration,
+pub(crate) struct Sample {
+    /// Operations.
+    pub(crate) count: u64,
+    /// Time of all operations together.
+    pub(crate) elapsed: Duration,
     /// CPU time of this process.
-    pub(super) own_cpu: Duration,
+    pub(crate) own_cpu: Duration,
     /// CPU time of the file system's process.
-    pub(super) daemon_cpu: Duration,
-    /// Nanoseconds of each operation; those above 4 s are 4 s.
-    pub(super) latencies: Vec<u32>,
-    /// The longest operation.
-    pub(super) worst: Duration,
+    pub(crate) daemon_cpu: Duration,
+    /// Nanoseconds of each operation, at most 4.29 s (`u32::MAX`).
+    pub(crate) latencies: Vec<u32>,
+    /// Time of the longest operation.
+    pub(crate) worst: Duration,
 }
 
-/// Measures from its start to its end.
-pub(super) struct Stopwatch {
+/// Collects a [`Sample`] from [`Stopwatch::start`] to [`Stopwatch::stop`].
+pub(crate) struct Stopwatch {
     daemon: Option<u32>,
     own_cpu: Duration,
     daemon_cpu: Duration,
@@ -34,13 +33,13 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    pub(super) fn start(contender: &Contender) -> Self {
+    pub(crate) fn start(contender: &Contender) -> Self {
         let daemon_cpu = contender.daemon.and_then(cpu_of).unwrap_or_default();
-        let own_cpu = clock::own_cpu();
+        let own = own_cpu();
         let started = Instant::now();
         Self {
             daemon: contender.daemon,
-            own_cpu,
+            own_cpu: own,
             daemon_cpu,
             started,
             last: started,
@@ -48,8 +47,8 @@ impl Stopwatch {
         }
     }
 
-    /// An operation is done, which did the work of `count`.
-    pub(super) fn lap(&mut self, count: u64) {
+    /// Ends an operation that counts as `count`, and begins the next one.
+    pub(crate) fn lap(&mut self, count: u64) {
         let now = Instant::now();
         let took = now - self.last;
         self.last = now;
@@ -58,13 +57,13 @@ impl Stopwatch {
         self.sample.latencies.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.last - self.started
     }
 
-    pub(super) fn stop(mut self) -> Sample {
+    pub(crate) fn stop(mut self) -> Sample {
         self.sample.elapsed = self.started.elapsed();
-        self.sample.own_cpu = clock::own_cpu().saturating_sub(self.own_cpu);
+        self.sample.own_cpu = own_cpu().saturating_sub(self.own_cpu);
         let daemon_cpu = self.daemon.and_then(cpu_of).unwrap_or_default();
         self.sample.daemon_cpu = daemon_cpu.saturating_sub(self.daemon_cpu);
         self.sample

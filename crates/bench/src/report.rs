@@ -1,73 +1,73 @@
-//! What a comparison found, as numbers, text and JSON.
+//! The result of a comparison, as numbers, text and JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bench::JSON_VERSION;
-use crate::bench::timing::Sample;
+use crate::JSON_VERSION;
+use crate::timing::Sample;
 
 /// Rates of several directories, step by step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Which measurement: `meta`, `io`, `tree`.
+    /// The measurement: `meta`, `io` or `tree`.
     pub bench: &'static str,
-    /// What was asked for, for whoever wants to repeat it.
+    /// The options, as one needs them to repeat it.
     pub setup: String,
-    /// The directories, in the order of each row's figures.
+    /// The directories' names, in the order of each row's figures.
     pub contenders: Vec<String>,
-    /// The steps, in their order.
+    /// The steps, in the order in which they ran.
     pub rows: Vec<Row>,
 }
 
-/// One step.
+/// One step on all directories.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What was done.
+    /// The step's name.
     pub step: String,
-    /// The unit of its rates: `op/s`, `MB/s` (10⁶ bytes).
+    /// The unit of its rates: `op/s` or `MB/s` (10⁶ bytes).
     pub unit: &'static str,
-    /// Each directory's figures.
+    /// The figures of each directory.
     pub figures: Vec<Figures>,
-    /// The first directory's rate over that of each other.
+    /// The rate of the first directory over that of each other one.
     pub ratios: Vec<Ratio>,
 }
 
-/// What a step took on one directory.
+/// The figures of one step on one directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// Rounds.
+    /// Rounds that were measured.
     pub rounds: usize,
     /// Operations in all rounds.
     pub count: u64,
-    /// Median rate of the rounds, in the row's unit.
+    /// The median rate of the rounds, in the row's unit.
     pub rate: f64,
-    /// Half the distance of slowest and fastest round, over the median.
+    /// Half the difference of the fastest and slowest round, over the median.
     pub spread: f64,
-    /// CPU microseconds of an operation: of this process, and of the file system's.
+    /// CPU microseconds per operation: of this process, and of the file system's daemon.
     pub cpu_us: (f64, f64),
-    /// Microseconds that half of the operations took at the most.
+    /// The median latency, in microseconds.
     pub p50_us: f64,
-    /// Microseconds that 999 of 1000 took at the most.
+    /// The 99.9th percentile of the latency, in microseconds.
     pub p999_us: f64,
-    /// Milliseconds of the longest one.
+    /// The longest operation, in milliseconds.
     pub worst_ms: f64,
 }
 
-/// A rate over another, taken in each round.
+/// The ratio of two rates, taken in each round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// Of all rounds.
+    /// The median of the rounds.
     pub median: f64,
-    /// A quarter of the rounds is below.
+    /// The lower quartile.
     pub lower: f64,
-    /// A quarter of the rounds is above.
+    /// The upper quartile.
     pub upper: f64,
 }
 
 impl Report {
-    /// A table for people.
+    /// Returns a table for people.
     #[must_use]
     pub fn render_text(&self) -> String {
         let mut text = format!("{}: {}\n", self.bench, self.setup);
@@ -88,7 +88,7 @@ impl Report {
         text
     }
 
-    /// The same for machines.
+    /// Returns the object of `--json`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
@@ -103,8 +103,9 @@ impl Report {
 }
 
 impl Row {
-    /// The row of `samples[contender][round]`; `bytes` of an operation, where bytes are measured.
-    pub(super) fn new(step: &str, bytes: Option<u64>, samples: &[Vec<Sample>]) -> Self {
+    /// Computes a row from `samples[contender][round]`. With `bytes` per operation the rates are in
+    /// MB/s.
+    pub(crate) fn new(step: &str, bytes: Option<u64>, samples: &[Vec<Sample>]) -> Self {
         let scale = bytes.map_or(1.0, |bytes| bytes as f64 / 1e6);
         let rates: Vec<Vec<f64>> = samples
             .iter()
@@ -197,8 +198,8 @@ impl Ratio {
     }
 }
 
-pub(super) fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(text, "{line}").expect("a string takes all that is written to it");
+pub(crate) fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("writing to a string cannot fail");
 }
 
 fn rate_of(sample: &Sample) -> f64 {
@@ -212,10 +213,9 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
-/// The value below which this part of the sorted values lies, between two of them in proportion;
-/// 0 where there are none.
-fn quantile(sorted: &[f64], part: f64) -> f64 {
-    let at = part * sorted.len().saturating_sub(1) as f64;
+/// Returns the quantile of sorted values, interpolated linearly; 0 if there are none.
+fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+    let at = fraction * sorted.len().saturating_sub(1) as f64;
     let value = |index: f64| sorted.get(index as usize).copied().unwrap_or(0.0);
     let (below, above) = (value(at.floor()), value(at.ceil()));
     below + (above - below) * at.fract()
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_lie_between_the_values() {
+    fn quantiles_are_interpolated() {
         let values = [1.0, 2.0, 3.0, 4.0];
         let found = [0.0, 0.25, 0.5, 1.0].map(|part| quantile(&values, part));
         assert_eq!(found, [1.0, 1.75, 2.5, 4.0]);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(quantile(&[7.0], 0.999), 7.0);
     }
 
-    /// Ratios are taken round by round: a machine that gets slower does not change them.
+    /// A machine that gets slower does not change the ratios.
     #[test]
     fn a_ratio_is_taken_in_each_round() {
         let fast = [100, 200, 400].map(|millis| sample(100, millis));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shown_in_megabytes() {
+    fn bytes_are_printed_in_megabytes() {
         let row = Row::new("write", Some(1_000_000), &[vec![sample(100, 500)]]);
         assert_eq!((row.unit, row.figures[0].rate), ("MB/s", 200.0));
         let report = Report {

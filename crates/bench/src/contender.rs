@@ -1,24 +1,24 @@
-//! What is measured.
+//! A directory to measure.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::bench::process;
+use crate::process;
 
 /// A directory to measure, and the process behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// The directory; what is made in it is removed again.
+    /// The directory; files made in it are removed afterwards.
     pub path: PathBuf,
-    /// The process whose CPU time counts as the file system's, where there is one.
+    /// The process whose CPU time counts as the file system's; `None` if the kernel serves it.
     pub daemon: Option<u32>,
 }
 
 impl Contender {
-    /// The directory `path`, called by its path, with the process that serves it where it is a FUSE
-    /// mount and this process may see whose.
+    /// Returns the directory `path`, named by its path. If it is on a FUSE mount, its daemon is
+    /// found in `/proc` as far as permissions allow.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         let daemon = path.metadata().ok().and_then(|meta| {

@@ -1,4 +1,4 @@
-//! Creates through [`Files`], without kernel and mount.
+//! Measures creating files through [`Files`], without kernel and mount (`pelago bench lib`).
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,89 +10,89 @@ use pelago_client::{At, Files};
 use pelago_wire::{Context, Error, Handle, Name, NewMode, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::bench::process::peak_resident;
-use crate::bench::report::write_line;
-use crate::bench::{BenchError, JSON_VERSION};
-use crate::clock;
+use crate::process::{own_cpu, peak_resident};
+use crate::report::write_line;
+use crate::{BenchError, JSON_VERSION};
 
-/// Files of a window.
+/// Files in a window.
 const WINDOW: u64 = 100_000;
-/// Windows of a million files.
+/// Windows in a million files.
 const MILLION: usize = 10;
 
-/// How much is done.
+/// The size of a measurement of [`direct`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LibOptions {
-    /// The directory that is made at the top for the files; it must not exist.
+pub struct DirectOptions {
+    /// The name of the directory that is created in the root for the files; it must not exist.
     pub dir: Name,
-    /// Threads that create at once.
+    /// Threads that create concurrently.
     pub callers: u64,
-    /// Files of all callers together.
+    /// Files of all threads together.
     pub count: u64,
 }
 
-/// What creating files took.
+/// The result of a measurement of [`direct`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct LibReport {
-    /// Threads that created at once.
+pub struct DirectReport {
+    /// Threads that created concurrently.
     pub callers: u64,
-    /// Files that were made.
+    /// Files that were created.
     pub count: u64,
-    /// Files each second.
+    /// Files per second.
     pub rate: f64,
-    /// CPU microseconds of this process for a file.
+    /// CPU microseconds of this process per file.
     pub cpu_us: f64,
-    /// Every 100,000 files and what is left, in their order.
+    /// Each 100,000 files in order of creation, then the remaining ones.
     pub windows: Vec<Window>,
-    /// The most memory this process had resident so far, in bytes; 0 where it is not known.
+    /// The peak resident memory of this process, in bytes; 0 if unknown.
     pub peak_resident: u64,
 }
 
-/// A part of the files.
+/// A run of consecutive files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// Files of it.
+    /// Files in the window.
     pub count: u64,
-    /// Files each second.
+    /// Files per second.
     pub rate: f64,
-    /// CPU microseconds of this process for a file.
+    /// CPU microseconds of this process per file.
     pub cpu_us: f64,
 }
 
-/// Makes empty files in one directory: create, flush and release for each.
+/// Creates empty files in one directory, each by create, flush and release.
 ///
 /// # Errors
-/// The first request that fails.
-pub fn lib(files: &dyn Files, options: &LibOptions) -> Result<LibReport, BenchError> {
+/// [`BenchError::Request`] with the first request that fails.
+pub fn direct(files: &dyn Files, options: &DirectOptions) -> Result<DirectReport, BenchError> {
     let context = Context::direct(0, 0);
-    let place = At::new(Handle::ROOT, options.dir.clone());
-    let dir = files.make_dir(&context, place, NewMode::exactly(0o755)).wait()?.handle;
+    let at = At::new(Handle::ROOT, options.dir.clone());
+    let dir = files.make_dir(&context, at, NewMode::exactly(0o755)).wait()?.handle;
     let callers = options.callers.max(1);
-    let marks = usize::try_from(options.count / WINDOW).unwrap_or(usize::MAX).saturating_add(1);
-    let (tell, told) = sync_channel(marks.min(1 << 20));
-    let (next, start) = (AtomicU64::new(0), Mark::now(0));
+    let expected = usize::try_from(options.count / WINDOW).unwrap_or(usize::MAX).saturating_add(1);
+    let (sender, receiver) = sync_channel(expected.min(1 << 20));
+    let (next, start) = (AtomicU64::new(0), Checkpoint::now(0));
     thread::scope(|scope| {
         let workers: Vec<_> = (0..callers)
             .map(|_| {
                 let caller = Caller { files, context, dir, next: &next, count: options.count };
-                let tell = tell.clone();
-                scope.spawn(move || caller.work(&tell))
+                let sender = sender.clone();
+                scope.spawn(move || caller.run(&sender))
             })
             .collect();
         let mut ends = workers.into_iter().map(|worker| worker.join());
         ends.try_for_each(|end| end.expect("a caller returns its errors"))
     })?;
-    let end = Mark::now(options.count);
-    drop(tell);
-    let mut marks: Vec<Mark> = told.into_iter().collect();
-    marks.sort_by_key(|mark| mark.done);
-    marks.insert(0, start);
-    if marks.last().is_some_and(|last| last.done < end.done) {
-        marks.push(end);
+    let end = Checkpoint::now(options.count);
+    drop(sender);
+    let mut checkpoints: Vec<Checkpoint> = receiver.into_iter().collect();
+    checkpoints.sort_by_key(|checkpoint| checkpoint.done);
+    checkpoints.insert(0, start);
+    if checkpoints.last().is_some_and(|last| last.done < end.done) {
+        checkpoints.push(end);
     }
-    let windows = marks.windows(2).filter_map(|pair| Some(pair.first()?.to(pair.get(1)?)));
-    let whole = start.to(&end);
-    Ok(LibReport {
+    let windows =
+        checkpoints.windows(2).filter_map(|pair| Some(pair.first()?.window_to(pair.get(1)?)));
+    let whole = start.window_to(&end);
+    Ok(DirectReport {
         callers,
         count: options.count,
         rate: whole.rate,
@@ -102,26 +102,26 @@ pub fn lib(files: &dyn Files, options: &LibOptions) -> Result<LibReport, BenchEr
     })
 }
 
-impl LibReport {
-    /// Each million of files, and what is left, in their order.
+impl DirectReport {
+    /// Returns each million of files in order of creation, then the remaining ones.
     #[must_use]
     pub fn millions(&self) -> Vec<Window> {
-        self.windows.chunks(MILLION).map(Window::whole).collect()
+        self.windows.chunks(MILLION).map(Window::join).collect()
     }
 
-    /// What became of the rate: that of the last whole million over that of the second; nothing
-    /// where there are not three.
+    /// Returns the rate of the last whole million over that of the second; `None` if there are
+    /// fewer than three.
     #[must_use]
     pub fn last_over_second(&self) -> Option<f64> {
-        let whole = |million: &Window| million.count == MILLION as u64 * WINDOW;
-        let millions: Vec<Window> = self.millions().into_iter().filter(whole).collect();
+        let is_whole = |million: &Window| million.count == MILLION as u64 * WINDOW;
+        let millions: Vec<Window> = self.millions().into_iter().filter(is_whole).collect();
         match millions.as_slice() {
             [_, second, .., last] => Some(last.rate / second.rate),
             _ => None,
         }
     }
 
-    /// A table for people.
+    /// Returns a table for people.
     #[must_use]
     pub fn render_text(&self) -> String {
         let mut text = String::new();
@@ -152,7 +152,7 @@ impl LibReport {
         text
     }
 
-    /// The same for machines.
+    /// Returns the object of `--json`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let windows: Vec<Value> = self.windows.iter().copied().map(Window::to_json).collect();
@@ -173,8 +173,8 @@ impl LibReport {
 }
 
 impl Window {
-    /// Windows that follow each other as one.
-    fn whole(parts: &[Self]) -> Self {
+    /// Joins consecutive windows.
+    fn join(parts: &[Self]) -> Self {
         let count = parts.iter().map(|part| part.count).sum();
         let sum = |each: fn(&Self) -> f64| parts.iter().map(each).sum::<f64>();
         let seconds = sum(|part| part.count as f64 / part.rate);
@@ -187,20 +187,20 @@ impl Window {
     }
 }
 
-/// A moment of the measurement.
+/// The progress at one time.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct Checkpoint {
     done: u64,
     at: Instant,
     cpu: Duration,
 }
 
-impl Mark {
+impl Checkpoint {
     fn now(done: u64) -> Self {
-        Self { done, at: Instant::now(), cpu: clock::own_cpu() }
+        Self { done, at: Instant::now(), cpu: own_cpu() }
     }
 
-    fn to(&self, later: &Self) -> Window {
+    fn window_to(&self, later: &Self) -> Window {
         let count = later.done - self.done;
         let seconds = later.at.saturating_duration_since(self.at).as_secs_f64();
         let cpu = later.cpu.saturating_sub(self.cpu).as_secs_f64();
@@ -212,6 +212,7 @@ impl Mark {
     }
 }
 
+/// One of the threads.
 struct Caller<'a> {
     files: &'a dyn Files,
     context: Context,
@@ -221,9 +222,9 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    fn work(&self, tell: &SyncSender<Mark>) -> Result<(), Error> {
-        let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        // Kept, so that its growth is no part of a create.
+    fn run(&self, sender: &SyncSender<Checkpoint>) -> Result<(), Error> {
+        let flags = OpenFlags::WRITE;
+        // Reused, so that allocating is not measured.
         let mut text = String::new();
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -231,19 +232,16 @@ impl Caller<'_> {
                 return Ok(());
             }
             text.clear();
-            write!(text, "f{number:08}").expect("a string takes everything");
+            write!(text, "f{number:08}").expect("writing to a string cannot fail");
             let name = Name::new(text.as_bytes()).expect("letters and digits");
-            let place = At::new(self.dir, name);
-            let open = self
-                .files
-                .create(&self.context, place, NewMode::exactly(0o644), flags)
-                .wait()?
-                .open;
+            let at = At::new(self.dir, name);
+            let open =
+                self.files.create(&self.context, at, NewMode::exactly(0o644), flags).wait()?.open;
             self.files.flush(&self.context, open).wait()?;
             self.files.release(&self.context, open).wait()?;
             if (number + 1).is_multiple_of(WINDOW) {
-                // Nobody listens only where another caller failed, and its error is told.
-                let _ignored = tell.send(Mark::now(number + 1));
+                // Fails only if another caller has failed, whose error is returned.
+                let _sent = sender.send(Checkpoint::now(number + 1));
             }
         }
     }
@@ -254,9 +252,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_shows_its_windows() {
+    fn a_report_has_its_windows() {
         let window = Window { count: 50, rate: 10.0, cpu_us: 3.0 };
-        let report = LibReport {
+        let report = DirectReport {
             callers: 1,
             count: 50,
             rate: 10.0,
@@ -271,7 +269,7 @@ mod tests {
         assert_eq!(report.last_over_second(), None);
     }
 
-    /// A million's rate follows from its time, not from the mean of its windows' rates.
+    /// The rate of a million follows from its total time, not from the mean of its windows' rates.
     #[test]
     fn the_last_million_is_compared_with_the_second() {
         let fast = Window { count: WINDOW, rate: 100_000.0, cpu_us: 6.0 };
@@ -283,7 +281,7 @@ mod tests {
             .collect();
         let count = windows.iter().map(|window| window.count).sum();
         let report =
-            LibReport { callers: 2, count, rate: 1.0, cpu_us: 1.0, windows, peak_resident: 0 };
+            DirectReport { callers: 2, count, rate: 1.0, cpu_us: 1.0, windows, peak_resident: 0 };
         let third = report.millions()[2];
         assert_eq!((third.count, third.cpu_us), (10 * WINDOW, 9.0));
         let ratio = report.last_over_second().unwrap();

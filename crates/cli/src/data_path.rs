@@ -1,0 +1,44 @@
+//! The choice of `up --passthrough`.
+
+use clap::ValueEnum;
+
+/// For which files the kernel gets descriptors, so that it reads and writes them itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Passthrough {
+    /// Large files, and new ones in directories of large files
+    Auto,
+    /// All files
+    Always,
+    /// No file: all bytes are copied through this process
+    Never,
+}
+
+impl Passthrough {
+    /// Returns the word for it on the command line and in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+
+    /// Returns the choice with this name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|choice| choice.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for choice in Passthrough::value_variants() {
+            let value = choice.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), choice.name());
+            assert_eq!(Passthrough::from_name(choice.name()), Some(*choice));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Retries while another process of the volume is exiting.
+//!
+//! A killed process releases its locks a moment after it was killed, one after the other. A start
+//! right after a `kill -9` waits for that, but never for a process that serves the volume.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_check::CheckError;
+use pelago_server::StartError;
+use pelago_store::table;
+use pelago_store::volume::VolumeError;
+
+use crate::control::{AskError, ask_status};
+
+/// How long a process may take to exit: the kernel frees its memory before it closes its files.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long a serving process may take to answer before it counts as one that is exiting.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An error that may go away by itself.
+pub(crate) trait Transient {
+    /// Returns whether another process holds the volume or its table.
+    fn is_in_use(&self) -> bool;
+}
+
+impl Transient for StartError {
+    fn is_in_use(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume(VolumeError::InUse { .. })
+                | Self::Table { source: table::Error::InUse { .. }, .. }
+        )
+    }
+}
+
+impl Transient for CheckError {
+    fn is_in_use(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume(VolumeError::InUse { .. }) | Self::Table(table::Error::InUse { .. })
+        )
+    }
+}
+
+/// Runs `work` on the volume in `dir`, and again while an exiting process holds the volume, for at
+/// most 5 seconds. Returns the last result.
+pub(crate) fn retry_while_exiting<T, E: Transient>(
+    dir: &Path,
+    mut work: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    loop {
+        let result = work();
+        let is_in_use = result.as_ref().is_err_and(Transient::is_in_use);
+        if !is_in_use || is_served(dir) || Instant::now() > deadline {
+            return result;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Returns whether a process answers for the volume.
+fn is_served(dir: &Path) -> bool {
+    ask_status(dir, ANSWER_TIMEOUT).as_ref().map_or_else(AskError::is_answer, |_| true)
+}

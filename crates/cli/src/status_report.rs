@@ -1,0 +1,201 @@
+//! The status of a volume, as `status` and `up` print it.
+//!
+//! The process that serves a volume fills an [`UpReport`] and sends it over the control socket as
+//! JSON; the command that asked reads it back. [`json`] alone knows the keys.
+
+use std::path::PathBuf;
+
+use crate::data_path::Passthrough;
+
+mod json;
+mod text;
+
+pub(crate) use json::FromJson;
+
+/// What `status` reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StatusReport {
+    /// A process serves the volume.
+    Up(Box<UpReport>),
+    /// No process answers for it.
+    Down(DownReport),
+}
+
+/// A volume that is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UpReport {
+    /// The version of pelago that serves it.
+    pub(crate) pelago: String,
+    /// The process that serves it.
+    pub(crate) pid: u32,
+    /// Its folder, absolute.
+    pub(crate) dir: PathBuf,
+    /// Its identity, in hexadecimal digits.
+    pub(crate) id: String,
+    /// Whether the previous run stopped cleanly.
+    pub(crate) started_clean: bool,
+    /// What recovery found at the start.
+    pub(crate) recovered: RecoveredReport,
+    /// Where it is mounted.
+    pub(crate) mounted: PathBuf,
+    /// Whether changes are refused.
+    pub(crate) read_only: bool,
+    /// Which path the bytes of files take.
+    pub(crate) passthrough: PassthroughReport,
+    /// When this run began, in seconds since 1970.
+    pub(crate) since: i64,
+    /// Which batches are done and which are safe.
+    pub(crate) progress: ProgressReport,
+    /// Open files.
+    pub(crate) open_files: u64,
+    /// Files that were closed but that a program may still write.
+    pub(crate) lingering_files: u64,
+    /// Space on the disk below; `None` if it could not be measured.
+    pub(crate) space: Option<SpaceReport>,
+    /// Each limit of memory and its use.
+    pub(crate) memory: Vec<MemoryReport>,
+    /// The background jobs.
+    pub(crate) workers: Vec<WorkerReport>,
+    /// What the table costs.
+    pub(crate) table: TableReport,
+}
+
+/// What recovery found of files that were open when the previous run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecoveredReport {
+    /// Files that were checked.
+    pub(crate) files: u64,
+    /// Files whose size or times were corrected.
+    pub(crate) corrected: u64,
+    /// Files whose content is damaged.
+    pub(crate) damaged: u64,
+}
+
+/// Which data path is asked for, and which one is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PassthroughReport {
+    /// The choice of `--passthrough`.
+    pub(crate) wanted: Passthrough,
+    /// Why bytes are copied through the process; `None` if passthrough works.
+    pub(crate) why_not: Option<String>,
+}
+
+/// Batches, counted from 1 in each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProgressReport {
+    /// The newest batch that is done.
+    pub(crate) done: u64,
+    /// The newest batch that is safe.
+    pub(crate) safe: u64,
+    /// The longest time between two syncs, in milliseconds.
+    pub(crate) sync_interval_ms: u64,
+    /// How long the oldest batch that is not safe has waited, in milliseconds; 0 if all are safe.
+    pub(crate) unsafe_for_ms: u64,
+}
+
+/// Space on the disk below a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpaceReport {
+    /// Bytes of the disk.
+    pub(crate) bytes: u64,
+    /// Bytes that can still be written.
+    pub(crate) available_bytes: u64,
+    /// Whether the reserve is held back for deleting on a full disk.
+    pub(crate) holds_reserve: bool,
+    /// Whether new data is refused.
+    pub(crate) is_short: bool,
+}
+
+/// One limit of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemoryReport {
+    /// The limit's name in `docs/limits.md`.
+    pub(crate) name: String,
+    /// Bytes in use.
+    pub(crate) used: u64,
+    /// Bytes allowed.
+    pub(crate) limit: u64,
+}
+
+/// One background job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WorkerReport {
+    /// The job's name.
+    pub(crate) name: String,
+    /// Its state, in one lower-case word.
+    pub(crate) doing: String,
+    /// Items it has finished.
+    pub(crate) items: u64,
+    /// The last failure, if there was one.
+    pub(crate) last_error: Option<String>,
+}
+
+/// What the table costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TableReport {
+    /// Bytes of the table's files.
+    pub(crate) disk_bytes: u64,
+    /// Bytes of its journals.
+    pub(crate) journal_bytes: u64,
+    /// Bytes of memory that wait to be written.
+    pub(crate) memory_bytes: u64,
+    /// Whether compaction keeps up with the writes.
+    pub(crate) keeps_up: bool,
+}
+
+/// A volume for which no process answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DownReport {
+    /// Its folder, absolute.
+    pub(crate) dir: PathBuf,
+    /// The process that is starting or stopping it; `None` if it is down.
+    pub(crate) pid: Option<u32>,
+    /// Whether the last run stopped cleanly.
+    pub(crate) stopped_cleanly: bool,
+    /// A mount whose process is gone.
+    pub(crate) dead_mount: Option<PathBuf>,
+}
+
+#[cfg(test)]
+impl UpReport {
+    /// Returns a report with a value in every field, all distinct.
+    pub(crate) fn sample() -> Self {
+        Self {
+            pelago: "1.2.3".to_owned(),
+            pid: 7,
+            dir: "/v".into(),
+            id: "00ff".to_owned(),
+            started_clean: false,
+            recovered: RecoveredReport { files: 3, corrected: 2, damaged: 1 },
+            mounted: "/v/files".into(),
+            read_only: true,
+            passthrough: PassthroughReport {
+                wanted: Passthrough::Always,
+                why_not: Some("passthrough needs root".to_owned()),
+            },
+            since: 1_800_000_000,
+            progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },
+            open_files: 5,
+            lingering_files: 6,
+            space: Some(SpaceReport {
+                bytes: 1 << 40,
+                available_bytes: 1 << 30,
+                holds_reserve: true,
+                is_short: false,
+            }),
+            memory: vec![MemoryReport { name: "ROWS".to_owned(), used: 10, limit: 11 }],
+            workers: vec![WorkerReport {
+                name: "reap".to_owned(),
+                doing: "waiting".to_owned(),
+                items: 12,
+                last_error: Some("no space".to_owned()),
+            }],
+            table: TableReport {
+                disk_bytes: 13,
+                journal_bytes: 14,
+                memory_bytes: 15,
+                keeps_up: true,
+            },
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The keys of a status in JSON, written and read side by side.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{
+    DownReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SpaceReport,
+    StatusReport, TableReport, UpReport, WorkerReport,
+};
+use crate::data_path::Passthrough;
+use crate::json::VERSION;
+
+/// A value that can be read from JSON.
+pub(crate) trait FromJson: Sized {
+    /// Reads the value; `None` if it has another type or a field of it is missing. Unknown fields
+    /// are ignored: a newer pelago may send more.
+    fn from_json(value: &Value) -> Option<Self>;
+}
+
+/// Reads one field. A missing one counts as null, which only an `Option` accepts.
+fn field<T: FromJson>(object: &Value, key: &str) -> Option<T> {
+    T::from_json(&object[key])
+}
+
+impl StatusReport {
+    /// Returns the object of `status --json`.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Up(report) => report.to_json(),
+            Self::Down(report) => report.to_json(),
+        }
+    }
+}
+
+impl UpReport {
+    /// Returns the object of `up --json` and of `status --json`.
+    pub(crate) fn to_json(&self) -> Value {
+        let memory: Vec<Value> = self.memory.iter().map(MemoryReport::to_json).collect();
+        let workers: Vec<Value> = self.workers.iter().map(WorkerReport::to_json).collect();
+        json!({
+            "version": VERSION,
+            "state": "up",
+            "pelago": self.pelago,
+            "pid": self.pid,
+            "volume": {
+                "dir": text(&self.dir),
+                "id": self.id,
+                "started_clean": self.started_clean,
+                "recovered": self.recovered.to_json(),
+            },
+            "mounted": text(&self.mounted),
+            "read_only": self.read_only,
+            "data_path": self.passthrough.data_path(),
+            "passthrough": self.passthrough.to_json(),
+            "since": self.since,
+            "progress": self.progress.to_json(),
+            "open_files": self.open_files,
+            "lingering_files": self.lingering_files,
+            "space": self.space.map(SpaceReport::to_json),
+            "memory": memory,
+            "workers": workers,
+            "table": self.table.to_json(),
+        })
+    }
+}
+
+impl FromJson for UpReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        if value["state"] != "up" {
+            return None;
+        }
+        let volume = &value["volume"];
+        Some(Self {
+            pelago: field(value, "pelago")?,
+            pid: field(value, "pid")?,
+            dir: field(volume, "dir")?,
+            id: field(volume, "id")?,
+            started_clean: field(volume, "started_clean")?,
+            recovered: field(volume, "recovered")?,
+            mounted: field(value, "mounted")?,
+            read_only: field(value, "read_only")?,
+            passthrough: field(value, "passthrough")?,
+            since: field(value, "since")?,
+            progress: field(value, "progress")?,
+            open_files: field(value, "open_files")?,
+            lingering_files: field(value, "lingering_files")?,
+            space: field(value, "space")?,
+            memory: field(value, "memory")?,
+            workers: field(value, "workers")?,
+            table: field(value, "table")?,
+        })
+    }
+}
+
+impl DownReport {
+    fn to_json(&self) -> Value {
+        json!({
+            "version": VERSION,
+            "state": if self.pid.is_some() { "between" } else { "down" },
+            "volume": { "dir": text(&self.dir), "stopped_cleanly": self.stopped_cleanly },
+            "pid": self.pid,
+            "dead_mount": self.dead_mount.as_deref().map(text),
+        })
+    }
+}
+
+impl RecoveredReport {
+    fn to_json(self) -> Value {
+        json!({ "files": self.files, "corrected": self.corrected, "damaged": self.damaged })
+    }
+}
+
+impl FromJson for RecoveredReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            files: field(value, "files")?,
+            corrected: field(value, "corrected")?,
+            damaged: field(value, "damaged")?,
+        })
+    }
+}
+
+impl PassthroughReport {
+    const fn data_path(&self) -> &'static str {
+        if self.why_not.is_none() { "passthrough" } else { "daemon" }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "wanted": self.wanted.name(), "why_not": self.why_not })
+    }
+}
+
+impl FromJson for PassthroughReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        let wanted = Passthrough::from_name(value["wanted"].as_str()?)?;
+        Some(Self { wanted, why_not: field(value, "why_not")? })
+    }
+}
+
+impl ProgressReport {
+    fn to_json(self) -> Value {
+        json!({
+            "done": self.done,
+            "safe": self.safe,
+            "sync_interval_ms": self.sync_interval_ms,
+            "unsafe_for_ms": self.unsafe_for_ms,
+        })
+    }
+}
+
+impl FromJson for ProgressReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            done: field(value, "done")?,
+            safe: field(value, "safe")?,
+            sync_interval_ms: field(value, "sync_interval_ms")?,
+            unsafe_for_ms: field(value, "unsafe_for_ms")?,
+        })
+    }
+}
+
+impl SpaceReport {
+    fn to_json(self) -> Value {
+        json!({
+            "bytes": self.bytes,
+            "available_bytes": self.available_bytes,
+            "holds_reserve": self.holds_reserve,
+            "is_short": self.is_short,
+        })
+    }
+}
+
+impl FromJson for SpaceReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            bytes: field(value, "bytes")?,
+            available_bytes: field(value, "available_bytes")?,
+            holds_reserve: field(value, "holds_reserve")?,
+            is_short: field(value, "is_short")?,
+        })
+    }
+}
+
+impl MemoryReport {
+    fn to_json(&self) -> Value {
+        json!({ "name": self.name, "used": self.used, "limit": self.limit })
+    }
+}
+
+impl FromJson for MemoryReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            name: field(value, "name")?,
+            used: field(value, "used")?,
+            limit: field(value, "limit")?,
+        })
+    }
+}
+
+impl WorkerReport {
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "doing": self.doing,
+            "items": self.items,
+            "last_error": self.last_error,
+        })
+    }
+}
+
+impl FromJson for WorkerReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            name: field(value, "name")?,
+            doing: field(value, "doing")?,
+            items: field(value, "items")?,
+            last_error: field(value, "last_error")?,
+        })
+    }
+}
+
+impl TableReport {
+    fn to_json(self) -> Value {
+        json!({
+            "disk_bytes": self.disk_bytes,
+            "journal_bytes": self.journal_bytes,
+            "memory_bytes": self.memory_bytes,
+            "keeps_up": self.keeps_up,
+        })
+    }
+}
+
+impl FromJson for TableReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            disk_bytes: field(value, "disk_bytes")?,
+            journal_bytes: field(value, "journal_bytes")?,
+            memory_bytes: field(value, "memory_bytes")?,
+            keeps_up: field(value, "keeps_up")?,
+        })
+    }
+}
+
+impl FromJson for u64 {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_u64()
+    }
+}
+
+impl FromJson for u32 {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_u64()?.try_into().ok()
+    }
+}
+
+impl FromJson for i64 {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_i64()
+    }
+}
+
+impl FromJson for bool {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+}
+
+impl FromJson for String {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().map(Self::from)
+    }
+}
+
+impl FromJson for PathBuf {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().map(Self::from)
+    }
+}
+
+impl<T: FromJson> FromJson for Option<T> {
+    fn from_json(value: &Value) -> Option<Self> {
+        if value.is_null() { Some(None) } else { T::from_json(value).map(Some) }
+    }
+}
+
+impl<T: FromJson> FromJson for Vec<T> {
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(T::from_json).collect()
+    }
+}
+
+/// Returns a path as JSON holds it: bytes that are not UTF-8 become U+FFFD.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_survives_the_socket() {
+        let report = UpReport::sample();
+        assert_eq!(UpReport::from_json(&report.to_json()), Some(report));
+    }
+
+    #[test]
+    fn what_is_absent_survives_the_socket() {
+        let mut report = UpReport::sample();
+        report.space = None;
+        report.passthrough.why_not = None;
+        report.workers[0].last_error = None;
+        assert_eq!(UpReport::from_json(&report.to_json()), Some(report));
+    }
+
+    #[test]
+    fn a_report_without_a_field_is_refused() {
+        let mut object = UpReport::sample().to_json();
+        object["progress"].as_object_mut().unwrap().remove("safe");
+        assert_eq!(UpReport::from_json(&object), None);
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored() {
+        let mut object = UpReport::sample().to_json();
+        object["progress"]["newer"] = json!(1);
+        assert_eq!(UpReport::from_json(&object), Some(UpReport::sample()));
+    }
+
+    #[test]
+    fn the_data_path_follows_from_the_reason() {
+        let mut report = UpReport::sample();
+        assert_eq!(report.to_json()["data_path"], "daemon");
+        report.passthrough.why_not = None;
+        assert_eq!(report.to_json()["data_path"], "passthrough");
+    }
+
+    #[test]
+    fn a_held_lock_without_an_answer_is_between() {
+        let down = DownReport {
+            dir: "/v".into(),
+            pid: None,
+            stopped_cleanly: true,
+            dead_mount: Some("/v/files".into()),
+        };
+        assert_eq!(down.to_json()["state"], "down");
+        let between = DownReport { pid: Some(7), ..down };
+        assert_eq!(between.to_json()["state"], "between");
+        assert_eq!(between.to_json()["pid"], 7);
+    }
+}

@@ -1,0 +1,163 @@
+//! The status of a volume, for people: lines of a label and a text, ten columns apart.
+
+use super::{DownReport, PassthroughReport, SpaceReport, StatusReport, UpReport, WorkerReport};
+use crate::data_path::Passthrough;
+use crate::output;
+
+impl StatusReport {
+    /// Returns the lines of `status`.
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Self::Up(report) => report.to_text(),
+            Self::Down(report) => report.to_text(),
+        }
+    }
+}
+
+impl UpReport {
+    fn to_text(&self) -> String {
+        let mut lines = format!(
+            "volume    {} ({})\nstate     up, process {}{}, {}\nmounted   {}\nsafe      {}\n",
+            self.dir.display(),
+            self.id,
+            self.pid,
+            self.mode(),
+            self.files(),
+            self.mounted.display(),
+            self.safe(),
+        );
+        lines.push_str(&self.passthrough.line());
+        lines.push_str(&space_line(self.space.as_ref()));
+        let used = self.memory.iter().map(|each| each.used).sum();
+        let limit = self.memory.iter().map(|each| each.limit).sum();
+        lines.push_str(&format!(
+            "memory    {} of {}; table on disk {}\n",
+            output::bytes(used),
+            output::bytes(limit),
+            output::bytes(self.table.disk_bytes)
+        ));
+        lines.extend(self.workers.iter().map(WorkerReport::line));
+        lines
+    }
+
+    /// Returns what follows the process in a line: that the mount is read-only, or nothing.
+    pub(crate) const fn mode(&self) -> &'static str {
+        if self.read_only { ", read-only" } else { "" }
+    }
+
+    fn files(&self) -> String {
+        let open = self.open_files;
+        match self.lingering_files {
+            0 => format!("{open} files open"),
+            closed => format!("{open} files open, {closed} closed but still in use"),
+        }
+    }
+
+    fn safe(&self) -> String {
+        let progress = self.progress;
+        let what = if progress.done == progress.safe {
+            "everything".to_owned()
+        } else {
+            format!("all but the last {} ms", progress.unsafe_for_ms)
+        };
+        format!("{what} ({} of {} batches)", progress.safe, progress.done)
+    }
+}
+
+impl PassthroughReport {
+    /// Returns the line about speed: the data path, and why it is not the other one.
+    pub(crate) fn line(&self) -> String {
+        let path = match (&self.why_not, self.wanted) {
+            (Some(why_not), _) => format!("daemon path: {why_not}"),
+            (None, Passthrough::Always) => {
+                "passthrough: the kernel reads and writes all files itself".to_owned()
+            }
+            (None, _) => "passthrough: the kernel reads and writes large files itself".to_owned(),
+        };
+        format!("speed     {path}\n")
+    }
+}
+
+fn space_line(space: Option<&SpaceReport>) -> String {
+    let Some(space) = space else {
+        return "space     unknown: the disk does not report it\n".to_owned();
+    };
+    let (free, all) = (output::bytes(space.available_bytes), output::bytes(space.bytes));
+    let short = if space.is_short { "; short: new data is refused" } else { "" };
+    format!("space     {free} free of {all}{short}\n")
+}
+
+impl WorkerReport {
+    fn line(&self) -> String {
+        let failed = self.last_error.as_ref().map(|error| format!("; last error: {error}"));
+        format!(
+            "worker    {}: {}, {} done{}\n",
+            self.name,
+            self.doing,
+            self.items,
+            failed.unwrap_or_default()
+        )
+    }
+}
+
+impl DownReport {
+    fn to_text(&self) -> String {
+        let dir = self.dir.display();
+        if let Some(pid) = self.pid {
+            return format!(
+                "volume    {dir}\nstate     process {pid} is starting or stopping it\n"
+            );
+        }
+        let how = if self.stopped_cleanly {
+            "stopped cleanly"
+        } else {
+            "not stopped cleanly: the next start recovers it"
+        };
+        let mut lines = format!("volume    {dir}\nstate     down, {how}\n");
+        if let Some(point) = &self.dead_mount {
+            lines.push_str(&format!(
+                "mounted   {}, dead: `pelago up` or `pelago unmount` removes it\n",
+                point.display()
+            ));
+        }
+        lines.push_str("next      `pelago up` starts and mounts it\n");
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_files_that_are_still_in_use_are_counted() {
+        let report = UpReport { open_files: 0, lingering_files: 3, ..UpReport::sample() };
+        assert_eq!(report.files(), "0 files open, 3 closed but still in use");
+    }
+
+    #[test]
+    fn no_closed_file_is_not_worth_a_word() {
+        let report = UpReport { open_files: 2, lingering_files: 0, ..UpReport::sample() };
+        assert_eq!(report.files(), "2 files open");
+    }
+
+    #[test]
+    fn the_daemon_path_has_its_reason() {
+        let why_not = Some("passthrough needs root".to_owned());
+        let report = PassthroughReport { wanted: Passthrough::Auto, why_not };
+        assert_eq!(report.line(), "speed     daemon path: passthrough needs root\n");
+    }
+
+    #[test]
+    fn passthrough_names_the_files_it_is_for() {
+        let line = |wanted| PassthroughReport { wanted, why_not: None }.line();
+        assert!(line(Passthrough::Auto).contains("large files"));
+        assert!(line(Passthrough::Always).contains("all files"));
+    }
+
+    #[test]
+    fn batches_that_are_not_safe_have_an_age() {
+        let report = UpReport::sample();
+        assert_eq!(report.safe(), "all but the last 4 ms (8 of 9 batches)");
+    }
+}
