@@ -7,7 +7,6 @@ mod derived;
 mod documents;
 mod figures;
 mod fill;
-mod lexer;
 mod limits;
 mod modules;
 mod packages;
