@@ -3,6 +3,7 @@
 //! Every rule is one function from the tree of files (or from what cargo says) to findings. Nothing
 //! is fixed here, but by `--write`, which writes what can be derived.
 
+mod cycles;
 mod derived;
 mod documents;
 mod figures;
@@ -58,21 +59,27 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     if report {
         sizes::report(&tree);
     }
-    let findings = findings(&tree)?;
+    let (findings, notes) = findings(&tree)?;
+    for note in &notes.0 {
+        println!("note: {note}");
+    }
     for finding in &findings.0 {
         println!("{finding}");
     }
-    println!("tidy: {} files, {} findings", tree.files.len(), findings.0.len());
+    let counts = (tree.files.len(), findings.0.len(), notes.0.len());
+    println!("tidy: {} files, {} findings, {} notes", counts.0, counts.1, counts.2);
     Ok(if findings.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn findings(tree: &Tree) -> Result<Findings, String> {
+/// Returns what is wrong, and what will be once the crates of [`names`] are renamed.
+fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     let members = workspace::metadata(&["--no-deps"])?;
     let all = workspace::metadata(&["--filter-platform", &workspace::host()?])?;
-    let mut found = Findings::default();
+    let (mut found, mut notes) = (Findings::default(), Findings::default());
     sizes::check(tree, &mut found);
     text::check(tree, &mut found);
     modules::check(tree, &mut found);
+    cycles::check(tree, &mut found, &mut notes);
     walls::check(&members, &mut found);
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
@@ -80,5 +87,5 @@ fn findings(tree: &Tree) -> Result<Findings, String> {
     figures::TABLE.check(tree, &mut found);
     fill::check(tree, &mut found);
     walls::check_document(tree, &mut found);
-    Ok(found)
+    Ok((found, notes))
 }
