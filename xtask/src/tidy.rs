@@ -10,6 +10,7 @@ mod figures;
 mod fill;
 mod limits;
 mod modules;
+mod names;
 mod packages;
 mod sizes;
 mod table;
@@ -80,6 +81,7 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     text::check(tree, &mut found);
     modules::check(tree, &mut found);
     cycles::check(tree, &mut found, &mut notes);
+    names::check(tree, &mut found, &mut notes);
     walls::check(&members, &mut found);
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
