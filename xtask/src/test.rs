@@ -18,7 +18,7 @@ use self::libtest::{Report, Verdict};
 use self::suite::Suite;
 use self::tally::{Failure, Tally};
 use crate::process::Ending;
-use crate::{Answer, machine, process, setup, workspace};
+use crate::{VerbResult, machine, process, setup, workspace};
 
 /// How long a binary may take to list its tests.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ struct Ran<'a> {
 }
 
 /// Runs the tests and prints the counts.
-pub(crate) fn run(arguments: &[String]) -> Answer {
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let wanted = parse(arguments)?;
     let start = Instant::now();
     println!("{}", machine::describe());
