@@ -47,7 +47,8 @@ struct Waited {
     again: u64,
 }
 
-/// Runs all loads, or the named ones. `--load` and `--look` are what the verb starts as other users.
+/// Runs all loads, or the named ones. `--load` and `--look` are what the verb starts as other
+/// users.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     match arguments {
         [mode, name, folder, divisor, seconds] if mode == "--load" => {

@@ -1,8 +1,8 @@
 //! `fsx`: random reads, writes, mappings, truncates and holes, compared with memory.
 //!
-//! A mode is a file of `conformance/fsx` and a data path. The operations of a mode are divided among
-//! many processes, several at a time, each with its own seed and file, which disturb each other. The
-//! seeds are fixed, so a run can be repeated.
+//! A mode is a file of `conformance/fsx` and a data path. The operations of a mode are divided
+//! among many processes, several at a time, each with its own seed and file, which disturb each
+//! other. The seeds are fixed, so a run can be repeated.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! `cargo xtask VERB`: what a developer and CI run, so that Rust alone is enough to work on Pelago.
 //!
-//! One file per verb. A verb returns an exit code, or one sentence that says why it could not do its
-//! work. Nothing here is shipped.
+//! One file per verb. A verb returns an exit code, or one sentence that says why it could not do
+//! its work. Nothing here is shipped.
 
 mod account;
 mod arguments;
@@ -9,7 +9,6 @@ mod bench;
 mod bystander;
 mod check;
 mod counts;
-mod faults;
 mod fsx;
 mod fuzz;
 mod golden;

@@ -1,5 +1,5 @@
-//! `posix`: pjdfstest on a mounted volume. No test may fail, and the skipped tests are exactly those
-//! of a committed list with reasons.
+//! `posix`: pjdfstest on a mounted volume. No test may fail, and the skipped tests are exactly
+//! those of a committed list with reasons.
 
 use std::collections::BTreeSet;
 use std::fs;

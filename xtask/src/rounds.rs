@@ -1,8 +1,10 @@
 //! `crash` and `loss`: tests that look for lost data, with more rounds than `test` has time for.
 
+mod faults;
+
 use std::process::Command;
 
-use crate::{VerbResult, arguments, faults, process, verdict, workspace};
+use crate::{VerbResult, arguments, process, verdict, workspace};
 
 /// A test whose rounds an environment variable sets.
 struct Rounds {
@@ -50,7 +52,7 @@ fn run(rounds: &Rounds, arguments: &[String]) -> VerbResult {
 }
 
 /// Returns the command that runs one test target.
-pub(crate) fn test(package: &str, target: &str) -> Command {
+fn test(package: &str, target: &str) -> Command {
     let mut command =
         workspace::cargo(&["test", "--release", "--package", package, "--test", target]);
     command.env("PELAGO_TEST", "1");

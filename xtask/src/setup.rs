@@ -4,14 +4,9 @@
 mod hook;
 
 use std::path::Path;
-use std::time::Duration;
 
-use crate::{VerbResult, arguments, machine, process, tools, verdict, workspace};
-
-/// Tries of one download: most failures of mirrors are short.
-pub(crate) const TRIES: u32 = 3;
-/// Pause between two tries.
-pub(crate) const PAUSE: Duration = Duration::from_secs(5);
+use crate::tools::{self, PAUSE, TRIES};
+use crate::{VerbResult, arguments, machine, process, verdict, workspace};
 
 /// Installs what `test` needs, or returns what is missing.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {

@@ -1,4 +1,5 @@
-//! Tools of other projects that suites need: fetched if they are missing, crates at a fixed version.
+//! Tools of other projects that suites need: fetched if they are missing, crates at a fixed
+//! version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,9 +7,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::setup::{PAUSE, TRIES};
 use crate::{machine, process, workspace};
 
+/// Tries of one download: most failures of mirrors are short.
+pub(crate) const TRIES: u32 = 3;
+/// Pause between two tries.
+pub(crate) const PAUSE: Duration = Duration::from_secs(5);
 /// Most time of one run of apt-get.
 const APT_LIMIT: Duration = Duration::from_secs(180);
 

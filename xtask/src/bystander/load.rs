@@ -1,7 +1,7 @@
 //! Loads that one user puts on a file system, in a folder of its own.
 //!
-//! Errors do not end a load, because another file system may lack an operation. The last line is the
-//! number of requests that got `EAGAIN`.
+//! Errors do not end a load, because another file system may lack an operation. The last line is
+//! the number of requests that got `EAGAIN`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -79,7 +79,8 @@ impl Tally {
         });
     }
 
-    /// Returns whether the run has passed. If `strict`, only skips for missing features are allowed.
+    /// Returns whether the run has passed. If `strict`, only skips for missing features are
+    /// allowed.
     pub(crate) fn is_good(&self, strict: bool) -> bool {
         self.failures.is_empty() && (!strict || self.forbidden().next().is_none())
     }

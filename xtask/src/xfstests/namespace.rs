@@ -1,4 +1,5 @@
-//! Runs xfstests' `check` in namespaces, so that its processes, mounts and loop devices end with it.
+//! Runs xfstests' `check` in namespaces, so that its processes, mounts and loop devices end with
+//! it.
 
 use std::fs::{self, File};
 use std::io;
@@ -41,8 +42,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the tests. After a test that ends the run, or that exceeds its time, the others continue
-    /// in a new run on new devices.
+    /// Runs the tests. After a test that ends the run, or that exceeds its time, the others
+    /// continue in a new run on new devices.
     pub(super) fn run(&self, tests: &[String]) -> Result<Verdicts, String> {
         let results = self.logs.join(self.system);
         if results.exists() {

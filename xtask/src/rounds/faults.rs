@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use crate::{VerbResult, arguments, process, rounds, verdict};
+use crate::{VerbResult, arguments, process, verdict};
 
 const DEFAULT_SEED: u64 = 1;
 /// The variable that tells the test which calls to fail.
@@ -49,5 +49,5 @@ fn start(choice: &str) -> Result<Child, String> {
 }
 
 fn test() -> Command {
-    rounds::test("pelago-server", "faults")
+    super::test("pelago-server", "faults")
 }
