@@ -73,7 +73,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        arguments: "meta|io|lib|million DIR... [OPTIONS]",
+        arguments: "meta|io|lib|million|tree DIR... [OPTIONS]",
         does: "builds the binary and runs `pelago bench`",
         run: bench::run,
     },
