@@ -1,9 +1,9 @@
 #!/bin/bash
 # enter.sh SYSTEM FOLDER TREE RESULTS PELAGO TEST...: runs tests of xfstests on `pelago` or `ext4`.
 #
-# It is the first process of a namespace of processes and of a private one of mounts: whatever it
-# starts or mounts ends with it, and all that it changes is gone then. FOLDER has two sparse files,
-# test.img and scratch.img. On ext4 these are the devices; of Pelago, a volume lies in each.
+# It is the first process of a PID namespace and of a private mount namespace: all that it starts or
+# mounts ends with it. FOLDER has two sparse files, test.img and scratch.img. For ext4 these are the
+# devices; for Pelago each has a file system with a volume.
 set -eu -o pipefail
 
 if [ $$ -ne 1 ]; then
@@ -14,12 +14,12 @@ system=$1 folder=$2 tree=$3 results=$4 pelago=$5
 shift 5
 ours=$(dirname "$(readlink -f "$0")")
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
-# Tests that read /proc/locks look below the /proc of this namespace then, for the machine's.
+# With this, tests that read /proc/locks find the machine's, below the /proc of this namespace.
 export FSTESTS_ISOL=privatens
 export PELAGO=/mnt/pelago HOST_OPTIONS=/mnt/ours/$system.config RESULT_BASE=/mnt/results
 
-# A volume that is mounted elsewhere was copied into this namespace, and its process would wait for
-# the end of the copy.
+# This namespace has copies of the machine's mounts. The process of a mounted volume would wait
+# until its copy is unmounted too.
 umount --all --lazy --types fuse.pelago || true
 
 # The same short paths on each machine.
@@ -31,8 +31,8 @@ mount --bind "$results" /mnt/results
 mount --bind "$ours" /mnt/ours
 mount --bind "$pelago" /mnt/pelago
 
-# A loop device that is detached while it is open stays until its last user has gone, which may be
-# us.
+# A loop device that is detached while it is open stays until its last user has closed it. This
+# process keeps both open.
 TEST_LOOP=$(losetup --find --show "$folder/test.img")
 exec 8<"$TEST_LOOP"
 losetup --detach "$TEST_LOOP"
@@ -58,12 +58,12 @@ done
 mount --bind "$folder/passwd" /etc/passwd
 mount --bind "$folder/group" /etc/group
 
-# mount(8) looks for its helpers nowhere else.
+# mount(8) searches its helpers in /sbin only.
 sbin=$(readlink -f /sbin)
 install -m 755 "$ours/mount.fuse.pelago" /mnt/sbin
 mount -t overlay -o "ro,lowerdir=/mnt/sbin:$sbin" pelago-xtask "$sbin"
 
-# Tests name their files in /tmp by process numbers, which are few and small here.
+# Tests name their files in /tmp by process ids, which repeat in each namespace.
 mkdir -m 1777 "$folder/tmp"
 mount --bind "$folder/tmp" /tmp
 

@@ -1,9 +1,9 @@
-//! An ordinary user, as whom a suite can be run by root: the daemon, the mount and the programs
-//! are all that user's, mounted by `fusermount3`.
+//! An ordinary user for whom root runs a suite: the daemon, the mount (by `fusermount3`) and the
+//! programs belong to that user.
 //!
-//! What such a user needs and a machine may keep from it is put right in a mount namespace of our
-//! own, and so for nobody else: `/dev/fuse` open to all, as udev makes it everywhere, and the Rust
-//! toolchain where it can be reached, read-only. Both are gone when the namespace is.
+//! A mount namespace of the run provides what the machine may deny to such a user: `/dev/fuse` open
+//! to all, as udev makes it, and the Rust toolchain in a readable folder, read-only. Both end with
+//! the namespace.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -12,34 +12,34 @@ use std::process::{Command, ExitCode};
 
 use crate::{machine, process, workspace};
 
-/// Names the folder of the namespace to the process that runs inside.
-const DOOR: &str = "PELAGO_XTASK_DOOR";
+/// Names the namespace's folder to the process inside it.
+const FOLDER: &str = "PELAGO_XTASK_NAMESPACE";
 
-/// `$1` is the folder, `$2` the toolchain; the rest is run.
+/// `$1` is the folder, `$2` the toolchain, the rest a command.
 const ENTER: &str = r#"
     set -e
-    door=$1 toolchain=$2
+    folder=$1 toolchain=$2
     shift 2
-    mount -t tmpfs -o mode=755 pelago-xtask "$door"
-    mknod "$door/fuse" c 10 229
-    chmod 666 "$door/fuse"
-    mount --bind "$door/fuse" /dev/fuse
-    mkdir "$door/toolchain"
-    mount --bind -o ro "$toolchain" "$door/toolchain"
+    mount -t tmpfs -o mode=755 pelago-xtask "$folder"
+    mknod "$folder/fuse" c 10 229
+    chmod 666 "$folder/fuse"
+    mount --bind "$folder/fuse" /dev/fuse
+    mkdir "$folder/toolchain"
+    mount --bind -o ro "$toolchain" "$folder/toolchain"
     exec "$@"
 "#;
 
 /// An existing user of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
-    /// Its user number.
+    /// User id.
     pub(crate) uid: u32,
-    /// Its first group.
+    /// Id of the primary group.
     pub(crate) gid: u32,
 }
 
 impl Account {
-    /// The user of that name, who must not be root.
+    /// Returns the user of that name, who must not be root.
     pub(crate) fn find(name: &str) -> Result<Self, String> {
         let id = |option: &str| {
             let said = process::output_of("id", &[option, name]).unwrap_or_default();
@@ -47,15 +47,15 @@ impl Account {
         };
         let account = Self { uid: id("-u")?, gid: id("-g")? };
         if !machine::is_root() {
-            return Err("--user needs root, to become somebody else".to_owned());
+            return Err("--user needs root, to become another user".to_owned());
         }
         if account.uid == 0 { Err(format!("`{name}` is root")) } else { Ok(account) }
     }
 
-    /// Makes the command this user's, with `home` as its home.
-    pub(crate) fn dress(&self, command: &mut Command, home: &Path) {
+    /// Makes a command run as this user, with `home` as its home.
+    pub(crate) fn apply(&self, command: &mut Command, home: &Path) {
         command.uid(self.uid).gid(self.gid).env("HOME", home);
-        // Whatever is set up for the user that runs us cannot be reached.
+        // The user has no access to our folders.
         for name in ["CARGO", "CARGO_HOME", "RUSTUP_HOME", "TMPDIR"] {
             command.env_remove(name);
         }
@@ -69,32 +69,33 @@ impl Account {
     }
 }
 
-/// Runs this verb again in a mount namespace made for ordinary users; nothing if it is one.
+/// Runs this verb again in a mount namespace made for ordinary users, and returns its exit code;
+/// `None` if this process is in such a namespace.
 pub(crate) fn enter_namespace(
     verb: &str,
     arguments: &[String],
 ) -> Result<Option<ExitCode>, String> {
-    if std::env::var_os(DOOR).is_some() {
+    if std::env::var_os(FOLDER).is_some() {
         return Ok(None);
     }
     let own = std::env::current_exe().map_err(|why| format!("where xtask is: {why}"))?;
     let toolchain = process::output_of("rustc", &["--print", "sysroot"]).unwrap_or_default();
-    let door = std::env::temp_dir().join(format!("pelago-door-{}", std::process::id()));
-    fs::create_dir(&door).map_err(|why| format!("{}: {why}", door.display()))?;
+    let folder = std::env::temp_dir().join(format!("pelago-namespace-{}", std::process::id()));
+    fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"]);
-    command.arg(&door).arg(toolchain.trim()).arg(own).arg(verb).args(arguments);
-    command.env(DOOR, &door).current_dir(workspace::root());
+    command.arg(&folder).arg(toolchain.trim()).arg(own).arg(verb).args(arguments);
+    command.env(FOLDER, &folder).current_dir(workspace::root());
     let status = process::run_foreground(&mut command);
-    // Only an empty folder goes; what was mounted on it went with the namespace.
-    fs::remove_dir(&door).map_err(|why| format!("{}: {why}", door.display()))?;
+    // The mounts ended with the namespace, so the folder is empty.
+    fs::remove_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let code = status?.code().and_then(|code| u8::try_from(code).ok());
     Ok(Some(code.map_or(ExitCode::FAILURE, ExitCode::from)))
 }
 
-/// Where `cargo` and `rustc` are for everybody, inside the namespace.
+/// Returns the folder of `cargo` and `rustc` inside the namespace.
 fn toolchain() -> Option<PathBuf> {
-    std::env::var_os(DOOR).map(|door| Path::new(&door).join("toolchain/bin"))
+    std::env::var_os(FOLDER).map(|folder| Path::new(&folder).join("toolchain/bin"))
 }
 
 #[cfg(test)]
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_and_nobody_known_are_refused() {
+    fn root_and_unknown_users_are_refused() {
         assert!(Account::find("root").is_err());
         assert!(Account::find("no such user").is_err());
     }

@@ -1,14 +1,14 @@
-//! `bench`: the product's own `pelago bench`, built first.
+//! `bench`: builds the binary and runs its own `pelago bench`.
 
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
-use crate::{Answer, process, workspace};
+use crate::{VerbResult, process, verdict, workspace};
 
-/// What `pelago bench` knows to measure.
+/// The benchmarks of `pelago bench`.
 const KINDS: &[&str] = &["meta", "io", "lib", "million", "tree"];
 
-/// Builds the binary and the null file system, then hands everything to `pelago bench`.
-pub(crate) fn run(arguments: &[String]) -> Answer {
+/// Builds the binary and the null file system, then passes all arguments to `pelago bench`.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let Some((kind, rest)) = arguments.split_first() else {
         return Err(format!("needs one of {}", KINDS.join(", ")));
     };
@@ -18,10 +18,10 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     if !process::run_foreground(&mut workspace::cargo(workspace::BUILD))?.success() {
         return Err("the binary does not build".to_owned());
     }
-    // `--` only divides our own words from the binary's.
+    // A `--` only separates our arguments from the binary's.
     let passed = rest.iter().filter(|word| *word != "--");
     let binary = workspace::target_folder()?.join("release/pelago");
     let mut bench = Command::new(binary);
     let status = process::run_foreground(bench.arg("bench").arg(kind).args(passed))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    verdict(status.success())
 }

@@ -1,10 +1,10 @@
-//! `bystander`: what one user waits for while another does the worst that an ordinary user can.
+//! `bystander`: how long one user waits while another puts the heaviest load on a volume that an
+//! ordinary user can.
 //!
-//! Each load of [`load::ALL`] runs as one user on a volume, and then on a file system in memory
-//! that does nothing (`crates/mount/examples/nullfs.rs`), in turns. Meanwhile another user creates
-//! and removes files in a folder of its own. No user may get `EAGAIN`, the bystander may get no
-//! error, and on a quiet machine it waits at most [`WORSE`] times as long as on the other file
-//! system.
+//! Each load of [`load::ALL`] runs as one user, in turns on a volume and on a file system in memory
+//! that does nothing (the example `nullfs`). Meanwhile another user creates and removes files in a
+//! folder of its own. Neither user may get `EAGAIN`, the bystander may get no error, and on a quiet
+//! machine it waits at most [`WORSE`] times as long as on the other file system.
 
 mod load;
 
@@ -13,62 +13,63 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::manner::Manner;
 use crate::mounted::{self, Mounted};
-use crate::{Answer, machine, process, workspace};
+use crate::run_as::RunAs;
+use crate::{VerbResult, arguments, machine, process, verdict, workspace};
 
-/// Who does the worst, and who stands by: users without rights, whether they have a name or not.
+/// User ids of the load and of the bystander. They need no entry in `/etc/passwd`.
 const LOADER: u32 = 65_534;
 const BYSTANDER: u32 = 65_533;
-/// Times that the bystander may wait longer than on a file system that does nothing.
+/// Most times that the bystander's p99 may be that on a file system that does nothing.
 const WORSE: f64 = 3.0;
-/// Seconds of each turn, unless told.
+/// Seconds of each turn, by default.
 const SECONDS: f64 = 10.0;
-/// Turns of each file system.
+/// Turns on each file system.
 const ROUNDS: u32 = 2;
-/// By what everything is smaller with `--small`.
+/// `--small` divides every size by this.
 const SMALL: u64 = 50;
-/// Between two operations of the bystander.
+/// Pause between two operations of the bystander.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a bystander met.
+/// Waiting times and errors of a bystander.
 #[derive(Clone, Copy, Default)]
 struct Waited {
-    /// Milliseconds of a create and an unlink.
+    /// Milliseconds of a create and an unlink: median, 99th percentile, maximum.
     median: f64,
     p99: f64,
     most: f64,
     errors: u64,
-    /// `EAGAIN`, of both users.
+    /// Number of `EAGAIN`, of both users.
     again: u64,
 }
 
-/// `[--small] [SECONDS] [LOAD...]`.
-pub(crate) fn run(arguments: &[String]) -> Answer {
+/// Runs all loads, or the named ones. `--load` and `--look` are what the verb starts as other
+/// users.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
     match arguments {
         [mode, name, folder, divisor, seconds] if mode == "--load" => {
-            let divisor = divisor.parse().map_err(|why| format!("{divisor}: {why}"))?;
-            load::run(name, Path::new(folder), divisor, number(seconds)?)?;
-            return Ok(ExitCode::SUCCESS);
+            let divisor = arguments::number(divisor, "as a divisor")?;
+            load::run(name, Path::new(folder), divisor, arguments::number(seconds, "seconds")?)?;
+            return verdict(true);
         }
         [mode, folder, seconds] if mode == "--look" => {
-            look(Path::new(folder), number(seconds)?);
-            return Ok(ExitCode::SUCCESS);
+            look(Path::new(folder), arguments::number(seconds, "seconds")?);
+            return verdict(true);
         }
         _ => {}
     }
     if !machine::is_root() {
-        return Err("needs root, to be two other users".to_owned());
+        return Err("needs root, to become two other users".to_owned());
     }
     let (mut divisor, mut seconds, mut names) = (1, SECONDS, Vec::new());
     for word in arguments {
         match word.as_str() {
             "--small" => divisor = SMALL,
-            word if word.parse::<f64>().is_ok() => seconds = number(word)?,
+            word if word.parse::<f64>().is_ok() => seconds = arguments::number(word, "seconds")?,
             word if load::ALL.iter().any(|load| load.name == word) => names.push(word),
             word => return Err(format!("no load `{word}`")),
         }
@@ -79,19 +80,19 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     compare(&names, divisor, seconds)
 }
 
-/// Runs each load on both file systems and prints what came of it.
-fn compare(names: &[&str], divisor: u64, seconds: f64) -> Answer {
+/// Runs each load on both file systems and prints the waiting times.
+fn compare(names: &[&str], divisor: u64, seconds: f64) -> VerbResult {
     let pelago = mounted::build()?;
     let null = build_null()?;
     let logs = mounted::log_folder("bystander")?;
-    // Not its path: a build in the meantime replaces the file there.
+    // A build may replace the file at the program's path.
     let program = Path::new("/proc/self/exe");
     let mut failed = false;
     println!("a create and an unlink, in ms       p50      p99     most   errors   EAGAIN");
     for name in names {
         let (mut ours, mut theirs) = (Waited::default(), Waited::default());
         for round in 0..ROUNDS {
-            let volume = Mounted::start(&pelago, &logs, name, &Manner::default())?;
+            let volume = Mounted::start(&pelago, &logs, name, &RunAs::default())?;
             let turn = Turn { program, name, divisor, seconds, logs: &logs };
             ours = ours.worse(turn.run(&volume.point())?);
             volume.finish()?;
@@ -107,12 +108,12 @@ fn compare(names: &[&str], divisor: u64, seconds: f64) -> Answer {
         }
         failed |= slow || wrong;
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    verdict(!failed)
 }
 
-/// One load on one file system.
+/// A turn of one load on one file system.
 struct Turn<'a> {
-    /// xtask.
+    /// The binary of xtask.
     program: &'a Path,
     name: &'a str,
     divisor: u64,
@@ -129,7 +130,7 @@ impl Turn<'_> {
             chown(folder, Some(user), Some(user)).map_err(said)?;
         }
         let program = self.bring_program()?;
-        // It ends by itself a little later than the bystander.
+        // The load ends by itself, after the bystander.
         let longer = (self.seconds + 1.0).to_string();
         let mut load = Command::new(&program);
         load.args(["bystander", "--load", self.name]).arg(&theirs);
@@ -146,7 +147,7 @@ impl Turn<'_> {
         let ended = wait(&mut load);
         drop(fs::remove_file(&program));
         if ready.is_none() || !ended {
-            return Err(format!("the load `{}` came to nothing: {rest:?}", self.name));
+            return Err(format!("the load `{}` did not start or failed: {rest:?}", self.name));
         }
         let mut waited = Waited::parse(&looked?.stdout)?;
         let again = rest.iter().find_map(|line| line.strip_prefix("again ")?.parse::<u64>().ok());
@@ -154,7 +155,7 @@ impl Turn<'_> {
         Ok(waited)
     }
 
-    /// A copy of the program where the users reach it.
+    /// Copies the program to where both users can run it.
     fn bring_program(&self) -> Result<PathBuf, String> {
         let copy = std::env::temp_dir().join(format!("pelago-bystander-{}", std::process::id()));
         let copied = fs::copy(self.program, &copy)
@@ -163,7 +164,7 @@ impl Turn<'_> {
     }
 }
 
-/// Creates and removes files, and says how long that took.
+/// Creates and removes files, and prints how long that took.
 fn look(folder: &Path, seconds: f64) {
     let (mut times, mut errors, mut again) = (Vec::new(), 0, 0);
     let end = Instant::now() + Duration::from_secs_f64(seconds);
@@ -201,7 +202,7 @@ impl Waited {
         }
     }
 
-    /// The worse of two turns.
+    /// Returns the larger value of each time, and the sums of errors.
     fn worse(self, other: Self) -> Self {
         Self {
             median: self.median.max(other.median),
@@ -218,7 +219,7 @@ impl Waited {
     }
 }
 
-/// A mount of the file system that does nothing.
+/// A mount of `nullfs`.
 struct Null {
     point: PathBuf,
     server: Child,
@@ -261,13 +262,9 @@ fn build_null() -> Result<PathBuf, String> {
     if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }
 }
 
-/// Whether it ended well.
+/// Waits for a child and returns whether it succeeded.
 fn wait(child: &mut Child) -> bool {
     child.wait().is_ok_and(|status| status.success())
-}
-
-fn number(word: &str) -> Result<f64, String> {
-    word.parse().map_err(|why| format!("{word}: {why}"))
 }
 
 #[cfg(test)]
@@ -286,8 +283,7 @@ mod tests {
         assert!(Waited::parse("1 2 3").is_err());
     }
 
-    /// Each load, smaller, on a volume. How long the bystander waits depends on the machine, so it
-    /// is not checked here.
+    /// The waiting times depend on the machine, so this checks errors only.
     #[test]
     fn no_load_causes_an_error() {
         if !machine::is_root() {
@@ -300,7 +296,7 @@ mod tests {
         assert!(are_built, "`cargo xtask test` runs this, and builds pelago and xtask before");
         let logs = mounted::log_folder("bystander-short").unwrap();
         for load in load::ALL {
-            let volume = Mounted::start(&pelago, &logs, load.name, &Manner::default()).unwrap();
+            let volume = Mounted::start(&pelago, &logs, load.name, &RunAs::default()).unwrap();
             let (name, divisor, seconds) = (load.name, SMALL, SHORT_SECONDS);
             let turn = Turn { program: &program, name, divisor, seconds, logs: &logs };
             let waited = turn.run(&volume.point()).unwrap();

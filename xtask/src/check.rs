@@ -1,9 +1,9 @@
-//! `check`: what must hold before every commit, without running a test.
+//! `check`: the checks before every commit, without tests.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{Answer, process, tidy, workspace};
+use crate::{VerbResult, arguments, process, tidy, verdict, workspace};
 
 /// The arguments with which cargo runs rustfmt, here and in the pre-commit hook.
 pub(crate) const FMT: &[&str] = &["fmt", "--all", "--check"];
@@ -11,11 +11,9 @@ pub(crate) const FMT: &[&str] = &["fmt", "--all", "--check"];
 pub(crate) const CLIPPY: &[&str] =
     &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
-/// Runs every step even if one fails, and names those that failed.
-pub(crate) fn run(arguments: &[String]) -> Answer {
-    if let Some(unknown) = arguments.first() {
-        return Err(format!("takes no arguments, not `{unknown}`"));
-    }
+/// Runs every step, also after a failure, and names the failed ones.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    arguments::none(arguments)?;
     let doc = ["doc", "--release", "--no-deps", "--workspace"];
     let mut failed = Vec::new();
     let mut step = |name: &str, passed: &mut dyn FnMut() -> Result<bool, String>| {
@@ -32,7 +30,7 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
         }
     };
     step("fmt", &mut || component("fmt", &mut workspace::cargo(FMT)));
-    // A workspace of its own, which the step before does not see.
+    // The fuzz targets are a workspace of their own, so the step above skips them.
     let fuzz = ["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"];
     step("fmt of fuzz", &mut || component("fmt", &mut workspace::cargo(&fuzz)));
     step("clippy", &mut || component("clippy", &mut workspace::cargo(CLIPPY)));
@@ -40,13 +38,13 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     step("tidy", &mut || tidy::run(&[]).map(|code| code == ExitCode::SUCCESS));
     if failed.is_empty() {
         println!("check: all ok");
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        println!("check: failed: {}", failed.join(", "));
     }
-    println!("check: failed: {}", failed.join(", "));
-    Ok(ExitCode::FAILURE)
+    verdict(failed.is_empty())
 }
 
-/// A step whose tool is a part of the toolchain that may not be installed: then it is left out.
+/// Runs a step whose tool is an optional component of the toolchain; skips it if it is missing.
 fn component(name: &str, command: &mut Command) -> Result<bool, String> {
     let mut probe = workspace::cargo(&[name, "--version"]);
     if !probe.output().is_ok_and(|output| output.status.success()) {

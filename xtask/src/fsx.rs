@@ -1,26 +1,25 @@
 //! `fsx`: random reads, writes, mappings, truncates and holes, compared with memory.
 //!
-//! A mode is a file of `conformance/fsx` and a way of the bytes. Many processes, several at a time,
-//! each with a seed and a file of its own, share the operations of a mode, and disturb each other.
-//! The seeds are fixed: a run can be repeated.
+//! A mode is a file of `conformance/fsx` and a data path. The operations of a mode are divided
+//! among many processes, several at a time, each with its own seed and file, which disturb each
+//! other. The seeds are fixed, so a run can be repeated.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use crate::manner::Manner;
 use crate::mounted::{self, Mounted};
-use crate::{Answer, tools, workspace};
+use crate::steps::{self, Step};
+use crate::{VerbResult, arguments, run_as, tools, workspace};
 
 const VERSION: &str = "0.3.2";
 const DEFAULT_OPERATIONS: u64 = 1_000_000;
-/// Processes at a time.
+/// Processes at the same time.
 const PROCESSES: u64 = 4;
-/// Of one process, at most. fsx 0.3.2 never unmaps what it maps to read, and each truncate goes
-/// through all mappings: 100,000 operations take far longer than ten times 10,000.
+/// Most operations of one process. fsx 0.3.2 never unmaps what it maps to read, and each truncate
+/// goes through all mappings: 100,000 operations take far longer than ten times 10,000.
 const OPERATIONS_EACH: u64 = 10_000;
-/// The seed of the first process of the first mode; each next one has one more.
+/// The seed of the first process of the first mode; each further process has one more.
 const FIRST_SEED: u64 = 20_071;
 /// Between the first seeds of two modes.
 const SEEDS_OF_A_MODE: usize = 1_000_000;
@@ -30,67 +29,44 @@ struct Mode {
     name: &'static str,
     /// A file in `conformance/fsx`, without `.toml`.
     config: &'static str,
-    way: &'static str,
+    path: &'static str,
 }
 
 const MODES: &[Mode] = &[
-    Mode { name: "passthrough", config: "mapped", way: "always" },
-    Mode { name: "mmap", config: "mapped", way: "never" },
-    Mode { name: "daemon", config: "unmapped", way: "never" },
-    Mode { name: "small", config: "small", way: "never" },
+    Mode { name: "passthrough", config: "mapped", path: "always" },
+    Mode { name: "mmap", config: "mapped", path: "never" },
+    Mode { name: "daemon", config: "unmapped", path: "never" },
+    Mode { name: "small", config: "small", path: "never" },
 ];
 
-/// Every mode on a volume of its own, for so many operations.
-pub(crate) fn run(arguments: &[String]) -> Answer {
-    let (manner, rest) = Manner::take(arguments)?;
-    let operations = match rest.as_slice() {
-        [] => DEFAULT_OPERATIONS,
-        [count] => count.parse().map_err(|why| format!("`{count}` operations: {why}"))?,
-        _ => return Err("takes one number of operations".to_owned()),
-    };
-    if let Some(code) = manner.enter("fsx", arguments)? {
-        return Ok(code);
-    }
-    let logs = mounted::log_folder("fsx")?;
-    let fsx = tools::install_crate("fsx", VERSION)?;
-    let pelago = mounted::build()?;
-
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (mode, seed) in MODES.iter().zip((FIRST_SEED..).step_by(SEEDS_OF_A_MODE)) {
-        let name = mode.name;
-        if manner.way.is_some_and(|way| way != mode.way) {
-            continue;
-        }
-        if mode.way == "always" && !manner.may_pass() {
-            skipped += 1;
-            println!("skipped: {name}: needs root");
-            continue;
-        }
-        let start = Instant::now();
-        let volume = Mounted::start(&pelago, &logs, &format!("fsx-{name}"), &manner.on(mode.way));
-        let run = volume.and_then(|volume| exercise(&fsx, mode, (operations, seed), volume));
-        match run {
-            Ok(done) => {
-                passed += 1;
-                println!("{name} ok, {done} operations, {:.0} s", start.elapsed().as_secs_f64());
-            }
-            Err(why) => {
-                failed += 1;
-                println!("{name} failed: {why}");
-            }
-        }
-    }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+/// Runs every mode on a volume of its own, for so many operations.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    run_as::enter("fsx", arguments, |run_as, rest| {
+        let operations = arguments::count(rest, DEFAULT_OPERATIONS, "operations")?;
+        let fsx = &tools::install_crate("fsx", VERSION)?;
+        let seeds = (FIRST_SEED..).step_by(SEEDS_OF_A_MODE);
+        let chosen = MODES
+            .iter()
+            .zip(seeds)
+            .filter(|(mode, _)| run_as.path.is_none_or(|path| path == mode.path));
+        let steps = chosen.map(|(mode, seed)| Step {
+            name: mode.name.to_owned(),
+            path: mode.path,
+            packages: &[],
+            needs_root: mode.path == "always",
+            run: Box::new(move |volume| exercise(fsx, mode, (operations, seed), volume)),
+        });
+        steps::run_all("fsx", run_as, &steps.collect::<Vec<_>>())
+    })
 }
 
-/// Operations done, all processes together. What fsx wrote about a failure stays in the logs.
+/// Runs the operations of a mode. What fsx writes about a failure stays in the logs.
 fn exercise(
     fsx: &Path,
     mode: &Mode,
     (operations, seed): (u64, u64),
-    volume: Mounted,
-) -> Result<u64, String> {
+    volume: &Mounted,
+) -> Result<(), String> {
     let fsx = volume.bring(fsx)?;
     let config = volume.bring(&config(mode))?;
     let runs = operations.div_ceil(OPERATIONS_EACH).max(1);
@@ -119,14 +95,13 @@ fn exercise(
         let workers: Vec<_> =
             (0..PROCESSES).map(|worker| scope.spawn(move || some(worker))).collect();
         let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.map(|run| run.unwrap_or_else(|_| Err("a thread of ours ended".into()))).collect()
+        joined.map(|run| run.unwrap_or_else(|_| Err("a thread of xtask panicked".into()))).collect()
     });
     if let Some(why) = ended.into_iter().find_map(Result::err) {
         keep_artifacts(&volume.scratch());
         return Err(why);
     }
-    volume.finish()?;
-    Ok(each * runs)
+    Ok(())
 }
 
 /// Copies what fsx wrote about a failure beside the logs.

@@ -1,17 +1,13 @@
-//! `golden`: writes golden files anew from what the code says now.
+//! `golden`: writes the golden files again, from the present output.
 
-use std::process::ExitCode;
-
-use crate::{Answer, process, workspace};
+use crate::{VerbResult, arguments, process, verdict, workspace};
 
 /// Test targets that compare with golden files.
 const TARGETS: &[&str] = &["golden", "rows", "vectors"];
 
-/// Runs the golden tests with leave to overwrite; a person reads the diff.
-pub(crate) fn run(arguments: &[String]) -> Answer {
-    if let Some(unknown) = arguments.first() {
-        return Err(format!("takes no arguments, not `{unknown}`"));
-    }
+/// Runs the golden tests with permission to overwrite their files. A person reads the diff.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    arguments::none(arguments)?;
     let mut passed = true;
     for (package, target) in golden_targets()? {
         let test = ["test", "--release", "--package", &package, "--test", &target];
@@ -20,10 +16,10 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
         passed &= status.success();
     }
     println!("golden: read `git diff` before you commit it");
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    verdict(passed)
 }
 
-/// Package and test target of each golden test there is.
+/// Returns package and test target of each golden test.
 fn golden_targets() -> Result<Vec<(String, String)>, String> {
     let metadata = workspace::metadata(&["--no-deps"])?;
     let mut found = Vec::new();

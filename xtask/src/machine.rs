@@ -1,5 +1,5 @@
-//! What the machine is like: printed before the tests and beside every failure, because a failure
-//! on another machine can only be understood from its log.
+//! A description of the machine. It is printed before the tests and beside each failure, because a
+//! failure on another machine must be understood from its log.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use crate::process;
 
-/// True if `CI=true`: nobody is there to read a warning, so it has to fail.
+/// Returns whether `CI=true` or `CI=1`. No person reads warnings there, so they must fail the run.
 pub(crate) fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
 }
 
-/// True if our effective user is root.
+/// Returns whether our effective user is root.
 pub(crate) fn is_root() -> bool {
     let ids = status_field("Uid");
     ids.split_whitespace().nth(1) == Some("0")
 }
 
-/// Where a program of that name lies in `PATH`.
+/// Returns the path of a program in `PATH`.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Why `/dev/fuse` cannot be used, if it cannot.
+/// Returns why `/dev/fuse` cannot be used; `None` if it can.
 pub(crate) fn fuse_trouble() -> Option<String> {
     let opened = File::options().read(true).write(true).open("/dev/fuse");
     opened.err().map(|why| {
@@ -36,7 +36,7 @@ pub(crate) fn fuse_trouble() -> Option<String> {
     })
 }
 
-/// One line: load, memory.
+/// Returns one line with load and memory.
 pub(crate) fn pressure() -> String {
     let load = read_line("/proc/loadavg");
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -47,7 +47,7 @@ pub(crate) fn pressure() -> String {
     format!("load {load} · {}", memory.join(" "))
 }
 
-/// Load, memory, and how full the target folder's disk is (`scratch` receives the logs).
+/// Returns load, memory, and the free space and inodes below `scratch`, which receives the logs.
 pub(crate) fn pressure_and_space(scratch: &Path) -> String {
     // A hanging mount elsewhere can stop `df`, hence the limit.
     let ask = |arguments: &[&str]| {
@@ -60,7 +60,7 @@ pub(crate) fn pressure_and_space(scratch: &Path) -> String {
     format!("{}\n{}\n{}", pressure(), ask(&["-h"]), ask(&["-i"]))
 }
 
-/// Who and where we are, several lines.
+/// Returns some lines with kernel, toolchain, user, environment and pressure.
 pub(crate) fn describe() -> String {
     let variable = |name: &str| {
         let value = std::env::var_os(name);
@@ -81,7 +81,7 @@ pub(crate) fn describe() -> String {
     .join("\n")
 }
 
-/// A field of `/proc/self/status`, blanks joined.
+/// Returns a field of `/proc/self/status`.
 fn status_field(name: &str) -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

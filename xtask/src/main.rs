@@ -1,25 +1,27 @@
 //! `cargo xtask VERB`: what a developer and CI run, so that Rust alone is enough to work on Pelago.
 //!
-//! One file per verb. A verb answers with an exit code, or with one sentence that says why it could
-//! not do its work. Nothing here is shipped.
+//! One file per verb. A verb returns an exit code, or one sentence that says why it could not do
+//! its work. Nothing here is shipped.
 
 mod account;
+mod arguments;
 mod bench;
 mod bystander;
 mod check;
-mod crash;
+mod counts;
 mod fsx;
 mod fuzz;
 mod golden;
-mod loss;
 mod machine;
-mod manner;
 mod memory;
 mod mounted;
 mod posix;
 mod process;
 mod real;
+mod rounds;
+mod run_as;
 mod setup;
+mod steps;
 mod test;
 mod tidy;
 mod tools;
@@ -28,28 +30,33 @@ mod xfstests;
 
 use std::process::ExitCode;
 
-/// What a verb answers: an exit code after its own report, or why it could not run.
-type Answer = Result<ExitCode, String>;
+/// The exit code of a verb that has printed its own report, or why it could not run.
+type VerbResult = Result<ExitCode, String>;
+
+/// Returns exit code 0 or 1.
+fn verdict(is_good: bool) -> VerbResult {
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
 
 /// One verb of the command line.
 struct Verb {
     name: &'static str,
     arguments: &'static str,
     does: &'static str,
-    run: fn(&[String]) -> Answer,
+    run: fn(&[String]) -> VerbResult,
 }
 
 const VERBS: &[Verb] = &[
     Verb {
         name: "check",
         arguments: "",
-        does: "format, clippy, documentation and tidy; runs no tests",
+        does: "runs rustfmt, clippy, rustdoc and tidy, and no tests",
         run: check::run,
     },
     Verb {
         name: "test",
         arguments: "[--quick] [FILTER]",
-        does: "every test a fresh machine can run, in release; ends with the counts",
+        does: "runs every test that a fresh machine can run, in release; prints the counts last",
         run: test::run,
     },
     Verb {
@@ -61,31 +68,31 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "tidy",
         arguments: "[--report] [--write]",
-        does: "sizes, walls, documents; --report: what is large; --write: mends documents",
+        does: "checks sizes, walls, names, documents; --report: sizes; --write: mends documents",
         run: tidy::run,
     },
     Verb {
         name: "bench",
-        arguments: "meta|io|lib|million DIR... [OPTIONS]",
+        arguments: "meta|io|lib|million|tree DIR... [OPTIONS]",
         does: "builds the binary and runs `pelago bench`",
         run: bench::run,
     },
     Verb {
         name: "crash",
         arguments: "[ROUNDS]",
-        does: "the kill -9 witness for 200 rounds instead of the 20 of `test`",
-        run: crash::run,
+        does: "kills the binary in 200 rounds instead of the 20 of `test`; a witness compares",
+        run: rounds::crash,
     },
     Verb {
         name: "loss",
         arguments: "[MOMENTS] | --errors [SEED [WITHIN] | CASE]",
-        does: "power that fails at 500 seeded moments, not 60; --errors: every call that fails",
-        run: loss::run,
+        does: "cuts the power at 500 seeded moments, not 60; --errors: fails each call to the disk",
+        run: rounds::loss,
     },
     Verb {
         name: "bystander",
         arguments: "[--small] [SECONDS] [LOAD...]",
-        does: "what one user waits for while another does its worst, beside nullfs",
+        does: "measures how long one user waits beside the load of another, compared with nullfs",
         run: bystander::run,
     },
     Verb {
@@ -97,37 +104,37 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "fuzz",
         arguments: "TARGET [SECONDS]",
-        does: "one fuzz target, 60 seconds unless told",
+        does: "runs one fuzz target for SECONDS, 60 by default",
         run: fuzz::run,
     },
     Verb {
         name: "posix",
-        arguments: "[--user NAME] [--passthrough WAY]",
-        does: "pjdfstest on a volume, with and without passthrough; what it skips is committed",
+        arguments: "[--user NAME] [--passthrough MODE]",
+        does: "runs pjdfstest with and without passthrough; compares skips with the committed list",
         run: posix::run,
     },
     Verb {
         name: "fsx",
         arguments: "[--user NAME] [OPERATIONS]",
-        does: "random reads, writes and mappings of files, 1000000 a mode unless told",
+        does: "runs random reads, writes and mappings of files; 1000000 a mode by default",
         run: fsx::run,
     },
     Verb {
         name: "memory",
-        arguments: "[--user NAME] [--passthrough WAY] [ROUNDS]",
-        does: "what copies of large trees leave resident, at the most and at rest; 6 rounds",
+        arguments: "[--user NAME] [--passthrough MODE] [ROUNDS]",
+        does: "measures resident memory during and after copies of large trees; 6 rounds",
         run: memory::run,
     },
     Verb {
         name: "real",
         arguments: "[--user NAME] [--passthrough auto|always|never] [PROGRAM...]",
-        does: "git, sqlite, postgres, cargo, tar, rsync, overlay, stress, bonnie, each on a volume",
+        does: "runs git, sqlite, postgres, cargo, tar, rsync, overlay, stress, bonnie on volumes",
         run: real::run,
     },
     Verb {
         name: "xfstests",
-        arguments: "PATH [--passthrough WAY] [TEST...]",
-        does: "the generic quick group of a built xfstests in PATH, ext4 beside; as root",
+        arguments: "PATH [--passthrough MODE] [TEST...]",
+        does: "runs the quick group of the xfstests built in PATH, on Pelago and on ext4; as root",
         run: xfstests::run,
     },
 ];
@@ -139,7 +146,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let Some(verb) = VERBS.iter().find(|verb| verb.name == name) else {
-        eprintln!("error: no verb `{name}`");
+        eprintln!("error: no verb `{name}`; these exist:");
         list_verbs();
         return ExitCode::from(2);
     };

@@ -1,23 +1,21 @@
-//! `memory`: what the process of a volume has resident during and after a busy day.
+//! `memory`: the resident memory of a volume's process during and after copies of large trees.
 //!
-//! Four copies of two trees of small files at a time, made and removed again in each round; then
-//! nobody uses the volume. Both figures are counts of the kernel's, not times: the most that was
-//! ever resident, and what is resident after a minute of rest.
+//! Each round makes four copies of two trees of small files at the same time, and removes them.
+//! The kernel counts both figures: the peak, and the resident memory after a minute without
+//! requests.
 
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use crate::Answer;
-use crate::manner::Manner;
 use crate::mounted::{self, Mounted};
+use crate::{VerbResult, arguments, run_as, verdict};
 
 const DEFAULT_ROUNDS: u32 = 6;
-/// Each with its files.
+/// Name and number of files of each tree.
 const TREES: [(&str, u64); 2] = [("one", 20_000), ("other", 25_000)];
-/// Files of one folder.
+/// Files in one folder.
 const FILES: u64 = 40;
 const PEAK_MIB: u64 = 200;
 const REST_MIB: u64 = 120;
@@ -36,20 +34,17 @@ done
 for copy in $copies; do wait "$copy"; done
 "#;
 
-/// Copies and removes, and compares what is resident with its limits.
-pub(crate) fn run(arguments: &[String]) -> Answer {
-    let (manner, rest) = Manner::take(arguments)?;
-    let rounds = match rest.as_slice() {
-        [] => DEFAULT_ROUNDS,
-        [count] => count.parse().map_err(|why| format!("`{count}` rounds: {why}"))?,
-        _ => return Err("takes one number of rounds".to_owned()),
-    };
-    if let Some(code) = manner.enter("memory", arguments)? {
-        return Ok(code);
-    }
-    let logs = mounted::log_folder("memory")?;
-    let pelago = mounted::build()?;
-    let volume = Mounted::start(&pelago, &logs, "memory", &manner)?;
+/// Copies and removes trees, and compares the resident memory with its limits.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    run_as::enter("memory", arguments, |run_as, rest| {
+        let rounds = arguments::count(rest, DEFAULT_ROUNDS, "rounds")?;
+        let logs = mounted::log_folder("memory")?;
+        let pelago = mounted::build()?;
+        measure(Mounted::start(&pelago, &logs, "memory", run_as)?, rounds)
+    })
+}
+
+fn measure(volume: Mounted, rounds: u32) -> VerbResult {
     for (name, files) in TREES {
         let tree = volume.scratch().join(name);
         make(&tree, files).map_err(|why| format!("{}: {why}", tree.display()))?;
@@ -60,20 +55,17 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
         let copied = resident(pid, "VmRSS:")?;
         volume.shell("remove", REMOVE)?;
         let removed = resident(pid, "VmRSS:")?;
-        println!(
-            "round {round}: {copied} MiB behind the copies, {removed} MiB behind their removal"
-        );
+        println!("round {round}: {copied} MiB after the copies, {removed} MiB after their removal");
     }
     let peak = resident(pid, "VmHWM:")?;
     thread::sleep(REST);
     let rest = resident(pid, "VmRSS:")?;
     volume.finish()?;
-    println!("at the most {peak} MiB (limit {PEAK_MIB}), at rest {rest} MiB (limit {REST_MIB})");
-    let held = peak < PEAK_MIB && rest < REST_MIB;
-    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("peak {peak} MiB (limit {PEAK_MIB}), at rest {rest} MiB (limit {REST_MIB})");
+    verdict(peak < PEAK_MIB && rest < REST_MIB)
 }
 
-/// A tree of files as those of a program's source: most below 4 KiB, few above 32.
+/// Makes a tree like a program's source: most files are below 4 KiB, few above 32 KiB.
 fn make(tree: &Path, files: u64) -> std::io::Result<()> {
     let bytes: Vec<u8> =
         (0..256 << 10_u32).map(|at: u32| (at.wrapping_mul(at) >> 5) as u8).collect();
@@ -94,7 +86,7 @@ fn make(tree: &Path, files: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// MiB of a process that `/proc` calls so.
+/// Returns a field of `/proc/PID/status` in MiB.
 fn resident(pid: u64, what: &str) -> Result<u64, String> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).map_err(|why| format!("{path}: {why}"))?;

@@ -1,8 +1,7 @@
-//! A volume of the release binary, mounted in a temporary folder, for programs that know nothing
-//! of Pelago.
+//! A volume of the release binary, mounted in a temporary folder, for other people's programs.
 //!
-//! Whatever happens, the volume is unmounted and its folder is gone in the end; the folder is only
-//! removed where nothing is mounted in it any more.
+//! On drop the volume is unmounted and its folder removed, also after an error. A folder with a
+//! mount in it stays.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -12,16 +11,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::manner::Manner;
 use crate::process::{self, Ending};
+use crate::run_as::RunAs;
 use crate::workspace;
 
-/// One step of a program, an hour: only what hangs meets it.
+/// Most time of one step of a program. Only a step that hangs takes an hour.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_secs(3600);
-/// Bytes of a failed step's output that are shown, from its end.
+/// Bytes of a failed step's output that are printed, from its end.
 const SHOWN_BYTES: usize = 4000;
 
-/// Builds the binary and says where it is.
+/// Builds the binary and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let build = ["build", "--release", "--package", "pelago-cli", "--bins"];
     let status = process::run_foreground(&mut workspace::cargo(&build))?;
@@ -29,28 +28,28 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     if status.success() { Ok(binary) } else { Err("the build failed".to_owned()) }
 }
 
-/// `target/xtask/VERB`, made if it is missing.
+/// Creates `target/xtask/VERB` unless it exists, and returns its path.
 pub(crate) fn log_folder(verb: &str) -> Result<PathBuf, String> {
     let logs = workspace::target_folder()?.join("xtask").join(verb);
     fs::create_dir_all(&logs).map_err(|why| format!("{}: {why}", logs.display()))?;
     Ok(logs)
 }
 
-/// A volume that is up, until [`Mounted::finish`] or the drop.
+/// A mounted volume. [`Mounted::finish`] checks it; a drop unmounts it by force.
 pub(crate) struct Mounted {
     pelago: PathBuf,
     logs: PathBuf,
     folder: PathBuf,
-    manner: Manner,
+    run_as: RunAs,
 }
 
 impl Mounted {
-    /// Makes a new volume and mounts it, by whom and in the way that `manner` says.
+    /// Creates a volume and mounts it, as the user and with the data path of `run_as`.
     pub(crate) fn start(
         pelago: &Path,
         logs: &Path,
         name: &str,
-        manner: &Manner,
+        run_as: &RunAs,
     ) -> Result<Self, String> {
         let name = format!("pelago-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -59,31 +58,31 @@ impl Mounted {
             pelago: pelago.to_owned(),
             logs: logs.to_owned(),
             folder,
-            manner: manner.clone(),
+            run_as: run_as.clone(),
         };
         for folder in [mounted.folder.clone(), mounted.point(), mounted.scratch()] {
             mounted.prepare(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         }
         mounted.pelago = mounted.bring(pelago)?;
         mounted.up()?;
-        // Others pass through the root of the volume too.
+        // Suites change users, and each must be able to enter the root of the volume.
         mounted.shell("open", "chmod 755 .")?;
         Ok(mounted)
     }
 
-    /// A folder of the account, through which others pass, whatever our umask is.
+    /// Creates a folder of the account that other users can enter, whatever our umask is.
     fn prepare(&self, folder: &Path) -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
         fs::set_permissions(folder, Permissions::from_mode(0o755))?;
-        match &self.manner.account {
+        match &self.run_as.account {
             Some(account) => chown(folder, Some(account.uid), Some(account.gid)),
             None => Ok(()),
         }
     }
 
-    /// Where the account can run a program of ours: a copy, if it is not us.
+    /// Returns where the account can read a file of ours: in a copy, if the account is not ours.
     pub(crate) fn bring(&self, program: &Path) -> Result<PathBuf, String> {
-        if self.manner.account.is_none() {
+        if self.run_as.account.is_none() {
             return Ok(program.to_owned());
         }
         let copy = self.folder.join(program.file_name().unwrap_or_default());
@@ -92,7 +91,7 @@ impl Mounted {
         copied.map(|()| copy.clone()).map_err(|why| format!("{}: {why}", copy.display()))
     }
 
-    /// Unmounts the volume and looks it over; it must be whole.
+    /// Unmounts the volume and runs `pelago check`.
     pub(crate) fn finish(self) -> Result<(), String> {
         let mut unmount = Command::new(&self.pelago);
         self.step("unmount", unmount.arg("unmount").arg(self.point()))?;
@@ -101,19 +100,19 @@ impl Mounted {
         Ok(())
     }
 
-    /// Mounts the volume, again after its process was killed.
+    /// Mounts the volume; also again, after its process was killed.
     pub(crate) fn up(&self) -> Result<(), String> {
         let mut up = Command::new(&self.pelago);
         up.arg("up").arg(self.volume()).arg("--mount").arg(self.point()).arg("--detach");
-        // Its own default needs no word.
-        if let Some(way) = self.manner.way.filter(|way| *way != "auto") {
-            up.args(["--passthrough", way]);
+        // `auto` is the binary's default.
+        if let Some(path) = self.run_as.path.filter(|path| *path != "auto") {
+            up.args(["--passthrough", path]);
         }
         self.step("up", &mut up).map(|_| ())
     }
 
-    /// Runs a command in the mounted volume; its output goes to `target/xtask/VERB/STEP.out` and
-    /// `.err`. Anything but exit code 0 is an error that shows the end of both.
+    /// Runs a command. Its output goes to `target/xtask/VERB/STEP.out` and `.err`. An exit code
+    /// other than 0 is an error that shows the end of both.
     pub(crate) fn step(&self, step: &str, command: &mut Command) -> Result<Ending, String> {
         let ending = self.run(step, command)?;
         if ending.is_success() {
@@ -123,20 +122,20 @@ impl Mounted {
         Err(format!("{step}: {}\n{out}\n{err}", ending.describe()))
     }
 
-    /// The same, whatever its exit code is.
+    /// Runs a command as [`Mounted::step`] does; any exit code is a success.
     pub(crate) fn run(&self, step: &str, command: &mut Command) -> Result<Ending, String> {
-        if let Some(account) = &self.manner.account {
-            account.dress(command, &self.scratch());
+        if let Some(account) = &self.run_as.account {
+            account.apply(command, &self.scratch());
             if command.get_current_dir().is_none() {
-                // Ours may be closed to it.
+                // The account may have no access to our working directory.
                 command.current_dir(&self.folder);
             }
         }
         process::run_limited(command, &self.logs.join(step), STEP_LIMIT)
     }
 
-    /// Runs a bash script, which ends at its first error, in the root of the volume. `$POINT` is
-    /// that root, `$SCRATCH` a folder beside the volume.
+    /// Runs a bash script in the root of the volume; it ends at its first error. `$POINT` is that
+    /// root, `$SCRATCH` a folder beside the volume.
     pub(crate) fn shell(&self, step: &str, script: &str) -> Result<Ending, String> {
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", script]).current_dir(self.point());
@@ -144,7 +143,7 @@ impl Mounted {
         self.step(step, &mut bash)
     }
 
-    /// The number of the process that serves the volume.
+    /// Returns the id of the process that serves the volume.
     pub(crate) fn pid(&self) -> Result<u64, String> {
         let mut status = Command::new(&self.pelago);
         let said = self.step("status", status.args(["status", "--json"]).arg(self.volume()))?;
@@ -153,17 +152,17 @@ impl Mounted {
         answer["pid"].as_u64().ok_or_else(|| format!("status names no process: {answer}"))
     }
 
-    /// Where the volume is mounted.
+    /// Returns the mount point.
     pub(crate) fn point(&self) -> PathBuf {
         self.folder.join("files")
     }
 
-    /// Whether somebody else than who runs us serves and uses it.
+    /// Returns whether another user than ours serves and uses the volume.
     pub(crate) fn is_of_account(&self) -> bool {
-        self.manner.account.is_some()
+        self.run_as.account.is_some()
     }
 
-    /// A folder on the file system below the volume.
+    /// Returns a folder beside the volume, on the file system that holds it.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.folder.join("scratch")
     }
@@ -191,13 +190,13 @@ impl Drop for Mounted {
     }
 }
 
-/// A file system in memory, to be another one than the volume's; needs root.
+/// A tmpfs, which a suite needs as a second file system.
 pub(crate) struct OtherFileSystem {
     point: PathBuf,
 }
 
 impl OtherFileSystem {
-    /// Mounts it on the folder.
+    /// Mounts it on a folder, which needs root.
     pub(crate) fn mount(point: PathBuf) -> Result<Self, String> {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=64m,mode=1777", "pelago-xtask"]).arg(&point);
@@ -214,7 +213,7 @@ impl Drop for OtherFileSystem {
     }
 }
 
-/// Whether something is mounted there; a dead mount, which cannot be looked at, counts.
+/// Returns whether `path` is a mount point. One that cannot be read, as a dead mount, counts.
 fn is_mount(path: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
     match (device(path), path.parent().map(device)) {
@@ -224,7 +223,7 @@ fn is_mount(path: &Path) -> bool {
     }
 }
 
-/// The end of what was said.
+/// Returns the end of a long output.
 fn tail(said: &str) -> &str {
     let start = said.len().saturating_sub(SHOWN_BYTES);
     let start = (start..=said.len()).find(|&at| said.is_char_boundary(at)).unwrap_or(said.len());
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_folder_is_no_mount() {
+    fn a_plain_folder_is_not_a_mount() {
         assert!(!is_mount(&workspace::root().join("xtask")));
         assert!(!is_mount(&workspace::root().join("nowhere")));
         assert!(is_mount(Path::new("/proc")));

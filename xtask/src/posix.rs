@@ -1,84 +1,72 @@
-//! `posix`: pjdfstest on a mounted volume. Nothing may fail, and what is skipped is committed with
-//! its reason.
+//! `posix`: pjdfstest on a mounted volume. No test may fail, and the skipped tests are exactly
+//! those of a committed list with reasons.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
-use crate::manner::Manner;
+use crate::counts::Counts;
 use crate::mounted::{self, Mounted, OtherFileSystem};
-use crate::{Answer, machine, tools, workspace};
+use crate::{VerbResult, arguments, machine, run_as, tools, verdict, workspace};
 
 const VERSION: &str = "0.2.2";
-/// What linking it needs from Debian.
+/// Debian's packages that linking it needs.
 const PACKAGES: &[&str] = &["libacl1-dev"];
-/// What an ordinary user's tests are skipped for, besides what is committed.
+/// Reasons of pjdfstest for which an ordinary user may skip a test that is not listed.
 const NEEDS_ROOT: &[&str] = &["requires root privileges", "doesn't have the CAP_SYS_ADMIN cap"];
 
-/// Builds; mounts, runs, compares, checks on each way that bytes can take.
-pub(crate) fn run(arguments: &[String]) -> Answer {
+/// Runs pjdfstest on a new volume of each data path, and compares what it skips with the list.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
     if !machine::is_root() {
         return Err("needs root: it changes users and mounts a second file system".to_owned());
     }
-    let (manner, rest) = Manner::take(arguments)?;
-    if let Some(unknown) = rest.first() {
-        return Err(format!("does not know `{unknown}`"));
-    }
-    if let Some(code) = manner.enter("posix", arguments)? {
-        return Ok(code);
-    }
-    let logs = mounted::log_folder("posix")?;
-    let listed = fs::read_to_string(conformance().join("skipped.txt"))
-        .map_err(|why| format!("conformance/pjdfstest/skipped.txt: {why}"))?;
-    tools::install_packages(PACKAGES, &logs)?;
-    let pjdfstest = tools::install_crate("pjdfstest", VERSION)?;
-    let pelago = mounted::build()?;
-
-    let ways = match manner.way {
-        Some(way) => vec![way],
-        None if manner.may_pass() => vec!["never", "always"],
-        None => vec!["never"],
-    };
-    let (mut total, mut good) = ((0, 0, 0), true);
-    for way in ways {
-        let volume = Mounted::start(&pelago, &logs, "posix", &manner.on(way))?;
-        let is_root = !volume.is_of_account();
-        let verdicts = run_suite(&pjdfstest, &volume)?;
-        let mut findings = verdicts.compare(&listed_names(&listed), is_root);
-        findings.extend(volume.finish().err());
-        for finding in &findings {
-            println!("{finding}");
+    run_as::enter("posix", arguments, |run_as, rest| {
+        arguments::none(rest)?;
+        let logs = mounted::log_folder("posix")?;
+        let listed = fs::read_to_string(conformance().join("skipped.txt"))
+            .map_err(|why| format!("conformance/pjdfstest/skipped.txt: {why}"))?;
+        tools::install_packages(PACKAGES, &logs)?;
+        let pjdfstest = tools::install_crate("pjdfstest", VERSION)?;
+        let pelago = mounted::build()?;
+        let (mut total, mut is_good) = (Counts::default(), true);
+        for path in run_as.paths(&["never", "always"]) {
+            let volume = Mounted::start(&pelago, &logs, "posix", &run_as.on(path))?;
+            let is_root = !volume.is_of_account();
+            let verdicts = run_suite(&pjdfstest, &volume)?;
+            let mut findings = verdicts.compare(&listed_names(&listed), is_root);
+            findings.extend(volume.finish().err());
+            for finding in &findings {
+                println!("{finding}");
+            }
+            println!("passthrough {path}: {}", verdicts.counts());
+            is_good &= findings.is_empty();
+            total += verdicts.counts();
         }
-        println!("passthrough {way}: {}", verdicts.counts());
-        good &= findings.is_empty();
-        total.0 += verdicts.passed.len();
-        total.1 += verdicts.failed.len();
-        total.2 += verdicts.skipped.len();
-    }
-    println!("{} passed, {} failed, {} skipped", total.0, total.1, total.2);
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        println!("{total}");
+        verdict(is_good)
+    })
 }
 
 fn conformance() -> std::path::PathBuf {
     workspace::root().join("conformance/pjdfstest")
 }
 
-/// The names of the tests by how they ended.
+/// The names of the tests by their verdicts.
 #[derive(Debug, Default)]
 struct Verdicts {
     passed: BTreeSet<String>,
     failed: BTreeSet<String>,
     skipped: BTreeSet<String>,
-    /// Those of the skipped that say that they need root.
+    /// Skipped tests whose reason is that they need root.
     root_only: BTreeSet<String>,
     /// pjdfstest's own last line.
     summary: String,
 }
 
 impl Verdicts {
-    /// Reads pjdfstest's output: a line a test, with the verdict behind its name; reasons and
-    /// backtraces lie on indented lines.
+    /// Reads pjdfstest's output: one line per test, with the verdict after the name; reasons and
+    /// backtraces are on indented lines.
     fn parse(output: &str) -> Self {
         let mut verdicts = Self::default();
         let mut last = String::new();
@@ -106,7 +94,8 @@ impl Verdicts {
         verdicts
     }
 
-    /// What is not as it should be, a line each. Who is not root may skip what needs root.
+    /// Returns a line for each difference from the list. An ordinary user may also skip tests that
+    /// need root.
     fn compare(&self, listed: &BTreeSet<String>, is_root: bool) -> Vec<String> {
         let mut findings: Vec<String> =
             self.failed.iter().map(|name| format!("failed: {name}")).collect();
@@ -115,21 +104,21 @@ impl Verdicts {
         findings.extend(new.map(|name| format!("skipped and not listed: {name}")));
         let gone = listed.difference(&self.skipped);
         findings.extend(gone.map(|name| format!("listed as skipped and was not: {name}")));
-        let (failed, skipped, passed) = (self.failed.len(), self.skipped.len(), self.passed.len());
+        let Counts { passed, failed, skipped } = self.counts();
         let expected = format!("Summary: {failed} failed, {skipped} skipped, {passed} passed,");
         if !self.summary.starts_with(&expected) {
-            findings.push(format!("counted otherwise: `{}`, not `{expected}`", self.summary));
+            findings.push(format!("its summary is `{}`, not `{expected}`", self.summary));
         }
         findings
     }
 
-    fn counts(&self) -> String {
-        let (passed, failed) = (self.passed.len(), self.failed.len());
-        format!("{passed} passed, {failed} failed, {} skipped", self.skipped.len())
+    fn counts(&self) -> Counts {
+        let Self { passed, failed, skipped, .. } = self;
+        Counts { passed: passed.len(), failed: failed.len(), skipped: skipped.len() }
     }
 }
 
-/// Runs all of it in the root of the volume, with a tmpfs as the second file system.
+/// Runs all tests in the root of the volume, with a tmpfs as the second file system.
 fn run_suite(pjdfstest: &Path, volume: &Mounted) -> Result<Verdicts, String> {
     let second = OtherFileSystem::mount(volume.scratch())?;
     let config = volume.bring(&conformance().join("config.toml"))?;
@@ -149,7 +138,7 @@ fn run_suite(pjdfstest: &Path, volume: &Mounted) -> Result<Verdicts, String> {
     Ok(verdicts)
 }
 
-/// The first word of each line but comments.
+/// Returns the first word of each line that is not a comment.
 pub(crate) fn listed_names(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
@@ -171,12 +160,12 @@ mod tests {
     #[test]
     fn verdicts_are_read() {
         let verdicts = Verdicts::parse(OUTPUT);
-        assert_eq!(verdicts.counts(), "1 passed, 1 failed, 1 skipped");
+        assert_eq!(verdicts.counts(), Counts { passed: 1, failed: 1, skipped: 1 });
         let listed = listed_names("# why\n\nchmod::erofs_named  a reason\n");
         assert_eq!(verdicts.compare(&listed, true), ["failed: rename::a"]);
     }
 
-    /// More skipped tests than listed are as wrong as fewer, and so is a line that was not read.
+    /// A listed test that ran is a finding, and so is a line that the parser missed.
     #[test]
     fn the_list_of_skipped_tests_is_exact() {
         let output = "a::b ok\nSummary: 0 failed, 0 skipped, 1 passed, 1 total\n";
@@ -190,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_user_may_skip_what_needs_root() {
+    fn an_ordinary_user_may_skip_tests_that_need_root() {
         let output = "a::b skipped\n\trequires root privileges\nc::d skipped\n\tother\n\
                       Summary: 0 failed, 2 skipped, 0 passed, 2 total\n";
         let verdicts = Verdicts::parse(output);

@@ -1,7 +1,7 @@
-//! Child processes that cannot hang us: each has a time limit and its own process group.
+//! Child processes with a time limit, each in its own process group.
 //!
-//! Output goes to files, not to pipes: a daemon that a test leaves behind keeps a pipe open and
-//! would hold its reader for ever.
+//! Their output goes to files: a daemon that a test leaves behind would keep a pipe open, and its
+//! reader would wait for ever.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,32 +10,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How often a running child is asked whether it has ended.
+/// Pause between two checks whether a child has ended.
 const POLL: Duration = Duration::from_millis(10);
 
 /// How a child ended.
 pub(crate) struct Ending {
-    /// The status, `SIGKILL` after a time-out.
+    /// Exit code or signal; `SIGKILL` after a time-out.
     pub(crate) status: ExitStatus,
-    /// It ran past its limit and was killed with its process group.
+    /// The limit passed, and the process group was killed.
     pub(crate) timed_out: bool,
-    /// Its process group still had members after it ended; they were killed.
+    /// The process group had members after the child's end; they were killed.
     pub(crate) left_processes: bool,
     /// From spawn to end.
     pub(crate) duration: Duration,
-    /// All it wrote to stdout, invalid UTF-8 replaced.
+    /// The whole stdout, invalid UTF-8 replaced.
     pub(crate) stdout: String,
-    /// All it wrote to stderr, invalid UTF-8 replaced.
+    /// The whole stderr, invalid UTF-8 replaced.
     pub(crate) stderr: String,
 }
 
 impl Ending {
-    /// Ended by itself with code 0.
+    /// Returns whether the child ended by itself, with exit code 0.
     pub(crate) fn is_success(&self) -> bool {
         !self.timed_out && self.status.success()
     }
 
-    /// Exit code, signal or time-out, in words.
+    /// Returns exit code, signal or time-out, and the seconds, in words.
     pub(crate) fn describe(&self) -> String {
         let seconds = self.duration.as_secs_f64();
         if self.timed_out {
@@ -45,8 +45,8 @@ impl Ending {
     }
 }
 
-/// Runs `command` with stdin closed and in its own process group, at most for `limit`; its output
-/// goes to `LOG.out` and `LOG.err` and is read back from there.
+/// Runs `command` with stdin closed and in its own process group, at most for `limit`. The output
+/// is kept in `LOG.out` and `LOG.err`.
 pub(crate) fn run_limited(
     command: &mut Command,
     log: &Path,
@@ -66,14 +66,14 @@ pub(crate) fn run_foreground(command: &mut Command) -> Result<ExitStatus, String
     status.map_err(|why| format!("cannot run {}: {why}", shown(command)))
 }
 
-/// The answer of a short command, or nothing if it fails.
+/// Returns stdout of a short command, or `None` if it fails.
 pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     let output = command.args(arguments).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Exit code or signal, and seconds, in words.
+/// Returns exit code or signal, and the seconds, in words.
 pub(crate) fn describe_status(status: ExitStatus, seconds: f64) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}, {seconds:.1} s"),
@@ -82,7 +82,7 @@ pub(crate) fn describe_status(status: ExitStatus, seconds: f64) -> String {
     }
 }
 
-/// The program and its arguments as one line.
+/// Returns the program and its arguments in one line.
 pub(crate) fn shown(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {
@@ -116,7 +116,7 @@ fn spawn_and_wait(
         std::thread::sleep(POLL);
     };
     let duration = start.elapsed();
-    // Signal 0 asks whether anybody is left.
+    // Signal 0 only checks whether the group has members.
     let left_processes = signal_group(group, "0");
     if left_processes {
         signal_group(group, "KILL");
@@ -124,7 +124,7 @@ fn spawn_and_wait(
     Ok((status, timed_out, left_processes && !timed_out, duration))
 }
 
-/// Sends a signal to a process group; true if it had members.
+/// Sends a signal to a process group; returns whether it had members.
 fn signal_group(group: u32, signal: &str) -> bool {
     let mut kill = Command::new("kill");
     kill.arg(format!("-{signal}")).arg("--").arg(format!("-{group}"));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn output_and_code_come_back() {
+    fn output_and_exit_code_are_returned() {
         let ending = shell("code", "echo out; echo err >&2; exit 3", Duration::from_secs(600));
         assert_eq!(ending.stdout, "out\n");
         assert_eq!(ending.stderr, "err\n");
@@ -172,7 +172,7 @@ mod tests {
         assert!(!ending.is_success() && !ending.timed_out && !ending.left_processes);
     }
 
-    /// A child that ignores us and its own child both end at the limit.
+    /// The child and its own child both end at the limit.
     #[test]
     fn a_hanging_group_is_killed() {
         let ending = shell("hang", "sleep 100000 & sleep 100000", Duration::from_millis(50));
@@ -180,9 +180,9 @@ mod tests {
         assert_eq!(ending.status.signal(), Some(9));
     }
 
-    /// A background process neither holds us nor outlives the step.
+    /// A background process does not delay the step, and does not outlive it.
     #[test]
-    fn processes_left_behind_are_named() {
+    fn processes_that_are_left_behind_are_reported() {
         let ending = shell("left", "sleep 100000 & exit 0", Duration::from_secs(600));
         assert!(ending.is_success() && ending.left_processes);
     }

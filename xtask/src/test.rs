@@ -1,75 +1,59 @@
-//! `test`: every test a fresh machine can run.
+//! `test`: runs every test that a fresh machine can run.
 //!
-//! Builds all test binaries once and runs each itself, with a time limit, stdin closed and its
-//! output in a file. A test that fails is run again alone: one that then passes is a flaky test,
-//! which is a bug; it is listed and does not hide the others. Tests of what a crash may lose are
-//! not run again. What a failure needs to be understood from its log alone is printed beside it.
-//! The last line is `N passed, N failed, N skipped`.
+//! Builds all test binaries once and runs each with a time limit, stdin closed and its output in a
+//! file. A failed test is run again alone. If it then passes, it is flaky: a bug, which is listed
+//! and does not hide the others. Tests that look for lost data are not run again. Each failure is
+//! printed with all that is needed to understand it from the log alone. The last line is
+//! `N passed, N failed, N skipped`.
 
 mod libtest;
 mod suite;
 mod tally;
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::libtest::{Report, Verdict};
 use self::suite::Suite;
 use self::tally::{Failure, Tally};
 use crate::process::Ending;
-use crate::{Answer, machine, process, setup, workspace};
+use crate::{VerbResult, machine, process, setup, verdict, workspace};
 
-/// How long a binary may take to list its tests.
+/// Most time in which a binary lists its tests.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// Documentation tests are compiled first, one by one.
-const DOC_LIMIT: Duration = Duration::from_secs(1_800);
-const DOC_BUDGET: u64 = 120;
-/// Runs alone of a test that failed.
+/// How often a failed test is run again, alone.
 const RERUNS: u32 = 2;
-/// All reruns together; a build that breaks everything must not take hours to say so.
-const RERUN_TOTAL: Duration = Duration::from_secs(900);
-/// One test alone.
+/// Most time of one such run.
 const RERUN_LIMIT: Duration = Duration::from_secs(300);
-/// Of a long output its end is printed, bytes.
+/// Time after which no further test is run again: if everything fails, the report must not take
+/// hours.
+const RERUN_TOTAL: Duration = Duration::from_secs(900);
+/// Bytes of a long output that are printed, from its end.
 const SHOWN_BYTES: usize = 64 * 1024;
 
-/// What the command line asked for.
+/// The arguments.
 struct Wanted {
     quick: bool,
     filter: Option<String>,
 }
 
-/// One step that ran to an end.
-struct Ran<'a> {
-    name: &'a str,
-    /// Seconds.
-    budget: u64,
-    ending: Ending,
-    report: Report,
-}
-
 /// Runs the tests and prints the counts.
-pub(crate) fn run(arguments: &[String]) -> Answer {
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let wanted = parse(arguments)?;
     let start = Instant::now();
     println!("{}", machine::describe());
-    let tally = match run_all(&wanted) {
-        Ok(tally) => tally,
-        Err(why) => {
-            println!("\nerror: {why}\n{}", machine::pressure());
-            let mut tally = Tally::default();
-            tally.fail("preparation", &why);
-            tally
-        }
-    };
+    let mut tally = Tally::default();
+    if let Err(why) = run_all(&wanted, &mut tally) {
+        println!("\nerror: {why}\n{}", machine::pressure());
+        tally.fail("preparation", &why);
+    }
     println!("\nall steps: {:.1} s", start.elapsed().as_secs_f64());
-    let strict = machine::is_ci() || machine::is_root();
-    for remark in tally.remarks(strict) {
+    let is_strict = machine::is_ci() || machine::is_root();
+    for remark in tally.remarks(is_strict) {
         println!("{remark}");
     }
     println!("{}", tally.counts());
-    Ok(if tally.is_good(strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    verdict(tally.is_good(is_strict))
 }
 
 fn parse(arguments: &[String]) -> Result<Wanted, String> {
@@ -85,36 +69,33 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
-fn run_all(wanted: &Wanted) -> Result<Tally, String> {
+fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
     let logs = workspace::target_folder()?.join("xtask");
     std::fs::create_dir_all(&logs).map_err(|why| format!("{}: {why}", logs.display()))?;
     println!("{}", machine::pressure_and_space(&logs));
     if (machine::is_ci() || machine::is_root() && !setup::is_complete())
-        && let Err(why) = step("setup", || setup::ensure(&logs))
+        && let Err(why) = timed("setup", || setup::ensure(&logs))
     {
-        // The tests that need it skip, and a skip fails where it matters.
+        // Tests that need it are skipped, and a skip fails the run on such a machine.
         println!("setup: {why}");
     }
-    let suites = step("build", suite::build)?;
-    let (suites, test_filter) = select(suites, wanted);
-    let mut tally = Tally::default();
-    let mut again = Vec::new();
+    let (suites, filter) = select(timed("build", suite::build)?, wanted);
+    let mut failed = Vec::new();
     for suite in &suites {
-        let failures = run_suite(suite, test_filter.as_deref(), &logs, &mut tally);
-        again.extend(failures.into_iter().map(|failure| (suite, failure)));
+        match run_suite(suite, filter, &logs, tally) {
+            Ok(failures) => failed.extend(failures.into_iter().map(|failure| (suite, failure))),
+            Err(why) => {
+                println!("{}: FAILED: {why}", suite.name);
+                tally.fail(&suite.name, &why);
+            }
+        }
     }
-    if wanted.filter.is_none() {
-        run_doc_tests(&logs, &mut tally);
-    }
-    rerun(again, &logs, &mut tally);
-    if tally.is_empty() {
-        return Err("no test ran: nothing has such a name".to_owned());
-    }
-    Ok(tally)
+    rerun(failed, &logs, tally);
+    if tally.is_empty() { Err("no test has such a name".to_owned()) } else { Ok(()) }
 }
 
-/// Runs one preparation and prints its seconds.
-fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// Runs a preparation and prints its seconds.
+fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     println!("\n{name} …");
     let start = Instant::now();
     let result = work();
@@ -122,88 +103,69 @@ fn step<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, St
     result
 }
 
-/// The binaries to run, and the filter to hand them if it names no binary.
-fn select(suites: Vec<Suite>, wanted: &Wanted) -> (Vec<Suite>, Option<String>) {
-    let (mut suites, mut test_filter) = (suites, None);
-    if let Some(filter) = &wanted.filter {
-        if suites.iter().any(|suite| suite.name.contains(filter)) {
-            suites.retain(|suite| suite.name.contains(filter));
-        } else {
-            test_filter = Some(filter.clone());
+/// Returns the suites to run. A filter that names no suite is returned too, for their tests.
+fn select(mut suites: Vec<Suite>, wanted: &Wanted) -> (Vec<Suite>, Option<&str>) {
+    let mut filter = wanted.filter.as_deref();
+    if let Some(name) = filter {
+        if suites.iter().any(|suite| suite.name.contains(name)) {
+            suites.retain(|suite| suite.name.contains(name));
+            filter = None;
         }
+    } else {
+        suites.push(Suite::documentation());
     }
     if wanted.quick {
         suites.retain(|suite| {
-            if let Some(why) = suite.why_slow() {
+            let why = suite.why_slow();
+            if let Some(why) = why {
                 println!("{}: left out by --quick ({why})", suite.name);
             }
-            suite.why_slow().is_none()
+            why.is_none()
         });
     }
-    (suites, test_filter)
+    (suites, filter)
 }
 
-/// Runs one binary, prints its line, counts, and returns what has to be run again.
+/// Runs a suite, prints and counts its verdicts, and returns the failures.
 fn run_suite(
     suite: &Suite,
-    test_filter: Option<&str>,
+    filter: Option<&str>,
     logs: &Path,
     tally: &mut Tally,
-) -> Vec<Failure> {
-    let log = suite.log(logs);
-    let listed = list(suite, test_filter, &log);
-    if test_filter.is_some() && listed.is_empty() {
-        return Vec::new();
-    }
-    println!("{} … {} tests", suite.name, listed.len());
-    let mut command = suite.command();
-    let ending =
-        process::run_limited(command.args(test_filter).arg("--show-output"), &log, suite.limit);
-    let ending = match ending {
-        Ok(ending) => ending,
-        Err(why) => {
-            println!("{}: FAILED: {why}", suite.name);
-            tally.fail(&suite.name, &why);
-            return Vec::new();
+) -> Result<Vec<Failure>, String> {
+    let (name, log) = (&suite.name, suite.log(logs));
+    let listed = match suite.list(filter) {
+        Some(mut list) => {
+            libtest::parse_list(&process::run_limited(&mut list, &log, LIST_LIMIT)?.stdout)
         }
+        None => Vec::new(),
     };
+    if filter.is_some() && listed.is_empty() {
+        return Ok(Vec::new());
+    }
+    println!("{name} … {} tests", listed.len());
+    let ending = process::run_limited(&mut suite.run(filter), &log, suite.limit)?;
     let report = libtest::parse_run(&ending.stdout, &listed);
-    conclude(&Ran { name: &suite.name, budget: suite.budget, ending, report }, logs, tally)
-}
-
-fn list(suite: &Suite, test_filter: Option<&str>, log: &Path) -> Vec<String> {
-    let mut command = suite.command();
-    command.args(test_filter).args(["--list", "--format", "terse"]);
-    let ending = process::run_limited(&mut command, log, LIST_LIMIT);
-    ending.map(|ending| libtest::parse_list(&ending.stdout)).unwrap_or_default()
-}
-
-/// Prints and counts what a run said; returns what has to be run again.
-fn conclude(ran: &Ran<'_>, logs: &Path, tally: &mut Tally) -> Vec<Failure> {
-    let Ran { name, budget, ending, report } = ran;
-    let (counts, failures) = tally.count(name, report);
-    let seconds = ending.duration.as_secs_f64();
-    let over = if seconds > *budget as f64 { ", OVER" } else { "" };
+    let (counts, failures) = tally.count(name, &report);
+    let (seconds, budget) = (ending.duration.as_secs_f64(), suite.budget);
+    let over = if seconds > budget as f64 { ", OVER" } else { "" };
     println!("{name}: {seconds:.1} s (budget {budget} s{over}) {counts}");
     if ending.left_processes {
         println!("{name}: left processes behind; they were killed");
     }
-    if failures.is_empty() && ending.is_success() {
-        return failures;
+    if !failures.is_empty() || !ending.is_success() {
+        print_failures(name, &ending, &report, &failures, logs);
     }
-    print_failures(ran, &failures, logs);
-    if failures.is_empty() {
-        // Every test passed, yet the process did not end well: nothing to run again alone.
+    if failures.is_empty() && !ending.is_success() {
+        // Every test passed and the process failed: no test to run again.
         tally.fail(name, &ending.describe());
     }
-    failures
+    Ok(failures)
 }
 
-/// Everything a reader needs who has only this log.
-fn print_failures(ran: &Ran<'_>, failures: &[Failure], logs: &Path) {
-    let Ran { name, ending, report, .. } = ran;
-    println!("\n==== {name}: {}", ending.describe());
-    println!("{}", machine::pressure_and_space(logs));
+/// Prints all that a reader of the log needs.
+fn print_failures(name: &str, ending: &Ending, report: &Report, failures: &[Failure], logs: &Path) {
+    println!("\n==== {name}: {}\n{}", ending.describe(), machine::pressure_and_space(logs));
     for failure in failures {
         println!("---- {} ({})", failure.full_name, failure.how());
         println!("{}", report.outputs.get(&failure.test).map_or("(no output)", String::as_str));
@@ -214,7 +176,7 @@ fn print_failures(ran: &Ran<'_>, failures: &[Failure], logs: &Path) {
     println!("---- stderr of {name}\n{}\n====\n", tail(&ending.stderr));
 }
 
-/// The end of a long text.
+/// Returns the end of a long text.
 fn tail(text: &str) -> &str {
     let mut from = text.len().saturating_sub(SHOWN_BYTES);
     while !text.is_char_boundary(from) {
@@ -223,44 +185,20 @@ fn tail(text: &str) -> &str {
     &text[from..]
 }
 
-fn run_doc_tests(logs: &Path, tally: &mut Tally) {
-    println!("doc …");
-    let doc = ["test", "--release", "--workspace", "--doc", "--no-fail-fast"];
-    let mut command = workspace::cargo(&doc);
-    let ending =
-        process::run_limited(command.env("PELAGO_TEST", "1"), &logs.join("doc"), DOC_LIMIT);
-    match ending {
-        Ok(ending) => {
-            let report = libtest::parse_run(&ending.stdout, &[]);
-            let ran = Ran { name: "doc", budget: DOC_BUDGET, ending, report };
-            for failure in conclude(&ran, logs, tally) {
-                tally.fail(&failure.full_name, failure.how());
-            }
-        }
-        Err(why) => tally.fail("doc", &why),
-    }
-}
-
-/// Runs each failed test alone, and counts it as what it then is.
-fn rerun(again: Vec<(&Suite, Failure)>, logs: &Path, tally: &mut Tally) {
+/// Runs each failed test again, alone, and counts the last verdict.
+fn rerun(failed: Vec<(&Suite, Failure)>, logs: &Path, tally: &mut Tally) {
     let start = Instant::now();
-    for (suite, failure) in again {
-        if suite.counts_at_once() {
-            tally.fail(&failure.full_name, failure.how());
-            continue;
-        }
-        let mut passed = None;
-        for attempt in 1..=RERUNS {
+    for (suite, failure) in failed {
+        let attempts = if suite.is_final() { 0 } else { RERUNS };
+        let passed = (1..=attempts).find_map(|attempt| {
             if start.elapsed() > RERUN_TOTAL {
                 println!("{}: not run again, reruns took too long", failure.full_name);
-                break;
+                return None;
             }
-            let verdict = run_alone(suite, &failure, attempt, logs);
-            if matches!(verdict, Verdict::Passed | Verdict::Skipped(_)) {
-                passed = Some(verdict);
-                break;
-            }
-        }
+            println!("{}: alone, {attempt} of {RERUNS} …", failure.full_name);
+            let verdict = run_alone(suite, &failure, &logs.join(format!("alone-{attempt}")));
+            matches!(verdict, Verdict::Passed | Verdict::Skipped(_)).then_some(verdict)
+        });
         match passed {
             Some(verdict) => tally.flaky(&failure, verdict),
             None => tally.fail(&failure.full_name, failure.how()),
@@ -268,13 +206,8 @@ fn rerun(again: Vec<(&Suite, Failure)>, logs: &Path, tally: &mut Tally) {
     }
 }
 
-fn run_alone(suite: &Suite, failure: &Failure, attempt: u32, logs: &Path) -> Verdict {
-    println!("{}: alone, {attempt} of {RERUNS} …", failure.full_name);
-    let mut command = suite.command();
-    // Not captured: what a test printed before it aborted is lost otherwise.
-    command.args(["--exact", &failure.test, "--nocapture"]);
-    let log: PathBuf = logs.join(format!("alone-{attempt}"));
-    let ending = match process::run_limited(&mut command, &log, RERUN_LIMIT) {
+fn run_alone(suite: &Suite, failure: &Failure, log: &Path) -> Verdict {
+    let ending = match process::run_limited(&mut suite.alone(&failure.test), log, RERUN_LIMIT) {
         Ok(ending) => ending,
         Err(why) => {
             println!("{}: {why}", failure.full_name);

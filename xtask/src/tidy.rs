@@ -1,15 +1,16 @@
-//! `tidy`: the rules of the house that no compiler knows.
+//! `tidy`: the rules of this repository that neither the compiler nor clippy checks.
 //!
-//! Every rule is one function from the tree of files (or from what cargo says) to findings. Nothing
-//! is fixed here, but by `--write`, which writes what can be derived.
+//! Each rule is a function from the files, or from `cargo metadata`, to findings. Only `--write`
+//! changes files: it writes derived tables and fills paragraphs.
 
+mod cycles;
 mod derived;
 mod documents;
 mod figures;
 mod fill;
-mod lexer;
 mod limits;
 mod modules;
+mod names;
 mod packages;
 mod sizes;
 mod table;
@@ -18,29 +19,28 @@ mod tree;
 mod walls;
 
 use std::fmt::Display;
-use std::process::ExitCode;
 
 use self::tree::Tree;
-use crate::{Answer, workspace};
+use crate::{VerbResult, verdict, workspace};
 
-/// Broken rules, each with its place.
+/// Broken rules, each with its file or package.
 #[derive(Debug, Default)]
 struct Findings(Vec<String>);
 
 impl Findings {
-    /// A rule broken in a line (from 1) of a file.
+    /// Adds a rule that is broken in a line (from 1) of a file.
     fn at(&mut self, path: &str, line: usize, what: impl Display) {
         self.0.push(format!("{path}:{line}: {what}"));
     }
 
-    /// A rule broken by a file or package as a whole.
+    /// Adds a rule that a whole file or package breaks.
     fn of(&mut self, thing: &str, what: impl Display) {
         self.0.push(format!("{thing}: {what}"));
     }
 }
 
-/// Prints every broken rule with its file and line.
-pub(crate) fn run(arguments: &[String]) -> Answer {
+/// Prints the broken rules with file and line.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let (mut report, mut write) = (false, false);
     for argument in arguments {
         match argument.as_str() {
@@ -59,21 +59,28 @@ pub(crate) fn run(arguments: &[String]) -> Answer {
     if report {
         sizes::report(&tree);
     }
-    let findings = findings(&tree)?;
+    let (findings, notes) = findings(&tree)?;
+    for note in &notes.0 {
+        println!("note: {note}");
+    }
     for finding in &findings.0 {
         println!("{finding}");
     }
-    println!("tidy: {} files, {} findings", tree.files.len(), findings.0.len());
-    Ok(if findings.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let counts = (tree.files.len(), findings.0.len(), notes.0.len());
+    println!("tidy: {} files, {} findings, {} notes", counts.0, counts.1, counts.2);
+    verdict(findings.0.is_empty())
 }
 
-fn findings(tree: &Tree) -> Result<Findings, String> {
+/// Returns the broken rules, and as notes those of crates that are being divided or renamed.
+fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     let members = workspace::metadata(&["--no-deps"])?;
     let all = workspace::metadata(&["--filter-platform", &workspace::host()?])?;
-    let mut found = Findings::default();
+    let (mut found, mut notes) = (Findings::default(), Findings::default());
     sizes::check(tree, &mut found);
     text::check(tree, &mut found);
     modules::check(tree, &mut found);
+    cycles::check(tree, &mut found, &mut notes);
+    names::check(tree, &mut found, &mut notes);
     walls::check(&members, &mut found);
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
@@ -81,5 +88,5 @@ fn findings(tree: &Tree) -> Result<Findings, String> {
     figures::TABLE.check(tree, &mut found);
     fill::check(tree, &mut found);
     walls::check_document(tree, &mut found);
-    Ok(found)
+    Ok((found, notes))
 }

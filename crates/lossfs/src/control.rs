@@ -9,63 +9,8 @@ use rustix::io::Errno;
 
 use crate::errors::Errors;
 use crate::model::{Model, Survival};
-use crate::plan::{Call, Counting, Injection, Plan, Range};
-
-/// What is asked of the medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// A file or node is made.
-    Create,
-    /// A folder is made.
-    MakeDir,
-    /// A name gets a second file, or a file a second name.
-    Rename,
-    /// A name goes.
-    Remove,
-    /// Bytes are read.
-    Read,
-    /// Bytes are written.
-    Write,
-    /// A file is cut or extended.
-    Resize,
-    /// Space is reserved, or freed.
-    Reserve,
-    /// A file is synced.
-    Sync,
-    /// A folder is synced.
-    SyncNames,
-    /// A name is looked up that the kernel does not remember.
-    Look,
-    /// A size, a time or an owner is asked for.
-    Measure,
-    /// A time, an owner or a mode is set.
-    Change,
-    /// A file is opened.
-    Open,
-    /// A folder is opened to be listed.
-    List,
-}
-
-impl Operation {
-    /// Whether it leaves everything as it is.
-    const fn only_reads(self) -> bool {
-        matches!(self, Self::Read | Self::Look | Self::Measure | Self::Open | Self::List)
-    }
-}
-
-/// A call, as [`State::meet`] wants to know it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) operation: Operation,
-    /// The file, or the folder that a name is in.
-    pub(crate) ino: u64,
-    /// That name.
-    pub(crate) name: Option<&'a [u8]>,
-    /// Who asks.
-    pub(crate) thread: u32,
-    /// What is read or written.
-    pub(crate) range: Range,
-}
+use crate::operation::{CallArgs, Operation};
+use crate::plan::{Call, Counting, Injection, Plan};
 
 /// An error to come.
 #[derive(Debug, Clone)]
@@ -259,9 +204,9 @@ impl State {
 
     /// Something is asked; it fails if the test wants it to. Answers how many of its bytes are
     /// carried.
-    pub(crate) fn meet(&mut self, asked: Asked<'_>) -> Result<usize, Errno> {
+    pub(crate) fn meet(&mut self, asked: CallArgs<'_>) -> Result<usize, Errno> {
         self.is_on()?;
-        let Asked { operation, ino, .. } = asked;
+        let CallArgs { operation, ino, .. } = asked;
         let path = self.model.node(ino)?.path.clone();
         let moment = Moment { operation, path: &path, model: &self.model };
         self.syncs += u64::from(moment.is_sync());

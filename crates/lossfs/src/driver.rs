@@ -16,9 +16,9 @@ use rustix::fs::{FallocateFlags, FileType as Mode};
 use rustix::io::Errno;
 
 use crate::clock::now;
-use crate::control::{Asked, Control, Operation, State};
+use crate::control::{Control, State};
 use crate::model::{About, BLOCK_BYTES, Kind, ROOT};
-use crate::plan::Range;
+use crate::operation::{CallArgs, Operation, Range};
 
 /// Names change through the kernel alone, which knows of it.
 const NAME_TTL: Duration = Duration::from_secs(3600);
@@ -47,7 +47,7 @@ impl Driver {
     /// fail.
     fn change<T>(
         &self,
-        asked: Asked<'_>,
+        asked: CallArgs<'_>,
         work: impl FnOnce(&mut State, usize) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut state = self.control.lock();
@@ -278,7 +278,7 @@ impl Filesystem for Driver {
         reply: ReplyData,
     ) {
         let range = Range { at: offset, bytes: size as usize };
-        let asked = Asked { range, ..asked(Operation::Read, request, ino) };
+        let asked = CallArgs { range, ..asked(Operation::Read, request, ino) };
         let read = self.change(asked, |state, bytes| state.model.read(ino.0, offset, bytes as u64));
         match read {
             Ok(bytes) => reply.data(&bytes),
@@ -299,7 +299,7 @@ impl Filesystem for Driver {
         reply: ReplyWrite,
     ) {
         let range = Range { at: offset, bytes: data.len() };
-        let asked = Asked { range, ..asked(Operation::Write, request, ino) };
+        let asked = CallArgs { range, ..asked(Operation::Write, request, ino) };
         let written = self.change(asked, |state, bytes| {
             state.model.write(ino.0, offset, &data[..bytes], now())?;
             Ok(bytes)
@@ -425,13 +425,13 @@ impl Filesystem for Driver {
 }
 
 /// A call about a file or folder.
-fn asked(operation: Operation, request: &Request, ino: INodeNo) -> Asked<'static> {
-    Asked { operation, ino: ino.0, name: None, thread: request.pid(), range: Range::default() }
+fn asked(operation: Operation, request: &Request, ino: INodeNo) -> CallArgs<'static> {
+    CallArgs { operation, ino: ino.0, name: None, thread: request.pid(), range: Range::default() }
 }
 
 /// A call about a name in a folder.
-fn named<'a>(operation: Operation, by: &Request, dir: INodeNo, name: &'a OsStr) -> Asked<'a> {
-    Asked { name: Some(name.as_bytes()), ..asked(operation, by, dir) }
+fn named<'a>(operation: Operation, by: &Request, dir: INodeNo, name: &'a OsStr) -> CallArgs<'a> {
+    CallArgs { name: Some(name.as_bytes()), ..asked(operation, by, dir) }
 }
 
 fn flags(state: &State) -> FopenFlags {

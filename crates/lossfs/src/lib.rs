@@ -20,9 +20,10 @@
 
 #![forbid(unsafe_code)]
 
-pub use control::{Control, Fault, Moment, Operation};
+pub use control::{Control, Fault, Moment};
 pub use model::{Model, Names, Survival};
 pub use mounted::Lossfs;
+pub use operation::Operation;
 pub use plan::{Call, Counting, Failure, Injection, Sorter};
 pub use random::Random;
 
@@ -32,5 +33,6 @@ mod driver;
 mod errors;
 mod model;
 mod mounted;
+mod operation;
 mod plan;
 mod random;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 
-use crate::control::{Asked, Operation};
-use crate::model::BLOCK_BYTES;
+use crate::operation::{CallArgs, Operation};
 
 /// A kind of call, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,21 +57,6 @@ pub struct Injection {
     pub failure: Failure,
 }
 
-/// Bytes of a file that a call is about.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Range {
-    pub(crate) at: u64,
-    pub(crate) bytes: usize,
-}
-
-impl Range {
-    /// The bytes before the last boundary of a block in it; nothing if it is within one.
-    fn cut(self) -> usize {
-        let last = (self.at + self.bytes as u64).saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-        usize::try_from(last.saturating_sub(self.at)).unwrap_or(0)
-    }
-}
-
 /// Counts calls and fails those of a test's choice.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -103,8 +87,8 @@ impl Plan {
     }
 
     /// Counts a call, and decides what becomes of it: how many of its bytes are carried.
-    pub(crate) fn meet(&mut self, asked: &Asked<'_>, path: &str) -> Result<usize, Errno> {
-        let Asked { operation, range, .. } = *asked;
+    pub(crate) fn meet(&mut self, asked: &CallArgs<'_>, path: &str) -> Result<usize, Errno> {
+        let CallArgs { operation, range, .. } = *asked;
         let class = (self.counting.sorter)(path);
         if operation == Operation::Read && self.counting.cached.contains(&class) {
             let read = self.read.get(&asked.ino).copied().unwrap_or(0);
@@ -121,8 +105,8 @@ impl Plan {
         self.count(asked, class)
     }
 
-    fn count(&mut self, asked: &Asked<'_>, class: &'static str) -> Result<usize, Errno> {
-        let Asked { operation, thread, range, .. } = *asked;
+    fn count(&mut self, asked: &CallArgs<'_>, class: &'static str) -> Result<usize, Errno> {
+        let CallArgs { operation, thread, range, .. } = *asked;
         let call = Call { operation, class, ours: self.counting.threads.contains(&thread) };
         let chosen = self.injection.filter(|injection| injection.call == call);
         let is_short = chosen.is_some_and(|injection| injection.failure == Failure::Short);
@@ -150,6 +134,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::Range;
 
     const OURS: u32 = 7;
 
@@ -167,12 +152,15 @@ mod tests {
 
     fn write(plan: &mut Plan, path: &str, thread: u32, bytes: usize) -> Result<usize, Errno> {
         let range = Range { at: 4_000, bytes };
-        plan.meet(&Asked { operation: Operation::Write, ino: 1, name: None, thread, range }, path)
+        plan.meet(
+            &CallArgs { operation: Operation::Write, ino: 1, name: None, thread, range },
+            path,
+        )
     }
 
     fn read(plan: &mut Plan, at: u64, bytes: usize) -> Result<usize, Errno> {
         let (operation, range) = (Operation::Read, Range { at, bytes });
-        plan.meet(&Asked { operation, ino: 1, name: None, thread: OURS, range }, "/a.jnl")
+        plan.meet(&CallArgs { operation, ino: 1, name: None, thread: OURS, range }, "/a.jnl")
     }
 
     #[test]

@@ -1,18 +1,19 @@
-//! What is known of a file besides its bytes.
+//! Attributes of files: kind, mode, owner, size, times.
 
 use crate::id::InodeId;
 
-/// Seconds and nanoseconds since 1970 (UTC). Seconds may be negative; nanoseconds are below 10⁹.
+/// A time since 1970-01-01 (UTC). Times before it have negative seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time {
-    /// Whole seconds, rounded down.
+    /// Whole seconds, rounded towards the past.
     pub seconds: i64,
-    /// Nanoseconds behind them, 0 to 999,999,999.
+    /// Nanoseconds after `seconds`, 0 to 999,999,999.
     pub nanos: u32,
 }
 
 impl Time {
-    /// The next instant a clock with nanoseconds can show.
+    /// Returns the time one nanosecond later. The last nanosecond of the largest second returns to
+    /// the start of that second.
     #[must_use]
     pub fn next(self) -> Self {
         if self.nanos < 999_999_999 {
@@ -23,11 +24,11 @@ impl Time {
     }
 }
 
-/// What a file is. The numbers are stored.
+/// The type of a file. The numbers are stored on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileKind {
-    /// An ordinary file.
+    /// A regular file.
     Regular = 1,
     /// A directory.
     Directory = 2,
@@ -44,7 +45,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind with this stored number.
+    /// Returns the kind with this stored number, 1 to 7.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -59,7 +60,7 @@ impl FileKind {
         })
     }
 
-    /// The stored number.
+    /// Returns the stored number.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
@@ -69,34 +70,34 @@ impl FileKind {
 /// The attributes of a file, as `stat` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
-    /// Its number.
+    /// The inode number.
     pub ino: InodeId,
-    /// What it is.
+    /// The file's type.
     pub kind: FileKind,
     /// Permission, setuid, setgid and sticky bits (07777).
     pub mode: u16,
-    /// Names it has; a directory: 2 and one for each directory in it.
+    /// Number of names; of a directory 2, and 1 more for each directory in it.
     pub links: u32,
-    /// Owner, a number of the volume.
+    /// User id of the owner, as the volume numbers users.
     pub uid: u32,
-    /// Group, a number of the volume.
+    /// Group id, as the volume numbers groups.
     pub gid: u32,
-    /// Device number, in the kernel's 32-bit encoding; zero but for devices.
+    /// Device number in the kernel's 32-bit encoding; 0 for other files.
     pub rdev: u32,
-    /// Bytes; of a directory: the count of its names.
+    /// Bytes of the content; of a directory the number of its names.
     pub size: u64,
-    /// Units of 512 bytes on the medium.
+    /// Units of 512 bytes that the file takes on disk.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Time,
-    /// Last change of the bytes.
+    /// Time of the last change of the bytes.
     pub mtime: Time,
-    /// Last change of anything.
+    /// Time of the last change of bytes or attributes.
     pub ctime: Time,
-    /// When it was made.
+    /// Time of creation.
     pub btime: Time,
-    /// Somebody may change size and times without the server seeing each change: these here hold at
-    /// this moment, and nobody may keep them.
+    /// The size and the times may change without a request. They were right when the server read
+    /// them, and no cache may keep them.
     pub volatile: bool,
 }
 
@@ -125,66 +126,66 @@ impl Attr {
     }
 }
 
-/// The mode that something new shall have. In a directory with a default access control list the
-/// umask does not count: the list says what everybody may.
+/// The mode of a new file, before the umask. In a directory with a default access control list the
+/// list replaces the umask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewMode {
-    /// Permission, setuid, setgid and sticky bits (07777) that are asked for.
+    /// Permission, setuid, setgid and sticky bits (07777) that the program requested.
     pub mode: u16,
-    /// Permission bits (0777) that the program keeps from what it makes.
+    /// The program's umask (0777).
     pub umask: u16,
 }
 
 impl NewMode {
-    /// This mode, whatever the umask.
+    /// Returns this mode with an empty umask.
     #[must_use]
     pub const fn exactly(mode: u16) -> Self {
         Self { mode, umask: 0 }
     }
 
-    /// The mode where there is no default access control list.
+    /// Returns the mode for a directory without a default access control list.
     #[must_use]
     pub const fn masked(self) -> u16 {
         self.mode & !(self.umask & 0o777)
     }
 }
 
-/// A time to set: now by the server's clock, or a given one.
+/// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's clock.
+    /// The time of the server's clock when it carries the request out.
     Now,
-    /// This time.
+    /// A given time.
     To(Time),
 }
 
-/// Which attributes to change; `None` leaves one as it is.
+/// Attributes to change. `None` leaves an attribute as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttr {
-    /// Permission, setuid, setgid and sticky bits.
+    /// Permission, setuid, setgid and sticky bits (07777).
     pub mode: Option<u16>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
-    /// Bytes: truncate or extend by a hole.
+    /// Bytes; a smaller size truncates, a larger one extends the file by a hole.
     pub size: Option<u64>,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Option<SetTime>,
-    /// Last change of the bytes.
+    /// Time of the last change of the bytes.
     pub mtime: Option<SetTime>,
-    /// Last change of anything; only a client that keeps times itself says it.
+    /// Time of the last change of anything; set only by a client that keeps times itself.
     pub ctime: Option<Time>,
-    /// Clear setuid and setgid bits as a write by somebody without privilege must
+    /// Clear the setuid and setgid bits, as a write by an unprivileged user does
     /// (`FUSE_HANDLE_KILLPRIV_V2`).
     pub kill_privileges: bool,
-    /// With `kill_privileges`: clear the setgid bit even where the group may not execute, for
-    /// whoever asks is not in the file's group.
+    /// With `kill_privileges`: clear the setgid bit even if the group may not execute, because the
+    /// caller is not in the file's group.
     pub kill_setgid: bool,
 }
 
 impl SetAttr {
-    /// Whether nothing is to change.
+    /// Returns whether no attribute changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -1,45 +1,45 @@
-//! Bytes of a reply, in memory that may be lent.
+//! The bytes of a reply, in memory that may be borrowed from a pool.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes that were read. Those that were lent go back when this is dropped, so that large reads
-/// need no fresh memory each.
+/// Bytes that were read. Borrowed memory returns to its [`Lender`] on drop, so that large reads do
+/// not allocate each time.
 #[derive(Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    /// Of `bytes`, those that count.
+    /// The first so many of `bytes` are valid.
     length: usize,
     lender: Option<Arc<dyn Lender>>,
 }
 
-/// Who lends memory to a [`Buffer`] and takes it back.
+/// A pool of memory for [`Buffer`]s.
 pub trait Lender: Send + Sync {
-    /// Takes memory back, as long as it was.
+    /// Takes memory back, with the length that it was lent with.
     fn take_back(&self, bytes: Vec<u8>);
 }
 
 impl Buffer {
-    /// A buffer with these bytes.
+    /// Returns a buffer that owns its bytes.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { length: bytes.len(), bytes, lender: None }
     }
 
-    /// A buffer with the first `length` of these bytes, all of them at the most, which go back to
-    /// `lender`.
+    /// Returns a buffer of the first `length` bytes, or of all if there are fewer; `lender` gets
+    /// the memory back.
     #[must_use]
     pub fn lent(bytes: Vec<u8>, length: usize, lender: Arc<dyn Lender>) -> Self {
         Self { length: length.min(bytes.len()), bytes, lender: Some(lender) }
     }
 
-    /// The bytes.
+    /// Returns the valid bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The bytes, given away.
+    /// Returns the valid bytes in their memory, which the lender does not get back.
     #[must_use]
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.lender = None;

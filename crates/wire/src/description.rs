@@ -1,23 +1,22 @@
-//! Describes a request apart from its arguments: which operation, what it changes, which files it
-//! is about, and which right it takes.
+//! Describes a request without its arguments: operation, effect, subjects, and required right.
 //!
-//! One table stands for all requests. Read-only volumes, replay, space, logs, and later
-//! permissions and leases ask it, so that none of them keeps a list of requests of its own.
+//! One table describes all requests. Read-only volumes, replay, space and logs read it, and later
+//! permissions and leases will, so that none of them keeps its own list of requests.
 
 use crate::attr::SetAttr;
 use crate::id::{Handle, InodeId, OpenId};
 use crate::request::{OpenFlags, RenameFlags, Request};
 
-/// What one request is.
+/// A request without its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Description {
     /// The operation.
     pub operation: Operation,
-    /// What it changes.
+    /// What the request changes.
     pub effect: Effect,
-    /// The files it is about.
+    /// The inodes and open files that it names.
     pub subjects: Subjects,
-    /// The right that it takes on each of its subjects.
+    /// The right that it needs on each subject.
     pub right: Right,
 }
 
@@ -26,43 +25,43 @@ pub struct Description {
 pub enum Effect {
     /// Changes nothing.
     None,
-    /// Writes what earlier requests changed. A read-only volume takes it, because files are closed
-    /// there too.
+    /// Commits what earlier requests changed. A read-only volume accepts it, because files are
+    /// closed there too.
     Commit,
     /// Changes names, attributes or bytes. A read-only volume refuses it.
     Change {
-        /// The reply is stored with the change, and a repeated request gets the stored one.
+        /// The reply is stored with the change, and a repeated request gets the stored reply.
         replayed: bool,
-        /// New rows or a new file take space: a full volume refuses it.
+        /// New rows or a new file take space, so a full volume refuses the request.
         grows: bool,
     },
 }
 
 impl Effect {
-    /// Returns whether the change is made of rows, with or without a new open file. A range of
-    /// bytes may be larger than what is free, and its refusal says nothing about rows.
+    /// Returns whether the request changes rows, with or without a new open file. A write of bytes
+    /// may need more space than is free, and its refusal says nothing about rows.
     #[must_use]
     pub const fn writes_rows(self) -> bool {
         matches!(self, Self::Change { replayed, grows } if replayed || grows)
     }
 }
 
-/// The right that a request takes, as the mode bits of its subjects grant it.
+/// The right that a request needs, as mode bits grant it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
-    /// None beyond having found the file.
+    /// No right beyond the lookup of the file.
     None,
-    /// To read bytes, names or extended attributes.
+    /// Reading bytes, names or extended attributes.
     Read,
-    /// To write bytes, names or extended attributes.
+    /// Writing bytes, names or extended attributes.
     Write,
-    /// To pass through a directory.
+    /// Searching a directory (its `x` bit).
     Search,
-    /// To change attributes, as the file's owner.
+    /// Changing attributes, which only the owner may.
     Own,
 }
 
-/// The files that a request is about: at most two inodes and two open files.
+/// The files that a request names: at most two inodes and two open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subjects {
     inodes: [Option<InodeId>; 2],
@@ -99,15 +98,15 @@ impl Subjects {
     }
 }
 
-/// Changes that are made by rows alone, so that the reply can be stored with them.
+/// The change consists of rows, so the reply can be stored in the same batch.
 const ROWS: Effect = Effect::Change { replayed: true, grows: false };
 const NEW_ROWS: Effect = Effect::Change { replayed: true, grows: true };
-/// The open file of the reply belongs to this server process, so a stored reply would name nothing.
+/// The open id of the reply is valid in this run of the server only, so the reply is not stored.
 const NEW_OPEN: Effect = Effect::Change { replayed: false, grows: true };
-/// Bytes are admitted when it is known how many blocks they take.
+/// Space for bytes is checked later, when the number of blocks is known.
 const BYTES: Effect = Effect::Change { replayed: false, grows: false };
 
-/// Size and time of an open file's bytes are kept with the open file.
+/// The size and `mtime` of an open file are kept with the open file until its commit.
 const fn attributes(open: Option<&OpenId>, set: &SetAttr) -> Effect {
     match open {
         None if set.size.is_none() && set.mtime.is_none() => ROWS,
@@ -130,7 +129,7 @@ const fn renaming(flags: RenameFlags) -> Effect {
 macro_rules! operations {
     ($($name:ident { $($field:ident),* } = $says:literal,
         $effect:expr, $subjects:expr, $right:expr;)+) => {
-        /// Names an operation; the same for a request with any arguments.
+        /// The operation of a request, without its arguments.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Operation {
             $(#[doc = concat!("[`Request::", stringify!($name), "`].")] $name,)+
@@ -140,7 +139,7 @@ macro_rules! operations {
             /// Every operation, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Returns its name in logs and metrics.
+            /// Returns the operation's name in logs and metrics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $says,)+ }
@@ -148,7 +147,7 @@ macro_rules! operations {
         }
 
         impl Request {
-            /// Describes the request.
+            /// Returns the row of the table for this request.
             #[must_use]
             pub const fn describe(&self) -> Description {
                 match self {

@@ -1,35 +1,35 @@
-//! Errors as numbers: one code for each cause a caller can tell apart, never text to be parsed.
+//! Errors as numbers: one code for each cause that a caller can distinguish.
 
 use std::fmt;
 
-/// What a caller must do about an error.
+/// What the caller of a failed request has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It is not there; look elsewhere.
+    /// The name or the inode does not exist; look elsewhere.
     NotFound,
-    /// It is there already; choose another name.
+    /// The name exists; choose another.
     Exists,
-    /// Not allowed; ask somebody who may.
+    /// The caller has no permission; ask a user who has it.
     Denied,
-    /// The request makes no sense as it stands; change it.
+    /// The request is wrong for its subject; change it.
     Invalid,
-    /// What was known is old; look it up again.
+    /// The handle is out of date; look the file up again.
     Stale,
-    /// Another owner took over; connect to it.
+    /// Another server owns the shard now; connect to that server.
     Fenced,
-    /// A limit is reached or something is in use; try again later or with less.
+    /// A limit is reached or a resource is in use; retry later, or with a smaller request.
     Busy,
-    /// Not reachable now; try again.
+    /// The server cannot be reached; retry.
     Unavailable,
-    /// What is stored is damaged; run `pelago check`.
+    /// Stored data is damaged; run `pelago check`.
     Corrupt,
-    /// Our mistake; report it.
+    /// A bug in Pelago; report it.
     Bug,
 }
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $kind:ident, $says:literal;)+) => {
-        /// Why a request failed. Numbers are never reused.
+        /// The cause of a failure. Numbers are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Code {
@@ -40,25 +40,25 @@ macro_rules! codes {
             /// Every code, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The code with this number.
+            /// Returns the code with this number.
             #[must_use]
             pub const fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)+ _ => None }
             }
 
-            /// Its number.
+            /// Returns the number, as on the wire.
             #[must_use]
             pub const fn number(self) -> u16 {
                 self as u16
             }
 
-            /// What a caller must do about it.
+            /// Returns what the caller has to do.
             #[must_use]
             pub const fn kind(self) -> Kind {
                 match self { $(Self::$name => Kind::$kind,)+ }
             }
 
-            /// What happened, for a person.
+            /// Returns a message for people: lower case, without a full stop.
             #[must_use]
             pub const fn says(self) -> &'static str {
                 match self { $(Self::$name => $says,)+ }
@@ -68,85 +68,85 @@ macro_rules! codes {
 }
 
 codes! {
-    /// No such name or inode.
+    /// The name or the inode does not exist.
     NotFound = 1, NotFound, "no such file or directory";
-    /// The name is taken.
+    /// The name exists already.
     Exists = 2, Exists, "the name exists already";
-    /// A part of the path that must be a directory is none.
+    /// A directory is required, and the file is none.
     NotDirectory = 3, Invalid, "not a directory";
-    /// A directory where none may be.
+    /// The file is a directory, and none is allowed here.
     IsDirectory = 4, Invalid, "is a directory";
-    /// The directory has names in it.
+    /// The directory has entries.
     NotEmpty = 5, Invalid, "the directory is not empty";
-    /// The mode bits or the caller's identity forbid it.
+    /// The mode bits or the caller's identity forbid the operation.
     AccessDenied = 6, Denied, "access denied";
-    /// Only the owner or a privileged user may.
+    /// Only the owner or a privileged user may do this.
     NotPermitted = 7, Denied, "operation not permitted";
-    /// A name or target is too long.
+    /// A name or a link's target is too long.
     NameTooLong = 8, Invalid, "the name is too long";
-    /// An argument has no meaning here.
+    /// An argument is out of range or has no meaning for this file.
     Invalid = 9, Invalid, "invalid argument";
-    /// A directory would become its own ancestor.
+    /// The rename would make a directory its own ancestor.
     WouldLoop = 10, Invalid, "a directory cannot move below itself";
-    /// The file has as many names as a file can have.
+    /// The file has [`crate::limits::LINKS`] names.
     TooManyLinks = 11, Busy, "the file has too many names";
-    /// The file would be larger than a file can be.
+    /// The file would exceed [`crate::limits::FILE_BYTES`].
     FileTooLarge = 12, Invalid, "the file would be too large";
-    /// The medium is full.
+    /// The disk is full.
     NoSpace = 13, Busy, "no space left";
-    /// The volume or mount does not take changes.
+    /// The volume or the mount refuses changes.
     ReadOnly = 14, Denied, "read-only file system";
-    /// The handle names nothing any more.
+    /// The file of the handle no longer exists.
     Stale = 15, Stale, "the file is gone";
-    /// The open file is not known, or not open for that.
+    /// The open id is unknown, or not open for this operation.
     BadOpen = 16, Invalid, "not open, or not open for that";
     /// The extended attribute does not exist.
     NoXattr = 17, NotFound, "no such extended attribute";
-    /// The value does not fit where it shall go.
+    /// The value is larger than its destination allows.
     TooBig = 18, Invalid, "the value is too big";
-    /// A result does not fit the buffer the caller has for it.
+    /// The result is larger than the caller's buffer.
     Range = 19, Invalid, "the result does not fit the buffer";
-    /// Not built, or not for this kind of file.
+    /// The operation is not implemented, or not for this type of file.
     NotSupported = 20, Invalid, "not supported";
-    /// Names on different volumes or homes.
+    /// Source and target belong to different volumes or homes.
     CrossHome = 21, Invalid, "source and target have different homes";
-    /// As many files are open as can be.
+    /// The limit of open files or of descriptors is reached.
     TooManyOpen = 22, Busy, "too many open files";
-    /// A limit of memory or queues is reached.
+    /// A limit of memory or of a queue is reached.
     Busy = 23, Busy, "busy, try again";
-    /// The server is stopping or not there.
+    /// The server is stopping or does not run.
     Unavailable = 24, Unavailable, "the server is not available";
-    /// The medium answered an error.
+    /// The disk returned an error.
     Io = 25, Corrupt, "input/output error";
-    /// What is stored does not make sense.
+    /// Stored data fails its checksum or contradicts itself.
     Corrupt = 26, Corrupt, "stored data is damaged";
-    /// A seek found no data or hole behind the offset.
+    /// A seek found no data at or after the offset.
     NoData = 27, NotFound, "no data behind the offset";
-    /// The request was given up by its caller.
+    /// The caller cancelled the request.
     Interrupted = 28, Busy, "interrupted";
     /// The deadline passed.
     TimedOut = 29, Unavailable, "timed out";
-    /// A program's text is being executed and cannot be written.
+    /// The file is being executed and cannot be written.
     TextBusy = 30, Busy, "the file is being executed";
-    /// Our mistake.
+    /// A bug in Pelago.
     Bug = 31, Bug, "internal error";
 }
 
-/// The answer to a request that failed.
+/// The result of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Error {
-    /// Why.
+    /// The cause.
     pub code: Code,
 }
 
 impl Error {
-    /// An error with this code.
+    /// Returns an error with this code.
     #[must_use]
     pub const fn new(code: Code) -> Self {
         Self { code }
     }
 
-    /// What a caller must do about it.
+    /// Returns what the caller has to do.
     #[must_use]
     pub const fn kind(self) -> Kind {
         self.code.kind()

@@ -1,27 +1,27 @@
-//! Numbers that name things. None is ever used for two things.
+//! Ids and hashes: numbers that name files, names, opens, sessions and requests.
 
 use std::fmt;
 
-/// The id of a file, directory or link: site 16 bits, shard 12, counter 36. Never reused. It is
-/// also the inode number that programs see.
+/// The id of a file, directory or link: 16 bits of site, 12 of shard, 36 of counter. Ids are never
+/// reused. Programs see the id as the inode number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(u64);
 
 impl InodeId {
-    /// The directory at the top of a volume.
+    /// The root directory of a volume.
     pub const ROOT: Self = Self(1);
 
     const COUNTER_BITS: u32 = 36;
     const SHARD_BITS: u32 = 12;
 
-    /// The id that these 64 bits are.
+    /// Returns the id with these 64 bits; each value is an id.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The id with this `counter` (36 bits) made by `shard` (12 bits) of `site`; `None` where one
-    /// does not fit.
+    /// Returns the id of `counter` (36 bits) in `shard` (12 bits) of `site`, or `None` if a number
+    /// is too large.
     #[must_use]
     pub const fn new(site: u16, shard: u16, counter: u64) -> Option<Self> {
         if shard >> Self::SHARD_BITS != 0 || counter >> Self::COUNTER_BITS != 0 {
@@ -31,25 +31,25 @@ impl InodeId {
         Some(Self((high << Self::COUNTER_BITS) | counter))
     }
 
-    /// The 64 bits.
+    /// Returns the 64 bits.
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The site that made it.
+    /// Returns the site that created the file.
     #[must_use]
     pub const fn site(self) -> u16 {
         (self.0 >> (Self::SHARD_BITS + Self::COUNTER_BITS)) as u16
     }
 
-    /// The shard that made it, below 4096. Every row keyed by the id lives there.
+    /// Returns the shard that created the file, below 4096. Every row keyed by the id is in it.
     #[must_use]
     pub const fn shard(self) -> u16 {
         ((self.0 >> Self::COUNTER_BITS) & ((1 << Self::SHARD_BITS) - 1)) as u16
     }
 
-    /// Its number within site and shard.
+    /// Returns the number within site and shard.
     #[must_use]
     pub const fn counter(self) -> u64 {
         self.0 & ((1 << Self::COUNTER_BITS) - 1)
@@ -68,12 +68,13 @@ impl fmt::Display for InodeId {
     }
 }
 
-/// The keyed hash of a name within its volume. Directories are kept and listed in its order.
+/// The hash of a name, keyed with the volume's secret. Directories are stored and listed in the
+/// order of these hashes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NameHash(pub u64);
 
 impl NameHash {
-    /// Returns its first 32 bits.
+    /// Returns the first 32 bits of the hash.
     #[must_use]
     pub const fn prefix(self) -> u64 {
         self.0 >> 32
@@ -92,67 +93,68 @@ impl fmt::Debug for NameHash {
     }
 }
 
-/// An id with a hint where its row was last seen: under the name with `hash` in the directory
-/// `dir`. The hint may be stale; it only saves a search, and proves nothing.
+/// An inode id with a hint: its row was last seen under the name with `hash` in the directory
+/// `dir`. The hint saves a search. It may be stale and proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
-    /// Which file.
+    /// The inode.
     pub ino: InodeId,
-    /// The directory of the hint; equal to `ino` where the row does not live under a name.
+    /// The directory of the hint; equal to `ino` if the row is not under a name.
     pub dir: InodeId,
-    /// The hash of the hint's name; zero where `dir` equals `ino`.
+    /// The hash of the hint's name; 0 if `dir` equals `ino`.
     pub hash: NameHash,
 }
 
 impl Handle {
-    /// The directory at the top of a volume.
+    /// The root directory of a volume.
     pub const ROOT: Self = Self::own(InodeId::ROOT);
 
-    /// A handle whose row is not under a name: a directory, a file of several names or of none.
+    /// Returns a handle for a row that is not under a name: of a directory, of a file with several
+    /// names, or of one without a name.
     #[must_use]
     pub const fn own(ino: InodeId) -> Self {
         Self { ino, dir: ino, hash: NameHash(0) }
     }
 
-    /// A handle whose row was last seen under a name.
+    /// Returns a handle for a row that was last seen under a name.
     #[must_use]
     pub const fn at(ino: InodeId, dir: InodeId, hash: NameHash) -> Self {
         Self { ino, dir, hash }
     }
 
-    /// Whether the hint points under a name.
+    /// Returns whether the hint names a row under a name.
     #[must_use]
     pub fn is_under_a_name(&self) -> bool {
         self.dir != self.ino
     }
 }
 
-/// A place in a directory listing.
+/// A position in a directory listing.
 ///
-/// Behind a name it follows from the name's hash alone, `(hash >> 2) + 3`, so that it stays good
-/// while the directory changes, and never meets the three fixed places below it. Where names share
-/// these bits of their hashes, all but the last of them have *ranked* places instead, above all
-/// others: the first 32 bits of the hash, and how many names of the directory begin with these up
-/// to there.
+/// The position after a name follows from the name's hash alone: `(hash >> 2) + 3`. So it stays
+/// valid while the directory changes, and it never equals one of the three fixed positions below 3.
+/// If names share these bits of their hashes, all but the last have a *ranked* position instead,
+/// above all others: the first 32 bits of the hash, and the rank of the name among the directory's
+/// names that share them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(pub u64);
 
 impl Cookie {
-    /// Before everything.
+    /// Before `.`.
     pub const START: Self = Self(0);
-    /// Behind `.`.
+    /// After `.`.
     pub const AFTER_DOT: Self = Self(1);
-    /// Behind `..`, before the first name.
+    /// After `..`, before the first name.
     pub const AFTER_DOT_DOT: Self = Self(2);
 
-    /// The place of the names with this hash: a listing that goes on from it begins behind them.
+    /// Returns the position after the names with this hash.
     #[must_use]
     pub const fn of(hash: NameHash) -> Self {
         Self((hash.0 >> 2) + 3)
     }
 
-    /// Returns the place behind the name that is the `rank`-th of those whose hashes begin as this
-    /// one does, counted from 1; `None` beyond [`crate::limits::EQUAL_NAMES`].
+    /// Returns the position after the `rank`-th name (from 1) of those whose hashes share the first
+    /// 32 bits of `hash`; `None` beyond [`crate::limits::EQUAL_NAMES`].
     #[must_use]
     pub const fn ranked(hash: NameHash, rank: u64) -> Option<Self> {
         if rank == 0 || rank > crate::limits::EQUAL_NAMES {
@@ -161,8 +163,8 @@ impl Cookie {
         Some(Self(RANKED | hash.prefix() << RANK_BITS | rank))
     }
 
-    /// Returns the lowest hash that begins as those of this ranked place, and the rank; `None` for
-    /// all other places.
+    /// Returns the lowest hash with the first 32 bits of this ranked position, and the rank; `None`
+    /// for other positions.
     #[must_use]
     pub const fn rank(self) -> Option<(NameHash, u64)> {
         if self.0 < RANKED || self.0 >> 63 != 0 {
@@ -172,7 +174,7 @@ impl Cookie {
         Some((NameHash::first_of(prefix), self.0 & crate::limits::EQUAL_NAMES))
     }
 
-    /// The lowest hash behind this place, which is not ranked; `None` where there is none.
+    /// Returns the lowest hash after this position, which must not be ranked; `None` at the end.
     #[must_use]
     pub const fn first_hash_behind(self) -> Option<NameHash> {
         if self.0 < 3 {
@@ -183,36 +185,37 @@ impl Cookie {
     }
 }
 
-/// The first ranked place, above all others.
+/// The first ranked position, above all others.
 const RANKED: u64 = 3 << 61;
 /// Bits of a rank.
 const RANK_BITS: u32 = 29;
 const _: () = assert!(crate::limits::EQUAL_NAMES == (1 << RANK_BITS) - 1, "all ranks have bits");
 
-/// A file that a session has open. Not reused within a life of the server.
+/// The id of an open of a file, by one session. Not reused within a run of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenId(pub u64);
 
-/// Which of an inode's content files: counts up from 1 whenever its bytes move to a new file.
+/// The number of an inode's content file: 1 at first, and 1 more each time its bytes move to a new
+/// file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 
 impl Generation {
-    /// The first one of every file.
+    /// The first content file of each inode.
     pub const FIRST: Self = Self(1);
 }
 
-/// One authenticated relation of a client with a server.
+/// The id of a session: one authenticated relation of a client with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
 impl SessionId {
-    /// The mount in the server's own process: its calls are direct, it cannot lose a reply, and
-    /// so no answer is remembered for it.
+    /// The mount in the server's own process. Its calls are direct and cannot lose a reply, so no
+    /// reply is cached for it.
     pub const DIRECT: Self = Self(0);
 }
 
-/// The number that a session gives to a request; a repeated request repeats it.
+/// The number that a session gives to a request. A repeated request has the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -220,28 +223,28 @@ pub struct RequestId(pub u64);
 mod tests {
     use super::*;
 
-    /// Ranked places are above all others, in the order of the hashes, and fit into what the kernel
-    /// takes for an offset.
+    /// Ranked positions are above all others, in the order of the hashes, and fit into the kernel's
+    /// `off_t`.
     #[test]
-    fn a_ranked_place_gives_back_its_parts() {
+    fn a_ranked_position_returns_its_parts() {
         let last = Cookie::of(NameHash(u64::MAX));
         for hash in [0, 1 << 32, 0xfeed_f00d_dead_beef, u64::MAX] {
             let prefix = NameHash(hash >> 32 << 32);
             for rank in [1, 2, crate::limits::EQUAL_NAMES] {
-                let place = Cookie::ranked(NameHash(hash), rank).unwrap();
-                assert_eq!(place.rank(), Some((prefix, rank)));
-                assert!(place > last && place.0 <= i64::MAX as u64);
+                let position = Cookie::ranked(NameHash(hash), rank).unwrap();
+                assert_eq!(position.rank(), Some((prefix, rank)));
+                assert!(position > last && position.0 <= i64::MAX as u64);
             }
         }
         assert_eq!(Cookie::ranked(NameHash(1), 0), None);
         assert_eq!(Cookie::ranked(NameHash(1), crate::limits::EQUAL_NAMES + 1), None);
-        for place in [Cookie::START, Cookie::AFTER_DOT_DOT, last, Cookie(u64::MAX)] {
-            assert_eq!(place.rank(), None);
+        for position in [Cookie::START, Cookie::AFTER_DOT_DOT, last, Cookie(u64::MAX)] {
+            assert_eq!(position.rank(), None);
         }
     }
 
     #[test]
-    fn an_inode_id_gives_back_its_parts() {
+    fn an_inode_id_returns_its_parts() {
         let id = InodeId::new(0xabcd, 0xfff, (1 << 36) - 1).unwrap();
         assert_eq!((id.site(), id.shard(), id.counter()), (0xabcd, 0xfff, (1 << 36) - 1));
         assert_eq!(InodeId::new(0, 0, 1), Some(InodeId::ROOT));
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_goes_on_behind_all_names_of_a_cookie() {
+    fn a_listing_continues_after_all_names_of_a_cookie() {
         for hash in [0, 1, 3, 4, 7, u64::MAX / 2, u64::MAX - 4] {
             let behind = Cookie::of(NameHash(hash)).first_hash_behind().unwrap();
             assert!(behind.0 > hash && behind.0 - hash <= 4, "{hash}");

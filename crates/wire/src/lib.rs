@@ -1,9 +1,9 @@
-//! The words of Pelago: ids, names, limits, attributes, errors, and the operations of a whole POSIX
+//! The vocabulary of Pelago: ids, names, limits, attributes, errors, and the operations of a POSIX
 //! file system as requests and replies.
 //!
-//! This crate does no I/O, keeps no clock and starts no thread. A server implements [`Service`], a
-//! client calls it; in one process they call directly, without encoding. The encoding for sockets
-//! comes with the sockets; what is stored is encoded by the `store` crate.
+//! This crate does no I/O, reads no clock and starts no thread. A server implements [`Service`] and
+//! a client calls it; within one process these are plain calls, without an encoding. The encoding
+//! for sockets will come with the sockets. The `store` crate encodes rows.
 
 #![forbid(unsafe_code)]
 

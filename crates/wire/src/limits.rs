@@ -1,4 +1,5 @@
-//! Every limit of the protocol and of a server's memory, by name, with its unit.
+//! Limits of the protocol and of a server's memory, each with its unit.
+//!
 //! `docs/limits.md` lists them; `cargo xtask tidy` compares the two.
 
 /// Bytes of a name in a directory (`NAME_MAX` of Linux).

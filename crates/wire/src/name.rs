@@ -1,30 +1,31 @@
-//! Names of directory entries: any bytes but `/` and NUL.
+//! Names of directory entries: any bytes except `/` and NUL.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::NAME_BYTES;
 
-/// A name in a directory: 1 to 255 bytes without `/` and NUL, neither `.` nor `..`. Cheap to clone.
+/// A name in a directory: 1 to 255 bytes without `/` and NUL, neither `.` nor `..`. A clone shares
+/// the bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<[u8]>);
 
-/// Why bytes are no name.
+/// The reason why bytes are not a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// More than 255 bytes.
     #[error("a name is longer than {NAME_BYTES} bytes")]
     TooLong,
-    /// Empty, `.`, `..`, or with a slash or a NUL in it.
+    /// Empty, `.`, `..`, or with a slash or a NUL byte.
     #[error("a name is empty, a dot, two dots, or contains a slash or a NUL byte")]
     NotAName,
 }
 
 impl Name {
-    /// The name that these bytes are.
+    /// Checks the bytes and returns them as a name.
     ///
     /// # Errors
-    /// [`NameError`] where they are none.
+    /// Returns [`NameError`] if the bytes are not a name.
     pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
         if bytes.len() > NAME_BYTES {
             return Err(NameError::TooLong);
@@ -36,7 +37,7 @@ impl Name {
         Ok(Self(bytes.into()))
     }
 
-    /// The bytes.
+    /// Returns the 1 to 255 bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_but_slash_and_nul_are_a_name() {
+    fn any_bytes_except_slash_and_nul_are_a_name() {
         for byte in 1..=255_u8 {
             let expected = if matches!(byte, b'/' | b'.') { None } else { Some(vec![byte]) };
             assert_eq!(Name::new(&[byte]).ok().map(|name| name.as_bytes().to_vec()), expected);

@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Replies of a server, and what they contain.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,69 +8,68 @@ use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::name::Name;
 
-/// What a name leads to.
+/// A file, as a lookup finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// How to name it in later requests.
+    /// Names the file in later requests.
     pub handle: Handle,
-    /// Its attributes.
+    /// The attributes at that moment.
     pub attr: Attr,
 }
 
 /// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name.
+    /// The name in the directory.
     pub name: Name,
-    /// Which file it is.
+    /// The inode of the file.
     pub ino: InodeId,
-    /// What it is.
+    /// The file's type.
     pub kind: FileKind,
-    /// Where a listing that ends with this entry goes on.
+    /// The position after this entry, where the next listing continues.
     pub cookie: Cookie,
-    /// Handle and attributes, where they were asked for and the row is still there.
+    /// Handle and attributes; `None` if they were not requested, or if the row is gone.
     pub entry: Option<Entry>,
 }
 
-/// Space and counts of a volume.
+/// Space and inodes of a volume, as `statfs` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeStats {
-    /// Bytes of a block below.
+    /// Bytes of a block of the disk.
     pub block_bytes: u32,
-    /// Blocks of the medium.
+    /// Blocks of the disk.
     pub blocks: u64,
-    /// Of those, free.
+    /// Free blocks.
     pub free: u64,
-    /// Of those, free for everybody.
+    /// Free blocks that every user may take.
     pub available: u64,
-    /// Files and directories that can be.
+    /// Most files and directories that the volume can have.
     pub files: u64,
-    /// Of those, not yet made.
+    /// Files and directories that can still be created.
     pub free_files: u64,
 }
 
-/// How whoever has opened a file reaches its bytes. All opens of a file at the same time through
-/// one mount have the same one (the kernel answers `EIO` to others).
+/// How an open reaches the bytes of its file. All simultaneous opens of a file through one mount
+/// have the same data path: the kernel answers `EIO` to an open with another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DataPath {
-    /// By requests; what was read may be kept.
+    /// By requests; the kernel may cache what it reads.
     #[default]
     Cached,
-    /// By requests; nothing may be kept, because others change the bytes where the server does not
-    /// see it.
+    /// By requests, without a cache: other programs change the bytes without a request.
     Direct,
-    /// By a descriptor; only [`crate::OpenFlags::passthrough`] gets this. Everything but reading
-    /// and writing bytes goes by requests all the same, FLUSH and RELEASE included.
+    /// By a descriptor, for an open with [`crate::OpenFlags::passthrough`]. Other operations are
+    /// requests, among them FLUSH and RELEASE.
     Passthrough(Backing),
 }
 
-/// A descriptor of the file that holds the bytes, open to read, whatever it is wanted for: whoever
-/// writes opens it again through the kernel's backing file.
+/// A descriptor of the content file. It is open for reading, also for an open that writes: the
+/// kernel opens its backing file again for writes.
 #[derive(Debug, Clone)]
 pub struct Backing(Arc<OwnedFd>);
 
 impl Backing {
-    /// This descriptor.
+    /// Returns a backing that owns the descriptor.
     #[must_use]
     pub fn new(descriptor: OwnedFd) -> Self {
         Self(Arc::new(descriptor))
@@ -78,7 +77,7 @@ impl Backing {
 }
 
 impl From<Arc<OwnedFd>> for Backing {
-    /// This descriptor, which others have too.
+    /// Returns a backing that shares the descriptor.
     fn from(descriptor: Arc<OwnedFd>) -> Self {
         Self(descriptor)
     }
@@ -91,7 +90,7 @@ impl AsFd for Backing {
 }
 
 impl PartialEq for Backing {
-    /// Whether it is the same descriptor.
+    /// Returns whether both are the same descriptor, by identity.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -99,64 +98,64 @@ impl PartialEq for Backing {
 
 impl Eq for Backing {}
 
-/// The answer to a [`crate::Request`] that went well.
+/// The result of a [`crate::Request`] that succeeded.
 #[derive(Debug)]
 pub enum Reply {
-    /// It is done.
+    /// Success without a value.
     Done,
-    /// What a name leads to now.
+    /// A file that was found, created or linked.
     Entry(Entry),
-    /// The attributes now.
+    /// The attributes after the request.
     Attr(Attr),
-    /// A file was made and opened.
+    /// A file was created and opened.
     Created {
-        /// The file.
+        /// The new file.
         entry: Entry,
-        /// The open file.
+        /// Names the open file in later requests.
         open: OpenId,
-        /// How to reach its bytes.
+        /// How the open reaches the bytes.
         path: DataPath,
     },
     /// A file was opened.
     Opened {
-        /// The open file.
+        /// Names the open file in later requests.
         open: OpenId,
-        /// Its attributes at that moment.
+        /// The attributes after the open.
         attr: Attr,
-        /// How to reach its bytes.
+        /// How the open reaches the bytes.
         path: DataPath,
     },
-    /// A name was removed; the attributes of what it led to, whose `links` are the names it still
-    /// has (a directory: 0).
+    /// A name was removed. The attributes are those of the file afterwards: `links` counts the
+    /// names that are left (0 for a directory).
     Removed(Attr),
     /// A name was moved.
     Renamed {
-        /// What moved, with its new hint.
+        /// The moved file, with its new hint.
         moved: Handle,
-        /// What it replaced, as [`Reply::Removed`] says it; after an exchange: the other one, with
-        /// its new hint.
+        /// The replaced file, with attributes as in [`Reply::Removed`]; after an exchange the other
+        /// file, with its new hint.
         replaced: Option<Entry>,
     },
     /// Bytes of a file.
     Data(Buffer),
-    /// Bytes of a link's target or of an extended attribute.
+    /// A link's target, or the value or the names of extended attributes.
     Bytes(Vec<u8>),
-    /// How many bytes were written, and the attributes behind them.
+    /// Bytes were written.
     Written {
-        /// Bytes taken; fewer than were sent only where the medium is full.
+        /// Bytes written; fewer than were sent only if the disk is full.
         bytes: u64,
-        /// The file's size then.
+        /// The file's size afterwards, in bytes.
         size: u64,
     },
     /// Entries of a directory.
     Listed {
-        /// In the order of their cookies.
+        /// The entries, in the order of their cookies.
         entries: Vec<DirEntry>,
-        /// Whether nothing comes behind them.
+        /// No entries follow.
         end: bool,
     },
-    /// Where a seek ended.
+    /// The offset that a seek found, in bytes.
     Offset(u64),
-    /// Space and counts.
+    /// Space and inodes of the volume.
     Volume(VolumeStats),
 }

@@ -1,41 +1,40 @@
-//! The operations of a whole POSIX file system.
+//! The operations of a POSIX file system, as requests.
 
 use crate::attr::{FileKind, NewMode, SetAttr};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::name::Name;
 
-/// What a file is opened for.
+/// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFlags {
-    /// Bytes may be read.
+    /// The open may read bytes.
     pub read: bool,
-    /// Bytes may be written.
+    /// The open may write bytes.
     pub write: bool,
-    /// Each write goes to the end of the file.
+    /// Each write goes to the end of the file (`O_APPEND`).
     pub append: bool,
-    /// The file is emptied first.
+    /// The file is truncated to 0 bytes first (`O_TRUNC`).
     pub truncate: bool,
-    /// Each write is safe before it is answered (`O_SYNC`, `O_DSYNC`).
+    /// Each write is safe before its reply (`O_SYNC`, `O_DSYNC`).
     pub sync: bool,
-    /// Clear setuid and setgid bits when `truncate` empties the file, as for somebody without
-    /// privilege (`FUSE_OPEN_KILL_SUIDGID`).
+    /// With `truncate`: clear the setuid and setgid bits, as for an unprivileged user
+    /// (`FUSE_OPEN_KILL_SUIDGID`).
     pub kill_privileges: bool,
-    /// Reads through it leave the time of the last read alone (`O_NOATIME`, or a mount that wants
-    /// that).
+    /// Reads do not change the time of the last read (`O_NOATIME`, or the mount option `noatime`).
     pub no_atime: bool,
-    /// Each read changes the time of the last read, unless `no_atime`.
+    /// Each read changes the time of the last read, unless `no_atime` is set.
     pub strict_atime: bool,
-    /// Who asks is beside the bytes and can use an open descriptor
+    /// The caller is on the server's machine and can use a descriptor
     /// ([`crate::DataPath::Passthrough`]).
     pub passthrough: bool,
 }
 
 impl OpenFlags {
-    /// `O_RDONLY`, and nothing else.
+    /// `O_RDONLY` without other flags.
     pub const READ: Self = Self { read: true, ..Self::NONE };
-    /// `O_WRONLY`, and nothing else.
+    /// `O_WRONLY` without other flags.
     pub const WRITE: Self = Self { write: true, ..Self::NONE };
-    /// `O_RDWR`, and nothing else.
+    /// `O_RDWR` without other flags.
     pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
 
     const NONE: Self = Self {
@@ -51,63 +50,63 @@ impl OpenFlags {
     };
 }
 
-/// How a rename treats a target that exists.
+/// What a rename does if the target exists, and what it leaves in the old place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameFlags {
-    /// Replaces it.
+    /// Replaces the target.
     #[default]
     Replace,
-    /// Answers [`crate::Code::Exists`].
+    /// Fails with [`crate::Code::Exists`] (`RENAME_NOREPLACE`).
     NoReplace,
-    /// The two change places; both must exist.
+    /// Exchanges source and target; both must exist (`RENAME_EXCHANGE`).
     Exchange,
-    /// Moves the name and leaves a whiteout in its old place: a character device 0/0, by which an
-    /// overlay knows that the name is removed (`RENAME_WHITEOUT`).
+    /// Moves the name and leaves a whiteout in its old place: a character device 0/0, which tells
+    /// an overlay that the name is removed (`RENAME_WHITEOUT`).
     Whiteout {
-        /// Replaces a target that exists; else answers [`crate::Code::Exists`].
+        /// Replace an existing target; if false, fail with [`crate::Code::Exists`].
         replace: bool,
     },
 }
 
 impl RenameFlags {
-    /// Whether a target that exists is replaced.
+    /// Returns whether an existing target is replaced.
     #[must_use]
     pub const fn replaces(self) -> bool {
         matches!(self, Self::Replace | Self::Whiteout { replace: true })
     }
 
-    /// Whether a whiteout stays in the old place.
+    /// Returns whether a whiteout stays in the old place.
     #[must_use]
     pub const fn leaves_a_whiteout(self) -> bool {
         matches!(self, Self::Whiteout { .. })
     }
 }
 
-/// Whether an extended attribute must or must not exist before it is set.
+/// What a request to set an extended attribute requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrFlags {
-    /// Either.
+    /// Nothing: creates or replaces the attribute.
     #[default]
     Any,
-    /// It must not (`XATTR_CREATE`).
+    /// The attribute does not exist (`XATTR_CREATE`).
     Create,
-    /// It must (`XATTR_REPLACE`).
+    /// The attribute exists (`XATTR_REPLACE`).
     Replace,
 }
 
 /// What `fallocate` does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Reserve space; the file grows to the range's end unless `keep_size`.
+    /// Reserves space. The file grows to the end of the range, unless `keep_size` is set.
     Reserve {
-        /// Leave the size.
+        /// Do not change the size.
         keep_size: bool,
     },
-    /// Make it a hole; the size stays.
+    /// Makes the range a hole. The size stays.
     PunchHole,
-    /// Make it zeros.
+    /// Fills the range with zeros. The file grows to its end, unless `keep_size` is set.
     Zero {
-        /// Leave the size.
+        /// Do not change the size.
         keep_size: bool,
     },
 }
@@ -115,9 +114,9 @@ pub enum AllocateMode {
 /// What a seek looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
-    /// The next byte that is stored.
+    /// The next stored byte (`SEEK_DATA`).
     Data,
-    /// The next hole; the end of the file counts as one.
+    /// The next hole; the end of the file counts as one (`SEEK_HOLE`).
     Hole,
 }
 
@@ -126,180 +125,181 @@ pub enum Whence {
 pub struct SeekFrom {
     /// Bytes from the start of the file.
     pub offset: u64,
-    /// What to look for.
+    /// Data or a hole.
     pub whence: Whence,
 }
 
-/// A request to a server. Who asks and when stands in [`crate::Context`]; bytes to write travel in
-/// [`crate::Bulk`].
+/// A request to a server. [`crate::Context`] names the caller; [`crate::Bulk`] has the bytes to
+/// write.
 ///
-/// Each variant names the [`crate::Reply`] it gets, and says nothing of errors that every request
-/// may have: `Stale`, `NotDirectory` for a directory that is none, `ReadOnly`, `NoSpace`, `Io`,
-/// `Corrupt`, `Busy`, `Unavailable`.
+/// Each variant names its [`crate::Reply`], then its errors. Every request may also fail with
+/// `Stale`, `NotDirectory` (a handle that must be a directory is none), `ReadOnly`, `NoSpace`,
+/// `Io`, `Corrupt`, `Busy` or `Unavailable`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// What a name leads to. Reply: `Entry`; `NotFound`.
+    /// Looks a name up. Reply: `Entry`; `NotFound`.
     Lookup {
-        /// The directory.
+        /// The directory of the name.
         dir: Handle,
-        /// The name in it.
+        /// The name in `dir`.
         name: Name,
     },
-    /// The directory above. Reply: `Entry`; the root's is the root.
+    /// Finds the parent directory. Reply: `Entry`; for the root the root itself.
     Parent {
-        /// The directory.
+        /// The directory whose parent is wanted.
         dir: Handle,
     },
-    /// The file with this number, wherever it is. Where nothing tells its place all names are
-    /// looked through. Reply: `Entry`.
+    /// Finds a file by its inode number. Scans all names if no row tells where the file is. Reply:
+    /// `Entry`.
     Find {
-        /// Its number.
+        /// The inode number.
         ino: InodeId,
     },
-    /// Attributes. Reply: `Attr`.
+    /// Reads the attributes of a file. Reply: `Attr`.
     GetAttr {
         /// The file.
         node: Handle,
     },
-    /// Changes attributes. Reply: `Attr`.
+    /// Changes attributes of a file. Reply: `Attr`.
     SetAttr {
         /// The file.
         node: Handle,
-        /// Through which open file, where a program did it through a descriptor.
+        /// The open file, if the program used a descriptor.
         open: Option<OpenId>,
-        /// What to change.
+        /// The attributes to change.
         set: SetAttr,
     },
-    /// Makes an ordinary file and opens it. Reply: `Created`; `Exists` in any case where the name
-    /// is taken: the client decides whether to open what is there.
+    /// Creates a regular file and opens it. Reply: `Created`; `Exists` if the name exists: the
+    /// client decides whether to open that file.
     Create {
-        /// The directory.
+        /// The directory that gets the name.
         dir: Handle,
         /// The new name.
         name: Name,
-        /// Its mode.
+        /// The mode before the umask.
         mode: NewMode,
-        /// What to open it for.
+        /// How to open the new file.
         flags: OpenFlags,
     },
-    /// Makes an ordinary file that has no name, and opens it (`O_TMPFILE`). It is gone with its
-    /// last open, or with the server, unless [`Request::Link`] gives it a name first. Reply:
-    /// `Created`, whose attributes show no links.
+    /// Creates an unnamed regular file and opens it (`O_TMPFILE`). The file is removed at its last
+    /// close, or when the server ends, unless [`Request::Link`] gives it a name first. Reply:
+    /// `Created` with 0 links.
     CreateUnnamed {
-        /// The directory whose rules for new files it follows. Nothing of it changes.
+        /// The directory that decides group and default access control list. It does not change.
         dir: Handle,
-        /// Its mode.
+        /// The mode before the umask.
         mode: NewMode,
-        /// What to open it for.
+        /// How to open the new file.
         flags: OpenFlags,
     },
-    /// Makes a directory. Reply: `Entry`; `Exists`.
+    /// Creates a directory. Reply: `Entry`; `Exists`.
     MakeDir {
-        /// The directory.
+        /// The directory that gets the name.
         dir: Handle,
         /// The new name.
         name: Name,
-        /// Its mode.
+        /// The mode before the umask.
         mode: NewMode,
     },
-    /// Makes a file of any kind but directory and symbolic link, without opening it. Reply:
+    /// Creates a file of any type except directory and symbolic link, and does not open it. Reply:
     /// `Entry`; `Exists`, `Invalid`.
     MakeNode {
-        /// The directory.
+        /// The directory that gets the name.
         dir: Handle,
         /// The new name.
         name: Name,
-        /// What it shall be.
+        /// The type of the new file.
         kind: FileKind,
-        /// Its mode.
+        /// The mode before the umask.
         mode: NewMode,
-        /// Device number, for devices.
+        /// Device number in the kernel's 32-bit encoding; 0 for other files.
         rdev: u32,
     },
-    /// Makes a symbolic link. Reply: `Entry`; `Exists`, `NameTooLong`.
+    /// Creates a symbolic link. Reply: `Entry`; `Exists`, `NameTooLong`.
     Symlink {
-        /// The directory.
+        /// The directory that gets the name.
         dir: Handle,
         /// The new name.
         name: Name,
-        /// What it says, 1 to 4095 bytes without NUL.
+        /// The target, 1 to 4095 bytes without NUL.
         target: Vec<u8>,
     },
-    /// Reads a symbolic link. Reply: `Bytes`; `Invalid`.
+    /// Reads the target of a symbolic link. Reply: `Bytes`; `Invalid` for other files.
     ReadLink {
-        /// The link.
+        /// The symbolic link.
         node: Handle,
     },
-    /// Gives a file one more name, or its first ([`Request::CreateUnnamed`]). Reply: `Entry`;
-    /// `Exists`, `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for a file that has
-    /// lost its last name.
+    /// Gives a file one more name, or a first name after [`Request::CreateUnnamed`]. Reply:
+    /// `Entry`; `Exists`, `NotPermitted` for a directory, `TooManyLinks`, `NotFound` for a file
+    /// whose last name was removed.
     Link {
         /// The file.
         node: Handle,
-        /// The directory.
+        /// The directory that gets the name.
         dir: Handle,
         /// The new name.
         name: Name,
     },
-    /// Removes a name that is no directory's. Reply: `Removed`; `NotFound`, `IsDirectory`.
+    /// Removes a name of a file that is not a directory. Reply: `Removed`; `NotFound`,
+    /// `IsDirectory`.
     Unlink {
-        /// The directory.
+        /// The directory of the name.
         dir: Handle,
-        /// The name.
+        /// The name to remove.
         name: Name,
     },
     /// Removes an empty directory. Reply: `Removed`; `NotFound`, `NotEmpty`.
     RemoveDir {
-        /// The directory above.
+        /// The parent directory.
         dir: Handle,
-        /// The name.
+        /// The name to remove.
         name: Name,
     },
-    /// Moves a name. Reply: `Renamed`; `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`,
+    /// Renames a file. Reply: `Renamed`; `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`,
     /// `WouldLoop`.
     Rename {
-        /// The directory it is in.
+        /// The directory of the old name.
         from_dir: Handle,
-        /// Its name there.
+        /// The old name.
         from: Name,
-        /// The directory it goes to.
+        /// The directory of the new name.
         to_dir: Handle,
-        /// Its name there.
+        /// The new name.
         to: Name,
-        /// What happens to a target that exists.
+        /// What to do if the target exists.
         flags: RenameFlags,
     },
-    /// Opens an ordinary file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`.
+    /// Opens a regular file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`.
     Open {
         /// The file.
         node: Handle,
-        /// What for.
+        /// How to open the file.
         flags: OpenFlags,
     },
-    /// A descriptor was closed: what was written through it becomes visible and done. May come
-    /// several times for one open file. Reply: `Done`.
+    /// Commits the changes of an open file, because a descriptor was closed. May come several times
+    /// for one open file. Reply: `Done`.
     Flush {
         /// The open file.
         open: OpenId,
     },
-    /// The last descriptor was closed. Reply: `Done`.
+    /// Ends an open, because its last descriptor was closed. Reply: `Done`.
     Release {
         /// The open file.
         open: OpenId,
     },
-    /// Makes what was written safe. Reply: `Done`.
+    /// Makes the bytes of a file safe, and its attributes. Reply: `Done`.
     Fsync {
         /// The open file.
         open: OpenId,
-        /// Leave times alone that are not needed to find the bytes.
+        /// Times need not become safe (`fdatasync`).
         data_only: bool,
     },
-    /// Makes the changes of a directory safe. Reply: `Done`.
+    /// Makes the names of a directory safe. Reply: `Done`.
     FsyncDir {
-        /// The directory.
+        /// The directory to sync.
         dir: Handle,
-        /// [`crate::Service::losses`] when the caller opened it, or was told last; without it the
-        /// caller is told only of what no other was told.
+        /// [`crate::Service::losses`] at the time of the open, or of the last report to this
+        /// caller. Without it the caller gets only losses that were reported to no other caller.
         since: Option<u64>,
     },
     /// Reads bytes. Reply: `Data`, shorter only at the end of the file.
@@ -308,69 +308,69 @@ pub enum Request {
         open: OpenId,
         /// Bytes from the start.
         offset: u64,
-        /// Bytes wanted, to [`crate::limits::IO_BYTES`].
+        /// Bytes to read, at most [`crate::limits::IO_BYTES`].
         size: u32,
     },
-    /// Writes the bulk's bytes. Reply: `Written`.
+    /// Writes the bytes of [`crate::Bulk`]. Reply: `Written`.
     Write {
         /// The open file.
         open: OpenId,
-        /// Bytes from the start; not looked at where the file was opened to append.
+        /// Bytes from the start of the file; ignored if the open has `append`.
         offset: u64,
-        /// Clear setuid and setgid bits, as for somebody without privilege
+        /// Clear the setuid and setgid bits, as for an unprivileged user
         /// (`FUSE_WRITE_KILL_SUIDGID`).
         kill_privileges: bool,
     },
     /// Lists a directory. Reply: `Listed`.
     List {
-        /// The directory.
+        /// The directory to list.
         dir: Handle,
-        /// Behind which place to go on.
+        /// The position after which the listing continues.
         after: Cookie,
-        /// The name that a ranked place was behind, if that is known: then the listing goes on
-        /// exactly behind that name, even if it is gone, or others of its hash came or went.
+        /// The name before a ranked position, if the caller knows it. The listing then continues
+        /// exactly after that name, even if names with its hash were added or removed.
         behind: Option<Name>,
-        /// Entries wanted, to [`crate::limits::LIST_ENTRIES`].
+        /// Entries to return, at most [`crate::limits::LIST_ENTRIES`].
         entries: u32,
-        /// Whether attributes are wanted too.
+        /// Return the handle and the attributes of each entry too.
         attributes: bool,
     },
     /// Reads an extended attribute. Reply: `Bytes`; `NoXattr`.
     GetXattr {
         /// The file.
         node: Handle,
-        /// Its name, prefix included.
+        /// The attribute's name, prefix included.
         name: Vec<u8>,
     },
-    /// Lists extended attributes. Reply: `Bytes`, each name with a NUL behind it.
+    /// Lists extended attributes. Reply: `Bytes`, each name followed by a NUL.
     ListXattr {
         /// The file.
         node: Handle,
     },
     /// Sets an extended attribute. Reply: `Done`; `Exists`, `NoXattr`, `TooBig`, `NotSupported`;
-    /// of access control lists `Invalid`, and `AccessDenied` for a default one of what is no
-    /// directory.
+    /// for access control lists also `Invalid`, and `AccessDenied` for a default list of a file
+    /// that is not a directory.
     SetXattr {
         /// The file.
         node: Handle,
-        /// Its name, prefix included.
+        /// The attribute's name, prefix included.
         name: Vec<u8>,
-        /// Its value.
+        /// The value, at most [`crate::limits::XATTR_VALUE_BYTES`].
         value: Vec<u8>,
-        /// Whether it must exist or must not.
+        /// Whether the attribute must exist, or must not.
         flags: XattrFlags,
-        /// Clear the setgid bit if this is an access control list: who sets it is not in the
-        /// file's group (`FUSE_SETXATTR_ACL_KILL_SGID`).
+        /// Clear the setgid bit if the attribute is an access control list, because the caller is
+        /// not in the file's group (`FUSE_SETXATTR_ACL_KILL_SGID`).
         kill_setgid: bool,
     },
     /// Removes an extended attribute. Reply: `Done`; `NoXattr`.
     RemoveXattr {
         /// The file.
         node: Handle,
-        /// Its name, prefix included.
+        /// The attribute's name, prefix included.
         name: Vec<u8>,
     },
-    /// Space and counts of the volume. Reply: `Volume`.
+    /// Reads space and inodes of the volume. Reply: `Volume`.
     StatFs,
     /// Reserves or frees a range of an open file. Reply: `Done`; `NotSupported`.
     Allocate {
@@ -380,25 +380,25 @@ pub enum Request {
         offset: u64,
         /// Bytes of the range.
         length: u64,
-        /// What to do with it.
+        /// What to do with the range.
         mode: AllocateMode,
     },
     /// Finds data or a hole. Reply: `Offset`; `NoData`, `NotSupported`.
     Seek {
         /// The open file.
         open: OpenId,
-        /// Where to start and what to look for.
+        /// Start and goal of the seek.
         from: SeekFrom,
     },
-    /// Copies bytes within the server. Reply: `Written`; `NotSupported`.
+    /// Copies bytes between open files, within the server. Reply: `Written`; `NotSupported`.
     CopyRange {
-        /// The open file to read.
+        /// The open file to read from.
         from: OpenId,
-        /// Bytes from its start.
+        /// Bytes from the start of the source.
         from_offset: u64,
-        /// The open file to write.
+        /// The open file to write to.
         to: OpenId,
-        /// Bytes from its start.
+        /// Bytes from the start of the target.
         to_offset: u64,
         /// Bytes to copy.
         length: u64,

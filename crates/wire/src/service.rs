@@ -1,44 +1,45 @@
-//! The seam between client and server.
+//! The interface between client and server.
 
 use crate::error::Error;
 use crate::id::{RequestId, SessionId};
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Who asks. Permission by mode bits was checked before (by the kernel, under
-/// `default_permissions`); the identity here becomes the owner of what is made.
+/// The caller of a request. Mode bits were checked before, by the kernel under
+/// `default_permissions`. The user and group own the files that the request creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
-    /// The session.
+    /// The session that sends the request.
     pub session: SessionId,
-    /// The request's number in it; zero on a direct call.
+    /// The request's number in the session; 0 for a direct call.
     pub request: RequestId,
-    /// The user, a number of the volume.
+    /// User id, as the volume numbers users.
     pub uid: u32,
-    /// The group, a number of the volume.
+    /// Group id, as the volume numbers groups.
     pub gid: u32,
 }
 
 impl Context {
-    /// A direct call by this user and group.
+    /// Returns the context of a direct call by this user and group.
     #[must_use]
     pub const fn direct(uid: u32, gid: u32) -> Self {
         Self { session: SessionId::DIRECT, request: RequestId(0), uid, gid }
     }
 }
 
-/// Bytes that travel beside a request.
+/// Bytes that accompany a request.
 #[derive(Debug, Default)]
 pub enum Bulk<'a> {
-    /// None.
+    /// No bytes.
     #[default]
     None,
-    /// Bytes of the caller; a service that does not finish before it returns copies them.
+    /// Bytes in the caller's memory. A service that completes the request after it returns copies
+    /// them first.
     Borrowed(&'a [u8]),
 }
 
 impl<'a> Bulk<'a> {
-    /// The bytes.
+    /// Returns the bytes; empty for [`Bulk::None`].
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         match self {
@@ -48,16 +49,18 @@ impl<'a> Bulk<'a> {
     }
 }
 
-/// What is called with the answer, exactly once.
+/// A callback that gets the result, exactly once.
 pub type Done = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
-/// What a server does for a client.
+/// The operations of a server.
 pub trait Service: Send + Sync {
-    /// Carries out a request, and returns the answer if it is known at once. Else it asks `later`,
-    /// exactly once, for what to call with the answer, so that a caller needs memory only for
-    /// answers that come later; they come before this returns, or later on any thread.
+    /// Carries out a request and returns its result, if that is known at once.
     ///
-    /// Returns soon: what can wait for a disk or for others goes on elsewhere.
+    /// Otherwise returns `None`, after exactly one call of `later`. The callback that `later`
+    /// returned gets the result, before this function returns or afterwards on any thread. So a
+    /// caller allocates only for results that come later.
+    ///
+    /// Does not block for long: work that waits for a disk or a lock continues on another thread.
     fn ask(
         &self,
         context: &Context,
@@ -66,8 +69,8 @@ pub trait Service: Send + Sync {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>>;
 
-    /// How often changes that were answered were lost, because the medium failed before they were
-    /// safe. Who syncs a directory is told of what it lost since.
+    /// Returns how many times acknowledged changes were lost, because the disk failed before they
+    /// were safe. [`Request::FsyncDir`] reports the losses since a given count.
     fn losses(&self) -> u64 {
         0
     }

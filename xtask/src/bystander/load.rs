@@ -1,7 +1,7 @@
-//! What one user does to a file system, as hard as that user can, in a folder of its own.
+//! Loads that one user puts on a file system, in a folder of its own.
 //!
-//! Errors do not end a load: another file system may not have what it asks for. How often a request
-//! was answered `EAGAIN` is said at the end.
+//! Errors do not end a load, because another file system may lack an operation. The last line is
+//! the number of requests that got `EAGAIN`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 
-/// A load, by name.
+/// A load.
 pub(crate) struct Load {
-    /// As it is named on the command line.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
-    /// Makes what it needs, says so, and goes on until its time is over.
+    /// Creates its files, then prints `ready` and works until its time is over.
     run: fn(&Run<'_>),
 }
 
-/// All of them.
+/// All loads.
 pub(crate) const ALL: &[Load] = &[
     Load { name: "fsyncs", run: fsyncs },
     Load { name: "writes", run: writes },
@@ -35,35 +35,35 @@ pub(crate) const ALL: &[Load] = &[
     Load { name: "space", run: space },
 ];
 
-/// Threads at once: more than the kernel sends of background requests.
+/// Threads: more than the background requests that the kernel sends at the same time.
 const THREADS: u64 = 1400;
-/// Directories below each other.
+/// Depth of the directory tree.
 const DEEP: u64 = 150_000;
 /// Extended attributes of one file, and bytes of each.
 const XATTRS: u64 = 2200;
 const XATTR_BYTES: usize = 65_536;
 /// Names in one directory.
 const NAMES: u64 = 1_000_000;
-/// Opens at once, where there may be that many.
+/// Most simultaneous opens; fewer if the system's limit is lower.
 const OPENS: u64 = 1_000_000;
 /// Names of one file.
 const LINKS: u64 = 65_000;
-/// Symbolic links that lead to each other: the kernel follows 40.
+/// Length of a chain of symbolic links; the kernel follows 40.
 const CHAIN: u64 = 39;
-/// Bytes that are reserved and given back.
+/// Bytes to reserve and to free.
 const SPACE: u64 = 64 << 20;
 
 struct Run<'a> {
     folder: &'a Path,
-    /// Everything is smaller by this.
+    /// Divides every size.
     divisor: u64,
-    /// When it is over, once it has begun.
+    /// Duration of the load after `ready`.
     seconds: f64,
     again: AtomicU64,
 }
 
-/// Runs the load of this name in a folder: says `ready`, works for so long, and says how often it
-/// was told to try again.
+/// Runs the load of this name in a folder for so many seconds after it has printed `ready`, and
+/// prints how many requests got `EAGAIN`.
 pub(crate) fn run(name: &str, folder: &Path, divisor: u64, seconds: f64) -> Result<(), String> {
     let load = ALL.iter().find(|load| load.name == name);
     let load = load.ok_or_else(|| format!("no load `{name}`"))?;
@@ -74,7 +74,7 @@ pub(crate) fn run(name: &str, folder: &Path, divisor: u64, seconds: f64) -> Resu
 }
 
 impl Run<'_> {
-    /// Everything is there: from now on `work` is done again and again.
+    /// Prints `ready`, then repeats `work` on so many threads until the time is over.
     fn go(&self, work: impl Fn(u64) + Sync, threads: u64) {
         println!("ready");
         drop(io::stdout().flush());
@@ -99,7 +99,7 @@ impl Run<'_> {
         (of / self.divisor).max(1)
     }
 
-    /// An operation was carried out, or it was not.
+    /// Returns the result of an operation, and counts `EAGAIN`.
     fn did<T, E: Into<io::Error>>(&self, done: Result<T, E>) -> Option<T> {
         match done {
             Ok(done) => Some(done),
@@ -136,7 +136,7 @@ fn writes(run: &Run<'_>) {
     run.go(work, run.count(THREADS));
 }
 
-/// A long path has to be gone step by step: the kernel takes none at once.
+/// The kernel limits the length of a path, so the tree is built one working directory at a time.
 fn renames(run: &Run<'_>) {
     let down = |name: &str| {
         run.did(fs::create_dir(name));
@@ -197,7 +197,7 @@ fn listings(run: &Run<'_>) {
 fn opens(run: &Run<'_>) {
     let mut open = Vec::new();
     while (open.len() as u64) < run.count(OPENS) {
-        // As many as a process may have.
+        // Until the limit of descriptors is reached.
         let Some(file) = run.file(&format!("o{}", open.len() % 1000)) else { break };
         open.push(file);
     }

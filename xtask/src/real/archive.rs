@@ -1,11 +1,11 @@
-//! A tree with one of everything, carried into the volume and out again by tar and by rsync.
+//! A tree with files of every type, copied into the volume and out of it by tar and by rsync.
 //!
-//! Both sides are compared by rsync, byte by byte, and by getfattr.
+//! rsync compares both sides byte by byte, getfattr their attributes.
 
 use crate::mounted::Mounted;
 
-/// Modes, times, links, holes, attributes, access control lists, odd names; if root makes it, also
-/// owners and devices.
+/// Modes, times, links, holes, attributes, access control lists, odd names; as root also owners and
+/// devices.
 const TREE: &str = r#"
     mkdir "$SCRATCH/tree"
     cd "$SCRATCH/tree"
@@ -47,7 +47,7 @@ const TREE: &str = r#"
     touch -h -d '2000-01-01' dangling
 "#;
 
-/// Says nothing if `$1` and `$2` are the same; `$keep` are rsync's options.
+/// `same` fails unless `$1` and `$2` are equal; `$keep` has rsync's options.
 const COMPARE: &str = r#"
     attributes() {
         cd "$1"
@@ -95,13 +95,13 @@ const RSYNC: &str = r#"
     rm -r in
 "#;
 
-/// tar in, compared; tar out, compared.
+/// Copies the tree in and out with tar, and compares.
 pub(super) fn tar(volume: &Mounted) -> Result<(), String> {
     volume.shell("tar-tree", TREE)?;
     volume.shell("tar", &format!("{COMPARE}{TAR}")).map(|_| ())
 }
 
-/// rsync in, out, and again after changes.
+/// Copies the tree in and out with rsync, again after changes, and compares.
 pub(super) fn rsync(volume: &Mounted) -> Result<(), String> {
     volume.shell("rsync-tree", TREE)?;
     volume.shell("rsync", &format!("{COMPARE}{RSYNC}")).map(|_| ())

@@ -1,8 +1,9 @@
-//! bonnie++: two GiB of one file in every manner, then 16,384 files made, looked at and removed.
+//! bonnie++: 2 GiB of one file in several access patterns, then 16,384 files created, read and
+//! removed.
 
 use crate::mounted::Mounted;
 
-/// As root it wants to be told that this is meant.
+/// bonnie++ runs as root only with `-u`.
 const SCRIPT: &str = r#"
     mkdir bonnie
     if [ "$(id -u)" = 0 ]; then user="-u root"; else user=; fi
@@ -10,7 +11,7 @@ const SCRIPT: &str = r#"
     test -z "$(ls -A bonnie)"
 "#;
 
-/// Runs it; its figures stay in the log.
+/// Runs bonnie++; its figures stay in the log.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
     volume.shell("bonnie", SCRIPT).map(|_| ())
 }

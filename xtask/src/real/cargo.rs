@@ -1,8 +1,8 @@
-//! A small crate: made, built, tested, and built again, which has to find nothing to do.
+//! A small crate: created, built, tested, and built again, which must compile nothing.
 
 use crate::mounted::Mounted;
 
-/// Nothing of the build that runs us; its own test runs the binary that was linked on the volume.
+/// Without our own build settings. The crate's test runs the binary that was linked on the volume.
 const SCRIPT: &str = r#"
     unset CARGO_TARGET_DIR RUSTFLAGS
     cargo=${CARGO:-cargo}
@@ -19,10 +19,10 @@ END
     "$cargo" build --offline
     "$cargo" test --offline
     "$cargo" build --offline 2> "$SCRATCH/again"
-    if grep Compiling "$SCRATCH/again"; then echo 'what was built is built again'; exit 1; fi
+    if grep Compiling "$SCRATCH/again"; then echo 'the second build compiled something'; exit 1; fi
 "#;
 
-/// Makes, builds, tests, builds.
+/// Runs the script.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
     volume.shell("cargo", SCRIPT).map(|_| ())
 }

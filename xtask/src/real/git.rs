@@ -1,4 +1,4 @@
-//! A repository of more than 20,000 objects: committed, cloned, checked and packed.
+//! A git repository of more than 20,000 objects: commits, a clone, fsck and repacking.
 
 use crate::mounted::Mounted;
 
@@ -8,13 +8,13 @@ const FILES: usize = 190;
 const ROUNDS: usize = 8;
 const OBJECTS: usize = 20_000;
 
-/// Nothing of the user's own configuration, and no `gc` in the background.
+/// Ignores the user's configuration, and runs no `gc` in the background.
 const ALONE: &str = "export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
     GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org \
     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org \
     GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=gc.auto GIT_CONFIG_VALUE_0=0\n";
 
-/// All files in round 0, later one in each folder. No two files are equal, so that each is an
+/// Writes all files in round 0, later one in each folder. No two files are equal, so each is an
 /// object.
 const WRITE: &str = r#"
     for folder in $(seq 0 $((folders - 1))); do mkdir -p folder$folder; done
@@ -42,7 +42,7 @@ const PACK: &str = "git -C repository gc -q --prune=now
     git -C clone checkout -q -
     git -C clone pull -q";
 
-/// All of it.
+/// Commits, clones, checks and packs.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
     git(volume, "git-init", "git init -q repository")?;
     for round in 0..=ROUNDS {

@@ -1,9 +1,9 @@
-//! An overlay whose upper directory is on the volume, as containers have it.
+//! An overlay whose upper directory is on the volume, as in containers.
 
 use crate::mounted::Mounted;
 
-/// Runs in a mount namespace of its own. What changes in the overlay is looked for in its upper
-/// directory too, then in an overlay that is mounted anew.
+/// Runs in a mount namespace of its own. Checks changes in the overlay, in its upper directory, and
+/// again after a new mount of the overlay.
 const SCRIPT: &str = r#"
     set -eu
     lower="$SCRATCH/lower"; merged="$SCRATCH/merged"
@@ -69,13 +69,13 @@ more"
     done
 "#;
 
-/// Creates, changes, renames and removes what is below, and mounts the overlay again.
+/// Creates, changes, renames and removes files of the lower directory, then mounts again.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
     volume.shell("overlay-inside", &format!("unshare --mount sh -c '{}'", quoted(SCRIPT)))?;
     Ok(())
 }
 
-/// A script as it stands between single quotes.
+/// Escapes a script for single quotes.
 fn quoted(script: &str) -> String {
     script.replace('\'', r"'\''")
 }

@@ -1,16 +1,16 @@
 //! PostgreSQL 15 on a volume: a minute of pgbench, then `kill -9` of the database and of Pelago.
 //!
-//! While each kill comes, pgbench runs and a witness inserts numbers one by one and notes each that
-//! was answered. After recovery every number noted must be there, pgbench's sums must agree, and
-//! `pg_amcheck` must find nothing.
+//! During each kill pgbench runs, and a witness inserts numbers one by one and notes each
+//! acknowledged one. After recovery every noted number must be there, pgbench's sums must agree,
+//! and `pg_amcheck` must find nothing.
 
 use crate::mounted::Mounted;
 
-/// Sockets, log and notes lie beside the volume; `$sockets/pid` is there even if the volume is not.
+/// Sockets, log and notes are beside the volume, so that `$sockets/pid` is readable without it.
 const PRELUDE: &str = r#"
     bin=/usr/lib/postgresql/15/bin data=$POINT/postgres/data sockets=$SCRATCH/postgres
     export PGHOST=$sockets PGUSER=postgres PGDATABASE=postgres
-    # It refuses to be root; anybody else runs it as himself.
+    # PostgreSQL refuses to run as root.
     if [ "$(id -u)" = 0 ]; then
         owner="-o postgres"
         as() { runuser -u postgres -- "$@"; }
@@ -24,7 +24,7 @@ const PRELUDE: &str = r#"
             { tail -20 "$sockets/log"; exit 1; }
     }
     ask() { as $bin/psql -qAtX -v ON_ERROR_STOP=1 -c "$1"; }
-    # The postmaster and what it has started.
+    # The postmaster and its children.
     family() {
         postmaster=$(head -1 "$sockets/pid")
         echo $postmaster $(cat /proc/$postmaster/task/$postmaster/children 2> /dev/null || true)
@@ -48,7 +48,7 @@ const INITIALISE: &str = r#"
 
 const MINUTE: &str = "as $bin/pgbench -T 60 -c 4 -j 2";
 
-/// Starts pgbench and the witness, which inserts from `$first` on, and waits until both are at it.
+/// Starts pgbench and the witness, which inserts from `$first` on, and waits until both work.
 const BUSY: &str = r#"
     cd /
     as $bin/pgbench -n -T 600 -c 4 -j 2 > "$sockets/busy" 2>&1 & busy=$!
@@ -68,7 +68,7 @@ const KILL_DATABASE: &str = r#"
     wait $witness || true
 "#;
 
-/// The database goes too: it cannot use a mount whose process has gone.
+/// Kills the database too: it cannot use a mount whose process has ended.
 const KILL_PELAGO: &str = r#"
     before=$(family)
     end $pelago
@@ -78,12 +78,12 @@ const KILL_PELAGO: &str = r#"
 "#;
 
 const RECOVER: &str = r#"
-    # All have ended; but where nobody reaps them, their numbers still look alive.
+    # All processes have ended, but without a parent that reaps them their ids still exist.
     rm -f "$data/postmaster.pid" "$sockets"/.s.PGSQL.*.lock
     start
     ask 'select n from witness' | sort > "$sockets/there"
     lost=$(cat "$sockets"/noted.* | sort | comm -23 - "$sockets/there")
-    if [ -n "$lost" ]; then echo "answered and lost: $lost"; exit 1; fi
+    if [ -n "$lost" ]; then echo "acknowledged and lost: $lost"; exit 1; fi
     test "$(ask "select a = t and t = b from
         (select sum(abalance) a from pgbench_accounts) x,
         (select sum(tbalance) t from pgbench_tellers) y,
@@ -93,7 +93,7 @@ const RECOVER: &str = r#"
 
 const STOP: &str = r#"as $bin/pg_ctl -s -D "$data" -m fast -w -t 300 stop"#;
 
-/// After a failure: nothing may go on using the volume.
+/// Ends the database after a failure, so that nothing uses the volume.
 const ABANDON: &str = r#"
     cd /
     if [ -s "$sockets/pid" ] && grep -qx postgres "/proc/$(head -1 "$sockets/pid")/comm"; then
@@ -101,7 +101,7 @@ const ABANDON: &str = r#"
     fi
 "#;
 
-/// Initialises, measures, kills twice, recovers twice.
+/// Initialises, runs pgbench, kills twice, recovers twice.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
     let ended = kill_and_recover(volume);
     if ended.is_err() {

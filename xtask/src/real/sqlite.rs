@@ -1,8 +1,8 @@
-//! Two processes that write into one SQLite database in WAL mode, which shares memory in a file.
+//! Two processes that write to one SQLite database in WAL mode, whose shared memory is a file.
 
 use crate::mounted::Mounted;
 
-/// Both insert their own numbers, each in a transaction, and read what the other one did.
+/// Each process inserts its own numbers, one per transaction, and reads those of the other.
 const SCRIPT: &str = r#"
     sqlite3 -bail db 'pragma journal_mode=wal; create table t (who, n, primary key (who, n));'
     write() {

@@ -1,4 +1,4 @@
-//! stress-ng's file system stressors, all at once, each checking what it did.
+//! stress-ng's file system stressors, all at the same time, each of which verifies its work.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::{posix, workspace};
 
 const SECONDS: u32 = 60;
 
-/// Runs all of the class but those listed in `conformance/stress-ng/excluded.txt`.
+/// Runs the stressors of the class that `conformance/stress-ng/excluded.txt` does not list.
 pub(super) fn run(volume: &Mounted) -> Result<(), String> {
     let path = workspace::root().join("conformance/stress-ng/excluded.txt");
     let listed = fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;

@@ -22,7 +22,7 @@ pub(super) fn install(root: &Path) -> io::Result<bool> {
     match File::options().write(true).create_new(true).mode(0o755).open(&hook) {
         Ok(mut file) => match file.write_all(text().as_bytes()) {
             Ok(()) => Ok(true),
-            // Half a hook would stay: the next setup takes it for one of the developer.
+            // The next setup would take half a hook for the developer's own.
             Err(why) => fs::remove_file(&hook).and(Err(why)),
         },
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&hook).unwrap(), "mine");
     }
 
-    /// A hook that leads nowhere is the developer's too, and is not followed.
+    /// A dangling link is the developer's hook too, and is not followed.
     #[test]
     fn a_hook_that_is_a_link_stays() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,58 +1,58 @@
-//! Reading what a libtest binary prints.
+//! Reads the output of a libtest binary.
 //!
-//! Child processes of tests may write to the same stdout, so a verdict's line can be torn. What is
-//! printed at the end is not: the summary and the list of failures decide wherever they exist, and
-//! the names come from `--list`.
+//! Child processes of tests may write to the same stdout and tear the line of a verdict. The end of
+//! the output is not torn: the names come from `--list`, and the summary and the list of failures
+//! decide if they are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A test that cannot run prints a line that begins so, and returns.
+/// Begins a line that a test prints if it cannot do its work.
 const SKIP: &str = "skipped:";
 
-/// How one test ended.
+/// The verdict of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It ran and held.
+    /// It passed.
     Passed,
-    /// It ran and did not hold.
+    /// It failed.
     Failed,
-    /// It did not run what it is for; the reason.
+    /// It could not do its work, for this reason.
     Skipped(String),
-    /// The binary ended before this test had a verdict.
+    /// The binary ended before the test had a verdict.
     Lost,
 }
 
-/// What one run of a test binary said.
+/// What one run of a test binary printed.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// By test name.
+    /// The verdicts by the names of the tests.
     pub(crate) verdicts: BTreeMap<String, Verdict>,
-    /// What each test printed, if it printed anything.
+    /// The output of each test that printed something.
     pub(crate) outputs: BTreeMap<String, String>,
-    /// Every group of tests that began also printed its summary.
+    /// The binary printed its summary.
     pub(crate) finished: bool,
 }
 
-/// The names that `--list --format terse` prints.
+/// Returns the names in the output of `--list --format terse`.
 pub(crate) fn parse_list(stdout: &str) -> Vec<String> {
     let lines = stdout.lines().filter_map(|line| line.strip_suffix(": test"));
     lines.map(str::to_owned).collect()
 }
 
-/// Reads stdout of a run with `--show-output`; `listed` are the tests that should have run.
+/// Reads stdout of a run with `--show-output`; `listed` are the tests of the binary.
 pub(crate) fn parse_run(stdout: &str, listed: &[String]) -> Report {
     let outputs = sections(stdout);
     let failed = failed_names(stdout);
-    let finished = is_finished(stdout);
+    let finished = stdout.lines().any(is_summary);
     let mut verdicts = BTreeMap::new();
     for line in stdout.lines() {
         if let Some((name, verdict)) = verdict_line(line) {
             verdicts.insert(name.to_owned(), verdict);
         }
     }
-    let unheard = if finished { Verdict::Passed } else { Verdict::Lost };
+    let silent = if finished { Verdict::Passed } else { Verdict::Lost };
     for name in listed {
-        verdicts.entry(name.clone()).or_insert_with(|| unheard.clone());
+        verdicts.entry(name.clone()).or_insert_with(|| silent.clone());
     }
     for name in failed {
         verdicts.insert(name, Verdict::Failed);
@@ -66,14 +66,14 @@ pub(crate) fn parse_run(stdout: &str, listed: &[String]) -> Report {
     Report { verdicts, outputs, finished }
 }
 
-/// Reads stdout of one test run by itself with `--nocapture`: all of it is its output.
+/// Reads stdout of one test that ran alone with `--nocapture`: all of it is the test's output.
 pub(crate) fn parse_alone(stdout: &str, test: &str) -> Verdict {
     if !stdout.lines().any(|line| line == "running 1 test") {
         return Verdict::Lost;
     }
     let mut report = parse_run(stdout, &[test.to_owned()]);
     let verdict = report.verdicts.remove(test).unwrap_or(Verdict::Lost);
-    // The first line that a test prints may follow its name.
+    // The first line of a test's output may follow its name.
     let own = stdout.replacen(&format!("test {test} ... "), "", 1);
     match (verdict, skip_reason(&own)) {
         (Verdict::Passed, Some(reason)) => Verdict::Skipped(reason),
@@ -81,13 +81,13 @@ pub(crate) fn parse_alone(stdout: &str, test: &str) -> Verdict {
     }
 }
 
-/// The reason a test printed for not running.
+/// Returns the reason that a skipped test printed.
 fn skip_reason(output: &str) -> Option<String> {
     let reason = output.lines().find_map(|line| line.strip_prefix(SKIP))?;
     Some(reason.trim().to_owned())
 }
 
-/// `test NAME ... ok`, `FAILED`, `ignored` or `ignored, REASON`.
+/// Reads `test NAME ... ok`, `FAILED`, `ignored` or `ignored, REASON`.
 fn verdict_line(line: &str) -> Option<(&str, Verdict)> {
     let (name, said) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let bare = name.split(" - should panic").next().unwrap_or(name);
@@ -101,7 +101,7 @@ fn verdict_line(line: &str) -> Option<(&str, Verdict)> {
     Some((bare, verdict))
 }
 
-/// The blocks `---- NAME stdout ----`.
+/// Returns the text of each block `---- NAME stdout ----`.
 fn sections(stdout: &str) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let mut open: Option<String> = None;
@@ -120,7 +120,7 @@ fn sections(stdout: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The names in each last list below `failures:`.
+/// Returns the names in the last list below `failures:` of each summary.
 fn failed_names(stdout: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut block: Option<Vec<String>> = None;
@@ -141,16 +141,6 @@ fn failed_names(stdout: &str) -> BTreeSet<String> {
 
 fn is_summary(line: &str) -> bool {
     line.starts_with("test result: ")
-}
-
-fn is_finished(stdout: &str) -> bool {
-    let begun = stdout.lines().filter(|line| {
-        let count = line.strip_prefix("running ").and_then(|rest| rest.strip_suffix(" tests"));
-        let count = count.or_else(|| line.strip_prefix("running ")?.strip_suffix(" test"));
-        count.is_some_and(|count| count.parse::<u64>().is_ok())
-    });
-    let ended = stdout.lines().filter(|line| is_summary(line)).count();
-    ended > 0 && begun.count() <= ended
 }
 
 #[cfg(test)]
@@ -269,7 +259,7 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn nothing_at_all_is_not_finished() {
+    fn empty_output_is_not_finished() {
         assert!(!parse_run("", &[]).finished);
     }
 }

@@ -1,4 +1,4 @@
-//! The test binaries: built once, named, each with its budget and limit.
+//! Suites: the test binaries, built once, and the documentation, each with a budget and a limit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,89 +9,128 @@ use serde_json::Value;
 
 use crate::{machine, process, workspace};
 
-/// Seconds a test binary should take on a quiet machine with two cores.
+/// Seconds that a suite should take on a quiet machine with two CPUs.
 const DEFAULT_BUDGET: u64 = 60;
-/// A binary that runs longer hangs.
+/// Time after which a suite hangs.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
-/// A test binary that needs more than the default, and that `--quick` leaves out.
-struct Slow {
-    name: &'static str,
-    budget: u64,
-    limit: Duration,
-    why: &'static str,
-}
+/// The limit of a slow binary.
+const SLOW_LIMIT: Duration = Duration::from_secs(900);
+/// Documentation tests are compiled one by one.
+const DOC_LIMIT: Duration = Duration::from_secs(1_800);
+const DOC_BUDGET: u64 = 120;
 
-const SLOW: &[Slow] = &[
-    slow("crash", 180, "20 rounds of kill -9 under load"),
-    slow("kill", 180, "kills and restarts the binary"),
-    slow("loss", 180, "power that fails at hundreds of moments"),
-    slow("first_minutes", 120, "a newcomer's first minutes, through real mounts"),
-    slow("mounted", 180, "the whole file system through the kernel"),
-    slow("model", 180, "long random programs against the reference model"),
-    slow("readme", 120, "runs the commands of README.md"),
-    slow("million", 300, "a directory of a million entries"),
+/// Targets that `--quick` leaves out: name, budget in seconds, reason.
+const SLOW: &[(&str, u64, &str)] = &[
+    ("crash", 180, "20 rounds of kill -9 under load"),
+    ("kill", 180, "kills and restarts the binary"),
+    ("loss", 180, "power that fails at hundreds of moments"),
+    ("first_minutes", 120, "a newcomer's first minutes, through real mounts"),
+    ("mounted", 180, "the whole file system through the kernel"),
+    ("model", 180, "long random programs against the reference model"),
+    ("readme", 120, "runs the commands of README.md"),
+    ("million", 300, "a directory of a million entries"),
 ];
 
-const fn slow(name: &'static str, budget: u64, why: &'static str) -> Slow {
-    Slow { name, budget, limit: Duration::from_secs(900), why }
+/// Targets whose failures are final: a loss of data may show once in many rounds, and a second run
+/// without it would hide it.
+const FINAL: &[&str] = &["crash", "faults", "kill", "loss", "power"];
+
+/// The tests of one process.
+pub(crate) struct Suite {
+    /// `package::target`; `lib` and `bin` are a package's unit tests.
+    pub(crate) name: String,
+    /// Seconds that it should take.
+    pub(crate) budget: u64,
+    /// Time after which it is killed.
+    pub(crate) limit: Duration,
+    /// `None` for the tests of the documentation, which cargo runs.
+    binary: Option<Binary>,
 }
 
-/// Targets whose failures count at once: what they look for may be lost once in many rounds, and
-/// a second run that finds nothing would only hide it.
-const COUNTS_AT_ONCE: &[&str] = &["crash", "faults", "kill", "loss", "power"];
-
-/// One executable with tests in it.
-pub(crate) struct Suite {
-    /// `package::target`; `lib` and `bin` stand for a package's unit tests.
-    pub(crate) name: String,
-    /// Seconds it should take.
-    pub(crate) budget: u64,
-    /// When it is killed.
-    pub(crate) limit: Duration,
-    executable: PathBuf,
+/// A test executable.
+struct Binary {
+    path: PathBuf,
     manifest: PathBuf,
     package: String,
 }
 
 impl Suite {
-    /// The executable as cargo would start it: in its package's folder, told where that is.
-    pub(crate) fn command(&self) -> Command {
+    fn new(name: String, binary: Binary) -> Self {
+        let slow = SLOW.iter().find(|(slow, ..)| *slow == target(&name));
+        let (budget, limit) =
+            slow.map_or((DEFAULT_BUDGET, DEFAULT_LIMIT), |&(_, budget, _)| (budget, SLOW_LIMIT));
+        Self { name, budget, limit, binary: Some(binary) }
+    }
+
+    /// Returns the tests in the comments of all libraries.
+    pub(crate) fn documentation() -> Self {
+        Self { name: "doc".to_owned(), budget: DOC_BUDGET, limit: DOC_LIMIT, binary: None }
+    }
+
+    /// Returns the command that runs the tests whose names contain the filter.
+    pub(crate) fn run(&self, filter: Option<&str>) -> Command {
+        let Some(binary) = &self.binary else {
+            let doc = ["test", "--release", "--workspace", "--doc", "--no-fail-fast"];
+            let mut command = workspace::cargo(&doc);
+            command.env("PELAGO_TEST", "1");
+            return command;
+        };
+        let mut command = binary.command();
+        command.args(filter).arg("--show-output");
+        command
+    }
+
+    /// Returns the command that lists these tests; `None` for documentation.
+    pub(crate) fn list(&self, filter: Option<&str>) -> Option<Command> {
+        let mut command = self.binary.as_ref()?.command();
+        command.args(filter).args(["--list", "--format", "terse"]);
+        Some(command)
+    }
+
+    /// Returns the command that runs one test. Its output is not captured, because an abort would
+    /// lose it.
+    pub(crate) fn alone(&self, test: &str) -> Command {
+        let mut command = self.binary.as_ref().map_or_else(|| self.run(None), Binary::command);
+        command.args(["--exact", test, "--nocapture"]);
+        command
+    }
+
+    /// Returns the path of its logs, without extension.
+    pub(crate) fn log(&self, logs: &Path) -> PathBuf {
+        logs.join(self.name.replace("::", "-"))
+    }
+
+    /// Returns why `--quick` leaves it out.
+    pub(crate) fn why_slow(&self) -> Option<&'static str> {
+        let slow = SLOW.iter().find(|(slow, ..)| *slow == target(&self.name));
+        slow.map(|&(.., why)| why)
+    }
+
+    /// Returns whether a failed test is not run again.
+    pub(crate) fn is_final(&self) -> bool {
+        self.binary.is_none() || FINAL.contains(&target(&self.name))
+    }
+}
+
+impl Binary {
+    /// Returns the executable as cargo starts it: in its package's folder, which it is told.
+    fn command(&self) -> Command {
         let folder = self.manifest.parent().unwrap_or_else(|| Path::new("."));
-        let mut command = Command::new(&self.executable);
+        let mut command = Command::new(&self.path);
         command.current_dir(folder).env("PELAGO_TEST", "1");
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", &self.package);
         command
     }
-
-    /// Where its output is kept, without extension.
-    pub(crate) fn log(&self, logs: &Path) -> PathBuf {
-        logs.join(self.name.replace("::", "-"))
-    }
-
-    /// Why `--quick` leaves it out.
-    pub(crate) fn why_slow(&self) -> Option<&'static str> {
-        slow_entry(&self.name).map(|slow| slow.why)
-    }
-
-    /// Whether a test of it that fails has failed, whatever it does when it is run again.
-    pub(crate) fn counts_at_once(&self) -> bool {
-        COUNTS_AT_ONCE.contains(&target(&self.name))
-    }
 }
 
-/// `crash` of `pelago-cli::crash`.
+/// Returns `crash` of `pelago-cli::crash`.
 fn target(name: &str) -> &str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
-fn slow_entry(name: &str) -> Option<&'static Slow> {
-    let target = target(name);
-    SLOW.iter().find(|slow| slow.name == target)
-}
-
-/// Builds every test, then the binary and the examples that tests start.
+/// Builds all tests, then the binary and the examples that tests start.
 pub(crate) fn build() -> Result<Vec<Suite>, String> {
     let messages = "--message-format=json-render-diagnostics";
     let stdout = run_build(&["test", "--release", "--workspace", "--no-run", messages])?;
@@ -101,8 +140,8 @@ pub(crate) fn build() -> Result<Vec<Suite>, String> {
     Ok(suites)
 }
 
-/// Builds and returns cargo's messages. With `CI=true` a build that fails is tried once more with
-/// one job, in case memory ran out or a download broke.
+/// Builds and returns cargo's messages. With `CI=true` a failed build is tried once more with one
+/// job, in case memory ran out or a download failed.
 fn run_build(arguments: &[&str]) -> Result<String, String> {
     let tries: &[&[&str]] = if machine::is_ci() { &[&[], &["--jobs=1"]] } else { &[&[]] };
     let mut why = String::new();
@@ -119,11 +158,11 @@ fn run_build(arguments: &[&str]) -> Result<String, String> {
     Err(why)
 }
 
-/// The test executables among cargo's messages.
+/// Returns the suites of the test executables in cargo's messages.
 fn suites_of(messages: &str) -> Vec<Suite> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let found = messages.filter_map(|message| suite_of(&message));
-    // One executable may be announced twice; the last word counts.
+    // Cargo may report an executable twice; the last report counts.
     let by_name: BTreeMap<String, Suite> = found.map(|suite| (suite.name.clone(), suite)).collect();
     by_name.into_values().collect()
 }
@@ -141,10 +180,7 @@ fn suite_of(message: &Value) -> Option<Suite> {
         _ => "lib",
     };
     let name = format!("{package}::{target}");
-    let entry = slow_entry(&name);
-    let budget = entry.map_or(DEFAULT_BUDGET, |slow| slow.budget);
-    let limit = entry.map_or(DEFAULT_LIMIT, |slow| slow.limit);
-    Some(Suite { name, budget, limit, executable, manifest, package })
+    Some(Suite::new(name, Binary { path: executable, manifest, package }))
 }
 
 /// `path+file:///…/crates/cli#pelago-cli@0.1.0`, or `…/xtask#0.1.0` if the folder has its name.
@@ -188,7 +224,7 @@ mod tests {
         let names: Vec<_> = suites.iter().map(|suite| suite.name.as_str()).collect();
         assert_eq!(names, ["pelago-cli::crash", "xtask::bin"]);
         assert!(suites[0].why_slow().is_some() && suites[0].limit > DEFAULT_LIMIT);
-        assert!(suites[0].counts_at_once() && !suites[1].counts_at_once());
+        assert!(suites[0].is_final() && !suites[1].is_final());
         assert!(suites[1].why_slow().is_none() && suites[1].budget == DEFAULT_BUDGET);
     }
 }

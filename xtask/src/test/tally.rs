@@ -1,23 +1,24 @@
-//! Counting: what passed, failed and was skipped, and what that means for the exit code.
+//! Counts verdicts, and decides whether the run as a whole has passed.
 
 use super::libtest::{Report, Verdict};
+use crate::counts::Counts;
 
-/// A skip with this reason is allowed everywhere: the machine itself cannot do it.
+/// Begins the reason of a skip that is always allowed, because the machine lacks a feature.
 const NOT_HERE: &str = "not here:";
 
-/// A test that did not pass in its binary's run.
+/// A test that did not pass in the run of its suite.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// `package::target::test`.
     pub(crate) full_name: String,
-    /// The name its binary knows.
+    /// The name in its binary.
     pub(crate) test: String,
     /// [`Verdict::Failed`] or [`Verdict::Lost`].
     pub(crate) how: Verdict,
 }
 
 impl Failure {
-    /// In words.
+    /// Returns how it failed, in words.
     pub(crate) fn how(&self) -> &'static str {
         match self.how {
             Verdict::Lost => "no verdict: its binary ended before",
@@ -26,29 +27,27 @@ impl Failure {
     }
 }
 
-/// The counts of a whole run. Failures count only once they are settled by their reruns.
+/// The counts of a whole run. A failure counts after its reruns.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Tests that held.
-    pub(crate) passed: usize,
-    /// Tests, or whole steps, that did not.
-    pub(crate) failed: usize,
-    /// Full name and reason.
-    pub(crate) skipped: Vec<(String, String)>,
+    passed: usize,
+    /// Full name and reason of each skipped test.
+    skipped: Vec<(String, String)>,
     flaky: Vec<String>,
+    /// Tests, and suites whose process failed.
     failures: Vec<String>,
 }
 
 impl Tally {
-    /// Counts a report; returns its counts in words, and the failures, which are not yet counted.
-    pub(crate) fn count(&mut self, suite: &str, report: &Report) -> (String, Vec<Failure>) {
-        let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
+    /// Counts a report. Returns its counts, and the failures, which the tally does not count yet.
+    pub(crate) fn count(&mut self, suite: &str, report: &Report) -> (Counts, Vec<Failure>) {
+        let (mut counts, mut failures) = (Counts::default(), Vec::new());
         for (test, verdict) in &report.verdicts {
             let full_name = format!("{suite}::{test}");
             match verdict {
-                Verdict::Passed => passed += 1,
+                Verdict::Passed => counts.passed += 1,
                 Verdict::Skipped(reason) => {
-                    skipped += 1;
+                    counts.skipped += 1;
                     self.skipped.push((full_name, reason.clone()));
                 }
                 how @ (Verdict::Failed | Verdict::Lost) => {
@@ -56,18 +55,17 @@ impl Tally {
                 }
             }
         }
-        self.passed += passed;
-        let failed = failures.len();
-        (format!("{passed} passed, {failed} failed, {skipped} skipped"), failures)
+        self.passed += counts.passed;
+        counts.failed = failures.len();
+        (counts, failures)
     }
 
-    /// Counts a failure that stands.
+    /// Counts a final failure.
     pub(crate) fn fail(&mut self, name: &str, why: &str) {
-        self.failed += 1;
         self.failures.push(format!("{name} ({why})"));
     }
 
-    /// Counts a test that did not pass among others and did alone; it is listed all the same.
+    /// Counts a test that failed among others and passed alone, and lists it.
     pub(crate) fn flaky(&mut self, failure: &Failure, verdict: Verdict) {
         let name = &failure.full_name;
         if let Verdict::Skipped(reason) = verdict {
@@ -81,13 +79,13 @@ impl Tally {
         });
     }
 
-    /// Whether the run is good. If `strict`, a skipped test is only good if this machine cannot
-    /// run it at all.
+    /// Returns whether the run has passed. If `strict`, only skips for missing features are
+    /// allowed.
     pub(crate) fn is_good(&self, strict: bool) -> bool {
-        self.failed == 0 && (!strict || self.forbidden().next().is_none())
+        self.failures.is_empty() && (!strict || self.forbidden().next().is_none())
     }
 
-    /// What a reader must know above the counts, line by line.
+    /// Returns the lines above the counts: flaky, failed and skipped tests.
     pub(crate) fn remarks(&self, strict: bool) -> Vec<String> {
         let mut lines = self.flaky.clone();
         lines.extend(self.failures.iter().map(|name| format!("failed: {name}")));
@@ -99,20 +97,21 @@ impl Tally {
         lines
     }
 
-    /// Skipped tests that this machine could run.
+    /// Returns the skipped tests that this machine could run.
     fn forbidden(&self) -> impl Iterator<Item = &str> {
         let forbidden = self.skipped.iter().filter(|(_, why)| !why.starts_with(NOT_HERE));
         forbidden.map(|(name, _)| name.as_str())
     }
 
-    /// Whether nothing was counted.
+    /// Returns whether nothing was counted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.passed + self.failed + self.skipped.len() == 0
+        self.counts() == Counts::default()
     }
 
-    /// The last line.
-    pub(crate) fn counts(&self) -> String {
-        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped.len())
+    /// Returns the counts of the whole run.
+    pub(crate) fn counts(&self) -> Counts {
+        let (passed, failed, skipped) = (self.passed, self.failures.len(), self.skipped.len());
+        Counts { passed, failed, skipped }
     }
 }
 
@@ -126,23 +125,23 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_for_their_rerun() {
+    fn a_failure_counts_after_its_rerun() {
         let mut tally = Tally::default();
         assert!(tally.is_empty());
         let said = [("a", Verdict::Passed), ("b", Verdict::Failed), ("c", Verdict::Lost)];
         let (counts, failures) = tally.count("p::t", &report(&said));
-        assert_eq!(counts, "1 passed, 2 failed, 0 skipped");
-        assert_eq!(tally.counts(), "1 passed, 0 failed, 0 skipped");
+        assert_eq!(counts.to_string(), "1 passed, 2 failed, 0 skipped");
+        assert_eq!(tally.counts().to_string(), "1 passed, 0 failed, 0 skipped");
         tally.flaky(&failures[0], Verdict::Passed);
         assert!(tally.is_good(true));
         tally.fail(&failures[1].full_name, failures[1].how());
-        assert_eq!(tally.counts(), "2 passed, 1 failed, 0 skipped");
+        assert_eq!(tally.counts().to_string(), "2 passed, 1 failed, 0 skipped");
         assert!(!tally.is_good(false));
     }
 
-    /// As root everything can run but what this machine cannot do at all.
+    /// Root can run every test for which the machine has the features.
     #[test]
-    fn a_skip_is_forbidden_where_it_could_run() {
+    fn a_skip_is_forbidden_if_the_machine_could_run_the_test() {
         let mut tally = Tally::default();
         let excused = Verdict::Skipped("not here: no passthrough in this kernel".to_owned());
         tally.count("p::t", &report(&[("a", excused)]));
@@ -152,6 +151,6 @@ mod tests {
         assert!(!tally.is_good(true));
         assert_eq!(tally.remarks(false).len(), 2);
         assert_eq!(tally.remarks(true).len(), 3);
-        assert_eq!(tally.counts(), "0 passed, 0 failed, 2 skipped");
+        assert_eq!(tally.counts().to_string(), "0 passed, 0 failed, 2 skipped");
     }
 }

@@ -1,7 +1,7 @@
-//! Tables of documents that are made from another file, so that the two cannot disagree.
+//! Tables in documents that are derived from another file.
 //!
-//! Such a table stands between the lines `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The check
-//! makes it again and compares; `tidy --write` writes it.
+//! Such a table is between the lines `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The check
+//! derives it again and compares; `tidy --write` writes it.
 
 use std::fs;
 use std::path::Path;
@@ -9,24 +9,24 @@ use std::path::Path;
 use super::Findings;
 use super::tree::Tree;
 
-/// A table in `document` that is made from `source`.
+/// A table in `document` that is derived from `source`.
 pub(super) struct Derived {
     pub(super) source: &'static str,
     pub(super) document: &'static str,
-    /// The name in the marks.
+    /// The NAME of its begin and end lines.
     pub(super) name: &'static str,
-    /// Makes the table from the text of the source, or says what the source lacks.
+    /// Derives the table from the text of the source; an error says what the source lacks.
     pub(super) table: fn(&str) -> Result<String, String>,
 }
 
 impl Derived {
-    /// Reports a table that is not the one made from the source.
+    /// Reports a table that differs from the derived one.
     pub(super) fn check(&self, tree: &Tree, found: &mut Findings) {
         let Some(source) = tree.file(self.source) else {
             found.of(self.source, "is missing");
             return;
         };
-        // A missing document is reported among the documents.
+        // `documents` reports a missing document.
         let Some(document) = tree.file(self.document) else { return };
         match (self.table)(&source.text) {
             Err(why) => found.of(self.source, why),
@@ -58,13 +58,13 @@ impl Derived {
     }
 }
 
-/// The text between the two marks.
+/// Returns the text between the begin and end lines.
 fn between<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&begin(name))?;
     rest.split_once(&end(name)).map(|(inner, _)| inner)
 }
 
-/// The document with `inner` between the two marks.
+/// Returns the document with `inner` between the begin and end lines.
 fn replaced(document: &str, name: &str, inner: &str) -> Option<String> {
     let (before, rest) = document.split_once(&begin(name))?;
     let (_, after) = rest.split_once(&end(name))?;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_not_the_one_of_the_source_is_found() {
+    fn a_table_that_differs_from_the_derived_one_is_found() {
         let document = "<!-- x:begin -->\nnew\n<!-- x:end -->\n";
         assert!(found_with("new\n", document).is_empty());
         let other = "b.md: its table is not that of a.rs: other; `tidy --write`";
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_text_between_the_marks_is_written() {
+    fn only_the_text_between_begin_and_end_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let document = folder.path().join("b.md");
         fs::write(folder.path().join("a.rs"), "new\n").unwrap();

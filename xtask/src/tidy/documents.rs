@@ -1,9 +1,9 @@
-//! Documents that exist, stay short, and lead where they say.
+//! Documents: which must exist, how long they may be, and where their links lead.
 
 use super::Findings;
 use super::tree::{Source, Tree};
 
-/// Documents there must be, and the most lines each may have.
+/// Documents that must exist, and the most lines of each.
 const REQUIRED: &[(&str, usize)] = &[
     ("README.md", 150),
     ("ARCHITECTURE.md", 600),
@@ -18,7 +18,7 @@ const REQUIRED: &[(&str, usize)] = &[
     ("docs/testing.md", usize::MAX),
 ];
 
-/// All rules of documents.
+/// Reports missing and long documents, dead links, and decisions without a link.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for &(path, limit) in REQUIRED {
         match tree.file(path).map(|file| file.text.lines().count()) {
@@ -35,7 +35,7 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
     }
 }
 
-/// Each decision is linked from ARCHITECTURE.md, or nobody finds it.
+/// Reports decisions that ARCHITECTURE.md does not link, because readers start there.
 fn check_decisions(tree: &Tree, found: &mut Findings) {
     let Some(architecture) = tree.file("ARCHITECTURE.md") else { return };
     for file in tree.markdown().filter(|file| file.path.starts_with("docs/decisions/")) {
@@ -56,12 +56,12 @@ fn check_links(file: &Source, tree: &Tree, found: &mut Findings) {
         }
         match joined(folder, path) {
             Some(path) if path.is_empty() || tree.has(&path) => {}
-            _ => found.at(&file.path, line, format_args!("nothing at `{target}`")),
+            _ => found.at(&file.path, line, format_args!("the link `{target}` leads nowhere")),
         }
     }
 }
 
-/// Line and target of each inline link outside of code.
+/// Returns line (from 1) and target of each inline link outside code.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -84,7 +84,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// A relative path below the root; none if it leaves the root.
+/// Returns the path below the root, or `None` if it leaves the root.
 fn joined(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -116,8 +116,8 @@ mod tests {
         let tree = Tree::of(files);
         let mut found = Findings::default();
         check_links(tree.file("docs/a.md").unwrap(), &tree, &mut found);
-        let lost = "docs/a.md:5: nothing at `lost.md`";
-        assert_eq!(found.0, [lost, "docs/a.md:6: nothing at `../../x.md`"]);
+        let lost = "docs/a.md:5: the link `lost.md` leads nowhere";
+        assert_eq!(found.0, [lost, "docs/a.md:6: the link `../../x.md` leads nowhere"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! README's table of figures is cut out of `docs/benchmarks.md`, so that the two cannot disagree.
+//! README's table of figures, which is derived from `docs/benchmarks.md`.
 
 use super::derived::Derived;
 use super::table;
@@ -11,12 +11,12 @@ pub(super) const TABLE: Derived =
 struct Figure {
     what: &'static str,
     cells: &'static [Cell],
-    /// Behind each number.
+    /// Follows each number.
     unit: &'static str,
     beside: &'static str,
 }
 
-/// Where a number stands: under this heading, in the first row that begins with these cells, in the
+/// The place of a number: under this heading, in the first row that begins with these cells, in the
 /// column of this name.
 struct Cell {
     heading: &'static str,
@@ -100,7 +100,7 @@ fn table(source: &str) -> Result<String, String> {
     Ok(table)
 }
 
-/// A cell without the spread in brackets.
+/// Returns the number in a cell, without the spread in brackets.
 fn number<'a>(source: &'a str, cell: &Cell) -> Result<&'a str, String> {
     let Cell { heading, row, column } = cell;
     let missing = || format!("no row `{row}` with a column `{column}` under `{heading}`");

@@ -1,7 +1,7 @@
-//! Paragraphs of documents are filled: a line breaks only where the next word does not fit.
+//! Fills paragraphs of documents: a line breaks only if the next word does not fit.
 //!
-//! One function says how a document has to look. The check compares a document with its result,
-//! and `tidy --write` writes it. Headings, tables, code and comments stay as they are.
+//! The check compares a document with its filled form, and `tidy --write` writes that form.
+//! Headings, tables, code and comments stay as they are.
 
 use std::fs;
 use std::path::Path;
@@ -39,14 +39,14 @@ fn filled_document(text: &str) -> String {
         .into_iter()
         .map(|(line, paragraph)| (line - 1, paragraph.len(), filled(&paragraph)))
         .collect();
-    // From the last paragraph on, so that the numbers of lines before it stay true.
+    // The last paragraph first, so that the line numbers of the others stay valid.
     for (at, length, paragraph) in filled.iter().rev() {
         lines.splice(*at..at + length, paragraph.iter().map(String::as_str));
     }
     lines.join("\n") + "\n"
 }
 
-/// The paragraphs of a document, each with the number (from 1) of its first line.
+/// Returns the paragraphs of a document, each with the number (from 1) of its first line.
 fn paragraphs(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut found: Vec<(usize, Vec<String>)> = Vec::new();
     let (mut is_code, mut is_open) = (false, false);
@@ -73,25 +73,25 @@ fn paragraphs(text: &str) -> Vec<(usize, Vec<String>)> {
         }
         is_open = true;
     }
-    // A line break that is meant: the author knows better.
+    // A backslash at the end of a line is a line break that the author wants.
     found.retain(|(_, paragraph)| !paragraph.iter().any(|line| line.ends_with('\\')));
     found
 }
 
-/// Whether a line is no part of a paragraph: empty, a heading, a table, a quotation, HTML, a rule,
-/// the target of a link.
+/// Returns whether a line is outside any paragraph: it is empty, a heading, a table, a quotation,
+/// HTML, a rule, or the target of a link.
 fn is_kept(words: &str) -> bool {
     let is_rule = words.len() > 2 && words.chars().all(|letter| "-=*_ ".contains(letter));
     let is_target = words.starts_with('[') && words.contains("]: ");
     words.is_empty() || words.starts_with(['#', '|', '>', '<']) || is_rule || is_target
 }
 
-/// Four blanks make code, unless they continue a paragraph or a list.
+/// Four blanks begin code, unless they continue a paragraph or a list.
 fn is_indented_code(line: &str, is_open: bool) -> bool {
     !is_open && line.starts_with("    ") && marker(line) == 0
 }
 
-/// Letters of the marker with which a line begins an item of a list, its blank included; else 0.
+/// Returns the length of the marker that begins an item of a list, its blank included; else 0.
 fn marker(line: &str) -> usize {
     let word = line.split_whitespace().next().unwrap_or_default();
     let has_text = line.trim_start()[word.len()..].starts_with(' ');
@@ -99,13 +99,13 @@ fn marker(line: &str) -> usize {
     if is_marker { word.len() + 1 } else { 0 }
 }
 
-/// The number with which a line begins, as an item of an ordered list does.
+/// Returns the number of an item of an ordered list.
 fn number(line: &str) -> Option<u32> {
     let word = line.split_whitespace().next()?.strip_suffix(['.', ')'])?;
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// A paragraph with as many words on each line as fit.
+/// Returns a paragraph with as many words on each line as fit.
 fn filled(paragraph: &[String]) -> Vec<String> {
     let first = paragraph.first().map_or("", String::as_str);
     let margin = first.len() - first.trim_start().len();
@@ -138,8 +138,8 @@ fn letters(text: &str) -> usize {
     text.chars().count()
 }
 
-/// What a line break does not divide: words, code between backticks, a number and its percent sign,
-/// and a word together with the one behind it that would begin a list or a heading.
+/// Returns what a line break may not divide: words, code between backticks, a number and its
+/// percent sign, and a word with a next one that would begin a list or a heading.
 fn units(text: &str) -> Vec<String> {
     let has_whole_code = text.matches('`').count().is_multiple_of(2);
     let mut units: Vec<String> = Vec::new();
@@ -163,7 +163,7 @@ fn is_inside_code(unit: &str) -> bool {
     !unit.matches('`').count().is_multiple_of(2)
 }
 
-/// Whether a line that begins with this word would begin something else than a line.
+/// Returns whether a line that begins with this word would begin another block.
 fn begins_block(word: &str) -> bool {
     is_kept(word) || marker(&format!("{word} x")) > 0 || word.starts_with("```")
 }
@@ -180,7 +180,7 @@ mod tests {
         found.0
     }
 
-    /// Words of ten letters, nine of which fit on a line.
+    /// Words of ten letters; nine fit on a line.
     fn words(count: usize) -> String {
         vec!["abcdefghij"; count].join(" ")
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_at_the_start_of_a_line_is_no_item() {
+    fn a_number_at_the_start_of_a_line_is_not_an_item() {
         let text = format!("{} mode\n0600. Folders\n", words(9));
         assert_eq!(filled_document(&text), format!("{}\nmode 0600. Folders\n", words(9)));
         let items = "one:\n1. two\n2. three\n   - four\n3. five\n";
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_broken_is_no_orphan() {
+    fn a_long_link_may_leave_a_short_line_before_it() {
         let link = format!("[a](https://{})", "x".repeat(90));
         assert!(found_in(&format!("see\n{link}\nfor more\n")).is_empty());
         let code = format!("`{}`", words(4));
@@ -246,11 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn a_meant_line_break_stays() {
+    fn a_line_break_by_backslash_stays() {
         assert!(found_in("one\\\ntwo\n").is_empty());
     }
 
-    /// What is written once is not written again.
     #[test]
     fn filling_twice_changes_nothing() {
         let root = crate::workspace::root();

@@ -1,8 +1,8 @@
-//! `docs/limits.md` lists the constants of `wire::limits`.
+//! The table of `docs/limits.md`, which is derived from the constants of `wire::limits`.
 
 use super::derived::Derived;
 
-/// The document's table.
+/// The table of all limits.
 pub(super) const TABLE: Derived = Derived {
     source: "crates/wire/src/limits.rs",
     document: "docs/limits.md",
@@ -28,7 +28,7 @@ fn table_of(limits: &[Limit]) -> String {
     table
 }
 
-/// The constants of the source, with what stands above each.
+/// Returns the constants of the source, each with its doc comment.
 fn limits_of(source: &str) -> Vec<Limit> {
     let mut limits = Vec::new();
     let mut meaning: Vec<&str> = Vec::new();
@@ -56,7 +56,7 @@ fn limits_of(source: &str) -> Vec<Limit> {
     limits
 }
 
-/// `NAME: TYPE = VALUE;`
+/// Reads `NAME: TYPE = VALUE;`.
 fn limit_of(declaration: &str, meaning: &str) -> Option<Limit> {
     let (name, rest) = declaration.split_once(':')?;
     let (_, value) = rest.split_once(" = ")?;

@@ -1,108 +1,108 @@
-//! Every file belongs to a crate: a file without its `mod` line is never compiled, and a `mod`
-//! line whose file git ignores does not compile anywhere else.
+//! Files and the `mod` lines that compile them.
 
+use super::Findings;
 use super::tree::{Source, Tree};
-use super::{Findings, lexer};
 
-/// Dead files, modules whose file is not in the tree, and `mod.rs`.
+/// Reports files that no `mod` line compiles, and `mod` lines whose file git does not know: these
+/// compile only in this folder.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for file in tree.rust() {
-        if file.path.ends_with("/mod.rs") {
-            found.of(&file.path, "the module tree is `foo.rs` beside `foo/`, without mod.rs");
-        }
         let Some((package, inner)) = file.path.split_once("/src/") else { continue };
         if !package.starts_with("crates/") && package != "xtask" {
             continue;
         }
-        check_children(file, tree, found);
-        if is_crate_root(inner) {
-            continue;
+        for (line, name) in declared(&file.text) {
+            let path = child_path(&file.path, name);
+            if tree.file(&path).is_none() {
+                found.at(&file.path, line, format_args!("{path} is missing, or git ignores it"));
+            }
         }
-        let (parents, name) = parents_of(package, inner);
-        if !parents.iter().any(|parent| declares(tree, parent, name)) {
+        if let Some((parents, name)) = parents_of(package, inner)
+            && !parents.iter().any(|parent| declares(tree, parent, name))
+        {
             let what = format!("no `mod {name};` in {}", parents.join(" or "));
             found.of(&file.path, what);
         }
     }
 }
 
-fn is_crate_root(inner: &str) -> bool {
-    ["lib.rs", "main.rs"].contains(&inner) || inner.starts_with("bin/")
+/// Returns the line (from 1) and the name of each module that a file declares without its body.
+pub(super) fn declared(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let (before, name) = line.trim().strip_suffix(';')?.rsplit_once("mod ")?;
+        let is_code = before.is_empty() || before.ends_with(' ') && !before.starts_with("//");
+        is_code.then_some((index + 1, name))
+    })
 }
 
-/// The files of the modules that a file declares.
-fn check_children(file: &Source, tree: &Tree, found: &mut Findings) {
-    let code = lexer::blank(&file.text);
-    let is_root = file.path.split_once("/src/").is_some_and(|(_, inner)| is_crate_root(inner));
-    let folder = match file.path.rsplit_once('/') {
-        Some((folder, _)) if is_root => folder,
-        _ => file.path.strip_suffix(".rs").unwrap_or(&file.path),
+/// Returns where the module of this name lies that the file at `path` declares.
+pub(super) fn child_path(path: &str, name: &str) -> String {
+    let folder = match path.rsplit_once('/') {
+        Some((folder, _)) if is_crate_root(path) => folder,
+        _ => path.strip_suffix(".rs").unwrap_or(path),
     };
-    for (index, line) in code.lines().enumerate() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [.., "mod", name] = words[..] else { continue };
-        let Some(name) = name.strip_suffix(';') else { continue };
-        let path = format!("{folder}/{name}.rs");
-        if tree.file(&path).is_none() {
-            found.at(&file.path, index + 1, format_args!("{path} is missing, or git ignores it"));
-        }
-    }
+    format!("{folder}/{name}.rs")
 }
 
-/// The files that may declare the module of `inner` (a path below `src`), and its name.
-fn parents_of<'a>(package: &str, inner: &'a str) -> (Vec<String>, &'a str) {
+fn is_crate_root(path: &str) -> bool {
+    ["/src/lib.rs", "/src/main.rs"].iter().any(|root| path.ends_with(root))
+        || path.contains("/src/bin/")
+}
+
+/// Returns the files that may declare the module of `inner` (a path below `src`), and its name;
+/// `None` for the root of a crate.
+fn parents_of<'a>(package: &str, inner: &'a str) -> Option<(Vec<String>, &'a str)> {
+    if is_crate_root(&format!("{package}/src/{inner}")) {
+        return None;
+    }
     let stem = inner.strip_suffix(".rs").unwrap_or(inner);
-    match stem.rsplit_once('/') {
+    Some(match stem.rsplit_once('/') {
         Some((folder, name)) => (vec![format!("{package}/src/{folder}.rs")], name),
         None => (["lib", "main"].map(|root| format!("{package}/src/{root}.rs")).to_vec(), stem),
-    }
+    })
 }
 
 fn declares(tree: &Tree, parent: &str, name: &str) -> bool {
-    let Some(file) = tree.file(parent) else { return false };
-    let wanted = format!("mod {name};");
-    let code = lexer::blank(&file.text);
-    code.lines().any(|line| {
-        let line = line.trim();
-        line == wanted || line.ends_with(&format!(" {wanted}"))
-    })
+    let file: Option<&Source> = tree.file(parent);
+    file.is_some_and(|file| declared(&file.text).any(|(_, declared)| declared == name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn dead_files_are_found() {
-        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
-        let tree = Tree::of(vec![
-            file("crates/a/src/lib.rs", "pub mod row;\n// mod dead;\n#[cfg(test)] mod tests;\n"),
-            file("crates/a/src/row.rs", "mod key;\n"),
-            file("crates/a/src/row/key.rs", ""),
-            file("crates/a/src/row/lost.rs", ""),
-            file("crates/a/src/tests.rs", ""),
-            file("crates/a/src/dead.rs", ""),
-            file("crates/a/src/bin/tool.rs", ""),
-            file("crates/a/tests/whole.rs", "mod elsewhere;\n"),
-        ]);
+    fn found_in(files: &[(&str, &str)]) -> Vec<String> {
+        let source =
+            |&(path, text): &(&str, &str)| Source { path: path.to_owned(), text: text.to_owned() };
         let mut found = Findings::default();
-        check(&tree, &mut found);
-        let paths: Vec<_> = found.0.iter().map(|it| it.split(':').next().unwrap()).collect();
+        check(&Tree::of(files.iter().map(source).collect()), &mut found);
+        found.0
+    }
+
+    #[test]
+    fn a_file_that_no_mod_line_compiles_is_found() {
+        let found = found_in(&[
+            ("crates/a/src/lib.rs", "pub mod row;\n// mod dead;\n#[cfg(test)] mod tests;\n"),
+            ("crates/a/src/row.rs", "mod key;\n"),
+            ("crates/a/src/row/key.rs", ""),
+            ("crates/a/src/row/lost.rs", ""),
+            ("crates/a/src/tests.rs", ""),
+            ("crates/a/src/dead.rs", ""),
+            ("crates/a/src/bin/tool.rs", ""),
+            ("crates/a/tests/whole.rs", "mod elsewhere;\n"),
+        ]);
+        let paths: Vec<_> = found.iter().map(|it| it.split(':').next().unwrap()).collect();
         assert_eq!(paths, ["crates/a/src/row/lost.rs", "crates/a/src/dead.rs"]);
     }
 
-    /// A file that git ignores compiles here and nowhere else.
     #[test]
-    fn modules_without_a_file_are_found() {
-        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
-        let tree = Tree::of(vec![
-            file("crates/a/src/lib.rs", "pub mod row;\nmod inline {}\npub(crate) mod gone;\n"),
-            file("crates/a/src/row.rs", "mod key;\n"),
+    fn a_module_whose_file_git_ignores_is_found() {
+        let found = found_in(&[
+            ("crates/a/src/lib.rs", "pub mod row;\nmod inline {}\npub(crate) mod gone;\n"),
+            ("crates/a/src/row.rs", "mod key;\n"),
         ]);
-        let mut found = Findings::default();
-        check(&tree, &mut found);
         let gone = "crates/a/src/lib.rs:3: crates/a/src/gone.rs is missing, or git ignores it";
         let key = "crates/a/src/row.rs:1: crates/a/src/row/key.rs is missing, or git ignores it";
-        assert_eq!(found.0, [gone, key]);
+        assert_eq!(found, [gone, key]);
     }
 }

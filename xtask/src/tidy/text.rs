@@ -1,20 +1,20 @@
-//! Text that says nothing about the machine it was written on.
+//! Blanks at line ends, tabs, last newlines, and paths of the author's machine.
 
 use super::Findings;
 use super::tree::Tree;
 
-/// Folders at a machine's root that no file here may name.
+/// Folders at the root of a machine that no file may name.
 const MACHINE_FOLDERS: &[&str] = &["home", "root", "work", "farm"];
-/// Files whose blanks we care for; a golden file may end a line as it likes.
+/// Extensions of files whose blanks are checked. Golden files have the blanks of the output.
 const TIDY_EXTENSIONS: &[&str] = &["rs", "md", "toml", "sh", "yml"];
 
-/// Blanks at line ends, tabs, a missing last newline, paths of machines.
+/// Reports lines with such text.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for file in &tree.files {
         let is_tidy = TIDY_EXTENSIONS.iter().any(|extension| file.has_extension(extension));
         let is_tidy = is_tidy || file.path == ".ci/run";
         if is_tidy && !file.text.is_empty() && !file.text.ends_with('\n') {
-            found.of(&file.path, "no newline at its end");
+            found.of(&file.path, "no newline at the end");
         }
         for (index, line) in file.text.lines().enumerate() {
             if is_tidy && line.ends_with([' ', '\t']) {
@@ -30,12 +30,12 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
     }
 }
 
-/// The folder at a machine's root that a line names.
+/// Returns the folder at the root of a machine that a line names.
 fn machine_path(line: &str) -> Option<&'static str> {
     MACHINE_FOLDERS.iter().copied().find(|folder| {
         let path = format!("/{folder}/");
         line.match_indices(&path).any(|(at, _)| {
-            // `$HOME/work/`, `{root}/work/` and `a/work/b` lie below something else.
+            // `$HOME/work/`, `{root}/work/` and `a/work/b` are below another folder.
             let before = line[..at].chars().next_back();
             before.is_none_or(|letter| !letter.is_alphanumeric() && !"_-.})]*>~".contains(letter))
         })

@@ -1,25 +1,25 @@
-//! The files of the workspace: those git tracks, and those it would track.
+//! The text files of the repository: tracked by git, or new and not ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One file of text.
+/// A text file.
 pub(super) struct Source {
-    /// Below the root, with `/`.
+    /// Path below the root, with `/`.
     pub(super) path: String,
     pub(super) text: String,
 }
 
 impl Source {
-    /// Whether its name ends in `.EXTENSION`.
+    /// Returns whether the name ends in `.EXTENSION`.
     pub(super) fn has_extension(&self, extension: &str) -> bool {
         self.path.rsplit_once('.').is_some_and(|(_, own)| own == extension)
     }
 }
 
-/// All files of text, by path.
+/// All text files, in the order of their paths.
 pub(super) struct Tree {
     pub(super) files: Vec<Source>,
     paths: BTreeSet<String>,
@@ -29,7 +29,7 @@ impl Tree {
     /// Reads the files below `root`.
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let paths = listed_by_git(root).map_or_else(|| walked(root), Ok)?;
-        // What is no text (a binary vector) has no rules; what is gone is not committed yet.
+        // No rule applies to binary files, or to files that are deleted and still in git's index.
         let sources = paths.into_iter().filter_map(|path| {
             let text = fs::read_to_string(root.join(&path)).ok()?;
             Some(Source { path, text })
@@ -37,29 +37,29 @@ impl Tree {
         Ok(Self::of(sources.collect()))
     }
 
-    /// A tree of these files.
+    /// Returns a tree of these files.
     pub(super) fn of(files: Vec<Source>) -> Self {
         let paths = files.iter().map(|file| file.path.clone()).collect();
         Self { files, paths }
     }
 
-    /// The file at this path.
+    /// Returns the file at this path.
     pub(super) fn file(&self, path: &str) -> Option<&Source> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Whether there is a file or a folder at this path.
+    /// Returns whether a file or a folder is at this path.
     pub(super) fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         self.paths.contains(path) || self.paths.iter().any(|file| file.starts_with(&folder))
     }
 
-    /// The Rust files.
+    /// Returns the Rust files.
     pub(super) fn rust(&self) -> impl Iterator<Item = &Source> {
         self.files.iter().filter(|file| file.has_extension("rs"))
     }
 
-    /// The Markdown files.
+    /// Returns the Markdown files.
     pub(super) fn markdown(&self) -> impl Iterator<Item = &Source> {
         self.files.iter().filter(|file| file.has_extension("md"))
     }
@@ -75,7 +75,7 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     (output.status.success() && !paths.is_empty()).then(|| paths.into_iter().collect())
 }
 
-/// For a source tree without git.
+/// Lists the files of a source tree without git.
 fn walked(root: &Path) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut folders = vec![String::new()];
@@ -104,7 +104,6 @@ mod tests {
     use super::*;
     use crate::workspace;
 
-    /// Without git the same sources are found.
     #[test]
     fn walking_finds_our_own_files() {
         let found = walked(&workspace::root()).unwrap();

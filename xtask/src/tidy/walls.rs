@@ -1,4 +1,4 @@
-//! Which crate may import which, and that `ARCHITECTURE.md` shows the same table.
+//! Walls: which crate may import which. `ARCHITECTURE.md` must show the same table.
 
 use serde_json::Value;
 
@@ -6,14 +6,14 @@ use super::tree::Tree;
 use super::{Findings, table};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
-/// The columns of the document's table that are compared; what a crate owns stands between.
+/// The columns of the document's table that are compared.
 const COLUMNS: [&str; 3] = ["crate", "may import", "its tests also"];
 
-/// What one package may import of ours.
+/// Our packages that one package may import.
 struct Wall {
     package: &'static str,
     imports: &'static [&'static str],
-    /// Further ones, for its tests.
+    /// Further packages, for its tests only.
     tests_import: &'static [&'static str],
 }
 
@@ -58,7 +58,7 @@ const WALLS: &[Wall] = &[
     Wall { package: "xtask", imports: &[], tests_import: &[] },
 ];
 
-/// Edges that are not in the table; `members` is `cargo metadata --no-deps`.
+/// Reports imports that the table does not have; `members` is `cargo metadata --no-deps`.
 pub(super) fn check(members: &Value, found: &mut Findings) {
     for package in members["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
@@ -86,9 +86,9 @@ fn check_edge(wall: &Wall, dependency: &Value, found: &mut Findings) {
     }
 }
 
-/// Rows of the document's table that differ from [`WALLS`].
+/// Reports rows of the document's table that differ from [`WALLS`].
 pub(super) fn check_document(tree: &Tree, found: &mut Findings) {
-    // That the document is missing is said among the documents.
+    // `documents` reports a missing document.
     let Some(document) = tree.file(DOCUMENT) else { return };
     let rows = rows_of(&document.text);
     if rows.is_empty() {
@@ -124,7 +124,7 @@ fn listed(packages: &[&str]) -> String {
     if names.is_empty() { "–".to_owned() } else { names.join(", ") }
 }
 
-/// The name of a package's folder.
+/// Returns the name of a package's folder.
 fn short(package: &str) -> String {
     package.strip_prefix("pelago-").unwrap_or(package).to_owned()
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walls_stand() {
+    fn only_imports_of_the_table_are_allowed() {
         assert_eq!(found_for(STORE, WIRE, None), 0);
         assert_eq!(found_for(WIRE, STORE, None), 1);
         assert_eq!(found_for(STORE, SERVER, None), 1);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn crates_of_others_are_no_matter_of_walls() {
+    fn walls_do_not_apply_to_other_peoples_crates() {
         let dependency = json!({ "name": "thiserror", "kind": null, "path": null });
         let packages = json!({ "packages": [{ "name": WIRE, "dependencies": [dependency] }] });
         let mut found = Findings::default();

@@ -1,4 +1,4 @@
-//! What is committed about tests that do not pass on Pelago, and the comparison with a run.
+//! The committed lists of tests that do not pass on Pelago, and their comparison with a run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,14 @@ use super::LISTS;
 use super::verdicts::{Verdict, Verdicts};
 use crate::posix::listed_names;
 
-/// Names of tests.
+/// The names in the lists.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    /// Not run at all.
+    /// Tests that are run on neither system.
     excluded: BTreeSet<String>,
-    /// Fail on Pelago, and not on ext4.
+    /// Tests that fail on Pelago and not on ext4.
     failing: BTreeSet<String>,
-    /// Are not run on Pelago, for a reason of xfstests, and pass on ext4.
+    /// Tests that xfstests does not run on Pelago.
     not_run: BTreeSet<String>,
 }
 
@@ -30,7 +30,7 @@ impl Lists {
         Ok(Self { excluded: excluded?, failing: failing?, not_run: not_run? })
     }
 
-    /// The tests but those excluded.
+    /// Returns the tests that are not excluded.
     pub(super) fn without_excluded(&self, tests: &[String]) -> Vec<String> {
         tests.iter().filter(|test| !self.excluded.contains(*test)).cloned().collect()
     }
@@ -42,7 +42,7 @@ impl Lists {
         unknown.map(|name| format!("listed and not in the group: {name}")).collect()
     }
 
-    /// What is not as it should be, a line each.
+    /// Returns a line for each difference between the run and the lists.
     pub(super) fn compare(
         &self,
         tests: &[String],
@@ -82,7 +82,7 @@ impl Lists {
     }
 }
 
-/// How many tests pass on ext4 alone, in words.
+/// Returns how many tests pass on ext4 only, in words.
 pub(super) fn behind(tests: &[String], ours: &Verdicts, theirs: &Verdicts) -> String {
     let (mut failed, mut not_run) = (0, 0);
     for test in tests.iter().filter(|test| theirs.of(test) == Some(&Verdict::Passed)) {

@@ -1,4 +1,5 @@
-//! Runs `check` of xfstests where everything ends with it: processes, mounts, loop devices.
+//! Runs xfstests' `check` in namespaces, so that its processes, mounts and loop devices end with
+//! it.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,38 +12,38 @@ use super::conformance;
 use super::verdicts::{Progress, Verdicts};
 use crate::process;
 
-/// One test, however slow the machine is.
+/// Most time of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
-/// Each of the two devices. Only what is written takes space.
+/// Bytes of each of the two devices, which are sparse files.
 const DEVICE_BYTES: u64 = 4 << 30;
-/// How often the output is looked at.
+/// Pause between two reads of the output.
 const POLL: Duration = Duration::from_millis(200);
-/// How long the kernel may take to let go of what a run had.
+/// Most time until the kernel has released the devices of a run.
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// The exit code of `enter.sh` if a volume is not whole.
+/// Exit code of `enter.sh` if `pelago check` finds damage.
 const NOT_WHOLE: i32 = 7;
 
-/// What is run, and where.
-pub(super) struct Place<'a> {
+/// A run of xfstests on one system.
+pub(super) struct Run<'a> {
     /// `pelago` or `ext4`.
     pub(super) system: &'static str,
-    pub(super) way: &'static str,
+    pub(super) path: &'a str,
     pub(super) tree: &'a Path,
     pub(super) logs: &'a Path,
     pub(super) pelago: &'a Path,
 }
 
-impl Place<'_> {
+impl Run<'_> {
     /// What is run, in words.
     pub(super) fn title(&self) -> String {
         match self.system {
-            "pelago" => format!("pelago (passthrough {})", self.way),
+            "pelago" => format!("pelago (passthrough {})", self.path),
             other => other.to_owned(),
         }
     }
 
-    /// Runs all of them. Behind one that ends the run, or that is ended at its limit, a new run
-    /// begins on new devices.
+    /// Runs the tests. After a test that ends the run, or that exceeds its time, the others
+    /// continue in a new run on new devices.
     pub(super) fn run(&self, tests: &[String]) -> Result<Verdicts, String> {
         let results = self.logs.join(self.system);
         if results.exists() {
@@ -54,7 +55,7 @@ impl Place<'_> {
             let log = self.logs.join(format!("{}-{run}", self.system));
             let (mut progress, ended) = self.run_once(&results, &log, &rest)?;
             if ended == Ended::NotWhole {
-                return Err(format!("a volume is not whole: see {}.out", log.display()));
+                return Err(format!("`pelago check` finds damage: see {}.out", log.display()));
             }
             if let Some(test) = &progress.running {
                 let why = if ended == Ended::Late { "ran past its limit" } else { "ended the run" };
@@ -74,7 +75,7 @@ impl Place<'_> {
         Ok(all)
     }
 
-    /// Runs as many of them as one namespace sees.
+    /// Runs the tests in one namespace, until one ends the run.
     fn run_once(
         &self,
         results: &Path,
@@ -89,7 +90,7 @@ impl Place<'_> {
         command.args(["--mount", "--mount-proc", "--propagation", "private"]);
         command.arg(conformance().join("enter.sh")).arg(self.system).arg(&devices.folder);
         command.arg(self.tree).arg(results).arg(self.pelago).args(tests);
-        command.env("PELAGO_PASSTHROUGH", self.way).env_remove("TMPDIR");
+        command.env("PELAGO_PASSTHROUGH", self.path).env_remove("TMPDIR");
         let output = log.with_extension("out");
         let watched = watch(&mut command, &output);
         let removed = devices.remove();
@@ -99,17 +100,17 @@ impl Place<'_> {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     ByItself,
-    /// Was ended, because one test ran past its limit.
+    /// It was killed, because a test exceeded its time.
     Late,
-    /// A volume was damaged.
+    /// `pelago check` found damage.
     NotWhole,
 }
 
-/// Runs it until it ends or one test takes too long.
+/// Runs a command until it ends or one test exceeds its time.
 fn watch(command: &mut Command, output: &Path) -> io::Result<(Progress, Ended)> {
     let out = File::create(output)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
@@ -137,13 +138,13 @@ fn ended(status: ExitStatus) -> Ended {
     if status.code() == Some(NOT_WHOLE) { Ended::NotWhole } else { Ended::ByItself }
 }
 
-/// Ends the namespace with all that is in it.
+/// Kills the namespace with all processes in it.
 fn end(child: &mut Child) -> io::Result<()> {
     child.kill()?;
     child.wait().map(|_| ())
 }
 
-/// Two sparse files in a temporary folder, which become loop devices.
+/// Two sparse files in a temporary folder, for loop devices.
 struct Devices {
     folder: PathBuf,
 }
@@ -163,7 +164,7 @@ impl Devices {
         Ok(Self { folder })
     }
 
-    /// Waits until no loop device has them or a file on them, and removes them.
+    /// Waits until no loop device uses the files, and removes them.
     fn remove(self) -> Result<(), String> {
         let start = Instant::now();
         while let Some(device) = self.loop_device()? {
@@ -176,7 +177,7 @@ impl Devices {
             .map_err(|why| format!("left behind: {}: {why}", self.folder.display()))
     }
 
-    /// A loop device on one of our files, if there is one.
+    /// Returns a loop device that uses one of the files.
     fn loop_device(&self) -> Result<Option<String>, String> {
         let listed =
             process::output_of("losetup", &["--list", "--noheadings", "-O", "NAME,BACK-FILE"]);

@@ -3,17 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the tree must have: programs that `make` builds, and the list of groups that it writes.
+/// Files of a built tree: programs that `make` builds, and the list of groups that it writes.
 const BUILT: &[&str] = &["check", "ltp/fsstress", "src/lstat64", "tests/generic/group.list"];
-/// What building it and running its tests takes from Debian.
+/// Debian's packages that the build and the tests need.
 const PACKAGES: &str = "acl attr automake bc dump e2fsprogs fio gawk gcc indent libacl1-dev \
                         libaio-dev libattr1-dev libcap-dev libgdbm-compat-dev libgdbm-dev \
                         libssl-dev libtool-bin liburing-dev make pkg-config quota uuid-dev \
                         xfslibs-dev xfsprogs";
-/// The tests that are run.
+/// The group of tests to run.
 const GROUP: &str = "quick";
 
-/// The tree, and its generic tests with their groups.
+/// A built tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) path: PathBuf,
@@ -21,14 +21,14 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Looks at the tree; an error says what to type.
+    /// Checks the tree; an error names the commands that build it.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let said = path.display();
         let path = path.canonicalize().map_err(|why| format!("{said}: {why}"))?;
         if let Some(missing) = BUILT.iter().find(|name| !path.join(name).exists()) {
             return Err(format!(
-                "{said} has no {missing}: it is no source tree of xfstests, or is not built; \
-                 type\n  \
+                "{said} has no {missing}: it is not a source tree of xfstests, or is not \
+                 built; run\n  \
                  sudo apt-get install --no-install-recommends {PACKAGES}\n  \
                  make -C {said}"
             ));
@@ -39,7 +39,7 @@ impl Tree {
         Ok(Self { path, groups })
     }
 
-    /// The generic tests of the quick group, in their order.
+    /// Returns the generic tests of the quick group, in their order.
     pub(super) fn quick(&self) -> Vec<String> {
         let of_group = |(name, groups): (&str, Vec<&str>)| {
             groups.contains(&GROUP).then(|| format!("generic/{name}"))
@@ -47,7 +47,7 @@ impl Tree {
         self.tests().filter_map(of_group).collect()
     }
 
-    /// These tests, as `generic/NNN` or as a number alone.
+    /// Returns tests that are named as `generic/NNN` or `NNN`.
     pub(super) fn named(&self, names: &[String]) -> Result<Vec<String>, String> {
         let full = |name: &String| {
             let number = name.strip_prefix("generic/").unwrap_or(name);
@@ -58,7 +58,7 @@ impl Tree {
         names.iter().map(full).collect()
     }
 
-    /// A line is a number and its groups.
+    /// Returns number and groups of each generic test.
     fn tests(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
         let lines = self.groups.lines().map(|line| line.split('#').next().unwrap_or_default());
         lines.filter_map(|line| {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_not_built_is_told_with_the_commands() {
+    fn the_error_about_a_tree_that_is_not_built_has_the_commands() {
         let why = Tree::open(&crate::workspace::root()).unwrap_err();
         assert!(why.contains("has no check") && why.contains("\n  make -C "), "{why}");
     }

@@ -1,35 +1,37 @@
-//! How tests ended, from what `check` of xfstests prints.
+//! Verdicts of tests, from the output of xfstests' `check`.
 
 use std::collections::BTreeMap;
 
-/// How one test ended.
+use crate::counts::Counts;
+
+/// The verdict of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed,
-    /// With what was printed about it.
+    /// Failed, with the output about it.
     Failed(String),
-    /// With xfstests' own reason.
+    /// Was not run, for this reason of xfstests.
     NotRun(String),
 }
 
-/// Tests by their names.
+/// The verdicts by the names of the tests.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts(BTreeMap<String, Verdict>);
 
-/// What was printed so far.
+/// The state of a run, from its output so far.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) verdicts: Verdicts,
-    /// Test begun last, unless it has ended.
+    /// The test that runs now.
     pub(super) running: Option<String>,
 }
 
 impl Progress {
-    /// Reads the output: a test's name stands at the beginning of a line, and its verdict behind
-    /// it once it has ended; what differs lies on indented lines.
+    /// Reads the output: a line begins with the name of a test, its verdict follows when the test
+    /// ends, and differences are on indented lines.
     pub(super) fn parse(output: &str) -> Self {
         let mut progress = Self::default();
-        // What is printed behind the last test is none of its own.
+        // The output after the last test does not belong to it.
         let mut last: Option<String> = None;
         for line in output.split_inclusive('\n') {
             if line.starts_with("generic/") {
@@ -60,25 +62,25 @@ impl Verdicts {
         self.0.insert(test.to_owned(), Verdict::Failed(why));
     }
 
-    /// Takes over what others say.
+    /// Adds the verdicts of another run.
     pub(super) fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// Passed, failed, not run.
-    pub(super) fn counts(&self) -> (usize, usize, usize) {
-        let mut counts = (0, 0, 0);
+    /// Returns the numbers of tests; a test that was not run counts as skipped.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
         for verdict in self.0.values() {
             match verdict {
-                Verdict::Passed => counts.0 += 1,
-                Verdict::Failed(_) => counts.1 += 1,
-                Verdict::NotRun(_) => counts.2 += 1,
+                Verdict::Passed => counts.passed += 1,
+                Verdict::Failed(_) => counts.failed += 1,
+                Verdict::NotRun(_) => counts.skipped += 1,
             }
         }
         counts
     }
 
-    /// Another line about a test. A pass has none.
+    /// Adds a line about a test. A test that passed has no further lines.
     fn add(&mut self, test: &str, line: &str) {
         match self.0.get_mut(test) {
             Some(Verdict::Failed(said)) => said.push_str(line),
@@ -90,12 +92,12 @@ impl Verdicts {
     }
 }
 
-/// Behind the name: `3s`, `[not run] REASON`, or what went wrong.
+/// Reads the rest of the line after the name: `3s`, `[not run] REASON`, or a failure.
 fn verdict(rest: &str) -> Verdict {
     if let Some((_, why)) = rest.split_once("[not run]") {
         return Verdict::NotRun(why.trim().to_owned());
     }
-    // What it took the last time stands before the dots.
+    // The seconds of an earlier run are before the dots.
     let took = rest.rsplit("...").next().unwrap_or_default();
     let seconds = took.trim().strip_suffix('s').unwrap_or_default();
     if !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -119,7 +121,7 @@ mod tests {
     fn verdicts_are_read() {
         let output = format!("{OUTPUT}Ran: generic/001\nNot run: generic/010\n");
         let Progress { verdicts, running } = Progress::parse(&output);
-        assert_eq!(verdicts.counts(), (1, 2, 1));
+        assert_eq!(verdicts.counts(), Counts { passed: 1, failed: 2, skipped: 1 });
         assert_eq!(verdicts.of("generic/001"), Some(&Verdict::Passed));
         let why = "dbtest not built".to_owned();
         assert_eq!(verdicts.of("generic/010"), Some(&Verdict::NotRun(why)));
@@ -130,15 +132,15 @@ mod tests {
         assert_eq!(running, None);
     }
 
-    /// A line that has no end is a test that goes on; a complaint behind a pass is a failure.
+    /// A line without an end is a running test; a complaint after a pass is a failure.
     #[test]
-    fn a_test_that_runs_has_no_verdict() {
+    fn a_running_test_has_no_verdict() {
         let Progress { verdicts, running } = Progress::parse(&format!("{OUTPUT}generic/020    "));
         assert_eq!(running.as_deref(), Some("generic/020"));
         assert_eq!(verdicts.of("generic/020"), None);
         let said = "generic/001  5s\n_check_dmesg: something found in dmesg\n";
-        assert_eq!(Progress::parse(said).verdicts.counts(), (0, 1, 0));
+        assert_eq!(Progress::parse(said).verdicts.counts().failed, 1);
         let said = "generic/001  5s ...  4s\n";
-        assert_eq!(Progress::parse(said).verdicts.counts(), (1, 0, 0));
+        assert_eq!(Progress::parse(said).verdicts.counts().passed, 1);
     }
 }

@@ -1,0 +1,60 @@
+//! `crash` and `loss`: tests that look for lost data, with more rounds than `test` has time for.
+
+mod faults;
+
+use std::process::Command;
+
+use crate::{VerbResult, arguments, process, verdict, workspace};
+
+/// A test whose rounds an environment variable sets.
+struct Rounds {
+    package: &'static str,
+    test: &'static str,
+    variable: &'static str,
+    default: u32,
+    unit: &'static str,
+}
+
+const CRASH: Rounds = Rounds {
+    package: "pelago-cli",
+    test: "crash",
+    variable: "PELAGO_CRASH_ROUNDS",
+    default: 200,
+    unit: "rounds",
+};
+
+const LOSS: Rounds = Rounds {
+    package: "pelago-server",
+    test: "loss",
+    variable: "PELAGO_LOSS_MOMENTS",
+    default: 500,
+    unit: "moments",
+};
+
+/// Kills the binary with `kill -9` in so many rounds; a witness compares.
+pub(crate) fn crash(arguments: &[String]) -> VerbResult {
+    run(&CRASH, arguments)
+}
+
+/// Cuts the power below a server at so many seeded moments, or fails each call to the disk.
+pub(crate) fn loss(arguments: &[String]) -> VerbResult {
+    match arguments {
+        [errors, rest @ ..] if errors == "--errors" => faults::run(rest),
+        _ => run(&LOSS, arguments),
+    }
+}
+
+fn run(rounds: &Rounds, arguments: &[String]) -> VerbResult {
+    let count = arguments::count(arguments, rounds.default, rounds.unit)?;
+    let mut command = test(rounds.package, rounds.test);
+    command.args(["--", "--nocapture"]).env(rounds.variable, count.to_string());
+    verdict(process::run_foreground(&mut command)?.success())
+}
+
+/// Returns the command that runs one test target.
+fn test(package: &str, target: &str) -> Command {
+    let mut command =
+        workspace::cargo(&["test", "--release", "--package", package, "--test", target]);
+    command.env("PELAGO_TEST", "1");
+    command
+}
