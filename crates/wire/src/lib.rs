@@ -9,18 +9,20 @@
 
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
 pub use buffer::{Buffer, Lender};
-pub use description::{Description, Effect, Operation, Right, Subjects};
+pub use description::{Effect, Right, Subjects};
 pub use error::{Code, Error, Kind};
+pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
 pub use name::{Name, NameError};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
-pub use request::{AllocateMode, OpenFlags, RenameFlags, Request, SeekFrom, Whence, XattrFlags};
+pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
 
 mod attr;
 mod buffer;
 mod description;
 mod error;
+mod flags;
 mod id;
 pub mod id_map;
 pub mod limits;

@@ -1,133 +1,13 @@
-//! The operations of a POSIX file system, as requests.
+//! The operations of a POSIX file system, as requests, and the table that describes each of them.
+//!
+//! One table describes all requests. Read-only volumes, replay, space and logs read it, and later
+//! permissions and leases will, so that none of them keeps its own list of requests.
 
 use crate::attr::{FileKind, NewMode, SetAttr};
+use crate::description::{Effect, Right, Subjects};
+use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::name::Name;
-
-/// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OpenFlags {
-    /// The open may read bytes.
-    pub read: bool,
-    /// The open may write bytes.
-    pub write: bool,
-    /// Each write goes to the end of the file (`O_APPEND`).
-    pub append: bool,
-    /// The file is truncated to 0 bytes first (`O_TRUNC`).
-    pub truncate: bool,
-    /// Each write is safe before its reply (`O_SYNC`, `O_DSYNC`).
-    pub sync: bool,
-    /// With `truncate`: clear the setuid and setgid bits, as for an unprivileged user
-    /// (`FUSE_OPEN_KILL_SUIDGID`).
-    pub kill_privileges: bool,
-    /// Reads do not change the time of the last read (`O_NOATIME`, or the mount option `noatime`).
-    pub no_atime: bool,
-    /// Each read changes the time of the last read, unless `no_atime` is set.
-    pub strict_atime: bool,
-    /// The caller is on the server's machine and can use a descriptor
-    /// ([`crate::DataPath::Passthrough`]).
-    pub passthrough: bool,
-}
-
-impl OpenFlags {
-    /// `O_RDONLY` without other flags.
-    pub const READ: Self = Self { read: true, ..Self::NONE };
-    /// `O_WRONLY` without other flags.
-    pub const WRITE: Self = Self { write: true, ..Self::NONE };
-    /// `O_RDWR` without other flags.
-    pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
-
-    const NONE: Self = Self {
-        read: false,
-        write: false,
-        append: false,
-        truncate: false,
-        sync: false,
-        kill_privileges: false,
-        no_atime: false,
-        strict_atime: false,
-        passthrough: false,
-    };
-}
-
-/// What a rename does if the target exists, and what it leaves in the old place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RenameFlags {
-    /// Replaces the target.
-    #[default]
-    Replace,
-    /// Fails with [`crate::Code::Exists`] (`RENAME_NOREPLACE`).
-    NoReplace,
-    /// Exchanges source and target; both must exist (`RENAME_EXCHANGE`).
-    Exchange,
-    /// Moves the name and leaves a whiteout in its old place: a character device 0/0, which tells
-    /// an overlay that the name is removed (`RENAME_WHITEOUT`).
-    Whiteout {
-        /// Replace an existing target; if false, fail with [`crate::Code::Exists`].
-        replace: bool,
-    },
-}
-
-impl RenameFlags {
-    /// Returns whether an existing target is replaced.
-    #[must_use]
-    pub const fn replaces(self) -> bool {
-        matches!(self, Self::Replace | Self::Whiteout { replace: true })
-    }
-
-    /// Returns whether a whiteout stays in the old place.
-    #[must_use]
-    pub const fn leaves_a_whiteout(self) -> bool {
-        matches!(self, Self::Whiteout { .. })
-    }
-}
-
-/// What a request to set an extended attribute requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum XattrFlags {
-    /// Nothing: creates or replaces the attribute.
-    #[default]
-    Any,
-    /// The attribute does not exist (`XATTR_CREATE`).
-    Create,
-    /// The attribute exists (`XATTR_REPLACE`).
-    Replace,
-}
-
-/// What `fallocate` does with a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllocateMode {
-    /// Reserves space. The file grows to the end of the range, unless `keep_size` is set.
-    Reserve {
-        /// Do not change the size.
-        keep_size: bool,
-    },
-    /// Makes the range a hole. The size stays.
-    PunchHole,
-    /// Fills the range with zeros. The file grows to its end, unless `keep_size` is set.
-    Zero {
-        /// Do not change the size.
-        keep_size: bool,
-    },
-}
-
-/// What a seek looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whence {
-    /// The next stored byte (`SEEK_DATA`).
-    Data,
-    /// The next hole; the end of the file counts as one (`SEEK_HOLE`).
-    Hole,
-}
-
-/// Where a seek starts and what it looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeekFrom {
-    /// Bytes from the start of the file.
-    pub offset: u64,
-    /// Data or a hole.
-    pub whence: Whence,
-}
 
 /// A request to a server. [`crate::Context`] names the caller; [`crate::Bulk`] has the bytes to
 /// write.
@@ -403,4 +283,191 @@ pub enum Request {
         /// Bytes to copy.
         length: u64,
     },
+}
+
+/// A request without its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Description {
+    /// The operation.
+    pub operation: Operation,
+    /// What the request changes.
+    pub effect: Effect,
+    /// The inodes and open files that it names.
+    pub subjects: Subjects,
+    /// The right that it needs on each subject.
+    pub right: Right,
+}
+
+/// The change consists of rows, so the reply can be stored in the same batch.
+const ROWS: Effect = Effect::Change { replayed: true, grows: false };
+const NEW_ROWS: Effect = Effect::Change { replayed: true, grows: true };
+/// The open id of the reply is valid in this run of the server only, so the reply is not stored.
+const NEW_OPEN: Effect = Effect::Change { replayed: false, grows: true };
+/// Space for bytes is checked later, when the number of blocks is known.
+const BYTES: Effect = Effect::Change { replayed: false, grows: false };
+
+/// The size and `mtime` of an open file are kept with the open file until its commit.
+const fn attributes(open: Option<&OpenId>, set: &SetAttr) -> Effect {
+    match open {
+        None if set.size.is_none() && set.mtime.is_none() => ROWS,
+        _ => BYTES,
+    }
+}
+
+const fn opening(flags: OpenFlags) -> Effect {
+    if flags.write || flags.truncate { BYTES } else { Effect::None }
+}
+
+const fn right_to(flags: OpenFlags) -> Right {
+    if flags.write || flags.truncate { Right::Write } else { Right::Read }
+}
+
+const fn renaming(flags: RenameFlags) -> Effect {
+    if flags.leaves_a_whiteout() { NEW_ROWS } else { ROWS }
+}
+
+macro_rules! operations {
+    ($($name:ident { $($field:ident),* } = $says:literal,
+        $effect:expr, $subjects:expr, $right:expr;)+) => {
+        /// The operation of a request, without its arguments.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Operation {
+            $(#[doc = concat!("[`Request::", stringify!($name), "`].")] $name,)+
+        }
+
+        impl Operation {
+            /// Every operation, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// Returns the operation's name in logs and metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $says,)+ }
+            }
+        }
+
+        impl Request {
+            /// Returns the row of the table for this request.
+            #[must_use]
+            pub const fn describe(&self) -> Description {
+                match self {
+                    $(Self::$name { $($field,)* .. } => Description {
+                        operation: Operation::$name,
+                        effect: $effect,
+                        subjects: $subjects,
+                        right: $right,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Lookup { dir } = "lookup", Effect::None, Subjects::inode(dir), Right::Search;
+    Parent { dir } = "parent", Effect::None, Subjects::inode(dir), Right::Search;
+    Find { ino } = "find", Effect::None, Subjects::inode(&Handle::own(*ino)), Right::None;
+    GetAttr { node } = "getattr", Effect::None, Subjects::inode(node), Right::None;
+    SetAttr { node, open, set } = "setattr",
+        attributes(open.as_ref(), set), Subjects::inode(node), Right::Own;
+    Create { dir } = "create", NEW_OPEN, Subjects::inode(dir), Right::Write;
+    CreateUnnamed { dir } = "tmpfile", NEW_OPEN, Subjects::inode(dir), Right::Write;
+    MakeDir { dir } = "mkdir", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    MakeNode { dir } = "mknod", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    Symlink { dir } = "symlink", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    ReadLink { node } = "readlink", Effect::None, Subjects::inode(node), Right::None;
+    Link { node, dir } = "link", NEW_ROWS, Subjects::inodes(node, dir), Right::Write;
+    Unlink { dir } = "unlink", ROWS, Subjects::inode(dir), Right::Write;
+    RemoveDir { dir } = "rmdir", ROWS, Subjects::inode(dir), Right::Write;
+    Rename { from_dir, to_dir, flags } = "rename",
+        renaming(*flags), Subjects::inodes(from_dir, to_dir), Right::Write;
+    Open { node, flags } = "open", opening(*flags), Subjects::inode(node), right_to(*flags);
+    Flush { open } = "flush", Effect::Commit, Subjects::open(open), Right::None;
+    Release { open } = "release", Effect::Commit, Subjects::open(open), Right::None;
+    Fsync { open } = "fsync", Effect::Commit, Subjects::open(open), Right::None;
+    FsyncDir { dir } = "fsyncdir", Effect::None, Subjects::inode(dir), Right::None;
+    Read { open } = "read", Effect::None, Subjects::open(open), Right::Read;
+    Write { open } = "write", BYTES, Subjects::open(open), Right::Write;
+    List { dir } = "readdir", Effect::None, Subjects::inode(dir), Right::Read;
+    GetXattr { node } = "getxattr", Effect::None, Subjects::inode(node), Right::Read;
+    ListXattr { node } = "listxattr", Effect::None, Subjects::inode(node), Right::None;
+    SetXattr { node } = "setxattr", NEW_ROWS, Subjects::inode(node), Right::Write;
+    RemoveXattr { node } = "removexattr", ROWS, Subjects::inode(node), Right::Write;
+    StatFs {} = "statfs", Effect::None, Subjects::NONE, Right::None;
+    Allocate { open } = "fallocate", BYTES, Subjects::open(open), Right::Write;
+    Seek { open } = "lseek", Effect::None, Subjects::open(open), Right::Read;
+    CopyRange { from, to } = "copy_file_range", BYTES, Subjects::opens(from, to), Right::Write;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::attr::{NewMode, SetTime};
+    use crate::name::Name;
+
+    const NODE: Handle = Handle::own(InodeId::ROOT);
+    const OPEN: OpenId = OpenId(7);
+
+    fn set_attr(open: Option<OpenId>, set: SetAttr) -> Effect {
+        Request::SetAttr { node: NODE, open, set }.describe().effect
+    }
+
+    #[test]
+    fn each_operation_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = Operation::ALL.iter().map(|operation| operation.name()).collect();
+        assert_eq!(names.len(), Operation::ALL.len());
+    }
+
+    #[test]
+    fn a_reply_with_an_open_file_is_not_replayed() {
+        let name = Name::new(b"a").unwrap();
+        let mode = NewMode::exactly(0o644);
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let create = Request::Create { dir: NODE, name: name.clone(), mode, flags }.describe();
+        assert_eq!(create.effect, Effect::Change { replayed: false, grows: true });
+        let mkdir = Request::MakeDir { dir: NODE, name, mode }.describe();
+        assert_eq!(mkdir.effect, Effect::Change { replayed: true, grows: true });
+    }
+
+    #[test]
+    fn attributes_of_bytes_are_not_replayed() {
+        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        assert_eq!(set_attr(None, mode), ROWS);
+        assert_eq!(set_attr(Some(OPEN), mode), BYTES);
+        assert_eq!(set_attr(None, SetAttr { size: Some(0), ..mode }), BYTES);
+        assert_eq!(set_attr(None, SetAttr { mtime: Some(SetTime::Now), ..mode }), BYTES);
+    }
+
+    #[test]
+    fn an_open_changes_what_it_may_write() {
+        let open = |flags| Request::Open { node: NODE, flags }.describe();
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        assert_eq!((open(read).effect, open(read).right), (Effect::None, Right::Read));
+        let truncate = OpenFlags { truncate: true, ..read };
+        assert_eq!((open(truncate).effect, open(truncate).right), (BYTES, Right::Write));
+    }
+
+    /// A whiteout is a new file, so it takes space; a plain rename only moves a name.
+    #[test]
+    fn a_rename_grows_by_a_whiteout_only() {
+        assert_eq!(renaming(RenameFlags::Replace), ROWS);
+        assert_eq!(renaming(RenameFlags::Whiteout { replace: true }), NEW_ROWS);
+    }
+
+    #[test]
+    fn subjects_are_what_the_request_names() {
+        let copy = Request::CopyRange {
+            from: OPEN,
+            from_offset: 0,
+            to: OpenId(8),
+            to_offset: 0,
+            length: 1,
+        };
+        let subjects = copy.describe().subjects;
+        assert_eq!(subjects.each_open().collect::<Vec<_>>(), [OPEN, OpenId(8)]);
+        assert_eq!(subjects.each_inode().count(), 0);
+        assert_eq!(Request::StatFs.describe().subjects, Subjects::NONE);
+    }
 }
