@@ -100,14 +100,10 @@ impl Mounted {
         Ok(())
     }
 
-    /// Mounts the volume; also again, after its process was killed.
-    pub(crate) fn up(&self) -> Result<(), String> {
+    fn up(&self) -> Result<(), String> {
         let mut up = Command::new(&self.pelago);
         up.arg("up").arg(self.volume()).arg("--mount").arg(self.point()).arg("--detach");
-        // `auto` is the binary's default.
-        if let Some(path) = self.run_as.path.filter(|path| *path != "auto") {
-            up.args(["--passthrough", path]);
-        }
+        up.args(["--passthrough", self.path()]);
         self.step("up", &mut up).map(|_| ())
     }
 
@@ -135,11 +131,14 @@ impl Mounted {
     }
 
     /// Runs a bash script in the root of the volume; it ends at its first error. `$POINT` is that
-    /// root, `$SCRATCH` a folder beside the volume.
+    /// root, `$SCRATCH` a folder beside the volume; `$PELAGO`, `$VOLUME` and `$PASSTHROUGH` are what
+    /// `pelago up` needs.
     pub(crate) fn shell(&self, step: &str, script: &str) -> Result<Ending, String> {
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", script]).current_dir(self.point());
         bash.env("POINT", self.point()).env("SCRATCH", self.scratch()).env("LC_ALL", "C");
+        bash.env("PELAGO", &self.pelago).env("VOLUME", self.volume());
+        bash.env("PASSTHROUGH", self.path());
         self.step(step, &mut bash)
     }
 
@@ -165,6 +164,10 @@ impl Mounted {
     /// Returns a folder beside the volume, on the file system that holds it.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.folder.join("scratch")
+    }
+
+    fn path(&self) -> &'static str {
+        self.run_as.path.unwrap_or("auto")
     }
 
     fn volume(&self) -> PathBuf {

@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn every_committed_skip_has_its_reason() {
         let xfstests = xfstests::LISTS.map(|list| format!("xfstests/{list}"));
-        let others = ["pjdfstest/skipped.txt", "stress-ng/excluded.txt"].map(str::to_owned);
+        let others = ["pjdfstest/skipped.txt", "real/stress-excluded.txt"].map(str::to_owned);
         for list in others.into_iter().chain(xfstests) {
             let path = workspace::root().join("conformance").join(&list);
             let text = fs::read_to_string(path).unwrap();

@@ -1,56 +1,41 @@
 //! `real`: programs that people use, each on a volume of its own, which must be whole afterwards.
 //!
-//! One file per program. Root runs each program twice: with the data path that the volume chooses
-//! for each file, and with passthrough for every file.
+//! A program is a script in `conformance/real`. Root runs each twice: with the data path that the
+//! volume chooses for each file, and with passthrough for every file.
 
-mod archive;
-mod bonnie;
-mod cargo;
-mod git;
-mod overlay;
-mod postgres;
-mod sqlite;
-mod stress;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::mounted::Mounted;
 use crate::steps::{self, Step};
-use crate::{VerbResult, run_as};
+use crate::{VerbResult, run_as, workspace};
 
 /// One program.
 struct Program {
+    /// The name of its script, without `.sh`.
     name: &'static str,
     /// Debian's packages that it needs.
     packages: &'static [&'static str],
     /// Only root can run it.
     needs_root: bool,
-    run: fn(&Mounted) -> Result<(), String>,
+}
+
+const fn program(name: &'static str, packages: &'static [&'static str]) -> Program {
+    Program { name, packages, needs_root: false }
 }
 
 const PROGRAMS: &[Program] = &[
-    Program { name: "git", packages: &["git"], needs_root: false, run: git::run },
-    Program { name: "sqlite", packages: &["sqlite3"], needs_root: false, run: sqlite::run },
-    Program {
-        name: "postgres",
-        packages: &["postgresql-15"],
-        needs_root: false,
-        run: postgres::run,
-    },
-    Program { name: "cargo", packages: &[], needs_root: false, run: cargo::run },
-    Program {
-        name: "tar",
-        packages: &["tar", "attr", "acl", "rsync"],
-        needs_root: false,
-        run: archive::tar,
-    },
-    Program {
-        name: "rsync",
-        packages: &["rsync", "attr", "acl"],
-        needs_root: false,
-        run: archive::rsync,
-    },
-    Program { name: "overlay", packages: &["attr"], needs_root: true, run: overlay::run },
-    Program { name: "stress", packages: &["stress-ng"], needs_root: false, run: stress::run },
-    Program { name: "bonnie", packages: &["bonnie++"], needs_root: false, run: bonnie::run },
+    program("git", &["git"]),
+    program("sqlite", &["sqlite3"]),
+    program("postgres", &["postgresql-15"]),
+    program("cargo", &[]),
+    program("tar", &["tar", "attr", "acl", "rsync"]),
+    program("rsync", &["rsync", "attr", "acl"]),
+    Program { needs_root: true, ..program("overlay", &["attr"]) },
+    program("stress", &["stress-ng"]),
+    program("bonnie", &["bonnie++"]),
 ];
 
 /// Runs all programs, or the named ones.
@@ -69,9 +54,44 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
                 path,
                 packages: program.packages,
                 needs_root: program.needs_root,
-                run: Box::new(program.run),
+                run: Box::new(|volume| run_script(program.name, volume)),
             }));
         }
         steps::run_all("real", run_as, &steps)
     })
+}
+
+fn run_script(name: &str, volume: &Mounted) -> Result<(), String> {
+    let copies = volume.scratch().join("scripts");
+    copy_scripts(&copies).map_err(|why| format!("{}: {why}", copies.display()))?;
+    volume.shell(name, &format!(". \"$SCRATCH/scripts/{name}.sh\"")).map(|_| ())
+}
+
+/// Copies our scripts to where the user of the volume can read them.
+fn copy_scripts(to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    fs::set_permissions(to, Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(scripts())? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        fs::copy(entry.path(), &copy)?;
+        fs::set_permissions(&copy, Permissions::from_mode(0o644))?;
+    }
+    Ok(())
+}
+
+fn scripts() -> PathBuf {
+    workspace::root().join("conformance/real")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_has_its_script() {
+        for program in PROGRAMS {
+            assert!(scripts().join(format!("{}.sh", program.name)).is_file(), "{}", program.name);
+        }
+    }
 }

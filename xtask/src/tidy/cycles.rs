@@ -1,7 +1,7 @@
 //! Files of a crate import in one direction: a circle of files is one file in pieces.
 //!
 //! A module and the modules inside it count as one thing, because Rust lets each use the other's
-//! private items. A name that is exported again counts as imported from where it is declared.
+//! private items. An import of a reexported name counts as an import from its own file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -108,7 +108,7 @@ fn expanded(tree: &str) -> Vec<Path> {
     paths
 }
 
-/// Returns what stands behind the tree.
+/// Adds the paths of a use tree, and returns the text after it.
 fn expand<'a>(mut text: &'a str, prefix: &[String], paths: &mut Vec<Path>) -> &'a str {
     let mut path = prefix.to_vec();
     loop {
@@ -151,13 +151,13 @@ fn absolute(module: &[String], path: Path) -> Path {
     base
 }
 
-/// Returns a shortest way from a module back to itself, which stands at both ends.
+/// Returns a shortest circle through a module, which is its first and its last element.
 fn circle(graph: &Graph, start: &Path) -> Option<Vec<Path>> {
     let mut queue = VecDeque::from([vec![start.clone()]]);
     let mut seen = BTreeSet::new();
-    while let Some(way) = queue.pop_front() {
-        for next in graph.get(way.last()?).into_iter().flatten() {
-            let longer = [way.as_slice(), std::slice::from_ref(next)].concat();
+    while let Some(path) = queue.pop_front() {
+        for next in graph.get(path.last()?).into_iter().flatten() {
+            let longer = [path.as_slice(), std::slice::from_ref(next)].concat();
             if next == start {
                 return Some(longer);
             }

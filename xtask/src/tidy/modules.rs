@@ -35,7 +35,7 @@ pub(super) fn declared(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns where the module of this name lies that the file at `path` declares.
+/// Returns the file of the module of this name that the file at `path` declares.
 pub(super) fn child_path(path: &str, name: &str) -> String {
     let folder = match path.rsplit_once('/') {
         Some((folder, _)) if is_crate_root(path) => folder,

@@ -75,7 +75,7 @@ struct Declared<'a> {
     name: &'a str,
     /// The name as the glossary spells it: `Known` for the module `known`.
     word: String,
-    /// A type that other crates may see, so far as its own line says.
+    /// It is a type, and its own line is `pub`.
     is_public_type: bool,
 }
 
