@@ -62,7 +62,7 @@ pub struct Window {
 ///
 /// # Errors
 /// [`BenchError::Request`] with the first request that fails.
-pub fn direct(files: &dyn Files, options: &DirectOptions) -> Result<DirectReport, BenchError> {
+pub fn direct(files: &Files, options: &DirectOptions) -> Result<DirectReport, BenchError> {
     let context = Context::direct(0, 0);
     let at = At::new(Handle::ROOT, options.dir.clone());
     let dir = files.make_dir(&context, at, NewMode::exactly(0o755)).wait()?.handle;
@@ -214,7 +214,7 @@ impl Checkpoint {
 
 /// One of the threads.
 struct Caller<'a> {
-    files: &'a dyn Files,
+    files: &'a Files,
     context: Context,
     dir: Handle,
     next: &'a AtomicU64,

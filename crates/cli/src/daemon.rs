@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use pelago_client::ServiceFiles;
+use pelago_client::Files;
 use pelago_mount::{Atime, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
@@ -218,7 +218,7 @@ fn mount_it(
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
     };
-    let files = Arc::new(ServiceFiles::new(server.service()));
+    let files = Files::new(server.service());
     let mounted = match &beneath {
         Some(directory) => mount_over(files, &options, directory.as_fd()),
         None => mount(files, &options),

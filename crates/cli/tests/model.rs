@@ -5,10 +5,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_client::ServiceFiles;
+use pelago_client::Files;
 use pelago_server::{Options, Server};
 use pelago_wire::Context;
 use pelago_workload::compare::{run_ops, run_program, shrink};
@@ -40,7 +39,7 @@ fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
     let (_folder, root) = folder();
     let server = start(&root.join("vol"), sync_interval);
     let result = {
-        let files = Arc::new(ServiceFiles::new(server.service()));
+        let files = Files::new(server.service());
         let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
         let result = run_program(seed, steps, &mut target);
         target.close_all();
@@ -58,7 +57,7 @@ fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
         tries += 1;
         let (_folder, root) = folder();
         let server = start(&root.join(format!("vol{tries}")), sync_interval);
-        let files = Arc::new(ServiceFiles::new(server.service()));
+        let files = Files::new(server.service());
         let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
         let fails = run_ops(ops, &mut target).is_err();
         target.close_all();

@@ -1,234 +1,221 @@
 //! The file system as programs use it: one method for each request of the wire.
 
+use std::fmt;
+use std::sync::Arc;
+
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Context, Cookie, DataPath, DirEntry, Entry, FileKind, Handle,
-    InodeId, Name, NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr, VolumeStats,
-    XattrFlags,
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, InodeId,
+    Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr,
+    VolumeStats, XattrFlags,
 };
 
 use crate::pending::Pending;
+use crate::values::{
+    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
+};
 
-/// A name in a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
-    /// Handle of the directory.
-    pub dir: Handle,
-    /// A name in that directory.
-    pub name: Name,
-}
-
-impl At {
-    /// Returns the name `name` in `dir`.
-    #[must_use]
-    pub const fn new(dir: Handle, name: Name) -> Self {
-        Self { dir, name }
-    }
-}
-
-/// A file to make with [`Files::make_node`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewNode {
-    /// Any kind except directory and symbolic link.
-    pub kind: FileKind,
-    /// Permissions of the file, with the umask to apply.
-    pub mode: NewMode,
-    /// Device number; zero unless it is a device.
-    pub rdev: u32,
-}
-
-/// An extended attribute to set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Xattr {
-    /// Name with its prefix.
-    pub name: Vec<u8>,
-    /// New value.
-    pub value: Vec<u8>,
-    /// Whether an access control list clears the setgid bit: its caller is not in the file's group.
-    pub kill_setgid: bool,
-}
-
-/// A range of bytes in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ByteRange {
-    /// Bytes from the start of the file.
-    pub offset: u64,
-    /// Length in bytes.
-    pub length: u64,
-}
-
-/// A position in an open file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FilePos {
-    /// Id of the open file.
-    pub open: OpenId,
-    /// Bytes from the start of the file.
-    pub offset: u64,
-}
-
-/// A file that was created and opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Created {
-    /// The new file.
-    pub entry: Entry,
-    /// Id of the open.
-    pub open: OpenId,
-    /// How to reach its bytes.
-    pub path: DataPath,
-}
-
-/// A file that was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
-    /// Id of the open.
-    pub open: OpenId,
-    /// Attributes after the open.
-    pub attr: Attr,
-    /// How to reach its bytes.
-    pub path: DataPath,
-}
-
-/// A name that was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Removed {
-    /// Attributes of the inode; `links` counts the names it still has (zero for a directory).
-    pub attr: Attr,
-}
-
-/// A name that was renamed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renamed {
-    /// The renamed file, with its new hint.
-    pub moved: Handle,
-    /// The file it replaced, as in [`Removed`]; after an exchange the other file, with its new
-    /// hint.
-    pub replaced: Option<Entry>,
-}
-
-/// The result of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes written; fewer than requested only if the disk is full.
-    pub bytes: u64,
-    /// Size of the file after the write.
-    pub size: u64,
-}
-
-/// A page of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
-    /// Entries in the order of their cookies.
-    pub entries: Vec<DirEntry>,
-    /// Whether these are the last.
-    pub end: bool,
-}
-
-/// A file system. Each method is the request of [`pelago_wire::Request`] with its name, whose
-/// documentation says what the fields mean and which errors to expect.
+/// The files of one server, reached by direct calls or over the transport of its [`Service`].
+///
+/// Each method is the request of [`pelago_wire::Request`] with its name, whose documentation says
+/// what the fields mean and which errors to expect.
 ///
 /// A method returns soon. If an operation must wait for a disk or for other clients, another thread
 /// completes it later, and bytes that were borrowed for the call are copied.
-pub trait Files: Send + Sync {
+#[derive(Clone)]
+pub struct Files {
+    service: Arc<dyn Service>,
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Files")
+    }
+}
+
+impl Files {
+    /// Returns the files of `service`.
+    #[must_use]
+    pub fn new(service: Arc<dyn Service>) -> Self {
+        Self { service }
+    }
+
     /// Returns the file that a name refers to.
-    fn lookup(&self, context: &Context, at: At) -> Pending<Entry>;
+    pub fn lookup(&self, context: &Context, at: At) -> Pending<Entry> {
+        let At { dir, name } = at;
+        self.ask(context, Request::Lookup { dir, name }, entry)
+    }
 
     /// Returns the parent of a directory; that of the root is the root.
-    fn parent(&self, context: &Context, dir: Handle) -> Pending<Entry>;
+    pub fn parent(&self, context: &Context, dir: Handle) -> Pending<Entry> {
+        self.ask(context, Request::Parent { dir }, entry)
+    }
 
     /// Returns the file with this inode id; that may scan all names.
-    fn find(&self, context: &Context, ino: InodeId) -> Pending<Entry>;
+    pub fn find(&self, context: &Context, ino: InodeId) -> Pending<Entry> {
+        self.ask(context, Request::Find { ino }, entry)
+    }
 
     /// Returns attributes.
-    fn get_attr(&self, context: &Context, node: Handle) -> Pending<Attr>;
+    pub fn get_attr(&self, context: &Context, node: Handle) -> Pending<Attr> {
+        self.ask(context, Request::GetAttr { node }, attr)
+    }
 
     /// Changes attributes; `open` is given if a program did it through a descriptor.
-    fn set_attr(
+    pub fn set_attr(
         &self,
         context: &Context,
         node: Handle,
         open: Option<OpenId>,
         set: SetAttr,
-    ) -> Pending<Attr>;
+    ) -> Pending<Attr> {
+        self.ask(context, Request::SetAttr { node, open, set }, attr)
+    }
 
     /// Creates a regular file and opens it.
-    fn create(
+    pub fn create(
         &self,
         context: &Context,
         at: At,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Pending<Created>;
+    ) -> Pending<Created> {
+        let At { dir, name } = at;
+        self.ask(context, Request::Create { dir, name, mode, flags }, created)
+    }
 
     /// Creates an unnamed regular file that inherits from `dir`, and opens it.
-    fn create_unnamed(
+    pub fn create_unnamed(
         &self,
         context: &Context,
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Pending<Created>;
+    ) -> Pending<Created> {
+        self.ask(context, Request::CreateUnnamed { dir, mode, flags }, created)
+    }
 
     /// Makes a directory.
-    fn make_dir(&self, context: &Context, at: At, mode: NewMode) -> Pending<Entry>;
+    pub fn make_dir(&self, context: &Context, at: At, mode: NewMode) -> Pending<Entry> {
+        let At { dir, name } = at;
+        self.ask(context, Request::MakeDir { dir, name, mode }, entry)
+    }
 
     /// Makes a file of any kind except directory and symbolic link, without opening it.
-    fn make_node(&self, context: &Context, at: At, node: NewNode) -> Pending<Entry>;
+    pub fn make_node(&self, context: &Context, at: At, node: NewNode) -> Pending<Entry> {
+        let At { dir, name } = at;
+        let NewNode { kind, mode, rdev } = node;
+        self.ask(context, Request::MakeNode { dir, name, kind, mode, rdev }, entry)
+    }
 
     /// Makes a symbolic link to `target`: 1 to 4095 bytes without NUL.
-    fn symlink(&self, context: &Context, at: At, target: Vec<u8>) -> Pending<Entry>;
+    pub fn symlink(&self, context: &Context, at: At, target: Vec<u8>) -> Pending<Entry> {
+        let At { dir, name } = at;
+        self.ask(context, Request::Symlink { dir, name, target }, entry)
+    }
 
     /// Returns the target of a symbolic link.
-    fn read_link(&self, context: &Context, node: Handle) -> Pending<Vec<u8>>;
+    pub fn read_link(&self, context: &Context, node: Handle) -> Pending<Vec<u8>> {
+        self.ask(context, Request::ReadLink { node }, bytes)
+    }
 
     /// Adds a name to a file.
-    fn link(&self, context: &Context, node: Handle, at: At) -> Pending<Entry>;
+    pub fn link(&self, context: &Context, node: Handle, at: At) -> Pending<Entry> {
+        let At { dir, name } = at;
+        self.ask(context, Request::Link { node, dir, name }, entry)
+    }
 
     /// Removes a name of a file that is not a directory.
-    fn unlink(&self, context: &Context, at: At) -> Pending<Removed>;
+    pub fn unlink(&self, context: &Context, at: At) -> Pending<Removed> {
+        let At { dir, name } = at;
+        self.ask(context, Request::Unlink { dir, name }, removed)
+    }
 
     /// Removes an empty directory.
-    fn remove_dir(&self, context: &Context, at: At) -> Pending<Removed>;
+    pub fn remove_dir(&self, context: &Context, at: At) -> Pending<Removed> {
+        let At { dir, name } = at;
+        self.ask(context, Request::RemoveDir { dir, name }, removed)
+    }
 
     /// Renames a file.
-    fn rename(&self, context: &Context, from: At, to: At, flags: RenameFlags) -> Pending<Renamed>;
+    pub fn rename(
+        &self,
+        context: &Context,
+        from: At,
+        to: At,
+        flags: RenameFlags,
+    ) -> Pending<Renamed> {
+        let request = Request::Rename {
+            from_dir: from.dir,
+            from: from.name,
+            to_dir: to.dir,
+            to: to.name,
+            flags,
+        };
+        self.ask(context, request, |reply| match reply {
+            Reply::Renamed { moved, replaced } => Some(Renamed { moved, replaced }),
+            _ => None,
+        })
+    }
 
     /// Opens a regular file.
-    fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened>;
+    pub fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened> {
+        self.ask(context, Request::Open { node, flags }, |reply| match reply {
+            Reply::Opened { open, attr, path } => Some(Opened { open, attr, path }),
+            _ => None,
+        })
+    }
 
     /// Commits written bytes after a descriptor was closed.
-    fn flush(&self, context: &Context, open: OpenId) -> Pending<()>;
+    pub fn flush(&self, context: &Context, open: OpenId) -> Pending<()> {
+        self.ask(context, Request::Flush { open }, done)
+    }
 
     /// Releases an open after its last descriptor was closed.
-    fn release(&self, context: &Context, open: OpenId) -> Pending<()>;
+    pub fn release(&self, context: &Context, open: OpenId) -> Pending<()> {
+        self.ask(context, Request::Release { open }, done)
+    }
 
     /// Makes written bytes safe; `data_only` may leave out times (`fdatasync`).
-    fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Pending<()>;
+    pub fn fsync(&self, context: &Context, open: OpenId, data_only: bool) -> Pending<()> {
+        self.ask(context, Request::Fsync { open, data_only }, done)
+    }
 
     /// Makes the changes of a directory safe. Fails with `Io` if acknowledged changes were lost:
     /// once for each descriptor if `since` is the number of losses that it was told of
     /// ([`Files::losses`]), else once.
-    fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Pending<()>;
+    pub fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Pending<()> {
+        self.ask(context, Request::FsyncDir { dir, since }, done)
+    }
 
     /// Returns how often acknowledged changes were lost before they were safe.
-    fn losses(&self) -> u64 {
-        0
+    pub fn losses(&self) -> u64 {
+        self.service.losses()
     }
 
     /// Reads `size` bytes from `offset`; fewer only at the end of the file.
-    fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer>;
+    pub fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer> {
+        self.ask(context, Request::Read { open, offset, size }, |reply| match reply {
+            Reply::Data(buffer) => Some(buffer),
+            _ => None,
+        })
+    }
 
     /// Writes bytes at an offset, which is ignored if the file was opened to append.
     /// `kill_privileges` clears setuid and setgid bits.
-    fn write(
+    pub fn write(
         &self,
         context: &Context,
         to: FilePos,
         bytes: &[u8],
         kill_privileges: bool,
-    ) -> Pending<Written>;
+    ) -> Pending<Written> {
+        let request = Request::Write { open: to.open, offset: to.offset, kill_privileges };
+        self.ask_with(context, request, Bulk::Borrowed(bytes), written)
+    }
 
     /// Lists up to `entries` names after the cookie `after`, with attributes if `attributes` is
     /// set. If `after` is a ranked cookie, the listing continues after the name `behind`, if given.
-    fn list(
+    pub fn list(
         &self,
         context: &Context,
         dir: Handle,
@@ -236,47 +223,164 @@ pub trait Files: Send + Sync {
         behind: Option<Name>,
         entries: u32,
         attributes: bool,
-    ) -> Pending<Listing>;
+    ) -> Pending<Listing> {
+        let request = Request::List { dir, after, behind, entries, attributes };
+        self.ask(context, request, |reply| match reply {
+            Reply::Listed { entries, end } => Some(Listing { entries, end }),
+            _ => None,
+        })
+    }
 
     /// Returns the value of an extended attribute; `name` has its prefix.
-    fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>>;
+    pub fn get_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>> {
+        self.ask(context, Request::GetXattr { node, name }, bytes)
+    }
 
     /// Returns the names of all extended attributes, each followed by a NUL.
-    fn list_xattr(&self, context: &Context, node: Handle) -> Pending<Vec<u8>>;
+    pub fn list_xattr(&self, context: &Context, node: Handle) -> Pending<Vec<u8>> {
+        self.ask(context, Request::ListXattr { node }, bytes)
+    }
 
     /// Sets an extended attribute.
-    fn set_xattr(
+    pub fn set_xattr(
         &self,
         context: &Context,
         node: Handle,
         xattr: Xattr,
         flags: XattrFlags,
-    ) -> Pending<()>;
+    ) -> Pending<()> {
+        let Xattr { name, value, kill_setgid } = xattr;
+        self.ask(context, Request::SetXattr { node, name, value, flags, kill_setgid }, done)
+    }
 
     /// Removes an extended attribute; `name` has its prefix.
-    fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<()>;
+    pub fn remove_xattr(&self, context: &Context, node: Handle, name: Vec<u8>) -> Pending<()> {
+        self.ask(context, Request::RemoveXattr { node, name }, done)
+    }
 
     /// Returns space and counts of the volume.
-    fn stat_fs(&self, context: &Context) -> Pending<VolumeStats>;
+    pub fn stat_fs(&self, context: &Context) -> Pending<VolumeStats> {
+        self.ask(context, Request::StatFs, |reply| match reply {
+            Reply::Volume(stats) => Some(stats),
+            _ => None,
+        })
+    }
 
     /// Reserves or frees a range of an open file.
-    fn allocate(
+    pub fn allocate(
         &self,
         context: &Context,
         open: OpenId,
         range: ByteRange,
         mode: AllocateMode,
-    ) -> Pending<()>;
+    ) -> Pending<()> {
+        let ByteRange { offset, length } = range;
+        self.ask(context, Request::Allocate { open, offset, length, mode }, done)
+    }
 
     /// Returns the offset of the next data or hole.
-    fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Pending<u64>;
+    pub fn seek(&self, context: &Context, open: OpenId, from: SeekFrom) -> Pending<u64> {
+        self.ask(context, Request::Seek { open, from }, |reply| match reply {
+            Reply::Offset(offset) => Some(offset),
+            _ => None,
+        })
+    }
 
     /// Copies up to `length` bytes within the server.
-    fn copy_range(
+    pub fn copy_range(
         &self,
         context: &Context,
         from: FilePos,
         to: FilePos,
         length: u64,
-    ) -> Pending<Written>;
+    ) -> Pending<Written> {
+        let request = Request::CopyRange {
+            from: from.open,
+            from_offset: from.offset,
+            to: to.open,
+            to_offset: to.offset,
+            length,
+        };
+        self.ask(context, request, written)
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        context: &Context,
+        request: Request,
+        pick: fn(Reply) -> Option<T>,
+    ) -> Pending<T> {
+        self.ask_with(context, request, Bulk::None, pick)
+    }
+
+    /// Sends a request and converts its reply with `pick`. A reply that `pick` refuses is a mistake
+    /// of the server and becomes [`Code::Bug`].
+    fn ask_with<T: Send + 'static>(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        pick: fn(Reply) -> Option<T>,
+    ) -> Pending<T> {
+        let picked = move |result: Result<Reply, Error>| {
+            result.and_then(|reply| pick(reply).ok_or(Error::new(Code::Bug)))
+        };
+        let mut kept = None;
+        let mut later = || -> Done {
+            let (completer, answer) = Pending::later();
+            kept = Some(answer);
+            Box::new(move |result| completer.complete(picked(result)))
+        };
+        let now = self.service.ask(context, request, bulk, &mut later);
+        match (now, kept) {
+            (None, Some(answer)) => answer.settle(),
+            (now, _) => Pending::ready(picked(now.unwrap_or(Err(Code::Bug.into())))),
+        }
+    }
+}
+
+fn entry(reply: Reply) -> Option<Entry> {
+    match reply {
+        Reply::Entry(entry) => Some(entry),
+        _ => None,
+    }
+}
+
+fn created(reply: Reply) -> Option<Created> {
+    match reply {
+        Reply::Created { entry, open, path } => Some(Created { entry, open, path }),
+        _ => None,
+    }
+}
+
+fn attr(reply: Reply) -> Option<Attr> {
+    match reply {
+        Reply::Attr(attr) => Some(attr),
+        _ => None,
+    }
+}
+
+fn bytes(reply: Reply) -> Option<Vec<u8>> {
+    match reply {
+        Reply::Bytes(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn removed(reply: Reply) -> Option<Removed> {
+    match reply {
+        Reply::Removed(attr) => Some(Removed { attr }),
+        _ => None,
+    }
+}
+
+fn written(reply: Reply) -> Option<Written> {
+    match reply {
+        Reply::Written { bytes, size } => Some(Written { bytes, size }),
+        _ => None,
+    }
+}
+
+fn done(reply: Reply) -> Option<()> {
+    matches!(reply, Reply::Done).then_some(())
 }

@@ -1,22 +1,21 @@
-//! The client: the trait [`Files`], through which every program reaches a volume.
+//! The client: [`Files`], through which every program reaches a volume.
 //!
 //! [`Files`] has one method for each request of the wire. Gateways, benchmarks, tests and
-//! `pelago-mount` call it and nothing else; [`ServiceFiles`] implements it over a server. An
-//! operation returns a [`Pending`]: ready at once, or completed later by another thread. So callers
-//! need neither block nor be asynchronous.
+//! `pelago-mount` call it and nothing else; below it is any [`pelago_wire::Service`]. An operation
+//! returns a [`Pending`]: ready at once, or completed later by another thread. So callers need
+//! neither block nor be asynchronous.
 //!
 //! Errors are numbered codes inside; [`errno`] has the one total mapping to errno.
 
 #![forbid(unsafe_code)]
 
-pub use files::{
-    At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Removed, Renamed, Written,
-    Xattr,
-};
+pub use files::Files;
 pub use pending::{Completer, Pending};
-pub use service_files::ServiceFiles;
+pub use values::{
+    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
+};
 
 pub mod errno;
 mod files;
 mod pending;
-mod service_files;
+mod values;

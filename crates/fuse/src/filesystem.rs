@@ -1,16 +1,19 @@
-//! The interface that a file system implements.
+//! The interface that a file system implements, and the call of the method that a request names.
 
 use std::ffi::OsStr;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::Errno;
+use crate::device::Device;
 use crate::ids::{FileId, NodeId};
 use crate::listing::Listing;
 use crate::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,
-    Release, Rename, SetAttr, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Operation,
+    Read, Readdir, Release, Rename, SetAttr, Setxattr, Symlink, Write,
 };
 use crate::reply::{
-    Attributes, Created, Entry, Offset, Opened, Reply, Statfs, Statx, Written, Xattr,
+    Attributes, Created, Encode, Entry, Offset, Opened, Reply, Statfs, Statx, Written, Xattr,
 };
 use crate::request::Header;
 
@@ -170,3 +173,79 @@ pub trait Filesystem: Send + Sync + 'static {
     /// The session has ended, and no more requests come.
     fn end(&self) {}
 }
+
+/// Calls the method of `operation`. The reply goes to `device`, from which the request was read. A
+/// request without a method gets `ENOSYS`.
+pub(crate) fn dispatch(
+    filesystem: &dyn Filesystem,
+    device: &Arc<Device>,
+    header: &Header,
+    operation: Operation<'_>,
+) {
+    let to = filesystem;
+    let caller = Caller { header, device };
+    match operation {
+        // The session has negotiated already; the kernel sends FUSE_INIT once.
+        Operation::Init(_) => caller.reply::<()>().error(Errno::IO),
+        // Nothing needs to happen before the unmount: `Filesystem::end` follows.
+        Operation::Destroy => caller.reply().ok(&()),
+        Operation::Lookup { name } => to.lookup(header, name, caller.reply()),
+        Operation::Forget { lookups } => to.forget(header.node, lookups),
+        Operation::BatchForget(nodes) => nodes.for_each(|(node, count)| to.forget(node, count)),
+        Operation::GetAttr { file } => to.get_attr(header, file, caller.reply()),
+        Operation::SetAttr(request) => to.set_attr(header, request, caller.reply()),
+        Operation::Readlink => to.readlink(header, caller.reply()),
+        Operation::Symlink(request) => to.symlink(header, request, caller.reply()),
+        Operation::Mknod(request) => to.mknod(header, request, caller.reply()),
+        Operation::Mkdir(request) => to.mkdir(header, request, caller.reply()),
+        Operation::Unlink { name } => to.unlink(header, name, caller.reply()),
+        Operation::Rmdir { name } => to.rmdir(header, name, caller.reply()),
+        Operation::Rename(request) => to.rename(header, request, caller.reply()),
+        Operation::Link(request) => to.link(header, request, caller.reply()),
+        Operation::Open(request) => to.open(header, request, caller.reply()),
+        Operation::Create(request) => to.create(header, request, caller.reply()),
+        Operation::Tmpfile(request) => to.tmpfile(header, request, caller.reply()),
+        Operation::Read(request) => to.read(header, request, caller.reply()),
+        Operation::Write(request) => to.write(header, request, caller.reply()),
+        Operation::Flush(request) => to.flush(header, request, caller.reply()),
+        Operation::Release(request) => to.release(header, request, caller.reply()),
+        Operation::Fsync(request) => to.fsync(header, request, caller.reply()),
+        Operation::Opendir { flags } => to.opendir(header, flags, caller.reply()),
+        Operation::Readdir(request) => {
+            to.readdir(header, request, Listing::of_names(request.size), caller.reply());
+        }
+        Operation::ReaddirPlus(request) => {
+            to.readdir(header, request, Listing::of_entries(request.size), caller.reply());
+        }
+        Operation::Releasedir { file } => to.releasedir(header, file, caller.reply()),
+        Operation::Fsyncdir(request) => to.fsyncdir(header, request, caller.reply()),
+        Operation::Statfs => to.statfs(header, caller.reply()),
+        Operation::Setxattr(request) => to.setxattr(header, request, caller.reply()),
+        Operation::Getxattr { name, size } => to.getxattr(header, name, size, caller.reply()),
+        Operation::Listxattr { size } => to.listxattr(header, size, caller.reply()),
+        Operation::Removexattr { name } => to.removexattr(header, name, caller.reply()),
+        Operation::Access { mask } => to.access(header, mask, caller.reply()),
+        Operation::Interrupt { unique } => to.interrupt(unique),
+        Operation::Fallocate(request) => to.fallocate(header, request, caller.reply()),
+        Operation::Lseek(request) => to.lseek(header, request, caller.reply()),
+        Operation::CopyFileRange(request) => to.copy_file_range(header, request, caller.reply()),
+        Operation::Statx => to.statx(header, caller.reply()),
+        Operation::Other(_) => caller.reply::<()>().error(Errno::NOSYS),
+    }
+}
+
+/// The waiting caller of a request, and the descriptor that takes the reply.
+struct Caller<'a> {
+    header: &'a Header,
+    device: &'a Arc<Device>,
+}
+
+impl Caller<'_> {
+    fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
+        let device = Some(Arc::clone(self.device));
+        Reply { unique: self.header.unique, device, answer: PhantomData }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,6 @@ pub mod session;
 
 mod bytes;
 mod decode;
-mod dispatch;
 mod encode;
 mod os;
 mod rights;

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::dispatch::dispatch;
 use crate::filesystem::Filesystem;
+use crate::filesystem::dispatch;
 use crate::init::{InitOptions, MAJOR, MajorReply, Negotiated, negotiate};
 use crate::notify::Notifier;
 use crate::operation::Operation;

@@ -34,7 +34,7 @@ pub(crate) struct Adapter(Arc<State>);
 
 impl Adapter {
     /// Returns an adapter over `files`.
-    pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
+    pub(crate) fn new(files: Files, preferences: Preferences) -> Self {
         Self(Arc::new(State::new(files, preferences)))
     }
 

@@ -85,7 +85,7 @@ pub struct Mount {
 ///
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
-pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, MountError> {
+pub fn mount(files: Files, options: &MountOptions) -> Result<Mount, MountError> {
     mount_at(files, options, Point::named(&options.mount_point)?)
 }
 
@@ -95,7 +95,7 @@ pub fn mount(files: Arc<dyn Files>, options: &MountOptions) -> Result<Mount, Mou
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn mount_over(
-    files: Arc<dyn Files>,
+    files: Files,
     options: &MountOptions,
     directory: BorrowedFd<'_>,
 ) -> Result<Mount, MountError> {
@@ -103,11 +103,7 @@ pub fn mount_over(
     mount_at(files, options, Point::opened(directory)?)
 }
 
-fn mount_at(
-    files: Arc<dyn Files>,
-    options: &MountOptions,
-    point: Point,
-) -> Result<Mount, MountError> {
+fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
     let MountOptions { atime, passthrough, inode_table_bytes, .. } = *options;
     let preferences = Preferences { atime, passthrough, inode_table_bytes };
     let adapter = Adapter::new(files, preferences);

@@ -85,7 +85,7 @@ impl Opening<CreateReply> {
 
     /// Continues a CREATE whose name was created meanwhile, by opening that file.
     pub(crate) fn open_existing(self, at: At) {
-        let files = Arc::clone(&self.state.files);
+        let files = self.state.files.clone();
         files.lookup(&self.context, at).then(move |found| {
             let entry = match found {
                 Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
@@ -96,7 +96,7 @@ impl Opening<CreateReply> {
                 }
                 Err(error) => return self.reply.0.error(attr::error(error)),
             };
-            let files = Arc::clone(&self.state.files);
+            let files = self.state.files.clone();
             let answer = files.open(&self.context, entry.handle, self.wanted);
             answer.then(move |opened| match opened {
                 Ok(Opened { open, attr, path }) => {
@@ -181,12 +181,12 @@ impl<D: ReplyTo> Opening<D> {
 
     /// Releases the open and opens the file again without passthrough.
     fn open_without(self, handle: Handle, open: OpenId) {
-        let files = Arc::clone(&self.state.files);
+        let files = self.state.files.clone();
         files.release(&self.context, open).then(move |released| {
             if let Err(error) = released {
                 return self.reply.error(attr::error(error));
             }
-            let files = Arc::clone(&self.state.files);
+            let files = self.state.files.clone();
             let flags = OpenFlags { passthrough: false, truncate: false, ..self.wanted };
             files.open(&self.context, handle, flags).then(move |opened| match opened {
                 // Other opens of the file still use passthrough, which the kernel refuses now.
@@ -201,7 +201,7 @@ impl<D: ReplyTo> Opening<D> {
 
     /// Releases the open and replies with the reason.
     fn fail(self, open: OpenId, why: Errno) {
-        let files = Arc::clone(&self.state.files);
+        let files = self.state.files.clone();
         files.release(&self.context, open).then(move |released| {
             let error = released.err().map_or(why, attr::error);
             self.reply.error(error);
@@ -264,7 +264,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use parking_lot::Mutex;
-    use pelago_client::ServiceFiles;
+    use pelago_client::Files;
     use pelago_wire::{Bulk, Done, Request, Service};
 
     use super::*;
@@ -348,8 +348,8 @@ mod tests {
     /// and the requests to the server.
     fn refused(why: Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
         let server = Arc::new(Server::default());
-        let files = ServiceFiles::new(Arc::clone(&server) as Arc<dyn Service>);
-        let state = Arc::new(State::new(Arc::new(files), Preferences::default()));
+        let files = Files::new(Arc::clone(&server) as Arc<dyn Service>);
+        let state = Arc::new(State::new(files, Preferences::default()));
         let (answer, answered) = channel();
         let reply = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);

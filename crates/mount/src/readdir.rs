@@ -186,7 +186,7 @@ enum Added {
 
 #[cfg(test)]
 mod tests {
-    use pelago_client::ServiceFiles;
+    use pelago_client::Files;
     use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service};
 
     use super::*;
@@ -222,8 +222,8 @@ mod tests {
     /// Names beyond the limit are listed without attributes, so that they take no memory.
     #[test]
     fn a_long_listing_has_attributes_of_its_first_names_only() {
-        let files = ServiceFiles::new(Arc::new(Silent));
-        let state = State::new(Arc::new(files), Preferences::default());
+        let files = Files::new(Arc::new(Silent));
+        let state = State::new(files, Preferences::default());
         let stream = Stream::new(1_000);
         for first in (100..5_100).step_by(100) {
             let attributes = stream.wants_attributes();

@@ -41,7 +41,7 @@ impl Renaming {
 
     /// Retains `target` and renames; if it cannot be retained, the rename happens all the same.
     fn retain(self, target: &Entry) {
-        let files = Arc::clone(&self.state.files);
+        let files = self.state.files.clone();
         match target.attr.kind {
             FileKind::Regular => {
                 // The kernel does not know of this open, so any data path will do.
@@ -66,7 +66,7 @@ impl Renaming {
 
     fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, reply } = self;
-        let files = Arc::clone(&state.files);
+        let files = state.files.clone();
         files.rename(&context, from, to, how).then(move |result| {
             match state.renamed(result, retained) {
                 Ok(()) => reply.ok(&()),

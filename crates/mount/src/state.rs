@@ -46,7 +46,7 @@ impl Default for Preferences {
 
 /// The state that requests share. A reply that comes later holds it.
 pub(crate) struct State {
-    pub(crate) files: Arc<dyn Files>,
+    pub(crate) files: Files,
     pub(crate) preferences: Preferences,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) attr_ttl: AttrTtl,
@@ -62,7 +62,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(files: Arc<dyn Files>, preferences: Preferences) -> Self {
+    pub(crate) fn new(files: Files, preferences: Preferences) -> Self {
         Self {
             files,
             preferences,

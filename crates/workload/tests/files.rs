@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use pelago_bench::{DirectOptions, direct};
 use pelago_client::{
-    At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Pending, Removed, Renamed,
-    Written, Xattr,
+    At, ByteRange, Created, FilePos, Files, Listing, NewNode, Opened, Removed, Renamed, Written,
+    Xattr,
 };
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Code, Context, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
-    Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags, SeekFrom, SetAttr,
-    SetTime, Time, VolumeStats, Whence, XattrFlags,
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry,
+    Error, FileKind, Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags,
+    Reply, Request, SeekFrom, Service, SetAttr, SetTime, Time, VolumeStats, Whence, XattrFlags,
 };
 use pelago_workload::compare::run_program;
 use pelago_workload::target::FilesTarget;
@@ -22,7 +22,7 @@ use pelago_workload::target::FilesTarget;
 #[test]
 fn a_naive_file_system_agrees_with_the_model() {
     for seed in 0..100 {
-        let files = Arc::new(Naive::default());
+        let files = Files::new(Arc::new(Naive::default()));
         let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
         run_program(seed, 150, &mut target).unwrap_or_else(|divergence| panic!("{divergence}"));
     }
@@ -31,7 +31,7 @@ fn a_naive_file_system_agrees_with_the_model() {
 #[test]
 fn a_file_system_that_forgets_renames_is_detected() {
     let broken = |seed| {
-        let files = Arc::new(Naive { forgets_renames: true, ..Naive::default() });
+        let files = Files::new(Arc::new(Naive { forgets_renames: true, ..Naive::default() }));
         let mut target = FilesTarget::new(files, Context::direct(0, 0), true);
         run_program(seed, 400, &mut target).is_err()
     };
@@ -40,7 +40,7 @@ fn a_file_system_that_forgets_renames_is_detected() {
 
 #[test]
 fn the_benchmark_creates_every_file_once() {
-    let files = Naive::default();
+    let files = Files::new(Arc::new(Naive::default()));
     let dir = Name::new(b"bench").unwrap();
     let options = DirectOptions { dir: dir.clone(), callers: 3, count: 500 };
     let report = direct(&files, &options).unwrap();
@@ -52,7 +52,7 @@ fn the_benchmark_creates_every_file_once() {
 
 #[test]
 fn the_benchmark_refuses_a_directory_that_exists() {
-    let files = Naive::default();
+    let files = Files::new(Arc::new(Naive::default()));
     let options = DirectOptions { dir: Name::new(b"bench").unwrap(), callers: 1, count: 1 };
     direct(&files, &options).unwrap();
     assert!(direct(&files, &options).is_err());
@@ -277,29 +277,128 @@ impl Disk {
     }
 }
 
+impl Service for Naive {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        _: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        Some(self.carry_out(context, request, bulk.bytes()))
+    }
+
+    fn losses(&self) -> u64 {
+        0
+    }
+}
+
+impl Naive {
+    fn carry_out(&self, context: &Context, request: Request, bytes: &[u8]) -> Result<Reply, Error> {
+        let at = |dir, name| At { dir, name };
+        let pos = |open, offset| FilePos { open, offset };
+        let created = |Created { entry, open, path }| Reply::Created { entry, open, path };
+        let written = |Written { bytes, size }| Reply::Written { bytes, size };
+        let removed = |Removed { attr }| Reply::Removed(attr);
+        Ok(match request {
+            Request::Lookup { dir, name } => Reply::Entry(self.lookup(context, at(dir, name))?),
+            Request::Parent { dir } => Reply::Entry(self.parent(context, dir)?),
+            Request::Find { ino } => Reply::Entry(self.find(context, ino)?),
+            Request::GetAttr { node } => Reply::Attr(self.get_attr(context, node)?),
+            Request::SetAttr { node, open, set } => {
+                Reply::Attr(self.set_attr(context, node, open, set)?)
+            }
+            Request::Create { dir, name, mode, flags } => {
+                created(self.create(context, at(dir, name), mode, flags)?)
+            }
+            Request::CreateUnnamed { dir, mode, flags } => {
+                created(self.create_unnamed(context, dir, mode, flags)?)
+            }
+            Request::MakeDir { dir, name, mode } => {
+                Reply::Entry(self.make_dir(context, at(dir, name), mode)?)
+            }
+            Request::MakeNode { dir, name, kind, mode, rdev } => {
+                let node = NewNode { kind, mode, rdev };
+                Reply::Entry(self.make_node(context, at(dir, name), node)?)
+            }
+            Request::Symlink { dir, name, target } => {
+                Reply::Entry(self.symlink(context, at(dir, name), target)?)
+            }
+            Request::ReadLink { node } => Reply::Bytes(self.read_link(context, node)?),
+            Request::Link { node, dir, name } => {
+                Reply::Entry(self.link(context, node, at(dir, name))?)
+            }
+            Request::Unlink { dir, name } => removed(self.unlink(context, at(dir, name))?),
+            Request::RemoveDir { dir, name } => removed(self.remove_dir(context, at(dir, name))?),
+            Request::Rename { from_dir, from, to_dir, to, flags } => {
+                let renamed = self.rename(context, at(from_dir, from), at(to_dir, to), flags)?;
+                Reply::Renamed { moved: renamed.moved, replaced: renamed.replaced }
+            }
+            Request::Open { node, flags } => {
+                let Opened { open, attr, path } = self.open(context, node, flags)?;
+                Reply::Opened { open, attr, path }
+            }
+            Request::Flush { open } => done(self.flush(context, open)?),
+            Request::Release { open } => done(self.release(context, open)?),
+            Request::Fsync { open, data_only } => done(self.fsync(context, open, data_only)?),
+            Request::FsyncDir { dir, since } => done(self.fsync_dir(context, dir, since)?),
+            Request::Read { open, offset, size } => {
+                Reply::Data(self.read(context, open, offset, size)?)
+            }
+            Request::Write { open, offset, kill_privileges } => {
+                written(self.write(context, pos(open, offset), bytes, kill_privileges)?)
+            }
+            Request::List { dir, after, behind, entries, attributes } => {
+                let Listing { entries, end } =
+                    self.list(context, dir, after, behind, entries, attributes)?;
+                Reply::Listed { entries, end }
+            }
+            Request::GetXattr { node, name } => Reply::Bytes(self.get_xattr(context, node, name)?),
+            Request::ListXattr { node } => Reply::Bytes(self.list_xattr(context, node)?),
+            Request::SetXattr { node, name, value, flags, kill_setgid } => {
+                let xattr = Xattr { name, value, kill_setgid };
+                done(self.set_xattr(context, node, xattr, flags)?)
+            }
+            Request::RemoveXattr { node, name } => done(self.remove_xattr(context, node, name)?),
+            Request::StatFs => Reply::Volume(self.stat_fs(context)?),
+            Request::Allocate { open, offset, length, mode } => {
+                done(self.allocate(context, open, ByteRange { offset, length }, mode)?)
+            }
+            Request::Seek { open, from } => Reply::Offset(self.seek(context, open, from)?),
+            Request::CopyRange { from, from_offset, to, to_offset, length } => written(
+                self.copy_range(context, pos(from, from_offset), pos(to, to_offset), length)?,
+            ),
+        })
+    }
+}
+
+const fn done((): ()) -> Reply {
+    Reply::Done
+}
+
 impl Naive {
     fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut MutexGuard<'_, Disk>) -> Result<T, Error>,
-    ) -> Pending<T> {
-        Pending::ready(work(&mut self.disk.lock().unwrap()))
+    ) -> Result<T, Error> {
+        work(&mut self.disk.lock().unwrap())
     }
 }
 
-impl Files for Naive {
-    fn lookup(&self, _: &Context, at: At) -> Pending<Entry> {
+impl Naive {
+    fn lookup(&self, _: &Context, at: At) -> Result<Entry, Error> {
         self.with(|disk| disk.entry(disk.child(&at)?))
     }
 
-    fn parent(&self, _: &Context, dir: Handle) -> Pending<Entry> {
+    fn parent(&self, _: &Context, dir: Handle) -> Result<Entry, Error> {
         self.with(|disk| disk.entry(disk.parent(dir.ino.raw())))
     }
 
-    fn find(&self, _: &Context, ino: InodeId) -> Pending<Entry> {
+    fn find(&self, _: &Context, ino: InodeId) -> Result<Entry, Error> {
         self.with(|disk| disk.entry(ino.raw()))
     }
 
-    fn get_attr(&self, _: &Context, node: Handle) -> Pending<Attr> {
+    fn get_attr(&self, _: &Context, node: Handle) -> Result<Attr, Error> {
         self.with(|disk| disk.attr(node.ino.raw()))
     }
 
@@ -309,7 +408,7 @@ impl Files for Naive {
         node: Handle,
         _: Option<OpenId>,
         set: SetAttr,
-    ) -> Pending<Attr> {
+    ) -> Result<Attr, Error> {
         let ino = node.ino.raw();
         self.with(|disk| {
             if let Some(size) = set.size {
@@ -328,7 +427,13 @@ impl Files for Naive {
         })
     }
 
-    fn create(&self, _: &Context, at: At, mode: NewMode, flags: OpenFlags) -> Pending<Created> {
+    fn create(
+        &self,
+        _: &Context,
+        at: At,
+        mode: NewMode,
+        flags: OpenFlags,
+    ) -> Result<Created, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, FileKind::Regular, mode.masked())?;
             let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
@@ -342,7 +447,7 @@ impl Files for Naive {
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Pending<Created> {
+    ) -> Result<Created, Error> {
         self.with(|disk| {
             if !disk.is_dir(dir.ino.raw()) {
                 return Err(Code::NotDirectory.into());
@@ -354,21 +459,21 @@ impl Files for Naive {
         })
     }
 
-    fn make_dir(&self, _: &Context, at: At, mode: NewMode) -> Pending<Entry> {
+    fn make_dir(&self, _: &Context, at: At, mode: NewMode) -> Result<Entry, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, FileKind::Directory, mode.masked())?;
             disk.entry(ino)
         })
     }
 
-    fn make_node(&self, _: &Context, at: At, node: NewNode) -> Pending<Entry> {
+    fn make_node(&self, _: &Context, at: At, node: NewNode) -> Result<Entry, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, node.kind, node.mode.masked())?;
             disk.entry(ino)
         })
     }
 
-    fn symlink(&self, _: &Context, at: At, target: Vec<u8>) -> Pending<Entry> {
+    fn symlink(&self, _: &Context, at: At, target: Vec<u8>) -> Result<Entry, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, FileKind::Symlink, 0o777)?;
             let node = disk.node(ino)?;
@@ -378,14 +483,14 @@ impl Files for Naive {
         })
     }
 
-    fn read_link(&self, _: &Context, node: Handle) -> Pending<Vec<u8>> {
+    fn read_link(&self, _: &Context, node: Handle) -> Result<Vec<u8>, Error> {
         self.with(|disk| match disk.node(node.ino.raw())? {
             node if node.attr.kind == FileKind::Symlink => Ok(node.target.clone()),
             _ => Err(Code::Invalid.into()),
         })
     }
 
-    fn link(&self, _: &Context, node: Handle, at: At) -> Pending<Entry> {
+    fn link(&self, _: &Context, node: Handle, at: At) -> Result<Entry, Error> {
         self.with(|disk| {
             if disk.is_dir(node.ino.raw()) {
                 return Err(Code::NotPermitted.into());
@@ -402,14 +507,14 @@ impl Files for Naive {
         })
     }
 
-    fn unlink(&self, _: &Context, at: At) -> Pending<Removed> {
+    fn unlink(&self, _: &Context, at: At) -> Result<Removed, Error> {
         self.with(|disk| match disk.is_dir(disk.child(&at)?) {
             true => Err(Code::IsDirectory.into()),
             false => disk.take(&at),
         })
     }
 
-    fn remove_dir(&self, _: &Context, at: At) -> Pending<Removed> {
+    fn remove_dir(&self, _: &Context, at: At) -> Result<Removed, Error> {
         self.with(|disk| {
             let attr = disk.attr(disk.child(&at)?)?;
             match (attr.kind, attr.size) {
@@ -420,7 +525,7 @@ impl Files for Naive {
         })
     }
 
-    fn rename(&self, _: &Context, from: At, to: At, flags: RenameFlags) -> Pending<Renamed> {
+    fn rename(&self, _: &Context, from: At, to: At, flags: RenameFlags) -> Result<Renamed, Error> {
         self.with(|disk| {
             let moved = Handle::own(InodeId::from_raw(disk.child(&from)?));
             if !self.forgets_renames {
@@ -430,7 +535,7 @@ impl Files for Naive {
         })
     }
 
-    fn open(&self, _: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened> {
+    fn open(&self, _: &Context, node: Handle, flags: OpenFlags) -> Result<Opened, Error> {
         self.with(|disk| {
             let ino = node.ino.raw();
             if disk.is_dir(ino) {
@@ -441,11 +546,11 @@ impl Files for Naive {
         })
     }
 
-    fn flush(&self, _: &Context, open: OpenId) -> Pending<()> {
+    fn flush(&self, _: &Context, open: OpenId) -> Result<(), Error> {
         self.with(|disk| disk.opened(open).map(drop))
     }
 
-    fn release(&self, _: &Context, open: OpenId) -> Pending<()> {
+    fn release(&self, _: &Context, open: OpenId) -> Result<(), Error> {
         self.with(|disk| {
             disk.opens.remove(&open.0).ok_or(Error::new(Code::BadOpen))?;
             disk.sweep();
@@ -453,15 +558,15 @@ impl Files for Naive {
         })
     }
 
-    fn fsync(&self, _: &Context, open: OpenId, _: bool) -> Pending<()> {
+    fn fsync(&self, _: &Context, open: OpenId, _: bool) -> Result<(), Error> {
         self.with(|disk| disk.opened(open).map(drop))
     }
 
-    fn fsync_dir(&self, _: &Context, dir: Handle, _: Option<u64>) -> Pending<()> {
+    fn fsync_dir(&self, _: &Context, dir: Handle, _: Option<u64>) -> Result<(), Error> {
         self.with(|disk| disk.attr(dir.ino.raw()).map(drop))
     }
 
-    fn read(&self, _: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer> {
+    fn read(&self, _: &Context, open: OpenId, offset: u64, size: u32) -> Result<Buffer, Error> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(open)?;
             if !flags.read {
@@ -477,7 +582,7 @@ impl Files for Naive {
         })
     }
 
-    fn write(&self, _: &Context, to: FilePos, bytes: &[u8], _: bool) -> Pending<Written> {
+    fn write(&self, _: &Context, to: FilePos, bytes: &[u8], _: bool) -> Result<Written, Error> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(to.open)?;
             if !flags.write {
@@ -501,7 +606,7 @@ impl Files for Naive {
         _behind: Option<Name>,
         entries: u32,
         attributes: bool,
-    ) -> Pending<Listing> {
+    ) -> Result<Listing, Error> {
         self.with(|disk| {
             let hash = |name: &Name| {
                 let fold =
@@ -528,21 +633,27 @@ impl Files for Naive {
         })
     }
 
-    fn get_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Pending<Vec<u8>> {
+    fn get_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Result<Vec<u8>, Error> {
         self.with(|disk| {
             let value = disk.node(node.ino.raw())?.xattrs.get(&name).cloned();
             value.ok_or_else(|| Code::NoXattr.into())
         })
     }
 
-    fn list_xattr(&self, _: &Context, node: Handle) -> Pending<Vec<u8>> {
+    fn list_xattr(&self, _: &Context, node: Handle) -> Result<Vec<u8>, Error> {
         self.with(|disk| {
             let names = disk.node(node.ino.raw())?.xattrs.keys();
             Ok(names.flat_map(|name| [name.as_slice(), &[0]].concat()).collect())
         })
     }
 
-    fn set_xattr(&self, _: &Context, node: Handle, xattr: Xattr, flags: XattrFlags) -> Pending<()> {
+    fn set_xattr(
+        &self,
+        _: &Context,
+        node: Handle,
+        xattr: Xattr,
+        flags: XattrFlags,
+    ) -> Result<(), Error> {
         self.with(|disk| {
             let xattrs = &mut disk.node(node.ino.raw())?.xattrs;
             match (flags, xattrs.contains_key(&xattr.name)) {
@@ -554,7 +665,7 @@ impl Files for Naive {
         })
     }
 
-    fn remove_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Pending<()> {
+    fn remove_xattr(&self, _: &Context, node: Handle, name: Vec<u8>) -> Result<(), Error> {
         self.with(|disk| {
             let gone = disk.node(node.ino.raw())?.xattrs.remove(&name);
             gone.ok_or(Error::new(Code::NoXattr))?;
@@ -562,15 +673,15 @@ impl Files for Naive {
         })
     }
 
-    fn stat_fs(&self, _: &Context) -> Pending<VolumeStats> {
-        Pending::ready(Ok(VolumeStats {
+    fn stat_fs(&self, _: &Context) -> Result<VolumeStats, Error> {
+        Ok(VolumeStats {
             block_bytes: 4096,
             blocks: 10,
             free: 5,
             available: 5,
             files: 10,
             free_files: 5,
-        }))
+        })
     }
 
     fn allocate(
@@ -579,7 +690,7 @@ impl Files for Naive {
         open: OpenId,
         range: ByteRange,
         mode: AllocateMode,
-    ) -> Pending<()> {
+    ) -> Result<(), Error> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(open)?;
             if !flags.write {
@@ -600,7 +711,7 @@ impl Files for Naive {
         })
     }
 
-    fn seek(&self, _: &Context, open: OpenId, from: SeekFrom) -> Pending<u64> {
+    fn seek(&self, _: &Context, open: OpenId, from: SeekFrom) -> Result<u64, Error> {
         self.with(|disk| {
             let (ino, _) = disk.opened(open)?;
             let node = disk.node(ino)?;
@@ -623,7 +734,7 @@ impl Files for Naive {
         from: FilePos,
         to: FilePos,
         length: u64,
-    ) -> Pending<Written> {
+    ) -> Result<Written, Error> {
         let there = self.with(|disk| {
             let (source, target) = (disk.opened(from.open)?, disk.opened(to.open)?);
             if !source.1.read || !target.1.write || target.1.append {
@@ -635,13 +746,12 @@ impl Files for Naive {
             }
             Ok((u32::try_from(length).unwrap(), disk.attr(target.0)?.size))
         });
-        let copied = there.wait().and_then(|(length, size)| {
+        there.and_then(|(length, size)| {
             if length == 0 {
                 return Ok(Written { bytes: 0, size });
             }
-            let bytes = self.read(context, from.open, from.offset, length).wait()?;
-            self.write(context, to, bytes.as_bytes(), false).wait()
-        });
-        Pending::ready(copied)
+            let bytes = self.read(context, from.open, from.offset, length)?;
+            self.write(context, to, bytes.as_bytes(), false)
+        })
     }
 }

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use pelago_bench::{
     BenchError, Contender, DirectOptions, IoOptions, MetaOptions, Report, direct, io, meta,
 };
-use pelago_client::ServiceFiles;
+use pelago_client::Files;
 use pelago_server::{Options, Server};
 use pelago_wire::Name;
 
@@ -171,7 +171,7 @@ fn run_lib(args: &LibArgs) -> Outcome<()> {
     let scratch = Scratch::new(&args.dir, "lib")?;
     let server = Server::start(&scratch.path, Options::default())
         .map_err(|error| daemon::start_failed(error, &scratch.path))?;
-    let files = ServiceFiles::new(server.service());
+    let files = Files::new(server.service());
     let options = DirectOptions {
         dir: Name::new(b"bench").expect("a word is a name"),
         callers: args.callers,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_client::ServiceFiles;
+use pelago_client::Files;
 use pelago_mount::mountinfo::{self, Liveness};
 use pelago_mount::{Atime, MountError, MountOptions, Trusts, UnmountError, mount};
 use rustix::fs::minor;
@@ -79,7 +79,7 @@ fn a_detached_mount_lives_on_until_its_last_file_is_closed() {
 #[test]
 fn a_mount_point_in_use_is_refused() {
     let Some(mounted) = mounted(spread) else { return };
-    let files = Arc::new(ServiceFiles::new(Arc::new(Memory::new(spread))));
+    let files = Files::new(Arc::new(Memory::new(spread)));
     let options = MountOptions {
         mount_point: mounted.mount.point().to_owned(),
         fs_name: NAME.to_owned(),
@@ -103,7 +103,7 @@ fn a_read_only_mount_refuses_changes() {
     let memory = Arc::new(Memory::new(spread));
     memory.put("there", b"bytes");
     let options = MountOptions { read_only: true, atime: Atime::Never, ..options(&folder) };
-    let mount = mount(Arc::new(ServiceFiles::new(memory)), &options).unwrap();
+    let mount = mount(Files::new(memory), &options).unwrap();
     assert_eq!(fs::read(mount.point().join("there")).unwrap(), b"bytes");
     let refused = File::create(mount.point().join("new")).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
@@ -152,7 +152,7 @@ fn a_dead_mount_is_detected() {
     child.wait().unwrap();
     until(|| mountinfo::is_dead(&point));
     until(|| {
-        let files = Arc::new(ServiceFiles::new(Arc::new(Memory::new(spread))));
+        let files = Files::new(Arc::new(Memory::new(spread)));
         let refused = mount(files, &options(&folder)).unwrap_err();
         matches!(refused, MountError::PointDead(dead) if dead == point)
     });
@@ -163,7 +163,7 @@ fn a_dead_mount_is_detected() {
 #[test]
 fn the_child_that_is_killed() {
     let Some(point) = env::var_os(CHILD_POINT).map(PathBuf::from) else { return };
-    let files = Arc::new(ServiceFiles::new(Arc::new(Memory::new(spread))));
+    let files = Files::new(Arc::new(Memory::new(spread)));
     let options = MountOptions {
         mount_point: point,
         fs_name: NAME.to_owned(),

@@ -27,7 +27,7 @@ mod stall;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelago_client::{Files, ServiceFiles};
+use pelago_client::Files;
 use pelago_mount::{Atime, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_wire::limits;
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ fn mounted_with(hash: fn(&[u8]) -> u64, choose: impl FnOnce(&mut MountOptions)) 
     let folder = tempfile::tempdir().expect("a folder for the mount");
     let memory = Arc::new(Memory::new(hash));
     let service = Arc::clone(&memory);
-    let files: Arc<dyn Files> = Arc::new(ServiceFiles::new(service));
+    let files: Files = Files::new(service);
     let mut options = options(&folder);
     choose(&mut options);
     match mount(files, &options) {

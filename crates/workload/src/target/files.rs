@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 
 use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, Xattr, errno};
 use pelago_random::bytes_of;
@@ -16,7 +15,7 @@ use crate::target::{FileAttr, FsTraits, Outcome, Target};
 
 /// A file system behind [`Files`], with the open files of one program.
 pub struct FilesTarget {
-    files: Arc<dyn Files>,
+    files: Files,
     context: Context,
     traits: FsTraits,
     slots: [Option<(Handle, OpenId)>; SLOTS],
@@ -27,7 +26,7 @@ impl FilesTarget {
     /// Returns `files` as a target, with `context` as the caller. With `strict_times` a changed
     /// time must be newer.
     #[must_use]
-    pub fn new(files: Arc<dyn Files>, context: Context, strict_times: bool) -> Self {
+    pub fn new(files: Files, context: Context, strict_times: bool) -> Self {
         let traits = FsTraits {
             counts_names: true,
             counts_dirs: true,
@@ -50,7 +49,7 @@ impl FilesTarget {
     }
 
     fn apply_to_names(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (Arc::clone(&self.files), self.context);
+        let (files, context) = (self.files.clone(), self.context);
         Ok(match op {
             Op::Create { slot, at, mode, flags } => {
                 let mode = NewMode::exactly(*mode);
@@ -101,7 +100,7 @@ impl FilesTarget {
     }
 
     fn apply_to_open(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (Arc::clone(&self.files), self.context);
+        let (files, context) = (self.files.clone(), self.context);
         Ok(match op {
             Op::Open { slot, path, flags } => {
                 let handle = self.find(path)?.handle;
@@ -144,7 +143,7 @@ impl FilesTarget {
     }
 
     fn apply_to_ranges(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (Arc::clone(&self.files), self.context);
+        let (files, context) = (self.files.clone(), self.context);
         Ok(match op {
             Op::Allocate { slot, range, mode } => {
                 let range = ByteRange { offset: range.offset, length: range.length };
@@ -169,7 +168,7 @@ impl FilesTarget {
     }
 
     fn apply_to_attributes(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (Arc::clone(&self.files), self.context);
+        let (files, context) = (self.files.clone(), self.context);
         Ok(match op {
             Op::Truncate { node, size } => {
                 self.set_attr(node, SetAttr { size: Some(*size), ..SetAttr::default() })?
@@ -207,7 +206,7 @@ impl FilesTarget {
     }
 
     fn query(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (Arc::clone(&self.files), self.context);
+        let (files, context) = (self.files.clone(), self.context);
         Ok(match op {
             Op::ReadLink { path } => {
                 Outcome::Bytes(files.read_link(&context, self.find(path)?.handle).wait()?)
