@@ -22,7 +22,7 @@ mod harness;
 
 const SEEDS: u64 = 120;
 const STEPS: usize = 80;
-/// Programs through the mount.
+/// The number of programs run through a mount.
 const MOUNTED_SEEDS: u64 = 90;
 
 fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
@@ -35,7 +35,7 @@ fn start(dir: &Path, sync_interval: Duration) -> Server {
     Server::start(dir, Options { sync_interval, ..Options::default() }).unwrap()
 }
 
-/// A program on a server of its own; a failure is made smaller before it is shown.
+/// Runs a program on a server of its own; a failing program is shrunk before it is printed.
 fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
     let (_folder, root) = folder();
     let server = start(&root.join("vol"), sync_interval);
@@ -68,31 +68,30 @@ fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
     panic!("{divergence}\nshrunk: {small:#?}");
 }
 
-/// Group commits in between nearly every operation.
+/// Group commits between nearly all operations.
 #[test]
-fn a_server_agrees_with_the_model_when_it_commits_all_the_time() {
+fn a_server_that_commits_often_agrees_with_the_model() {
     for seed in seeds(0, SEEDS) {
         check_program(seed, STEPS, Duration::from_millis(1));
     }
 }
 
-/// Group commits that find much to do.
+/// Group commits with many operations.
 #[test]
-fn a_server_agrees_with_the_model_when_it_commits_seldom() {
+fn a_server_that_commits_seldom_agrees_with_the_model() {
     for seed in seeds(SEEDS, SEEDS) {
         check_program(seed, STEPS, Duration::from_millis(100));
     }
 }
 
 #[test]
-fn long_programs_agree_too() {
+fn long_programs_agree_with_the_model() {
     for seed in seeds(5000, 6) {
         check_program(seed, 1000, Duration::from_millis(10));
     }
 }
 
-/// The same programs through the kernel, which has its own opinion of names and times, for each way
-/// that bytes can go.
+/// The same programs through the kernel, which caches names and times itself, on each data path.
 #[test]
 fn a_mount_agrees_with_the_model() {
     if let Some(reason) = cannot_mount() {

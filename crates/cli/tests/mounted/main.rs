@@ -1,5 +1,5 @@
-//! The file system as programs see it: POSIX through the kernel, on a volume of its own for each
-//! test, which is looked over at the end.
+//! The file system as programs see it: POSIX through the kernel. Each test has a volume of its own,
+//! which is checked at the end.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -23,8 +23,8 @@ mod programs;
 mod promises;
 mod together;
 
-/// Runs `work` in the mount of a new volume, for each way its bytes can go; afterwards the volume
-/// must be whole.
+/// Runs `work` in the mount of a new volume, on each data path; afterwards the volume must be
+/// whole.
 fn on_mount(work: impl Fn(&Path)) {
     on_volume(|volume| work(&volume.files()));
 }
@@ -42,7 +42,7 @@ fn on_volume(work: impl Fn(&Volume)) {
     }
 }
 
-/// What went wrong, as the kernel's number for it.
+/// Returns the errno of a failure.
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&result.unwrap_err()).unwrap()
 }
