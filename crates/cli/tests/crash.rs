@@ -19,7 +19,7 @@ use pelago_random::Random;
 use pelago_workload::witness;
 
 use crate::harness::program::{run, until, wait};
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -57,12 +57,12 @@ fn nothing_that_was_answered_is_lost() {
     let rounds = number("PELAGO_CRASH_ROUNDS").unwrap_or(ROUNDS);
     let seed = number("PELAGO_CRASH_SEED").unwrap_or(1);
     let mut random = Random::new(seed);
-    let ways = ways(&["auto", "always"]);
+    let modes = passthrough_modes(&["auto", "always"]);
     let mut done = 0;
     while done < rounds {
         let mut volume = Volume::new();
         let turn = usize::try_from(done / ROUNDS_OF_A_VOLUME).unwrap();
-        volume.way = Some(ways[turn % ways.len()].clone());
+        volume.passthrough = Some(modes[turn % modes.len()].clone());
         let log = volume.root.join("witness.log");
         for round in 0..ROUNDS_OF_A_VOLUME.min(rounds - done) {
             crash(&volume, &log, &mut random, seed * 1_000_000 + done + round);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::program::{run, until};
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -89,9 +89,9 @@ fn a_full_disk_is_enospc_until_there_is_room_again() {
         println!("skipped: needs root for a disk that fills up");
         return;
     }
-    for way in ways(&["never", "always"]) {
+    for passthrough in passthrough_modes(&["never", "always"]) {
         let mut volume = Volume::new();
-        volume.way = Some(way.clone());
+        volume.passthrough = Some(passthrough.clone());
         if let Err(reason) = mount_image(&volume) {
             println!("skipped: {reason}");
             return;
@@ -109,25 +109,25 @@ fn a_full_disk_is_enospc_until_there_is_room_again() {
             match write_synced(&path, &content(3, 30_000)) {
                 Ok(()) => false,
                 Err(error) => {
-                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{way}");
+                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{passthrough}");
                     !path.exists()
                 }
             }
         });
-        assert_eq!(fs::read(files.join("small")).unwrap(), small, "{way}");
-        assert_eq!(fs::read(files.join("large")).unwrap(), large, "{way}");
+        assert_eq!(fs::read(files.join("small")).unwrap(), small, "{passthrough}");
+        assert_eq!(fs::read(files.join("large")).unwrap(), large, "{passthrough}");
         assert!(fs::read_dir(&files).unwrap().count() >= 3);
         fs::remove_file(files.join("big")).unwrap();
         until("there is room again", || {
             match write_synced(&files.join("again"), &content(4, 8 << 20)) {
                 Ok(()) => true,
                 Err(error) => {
-                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{way}");
+                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{passthrough}");
                     false
                 }
             }
         });
-        assert_eq!(fs::read(files.join("again")).unwrap(), content(4, 8 << 20), "{way}");
+        assert_eq!(fs::read(files.join("again")).unwrap(), content(4, 8 << 20), "{passthrough}");
         volume.finish();
     }
 }
@@ -145,7 +145,7 @@ fn fault(on: Operation, within: &str) -> Fault {
 
 fn new_volume() -> Volume {
     let mut volume = Volume::new();
-    volume.way = Some("never".to_owned());
+    volume.passthrough = Some("never".to_owned());
     fs::create_dir(&volume.dir).unwrap();
     volume
 }

@@ -11,7 +11,7 @@ use pelago_random::{Random, bytes_of};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
 use crate::harness::mapping::Mapping;
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -61,13 +61,13 @@ fn a_file_that_grows_holds_what_a_program_put_there() {
     exercise("auto", &mode);
 }
 
-fn exercise(way: &str, mode: &Mode) {
+fn exercise(passthrough: &str, mode: &Mode) {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&[way]) {
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&[passthrough]) {
+        let volume = Volume::with_passthrough(&passthrough);
         let mut exerciser = Exerciser::new(&volume.files(), mode);
         for operation in 0..OPERATIONS {
             exerciser.step(operation);

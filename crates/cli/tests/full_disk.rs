@@ -11,7 +11,7 @@ use rustix::fs::statvfs;
 use rustix::process::geteuid;
 
 use crate::harness::program::{run, until};
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -179,15 +179,15 @@ fn use_a_full(disk: Disk) {
         println!("skipped: needs root for a disk that fills up");
         return;
     }
-    for way in ways(&["never", "always"]) {
+    for passthrough in passthrough_modes(&["never", "always"]) {
         let mut volume = Volume::in_folder(Path::new("disk/vol"));
-        volume.way = Some(way.clone());
+        volume.passthrough = Some(passthrough.clone());
         let point = volume.root.join("disk");
         if let Err(reason) = disk.mount(&volume.root, &point) {
             println!("skipped: {reason}");
             return;
         }
-        println!("{disk:?}, {way}");
+        println!("{disk:?}, {passthrough}");
         open_to_all(&point);
         volume.up(&[]).expect_success();
         open_to_all(&volume.files());
@@ -204,7 +204,7 @@ fn use_a_full(disk: Disk) {
         until("the disk is full", || available(&point) == 0);
         if let Disk::Ext4(_, kept) = disk {
             // With passthrough the kernel writes as the user, not as root.
-            assert!(for_root(&point) + 1 >= kept, "{way}: {} of {kept}", for_root(&point));
+            assert!(for_root(&point) + 1 >= kept, "{passthrough}: {} of {kept}", for_root(&point));
         }
         stored.remove_half(0);
         stored.expect_kept();

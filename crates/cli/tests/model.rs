@@ -15,7 +15,7 @@ use pelago_workload::compare::{run_ops, run_program, shrink};
 use pelago_workload::generate::program;
 use pelago_workload::target::{FilesTarget, LocalTarget};
 
-use crate::harness::volume::{Volume, cannot_mount, folder, ways};
+use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -98,18 +98,18 @@ fn a_mount_agrees_with_the_model() {
         println!("skipped: {reason}");
         return;
     }
-    let ways = ways(&["auto", "always", "never"]);
-    let count = MOUNTED_SEEDS / ways.len() as u64;
-    for (index, way) in (0..).zip(&ways) {
-        let volume = Volume::on_way(way);
+    let modes = passthrough_modes(&["auto", "always", "never"]);
+    let count = MOUNTED_SEEDS / modes.len() as u64;
+    for (index, passthrough) in (0..).zip(&modes) {
+        let volume = Volume::with_passthrough(passthrough);
         for seed in seeds(10_000 + index * count, count) {
-            mount_agrees(&volume, way, seed);
+            mount_agrees(&volume, passthrough, seed);
         }
         volume.finish();
     }
 }
 
-fn mount_agrees(volume: &Volume, way: &str, seed: u64) {
+fn mount_agrees(volume: &Volume, passthrough: &str, seed: u64) {
     let dir = volume.files().join(format!("seed{seed}"));
     fs::create_dir(&dir).unwrap();
     let mut target = LocalTarget::new(&dir).unwrap();
@@ -121,5 +121,5 @@ fn mount_agrees(volume: &Volume, way: &str, seed: u64) {
         fs::create_dir(&dir).unwrap();
         run_ops(ops, &mut LocalTarget::new(&dir).unwrap()).is_err()
     });
-    panic!("{way}: {divergence}\nshrunk: {small:#?}");
+    panic!("{passthrough}: {divergence}\nshrunk: {small:#?}");
 }

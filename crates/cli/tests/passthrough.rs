@@ -29,7 +29,7 @@ fn passing() -> Result<Volume, String> {
     if !geteuid().is_root() {
         return Err("needs root".to_owned());
     }
-    let volume = Volume::on_way("always");
+    let volume = Volume::with_passthrough("always");
     match why_not(&volume) {
         None => Ok(volume),
         Some(why_not) => Err(format!("not here: {why_not}")),
@@ -40,8 +40,8 @@ fn passing() -> Result<Volume, String> {
 fn why_not(volume: &Volume) -> Option<String> {
     let status = volume.run("status", &["--json"]).expect_success().json();
     let why_not = status["passthrough"]["why_not"].as_str().map(str::to_owned);
-    let way = if why_not.is_some() { "daemon" } else { "passthrough" };
-    assert_eq!(status["data_path"], way, "{status}");
+    let data_path = if why_not.is_some() { "daemon" } else { "passthrough" };
+    assert_eq!(status["data_path"], data_path, "{status}");
     why_not
 }
 
@@ -244,8 +244,8 @@ fn the_option_decides_the_data_path() {
         return;
     }
     let volume = Volume::new();
-    for way in ["never", "auto", "always"] {
-        let up = volume.up(&["--passthrough", way]).expect_success();
+    for passthrough in ["never", "auto", "always"] {
+        let up = volume.up(&["--passthrough", passthrough]).expect_success();
         let speed = up.out.lines().find(|line| line.starts_with("speed     ")).unwrap();
         let status = volume.run("status", &[]).expect_success();
         assert!(status.out.contains(speed), "{status:?}");
@@ -254,10 +254,10 @@ fn the_option_decides_the_data_path() {
             Some(why_not) => assert_eq!(speed, format!("speed     daemon path: {why_not}")),
             None => assert!(speed.starts_with("speed     passthrough: "), "{speed}"),
         }
-        if way == "never" {
+        if passthrough == "never" {
             assert_eq!(speed, "speed     daemon path: asked for by --passthrough never");
         }
-        fs::write(volume.files().join(way), bytes_of(4, SIZE)).unwrap();
+        fs::write(volume.files().join(passthrough), bytes_of(4, SIZE)).unwrap();
         for file in fs::read_dir(volume.files()).unwrap() {
             assert!(fs::read(file.unwrap().path()).unwrap() == bytes_of(4, SIZE));
         }

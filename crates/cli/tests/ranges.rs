@@ -13,7 +13,7 @@ use pelago_random::bytes_of;
 use rustix::fs::{FallocateFlags, OFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -26,9 +26,9 @@ fn on_volume(work: impl Fn(&Volume)) {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&["never", "auto", "always"]) {
-        println!("bytes go this way: {way}");
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&["never", "auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let volume = Volume::with_passthrough(&passthrough);
         work(&volume);
         volume.finish();
     }

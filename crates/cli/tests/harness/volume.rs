@@ -30,17 +30,17 @@ pub(crate) fn folder() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Returns the only data path to test, from `PELAGO_TEST_PASSTHROUGH`.
-fn only_way() -> Option<String> {
-    std::env::var("PELAGO_TEST_PASSTHROUGH").ok().filter(|way| !way.is_empty())
+/// Returns the only value of `up --passthrough` to test, from `PELAGO_TEST_PASSTHROUGH`.
+fn only_passthrough() -> Option<String> {
+    std::env::var("PELAGO_TEST_PASSTHROUGH").ok().filter(|mode| !mode.is_empty())
 }
 
-/// Returns which of these data paths (`up --passthrough`) can be tested here: only root has more
+/// Returns which of these values of `up --passthrough` can be tested here: only root can use more
 /// than one.
-pub(crate) fn ways(all: &[&str]) -> Vec<String> {
-    match only_way() {
-        Some(way) => vec![way],
-        None if geteuid().is_root() => all.iter().map(|way| (*way).to_owned()).collect(),
+pub(crate) fn passthrough_modes(all: &[&str]) -> Vec<String> {
+    match only_passthrough() {
+        Some(mode) => vec![mode],
+        None if geteuid().is_root() => all.iter().map(|mode| (*mode).to_owned()).collect(),
         None => vec!["auto".to_owned()],
     }
 }
@@ -52,7 +52,7 @@ pub(crate) struct Volume {
     /// The volume's folder.
     pub(crate) dir: PathBuf,
     /// The value of `up --passthrough`; `None` for the default.
-    pub(crate) way: Option<String>,
+    pub(crate) passthrough: Option<String>,
     // Dropped last.
     _folder: TempDir,
 }
@@ -68,7 +68,7 @@ impl Volume {
         let (folder, root) = folder();
         let dir = root.join(below);
         fs::create_dir_all(dir.parent().unwrap()).unwrap();
-        Self { root, dir, way: only_way(), _folder: folder }
+        Self { root, dir, passthrough: only_passthrough(), _folder: folder }
     }
 
     /// Returns one that is up.
@@ -78,10 +78,10 @@ impl Volume {
         volume
     }
 
-    /// Returns one that is up, with this data path.
-    pub(crate) fn on_way(way: &str) -> Self {
+    /// Returns one that is up, with this value of `--passthrough`.
+    pub(crate) fn with_passthrough(passthrough: &str) -> Self {
         let mut volume = Self::new();
-        volume.way = Some(way.to_owned());
+        volume.passthrough = Some(passthrough.to_owned());
         volume.up(&[]).expect_success();
         volume
     }
@@ -99,10 +99,10 @@ impl Volume {
             command.args(["--timeout", "100", "-V"]);
         }
         command.arg(&self.dir).args(args);
-        if let Some(way) =
-            self.way.as_deref().filter(|_| verb == "up" && !args.contains(&"--passthrough"))
+        if let Some(passthrough) =
+            self.passthrough.as_deref().filter(|_| verb == "up" && !args.contains(&"--passthrough"))
         {
-            command.args(["--passthrough", way]);
+            command.args(["--passthrough", passthrough]);
         }
         command
     }

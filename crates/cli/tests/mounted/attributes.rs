@@ -247,7 +247,8 @@ fn an_open_that_takes_setuid_away_is_seen_at_once() {
             set_mode(&path, 0o6755);
             volume.wait_until_closed();
             assert_eq!(mode(&path), 0o6755);
-            let is_passed = passes && (size > 4096 || volume.way.as_deref() == Some("always"));
+            let is_passed =
+                passes && (size > 4096 || volume.passthrough.as_deref() == Some("always"));
             let left = if is_passed { 0o755 } else { 0o6755 };
             as_nobody(|| {
                 let file = File::options().write(true).open(&path).unwrap();

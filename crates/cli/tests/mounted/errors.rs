@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::beside::{Door, as_nobody, can_be_others, is_ext4, on_both};
 use crate::harness::program::{bare, run, until};
-use crate::harness::volume::{Volume, cannot_mount, folder, ways};
+use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
 use crate::programs::Program;
 use crate::{errno, on_mount, on_volume};
 
@@ -346,9 +346,9 @@ fn too_many_open() {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&["never", "auto", "always"]) {
-        println!("bytes go this way: {way}");
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&["never", "auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let volume = Volume::with_passthrough(&passthrough);
         open_many(&volume);
         volume.finish();
     }

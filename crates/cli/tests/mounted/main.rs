@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 mod acl;
 mod attributes;
@@ -34,9 +34,9 @@ fn on_volume(work: impl Fn(&Volume)) {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&["auto", "always"]) {
-        println!("bytes go this way: {way}");
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&["auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let volume = Volume::with_passthrough(&passthrough);
         work(&volume);
         volume.finish();
     }

@@ -99,7 +99,8 @@ fn o_append_taken_away() {
         fcntl_setfl(&file, OFlags::empty()).unwrap();
         file.write_all_at(b"two", 0).unwrap();
         let status = volume.run("status", &["--json"]).expect_success().json();
-        let keeps = volume.way.as_deref() == Some("always") && status["data_path"] == "passthrough";
+        let keeps =
+            volume.passthrough.as_deref() == Some("always") && status["data_path"] == "passthrough";
         assert_eq!(fs::read(&path).unwrap(), if keeps { &b"onetwo"[..] } else { b"two" });
     });
 }
