@@ -18,7 +18,7 @@ pub struct FillReport {
 }
 
 /// Creates `count` empty files `f00000000`, `f00000001` and so on in `dir`, which has none of them.
-/// ([`crate::direct`] does the same without a mount.)
+/// ([`crate::direct()`] does the same without a mount.)
 ///
 /// # Errors
 /// [`BenchError::Step`] with the first call that fails.

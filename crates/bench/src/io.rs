@@ -14,7 +14,7 @@ use crate::{BenchError, Contender, Report, drop_caches, turns};
 const CHUNK: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
-/// The size of a measurement of [`io`].
+/// The size of a measurement of [`io()`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoOptions {
     /// Bytes of the file, rounded down to whole MiB; at least 1 MiB.

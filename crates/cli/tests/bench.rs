@@ -1,4 +1,4 @@
-//! `pelago bench` with tiny counts: every kind runs, removes what it made and prints one object.
+//! `pelago bench` with tiny counts: each benchmark runs, prints one object and removes its files.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,10 +1,11 @@
-//! Nothing that was answered is lost: a witness in another process works on the mount and logs what
-//! was answered outside of it, the volume's process is killed at a random moment, and after the
-//! next `up` everything is there, without a step by hand.
+//! No acknowledged change is lost by a crash. A witness in another process works on the mount and
+//! logs acknowledged operations outside of it; the volume's process is killed at a random moment;
+//! after the next `up` everything is there.
 //!
-//! Every other volume gives the kernel descriptors of all its files.
+//! Every other volume uses passthrough for all files.
 //!
-//! `PELAGO_CRASH_ROUNDS` sets the rounds, 20 unless told; `PELAGO_CRASH_SEED` repeats a run.
+//! `PELAGO_CRASH_ROUNDS` sets the number of rounds, by default 20; `PELAGO_CRASH_SEED` repeats a
+//! run.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -18,21 +19,21 @@ use pelago_random::Random;
 use pelago_workload::witness;
 
 use crate::harness::program::{run, until, wait};
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
 
 const ROUNDS: u64 = 20;
-/// The process is killed so long after the witness began, at the most.
+/// The longest time from the start of the witness to the kill.
 const LONGEST: Duration = Duration::from_millis(1500);
-/// Rounds on one volume; then a fresh one, so that its log stays short.
+/// Rounds on one volume; then a new one, so that its log stays short.
 const ROUNDS_OF_A_VOLUME: u64 = 10;
 
-/// What tells this binary that it is the witness: directory, log and seed, a line each.
+/// Set for a test binary that is to be the witness: directory, log and seed, one per line.
 const WITNESS: &str = "PELAGO_TEST_WITNESS";
 
-/// Not a test: what the witness runs in a process of its own, which the test below starts.
+/// Not a test of its own: the witness, as a process that the test below starts.
 #[test]
 fn as_witness() {
     let Ok(told) = std::env::var(WITNESS) else { return };
@@ -56,12 +57,12 @@ fn nothing_that_was_answered_is_lost() {
     let rounds = number("PELAGO_CRASH_ROUNDS").unwrap_or(ROUNDS);
     let seed = number("PELAGO_CRASH_SEED").unwrap_or(1);
     let mut random = Random::new(seed);
-    let ways = ways(&["auto", "always"]);
+    let modes = passthrough_modes(&["auto", "always"]);
     let mut done = 0;
     while done < rounds {
         let mut volume = Volume::new();
         let turn = usize::try_from(done / ROUNDS_OF_A_VOLUME).unwrap();
-        volume.way = Some(ways[turn % ways.len()].clone());
+        volume.passthrough = Some(modes[turn % modes.len()].clone());
         let log = volume.root.join("witness.log");
         for round in 0..ROUNDS_OF_A_VOLUME.min(rounds - done) {
             crash(&volume, &log, &mut random, seed * 1_000_000 + done + round);
@@ -75,12 +76,12 @@ fn crash(volume: &Volume, log: &Path, random: &mut Random, seed: u64) {
     let up = || volume.up(&[]).expect_success();
     up();
     let mut worker = start_witness(&volume.files(), log, seed);
-    // Not to wait for something: the moment of the crash is what is random here.
+    // This sleep does not wait for a condition: the moment of the crash is random.
     thread::sleep(LONGEST.mul_f64(random.below(1000) as f64 / 1000.0));
     until("the witness works", || log.metadata().is_ok_and(|meta| meta.len() > 0));
     volume.kill();
     assert_eq!(wait(&mut worker), Some(0), "seed {seed}: the witness failed");
-    // Every other time the volume is looked over as the crash has left it.
+    // Every other time the volume is checked as the crash has left it.
     if random.chance(50) {
         volume.check_whole();
     }
@@ -95,7 +96,7 @@ fn crash(volume: &Volume, log: &Path, random: &mut Random, seed: u64) {
     volume.check_whole();
 }
 
-/// Copies what a failure is to be understood from.
+/// Copies the volume and the log, to analyse a failure.
 fn keep(volume: &Volume, log: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     fs::copy(log, to.join("witness.log")).unwrap();

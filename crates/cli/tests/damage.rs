@@ -1,4 +1,4 @@
-//! A volume that is damaged: the damage stays where it is, is told, and gets no worse.
+//! Damaged volumes: the damage is reported, does not spread and gets no worse.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -31,7 +31,7 @@ fn write_files(volume: &Volume) {
     }
 }
 
-/// A volume with some files that was stopped cleanly.
+/// Returns a volume with some files that was stopped cleanly.
 fn stopped() -> Volume {
     let volume = Volume::mounted();
     write_files(&volume);
@@ -43,7 +43,7 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<Errno> {
     Errno::from_io_error(&result.unwrap_err())
 }
 
-/// One file cannot be read, every other can; `check` names it, and `--apply` puts it in order.
+/// The other files can be read; `check` names the file, and `--apply` repairs the volume.
 #[test]
 fn a_damaged_row_costs_one_file() {
     needs_mount!();
@@ -69,8 +69,8 @@ fn a_damaged_row_costs_one_file() {
     volume.finish();
 }
 
-/// The end of the journal is torn off, as where a machine lost power: what is left is served, or
-/// the damage is told; nothing panics and nothing is made worse.
+/// The journal is cut off, as by a power failure: the rest is served, or the damage is reported;
+/// nothing panics and nothing gets worse.
 #[test]
 fn a_truncated_journal_is_used_or_refused() {
     needs_mount!();
@@ -102,8 +102,7 @@ fn a_truncated_journal_is_used_or_refused() {
     }
 }
 
-/// Bytes in the middle of what was safe are damaged: that is no torn end, and nobody acts as if it
-/// were.
+/// Damaged bytes in the middle of safe rows are not taken for a torn end.
 #[test]
 fn a_damaged_table_is_refused() {
     needs_mount!();
@@ -127,10 +126,10 @@ fn a_damaged_table_is_refused() {
     volume.finish();
 }
 
-/// The engine removes sorted runs that its version file does not name: a wrong byte in there is
-/// told before it starts, and costs nothing.
+/// The engine removes sorted runs that its version file does not list, so damage in that file is
+/// reported before the engine starts.
 #[test]
-fn a_damaged_list_of_sorted_runs_is_told_and_loses_no_row() {
+fn a_damaged_list_of_sorted_runs_is_reported_and_loses_no_row() {
     needs_mount!();
     let volume = stopped();
     let version = newest_version(&volume);
@@ -148,15 +147,16 @@ fn a_damaged_list_of_sorted_runs_is_told_and_loses_no_row() {
     volume.finish();
 }
 
-/// A panic of the engine at its own files is damage, as any other, and ends no process.
+/// A panic of the engine at its own files is reported as damage and ends no process.
 #[test]
-fn where_the_engine_panics_the_table_is_damaged() {
+fn a_panic_of_the_engine_is_reported_as_damage() {
     needs_mount!();
     let volume = stopped();
     let version = newest_version(&volume);
     let current = version.with_file_name("current");
     let (good, named) = (fs::read(&version).unwrap(), fs::read(&current).unwrap());
-    // The kind of tree, the number of levels, the kind of checksum: the engine asserts the second.
+    // The bytes are the type of tree, the number of levels and the type of checksum; the engine
+    // asserts the second one.
     let levels = good.windows(3).position(|bytes| bytes == [0, 7, 0]).unwrap() + 1;
     let mut bad = good.clone();
     bad[levels] = 6;
@@ -176,7 +176,7 @@ fn where_the_engine_panics_the_table_is_damaged() {
     volume.finish();
 }
 
-/// The file that says which sorted runs the rows are in.
+/// Returns the file that lists the sorted runs.
 fn newest_version(volume: &Volume) -> PathBuf {
     let mut found = Vec::new();
     for keyspace in fs::read_dir(volume.dir.join("table/engine/keyspaces")).unwrap() {
@@ -191,7 +191,7 @@ fn newest_version(volume: &Volume) -> PathBuf {
     found.pop().expect("the engine has a version").1
 }
 
-/// A content file that is lost or cut off costs its bytes and nothing else.
+/// A missing or truncated content file costs its bytes only.
 #[test]
 fn a_lost_content_file_is_named() {
     needs_mount!();
@@ -210,7 +210,7 @@ fn a_lost_content_file_is_named() {
     volume.run("unmount", &[]).expect_success();
 }
 
-/// The content file whose bytes are this one.
+/// Returns the content file that consists of this byte.
 fn content_of(volume: &Volume, byte: u8) -> PathBuf {
     let mut folders = vec![volume.dir.join("content")];
     while let Some(folder) = folders.pop() {

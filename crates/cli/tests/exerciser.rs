@@ -1,5 +1,5 @@
 //! The short form of `cargo xtask fsx`: random operations on one file of a mount, each compared
-//! with the same in memory. A mapping lives through many of them, and sees what goes past it.
+//! with the same one in memory. A mapping stays open over many of them and must show their changes.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -11,15 +11,15 @@ use pelago_random::{Random, bytes_of};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
 use crate::harness::mapping::Mapping;
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
 
-/// Of each test.
+/// Operations of each test.
 const OPERATIONS: usize = 2500;
 
-/// What a test does with its file.
+/// The parameters of a test.
 struct Mode {
     seed: u64,
     /// Longest file, bytes.
@@ -47,27 +47,27 @@ fn a_file_without_mappings_holds_what_a_program_put_there() {
     exercise("never", &mode);
 }
 
-/// Back and forth over the limit up to which files are kept beside their names.
+/// The size crosses the limit of inline files in both directions.
 #[test]
 fn a_small_file_holds_what_a_program_put_there() {
     let mode = Mode { seed: 4, longest: 6000, largest: 1500, is_mapped: true };
     exercise("never", &mode);
 }
 
-/// Which way a file is read and written is the volume's own choice.
+/// The volume chooses the data path itself.
 #[test]
 fn a_file_that_grows_holds_what_a_program_put_there() {
     let mode = Mode { seed: 5, longest: 4_194_304, largest: 262_144, is_mapped: true };
     exercise("auto", &mode);
 }
 
-fn exercise(way: &str, mode: &Mode) {
+fn exercise(passthrough: &str, mode: &Mode) {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&[way]) {
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&[passthrough]) {
+        let volume = Volume::with_passthrough(&passthrough);
         let mut exerciser = Exerciser::new(&volume.files(), mode);
         for operation in 0..OPERATIONS {
             exerciser.step(operation);
@@ -77,7 +77,7 @@ fn exercise(way: &str, mode: &Mode) {
     }
 }
 
-/// A file and what it must hold.
+/// A file and its expected bytes.
 struct Exerciser<'a> {
     mode: &'a Mode,
     path: PathBuf,
@@ -97,7 +97,7 @@ impl<'a> Exerciser<'a> {
         Self { mode, path, other, file, mapping: None, bytes: Vec::new(), random }
     }
 
-    /// One operation, and a look at the size.
+    /// Performs one operation and compares the size.
     fn step(&mut self, operation: usize) {
         let what = self.random.below(100);
         match what {
@@ -132,9 +132,9 @@ impl<'a> Exerciser<'a> {
         self.compare(&found, at, (operation, "read"));
     }
 
-    /// Through the mapping, and now and then from there to the disk.
+    /// Stores through the mapping, and sometimes calls `msync`.
     fn store(&mut self, operation: usize) {
-        // A pipe's worth.
+        // At most the capacity of a pipe.
         let (at, length) = self.range(self.bytes.len());
         let length = length.min(4096);
         if length == 0 || !self.map() {
@@ -165,7 +165,7 @@ impl<'a> Exerciser<'a> {
         self.bytes.resize(size, 0);
     }
 
-    /// A hole.
+    /// Punches a hole.
     fn free(&mut self) {
         let (at, length) = self.range(self.bytes.len());
         if length == 0 {
@@ -176,14 +176,14 @@ impl<'a> Exerciser<'a> {
         self.bytes[at..at + length].fill(0);
     }
 
-    /// Space, with zeros where there was nothing.
+    /// Reserves space; new bytes are zero.
     fn reserve(&mut self) {
         let (at, length) = self.range(self.mode.longest);
         fallocate(&self.file, FallocateFlags::empty(), at as u64, length as u64).unwrap();
         self.grow(at + length);
     }
 
-    /// Within the file, or to the other one, whose bytes nobody looks at.
+    /// Copies within the file, or to the other one, which is not compared.
     fn copy(&mut self) {
         let (from, length) = self.range(self.bytes.len());
         let to = self.random.index(self.mode.longest - length);
@@ -206,12 +206,12 @@ impl<'a> Exerciser<'a> {
         }
     }
 
-    /// The mapping may stay.
+    /// Reopens the file; the mapping may stay.
     fn reopen(&mut self) {
         self.file = File::options().read(true).write(true).open(&self.path).unwrap();
     }
 
-    /// Whether there is a mapping now: of all that the file may become.
+    /// Returns whether there is a mapping now. It covers the longest size of the file.
     fn map(&mut self) -> bool {
         if !self.mode.is_mapped || Mapping::cannot().is_some() {
             return false;
@@ -221,7 +221,7 @@ impl<'a> Exerciser<'a> {
         true
     }
 
-    /// At least one byte, unless `end` is 0.
+    /// Returns a range of at least one byte, unless `end` is 0.
     fn range(&mut self, end: usize) -> (usize, usize) {
         let at = self.random.index(end);
         let most = self.mode.largest.min(end - at);
@@ -244,7 +244,7 @@ impl<'a> Exerciser<'a> {
     }
 }
 
-/// No zero, no line's end, and text: what the mapping's program can be told.
+/// Returns text without NUL and line ends, which the mapping's program can receive.
 fn letters(seed: u64, length: usize) -> Vec<u8> {
     bytes_of(seed, length).into_iter().map(|byte| b'a' + byte % 26).collect()
 }

@@ -1,5 +1,5 @@
-//! What somebody does first: bring a volume up, write, lose its process, bring it up again, look,
-//! end it. Each through the binary, as it is typed.
+//! The first steps of a user, through the binary: create a volume, write, lose its process, start
+//! it again, print its state, unmount it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -22,7 +22,7 @@ mod harness;
 
 const FILES: u64 = 200;
 
-/// The bytes of file `number`: small ones, which lie beside their names, and larger ones.
+/// Returns the bytes of file `number`: some are inline, some larger.
 fn content(number: u64) -> Vec<u8> {
     let length = if number.is_multiple_of(5) { 20_000 + number * 100 } else { number * 37 };
     bytes_of(number, usize::try_from(length).unwrap())
@@ -56,7 +56,7 @@ macro_rules! needs_mount {
     };
 }
 
-/// The first figure of the project: 200 files survive `kill -9` and the same command again.
+/// 200 files survive `kill -9` and the same command again.
 #[test]
 fn files_survive_kill_9_and_up_again() {
     needs_mount!();
@@ -80,9 +80,9 @@ fn files_survive_kill_9_and_up_again() {
     volume.finish();
 }
 
-/// Without an argument the volume is `~/pelago`, and the other verbs find it by themselves.
+/// Without an argument the volume is `~/pelago`, and the other verbs find it.
 #[test]
-fn nothing_needs_to_be_named() {
+fn the_default_volume_needs_no_name() {
     needs_mount!();
     let volume = Volume::in_folder(Path::new("pelago"));
     run(&mut pelago(&volume.root, ["up", "--detach"])).expect_success();
@@ -99,11 +99,11 @@ fn nothing_needs_to_be_named() {
         .expect_code(5);
     assert!(down.out.contains("down, stopped cleanly"), "{down:?}");
     run(pelago(&volume.root, ["check"]).current_dir(&volume.dir)).expect_success();
-    // Once more: there is nothing to do, and that is no failure.
+    // Again: there is nothing to do, which is no failure.
     run(pelago(&volume.root, ["unmount"]).current_dir(&volume.dir)).expect_success();
 }
 
-/// A socket's address has 108 bytes, a path 4096.
+/// The address of a socket has 108 bytes, a path 4096.
 #[test]
 fn a_folder_may_have_a_long_path() {
     needs_mount!();
@@ -122,7 +122,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Ctrl-C, an end of the session and a shutdown of the machine all end it cleanly.
+/// SIGINT (Ctrl-C), SIGHUP (end of the session) and SIGTERM (shutdown) stop it cleanly.
 #[test]
 fn signals_stop_it_cleanly() {
     needs_mount!();
@@ -140,9 +140,9 @@ fn signals_stop_it_cleanly() {
     }
 }
 
-/// Somebody works in the mount: the first Ctrl-C says who, the second ends it in any case.
+/// While a process uses the mount, the first Ctrl-C names it and the second stops the volume.
 #[test]
-fn the_second_ctrl_c_ends_it_in_any_case() {
+fn the_second_ctrl_c_stops_it_in_any_case() {
     needs_mount!();
     let volume = Volume::new();
     let mut child = volume.up_as_child();
@@ -163,7 +163,7 @@ fn the_second_ctrl_c_ends_it_in_any_case() {
     volume.finish();
 }
 
-/// `umount` of the system is as good as ours.
+/// `umount` of the system works like `pelago unmount`.
 #[test]
 fn an_unmount_from_outside_stops_it() {
     needs_mount!();
@@ -176,7 +176,7 @@ fn an_unmount_from_outside_stops_it() {
     volume.check_whole();
 }
 
-/// Who uses the mount is named and left alone; `--force` does not leave them alone.
+/// A process that uses the mount is named and keeps working; with `--force` it gets errors.
 #[test]
 fn a_mount_in_use_is_not_unmounted() {
     needs_mount!();
@@ -196,7 +196,6 @@ fn a_mount_in_use_is_not_unmounted() {
     volume.finish();
 }
 
-/// A mount whose process was killed is taken away by `unmount`, too.
 #[test]
 fn status_names_a_dead_mount() {
     needs_mount!();
@@ -219,7 +218,7 @@ fn a_dead_mount_is_removed() {
     volume.finish();
 }
 
-/// A process that stands still does not make `status` stand still, nor does the mount.
+/// `status` answers while the process is stopped and the mount hangs.
 #[test]
 fn status_answers_when_nothing_else_does() {
     needs_mount!();
@@ -234,7 +233,6 @@ fn status_answers_when_nothing_else_does() {
     volume.finish();
 }
 
-/// The mount may be elsewhere, read-only, and without access times.
 #[test]
 fn a_mount_point_and_modes_can_be_chosen() {
     needs_mount!();
@@ -255,9 +253,9 @@ fn a_mount_point_and_modes_can_be_chosen() {
     volume.finish();
 }
 
-/// Two that start at once: one serves, the other is told so.
+/// Of two concurrent starts one serves, and the other fails.
 #[test]
-fn of_two_that_start_at_once_one_serves() {
+fn of_two_concurrent_starts_one_serves() {
     needs_mount!();
     let volume = Volume::new();
     let mut children: Vec<Child> = (0..2)
@@ -274,9 +272,9 @@ fn of_two_that_start_at_once_one_serves() {
     volume.finish();
 }
 
-/// What failed in the background is said in the foreground, with its code, and leaves nothing.
+/// A failure in the background is printed in the foreground with its exit code, and leaves nothing.
 #[test]
-fn a_failure_in_the_background_is_told() {
+fn a_failure_in_the_background_is_printed() {
     let (_folder, root) = folder();
     let foreign = root.join("foreign");
     fs::create_dir(&foreign).unwrap();
@@ -287,7 +285,7 @@ fn a_failure_in_the_background_is_told() {
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1, "something was left there");
 }
 
-/// As a user without rights: through `fusermount3`, with a mount only they can see into.
+/// The mount is made by `fusermount3`, and other users cannot enter it.
 #[test]
 fn an_ordinary_user_needs_no_root() {
     needs_mount!();
@@ -301,7 +299,7 @@ fn an_ordinary_user_needs_no_root() {
     assert!(ran.out.contains("result    whole"), "{ran:?}");
 }
 
-/// The binary and the device are made reachable for everybody first.
+/// Makes the binary and the device accessible to all users first.
 const AS_USER: &str = r#"
 exec 3<"$PELAGO"
 mount -t tmpfs -o mode=1777 none /tmp
@@ -328,9 +326,9 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 '
 "#;
 
-/// A process may call itself what it likes; what root's terminal is told of it commands nothing.
+/// A process chooses its name; a control character in it must not reach root's terminal.
 #[test]
-fn names_from_outside_do_not_command_the_terminal() {
+fn control_characters_in_a_process_name_are_escaped() {
     needs_mount!();
     let volume = Volume::mounted();
     let held = volume.files().join("held");
@@ -356,8 +354,7 @@ fn names_from_outside_do_not_command_the_terminal() {
     volume.finish();
 }
 
-/// Brings a volume up under limits of file sizes, in KiB: the one that may be raised, and the hard
-/// one.
+/// Starts a volume under file size limits in KiB, the soft and the hard one.
 fn up_under(volume: &Volume, soft: u64, hard: &str, args: &[&str]) -> Ran {
     let up = volume.command("up", args);
     let mut bash = Command::new("bash");
@@ -368,10 +365,10 @@ fn up_under(volume: &Volume, soft: u64, hard: &str, args: &[&str]) -> Ran {
     run(&mut bash)
 }
 
-/// `ulimit -f`: what can be raised is raised, a limit that leaves no room for a volume is refused,
-/// and with any other a file that becomes too large is an error of its writer.
+/// `ulimit -f`: a soft limit is raised, a hard limit below the minimum is refused, and under any
+/// other one a write beyond it fails.
 #[test]
-fn a_limit_of_file_sizes_ends_no_volume() {
+fn a_file_size_limit_ends_no_volume() {
     needs_mount!();
     let raised = Volume::new();
     up_under(&raised, 1024, "unlimited", &["--passthrough", "never"]).expect_success();

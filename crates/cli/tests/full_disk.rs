@@ -1,5 +1,5 @@
-//! A disk that others fill to the last byte: names still go, files are still cut off, the volume is
-//! unmounted and comes up again, and what was kept is whole.
+//! A disk that other programs fill to the last byte: files can still be removed and truncated, the
+//! volume can be unmounted and started again, and the remaining files are intact.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -11,13 +11,13 @@ use rustix::fs::statvfs;
 use rustix::process::geteuid;
 
 use crate::harness::program::{run, until};
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
 
-/// Writes 64 KiB at a time, then a page at a time, and tries again for as long as it lives. With a
-/// size it fills the holes of a sparse file, else it appends. The first refusal is told.
+/// Writes 64 KiB at a time, then a page at a time, and retries until it is killed. With a size it
+/// fills the holes of a sparse file, otherwise it appends. The first failure is printed.
 const WRITER: &str = r#"
 use Fcntl;
 $| = 1;
@@ -37,11 +37,11 @@ while (1) {
 }
 "#;
 
-/// A program of an ordinary user that writes as much as it can. Its end is that of the value.
+/// A program of an ordinary user that writes as much as it can; killed on drop.
 struct Writer(Child);
 
 impl Writer {
-    /// Starts it in a folder; its file is `name`, and holes are filled up to `size`.
+    /// Starts it in a folder, with the file `name`; fills holes up to `size` unless that is 0.
     fn start(folder: &Path, name: &str, size: u64) -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -50,7 +50,7 @@ impl Writer {
         Self(command.spawn().unwrap())
     }
 
-    /// Waits until it was refused for want of space.
+    /// Waits until a write has failed for lack of space.
     fn wait_until_full(&mut self) {
         use std::io::{BufRead as _, BufReader};
 
@@ -69,15 +69,15 @@ impl Drop for Writer {
 
 /// The file system below a volume.
 #[derive(Clone, Copy, Debug)]
-enum Medium {
-    /// This many MiB of memory.
+enum Disk {
+    /// A tmpfs of this many MiB.
     Memory(u64),
-    /// An ext4 image of this many MiB, of which only root may have so many of a hundred.
+    /// An ext4 image of this many MiB, with a percentage reserved for root.
     Ext4(u64, u64),
 }
 
-impl Medium {
-    /// Mounts it; says why that cannot be done.
+impl Disk {
+    /// Mounts it; the error is the reason to skip the test.
     fn mount(self, root: &Path, point: &Path) -> Result<(), String> {
         let mut mounted = Command::new("mount");
         match self {
@@ -104,26 +104,26 @@ impl Medium {
     }
 }
 
-/// Bytes that a program of an ordinary user finds free.
+/// Returns the bytes available to an ordinary user.
 fn available(path: &Path) -> u64 {
     let stats = statvfs(path).unwrap();
     stats.f_bavail * stats.f_frsize
 }
 
-/// Blocks of a hundred that only root finds free.
+/// Returns the percentage of blocks available to root only.
 fn for_root(path: &Path) -> u64 {
     let stats = statvfs(path).unwrap();
     (stats.f_bfree - stats.f_bavail) * 100 / stats.f_blocks
 }
 
-/// Lets everybody write in a folder.
+/// Makes a folder writable for all users.
 fn open_to_all(folder: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
 
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// What is in a volume before its disk fills up.
+/// The files of a volume before its disk fills up.
 struct Stored {
     files: PathBuf,
 }
@@ -146,8 +146,8 @@ impl Stored {
         Self { files }
     }
 
-    /// Takes the first or the second half of it away: by its names, and by cutting it off.
-    fn take_away(&self, half: usize) {
+    /// Removes or truncates the first or the second half of them.
+    fn remove_half(&self, half: usize) {
         for number in (0..SMALL).filter(|number| number % 20 / 10 == half) {
             let path = self.files.join(format!("d{}/small{number}", number % 20));
             fs::remove_file(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -169,31 +169,31 @@ impl Stored {
     }
 }
 
-/// The whole life of a volume on a full disk.
-fn live_on_a_full(medium: Medium) {
+/// Fills the disk below a volume, and uses, stops, kills and starts the volume.
+fn use_a_full(disk: Disk) {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
     if !geteuid().is_root() {
-        println!("skipped: needs root for a medium that fills up");
+        println!("skipped: needs root for a disk that fills up");
         return;
     }
-    for way in ways(&["never", "always"]) {
-        let mut volume = Volume::in_folder(Path::new("medium/vol"));
-        volume.way = Some(way.clone());
-        let point = volume.root.join("medium");
-        if let Err(reason) = medium.mount(&volume.root, &point) {
+    for passthrough in passthrough_modes(&["never", "always"]) {
+        let mut volume = Volume::in_folder(Path::new("disk/vol"));
+        volume.passthrough = Some(passthrough.clone());
+        let point = volume.root.join("disk");
+        if let Err(reason) = disk.mount(&volume.root, &point) {
             println!("skipped: {reason}");
             return;
         }
-        println!("{medium:?}, {way}");
+        println!("{disk:?}, {passthrough}");
         open_to_all(&point);
         volume.up(&[]).expect_success();
         open_to_all(&volume.files());
         let stored = Stored::put(volume.files());
 
-        // Two write in the volume, the second into holes, and one beside it.
+        // Two programs write in the volume, the second one into holes, and one beside it.
         let mut inside = [
             Writer::start(&volume.files(), "append", 0),
             Writer::start(&volume.files(), "sparse", 1 << 30),
@@ -202,18 +202,18 @@ fn live_on_a_full(medium: Medium) {
         let mut beside = Writer::start(&point, "beside", 0);
         beside.wait_until_full();
         until("the disk is full", || available(&point) == 0);
-        if let Medium::Ext4(_, kept) = medium {
-            // What is written past the daemon is not written by root.
-            assert!(for_root(&point) + 1 >= kept, "{way}: {} of {kept}", for_root(&point));
+        if let Disk::Ext4(_, kept) = disk {
+            // With passthrough the kernel writes as the user, not as root.
+            assert!(for_root(&point) + 1 >= kept, "{passthrough}: {} of {kept}", for_root(&point));
         }
-        stored.take_away(0);
+        stored.remove_half(0);
         stored.expect_kept();
         drop(inside);
         until("the disk is full again", || available(&point) < 64 << 10);
         volume.run("unmount", &[]).expect_success();
         volume.up(&[]).expect_success();
         stored.expect_kept();
-        stored.take_away(1);
+        stored.remove_half(1);
         volume.kill();
         volume.up(&[]).expect_success();
         stored.expect_kept();
@@ -233,16 +233,16 @@ fn live_on_a_full(medium: Medium) {
 }
 
 #[test]
-fn what_is_on_a_full_disk_in_memory_can_go() {
-    live_on_a_full(Medium::Memory(200));
+fn files_on_a_full_tmpfs_can_be_removed() {
+    use_a_full(Disk::Memory(200));
 }
 
 #[test]
-fn what_is_on_a_full_ext4_can_go() {
-    live_on_a_full(Medium::Ext4(200, 0));
+fn files_on_a_full_ext4_can_be_removed() {
+    use_a_full(Disk::Ext4(200, 0));
 }
 
 #[test]
-fn what_is_on_a_larger_full_ext4_can_go() {
-    live_on_a_full(Medium::Ext4(400, 5));
+fn files_on_a_larger_full_ext4_can_be_removed() {
+    use_a_full(Disk::Ext4(400, 5));
 }

@@ -1,6 +1,6 @@
-//! What the binary says, word for word: its help, and one file per thing that can go wrong.
+//! The output of the binary, word for word: its help, and one golden file per failure.
 //!
-//! `PELAGO_GOLDEN=accept` writes the files anew; read the diff.
+//! `PELAGO_GOLDEN=accept` rewrites the files; read the diff.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -16,7 +16,7 @@ use crate::harness::volume::{Volume, cannot_mount, folder};
 #[path = "harness/all.rs"]
 mod harness;
 
-/// Compares what a command did with `tests/golden/NAME.txt`.
+/// Compares the output and exit code of a command with `tests/golden/NAME.txt`.
 fn expect_golden(name: &str, root: &Path, ran: &Ran) {
     let code = ran.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
     let said = format!("exit {code}\n--- stdout\n{}--- stderr\n{}", ran.out, ran.err);
@@ -30,14 +30,14 @@ fn expect_golden(name: &str, root: &Path, ran: &Ran) {
     assert_eq!(said, expected, "tests/golden/{name}.txt differs; `cargo xtask golden` accepts it");
 }
 
-/// The same text on every machine: paths, versions and numbers of processes are replaced.
+/// Replaces what differs between machines and runs: paths, versions, process ids.
 fn normal(said: &str, root: &Path) -> String {
     let said = said.replace(root.to_str().unwrap(), "ROOT");
     let said = said.replace(env!("CARGO_PKG_VERSION"), "VERSION");
-    // Which way bytes go depends on the kernel, the medium and the user.
-    let way = said.find("speed     ").map(|at| &said[at..]).and_then(|rest| rest.lines().next());
-    let said = way.map_or_else(|| said.clone(), |way| said.replace(way, "speed     WAY"));
-    // Processes, positions in the engine's files and its count of rows differ from run to run.
+    // The data path depends on the kernel, the disk and the user.
+    let path = said.find("speed     ").map(|at| &said[at..]).and_then(|rest| rest.lines().next());
+    let said = path.map_or_else(|| said.clone(), |path| said.replace(path, "speed     PATH"));
+    // Process ids, positions in the engine's files and its row count differ from run to run.
     let words = ["process ", "byte ", "checked   "];
     words.iter().fold(said, |said, word| numbers_after(&said, word))
 }
@@ -54,7 +54,7 @@ fn numbers_after(text: &str, word: &str) -> String {
     normal
 }
 
-/// A command line in a folder of its own.
+/// Runs a command line in a folder of its own.
 fn said(name: &str, args: &[&str]) {
     let (_folder, root) = folder();
     let ran = run(&mut pelago(&root, args));
@@ -89,7 +89,7 @@ fn version() {
 }
 
 #[test]
-fn command_lines_that_make_no_sense() {
+fn invalid_command_lines() {
     said("usage-nothing", &[]);
     said("usage-verb", &["mount-all"]);
     said("usage-flag", &["up", "--fast"]);
@@ -131,7 +131,7 @@ fn a_foreign_folder() {
     expect_golden("up-foreign-folder-json", &root, &ran);
 }
 
-/// A volume that was up and is not.
+/// Returns a volume that was up and was unmounted.
 fn stopped() -> Volume {
     let volume = Volume::mounted();
     for number in 0..20 {
@@ -145,7 +145,7 @@ fn up_says(name: &str, volume: &Volume, args: &[&str]) {
     expect_golden(name, &volume.root, &volume.run("up", args));
 }
 
-/// A volume of a later version is refused and left as it is.
+/// A volume of a later version is refused and stays unchanged.
 #[test]
 fn a_newer_volume() {
     needs!(cannot_mount());
@@ -162,7 +162,7 @@ fn a_newer_volume() {
     assert_eq!(fs::read(&path).unwrap(), format);
 }
 
-/// A volume of an earlier version is refused with the commands that save what is in it.
+/// A volume of an earlier version is refused with the commands that copy its files.
 #[test]
 fn an_older_volume() {
     needs!(cannot_mount());
@@ -198,7 +198,7 @@ fn a_damaged_format() {
     volume.finish();
 }
 
-/// One row of one file.
+/// The row of one file is damaged.
 #[test]
 fn a_damaged_row() {
     needs!(cannot_mount());
@@ -216,7 +216,7 @@ fn up_says_in_background(name: &str, volume: &Volume) {
     expect_golden(name, &volume.root, &volume.up(&[]));
 }
 
-/// Bytes in the middle of the engine's files.
+/// Bytes in the middle of the engine's files are damaged.
 #[test]
 fn a_damaged_table() {
     needs!(cannot_mount());
@@ -245,7 +245,7 @@ fn a_volume_in_use() {
 }
 
 #[test]
-fn a_mount_point_that_will_not_do() {
+fn an_unusable_mount_point() {
     needs!(cannot_mount());
     let volume = stopped();
     let root = volume.root.clone();
@@ -262,7 +262,7 @@ fn a_mount_point_that_will_not_do() {
     volume.finish();
 }
 
-/// Another volume is mounted there; then its process is killed.
+/// Another volume is mounted on it; then that one's process is killed.
 #[test]
 fn a_mount_point_that_is_taken_or_dead() {
     needs!(cannot_mount());
@@ -275,9 +275,9 @@ fn a_mount_point_that_is_taken_or_dead() {
     other.finish();
 }
 
-/// What `up`, `status`, `unmount` and `check` say when all is well.
+/// `up`, `status`, `unmount` and `check` without a failure.
 #[test]
-fn a_good_day() {
+fn commands_that_succeed() {
     needs!(cannot_mount());
     let volume = Volume::new();
     expect_golden("up-new", &volume.root, &volume.up(&[]));
@@ -290,7 +290,7 @@ fn a_good_day() {
     volume.finish();
 }
 
-/// Each script says what it does last; what comes before it must go well.
+/// Compares the output of a script's last command; the commands before it must succeed.
 fn isolated_says(name: &str, script: &str) {
     needs!(cannot_mount());
     needs!(cannot_isolate());
@@ -313,7 +313,7 @@ fn no_permission_to_mount() {
     isolated_says("up-no-permission", &format!("exec {bound} \"$PELAGO\" up vol"));
 }
 
-/// The volume belongs to somebody else.
+/// The volume belongs to another user.
 #[test]
 fn no_permission_to_read() {
     isolated_says(
@@ -326,9 +326,9 @@ fn no_permission_to_read() {
 }
 
 #[test]
-fn a_read_only_medium() {
+fn a_read_only_disk() {
     isolated_says(
-        "up-read-only-medium",
+        "up-read-only-disk",
         "mkdir m; mount -t tmpfs none m; \"$PELAGO\" up --detach m/vol >/dev/null
          \"$PELAGO\" unmount -V m/vol >/dev/null; mount -o remount,ro m
          exec \"$PELAGO\" up m/vol",
@@ -336,26 +336,25 @@ fn a_read_only_medium() {
 }
 
 #[test]
-fn a_read_only_medium_without_a_volume() {
+fn a_read_only_disk_without_a_volume() {
     isolated_says(
-        "up-new-read-only-medium",
+        "up-new-read-only-disk",
         "mkdir m; mount -t tmpfs none m; mount -o remount,ro m; exec \"$PELAGO\" up m/vol",
     );
 }
 
 #[test]
-fn a_full_medium_without_a_volume() {
+fn a_full_disk_without_a_volume() {
     isolated_says(
-        "up-new-full-medium",
+        "up-new-full-disk",
         "mkdir m; mount -t tmpfs -o size=64k none m; head -c 65536 /dev/zero >m/filler
          exec \"$PELAGO\" up m/vol",
     );
 }
 
-/// A medium that somebody else has filled: the volume is up again, names what is wrong, can be read
-/// and emptied.
+/// The disk is full: the volume starts, says so, and its files can be read and removed.
 #[test]
-fn a_full_medium() {
+fn a_full_disk() {
     needs!(cannot_mount());
     needs!(cannot_isolate());
     let (_folder, root) = folder();
@@ -382,9 +381,9 @@ rm m/filler
 echo "$word and gone"
 "#;
 
-/// The command itself, as tests of scripts see it.
+/// A closed pipe at standard output.
 #[test]
-fn output_to_nobody_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let (_folder, root) = folder();
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$0\" help bench meta | head -n 1", env!("CARGO_BIN_EXE_pelago")]);

@@ -1,4 +1,4 @@
-//! What the process of a volume takes, and who says how much.
+//! The memory of a volume's process and the option that limits it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -13,8 +13,8 @@ use crate::harness::volume::{Volume, cannot_mount};
 mod harness;
 
 const MIB: u64 = 1 << 20;
-/// What a process may have resident besides the total: its program, the stacks of its threads, the
-/// engine's buffers while it merges, and what its allocator keeps.
+/// Resident bytes beside the total: the program, the stacks of its threads, the engine's buffers
+/// during a merge, and free memory of the allocator.
 const BESIDES: u64 = 80 * MIB;
 
 macro_rules! needs_mount {
@@ -81,12 +81,12 @@ fn copies_of_many_files_keep_to_the_total() {
     }
     let peak = resident(&volume, "VmHWM:");
     assert!(peak <= total + BESIDES, "{} MiB at the most", peak / MIB);
-    // The kernel forgets the files that are gone, and the workers come to rest.
+    // The kernel forgets the removed files, and the workers become idle.
     until("at rest", || resident(&volume, "VmRSS:") <= total + BESIDES / 2);
     volume.finish();
 }
 
-/// 3,000 files, small ones and some beyond the inline limit.
+/// Writes 3,000 files, most of them inline, some larger.
 fn write_tree(root: &Path, round: usize) {
     for folder in 0..30 {
         let folder = root.join(format!("folder-{folder}"));
@@ -98,7 +98,7 @@ fn write_tree(root: &Path, round: usize) {
     }
 }
 
-/// Bytes of the process that `/proc` calls so.
+/// Returns a memory figure of the process from `/proc`, in bytes.
 fn resident(volume: &Volume, what: &str) -> u64 {
     let pid = volume.pid().expect("the volume is up").as_raw_nonzero();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

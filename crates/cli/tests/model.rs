@@ -14,14 +14,14 @@ use pelago_workload::compare::{run_ops, run_program, shrink};
 use pelago_workload::generate::program;
 use pelago_workload::target::{FilesTarget, LocalTarget};
 
-use crate::harness::volume::{Volume, cannot_mount, folder, ways};
+use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
 
 const SEEDS: u64 = 120;
 const STEPS: usize = 80;
-/// Programs through the mount.
+/// The number of programs run through a mount.
 const MOUNTED_SEEDS: u64 = 90;
 
 fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
@@ -34,7 +34,7 @@ fn start(dir: &Path, sync_interval: Duration) -> Server {
     Server::start(dir, Options { sync_interval, ..Options::default() }).unwrap()
 }
 
-/// A program on a server of its own; a failure is made smaller before it is shown.
+/// Runs a program on a server of its own; a failing program is shrunk before it is printed.
 fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
     let (_folder, root) = folder();
     let server = start(&root.join("vol"), sync_interval);
@@ -67,49 +67,48 @@ fn check_program(seed: u64, steps: usize, sync_interval: Duration) {
     panic!("{divergence}\nshrunk: {small:#?}");
 }
 
-/// Group commits in between nearly every operation.
+/// Group commits between nearly all operations.
 #[test]
-fn a_server_agrees_with_the_model_when_it_commits_all_the_time() {
+fn a_server_that_commits_often_agrees_with_the_model() {
     for seed in seeds(0, SEEDS) {
         check_program(seed, STEPS, Duration::from_millis(1));
     }
 }
 
-/// Group commits that find much to do.
+/// Group commits with many operations.
 #[test]
-fn a_server_agrees_with_the_model_when_it_commits_seldom() {
+fn a_server_that_commits_seldom_agrees_with_the_model() {
     for seed in seeds(SEEDS, SEEDS) {
         check_program(seed, STEPS, Duration::from_millis(100));
     }
 }
 
 #[test]
-fn long_programs_agree_too() {
+fn long_programs_agree_with_the_model() {
     for seed in seeds(5000, 6) {
         check_program(seed, 1000, Duration::from_millis(10));
     }
 }
 
-/// The same programs through the kernel, which has its own opinion of names and times, for each way
-/// that bytes can go.
+/// The same programs through the kernel, which caches names and times itself, on each data path.
 #[test]
 fn a_mount_agrees_with_the_model() {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    let ways = ways(&["auto", "always", "never"]);
-    let count = MOUNTED_SEEDS / ways.len() as u64;
-    for (index, way) in (0..).zip(&ways) {
-        let volume = Volume::on_way(way);
+    let modes = passthrough_modes(&["auto", "always", "never"]);
+    let count = MOUNTED_SEEDS / modes.len() as u64;
+    for (index, passthrough) in (0..).zip(&modes) {
+        let volume = Volume::with_passthrough(passthrough);
         for seed in seeds(10_000 + index * count, count) {
-            mount_agrees(&volume, way, seed);
+            mount_agrees(&volume, passthrough, seed);
         }
         volume.finish();
     }
 }
 
-fn mount_agrees(volume: &Volume, way: &str, seed: u64) {
+fn mount_agrees(volume: &Volume, passthrough: &str, seed: u64) {
     let dir = volume.files().join(format!("seed{seed}"));
     fs::create_dir(&dir).unwrap();
     let mut target = LocalTarget::new(&dir).unwrap();
@@ -121,5 +120,5 @@ fn mount_agrees(volume: &Volume, way: &str, seed: u64) {
         fs::create_dir(&dir).unwrap();
         run_ops(ops, &mut LocalTarget::new(&dir).unwrap()).is_err()
     });
-    panic!("{way}: {divergence}\nshrunk: {small:#?}");
+    panic!("{passthrough}: {divergence}\nshrunk: {small:#?}");
 }

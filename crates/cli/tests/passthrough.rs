@@ -1,6 +1,6 @@
-//! Files whose bytes the kernel reads and writes itself, below the mount and past the daemon:
-//! nothing of them is lost when the daemon or the descriptor goes first, everybody sees the same,
-//! and who may not have that is told so in one line.
+//! Passthrough: the kernel reads and writes content files itself. No byte is lost if the daemon or
+//! the descriptor is gone first, all programs see the same bytes, and `up` says why a volume has no
+//! passthrough.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -21,7 +21,7 @@ mod harness;
 
 const SIZE: usize = 300_000;
 
-/// A volume of which every file is passed through, or why there is none.
+/// Returns a volume with passthrough for every file; the error is the reason to skip the test.
 fn passing() -> Result<Volume, String> {
     if let Some(reason) = cannot_mount() {
         return Err(reason);
@@ -29,19 +29,19 @@ fn passing() -> Result<Volume, String> {
     if !geteuid().is_root() {
         return Err("needs root".to_owned());
     }
-    let volume = Volume::on_way("always");
+    let volume = Volume::with_passthrough("always");
     match why_not(&volume) {
         None => Ok(volume),
         Some(why_not) => Err(format!("not here: {why_not}")),
     }
 }
 
-/// Why bytes go through the daemon, if they do.
+/// Returns why the volume uses the daemon path, if it does.
 fn why_not(volume: &Volume) -> Option<String> {
     let status = volume.run("status", &["--json"]).expect_success().json();
     let why_not = status["passthrough"]["why_not"].as_str().map(str::to_owned);
-    let way = if why_not.is_some() { "daemon" } else { "passthrough" };
-    assert_eq!(status["data_path"], way, "{status}");
+    let data_path = if why_not.is_some() { "daemon" } else { "passthrough" };
+    assert_eq!(status["data_path"], data_path, "{status}");
     why_not
 }
 
@@ -71,7 +71,7 @@ fn up_again(volume: &Volume) {
     volume.up(&[]).expect_success();
 }
 
-/// Whether the bytes of a file are these with some words put over them.
+/// Returns whether a file has these bytes with some words written over them.
 fn is_with(path: &Path, mut bytes: Vec<u8>, words: &[(usize, &str)]) -> bool {
     for (at, word) in words {
         bytes.resize(bytes.len().max(at + word.len()), 0);
@@ -80,10 +80,10 @@ fn is_with(path: &Path, mut bytes: Vec<u8>, words: &[(usize, &str)]) -> bool {
     fs::read(path).unwrap() == bytes
 }
 
-/// The kernel is not asked for a single byte: the daemon's own count of what it wrote for others
-/// stands still. What the medium counts for the daemon is its rows.
+/// The daemon copies no byte: its own count of written characters does not change. What it writes
+/// to the disk are rows.
 #[test]
-fn bytes_pass_the_daemon_by() {
+fn the_daemon_copies_no_byte() {
     let volume = passing!();
     let written = || {
         let pid = volume.pid().unwrap().as_raw_nonzero();
@@ -103,8 +103,7 @@ fn bytes_pass_the_daemon_by() {
     volume.finish();
 }
 
-/// Nothing lost: a store into a mapping after its descriptor was closed, and again after the mount
-/// itself is gone and back.
+/// A store into a mapping after its descriptor was closed, and again after an unmount and a mount.
 #[test]
 fn a_store_into_a_mapping_after_close_is_kept() {
     needs_mappings!();
@@ -117,7 +116,7 @@ fn a_store_into_a_mapping_after_close_is_kept() {
     mapping.put(100_000, "after-close");
     let mut words = vec![(100_000, "after-close")];
     assert!(is_with(&path, bytes.clone(), &words), "a later open does not see it");
-    // What was read is not kept for later: the next store is seen, too.
+    // Nothing is cached: the next store is visible too.
     mapping.put(SIZE - 4, "last");
     words.push((SIZE - 4, "last"));
     assert!(is_with(&path, bytes.clone(), &words), "the second is not seen");
@@ -139,7 +138,7 @@ fn a_store_into_a_mapping_after_close_is_kept() {
     volume.finish();
 }
 
-/// A store is a change: who looks sees a new time, though nobody was told.
+/// A store changes the times, although no request announces it.
 #[test]
 fn a_store_into_a_mapping_after_close_changes_the_time() {
     needs_mappings!();
@@ -149,7 +148,7 @@ fn a_store_into_a_mapping_after_close_changes_the_time() {
     let mut mapping = Mapping::of(&path, SIZE);
     mapping.close();
     let before = fs::metadata(&path).unwrap().modified().unwrap();
-    // The medium notes the first store into a page that it has written back.
+    // The disk's file system notices the first store into a page after its write-back.
     until("a later time", || {
         mapping.put(5, "store");
         mapping.sync();
@@ -165,7 +164,7 @@ fn a_store_into_a_mapping_after_close_changes_the_time() {
     volume.finish();
 }
 
-/// Nothing lost: a program keeps its descriptor of a mount whose daemon was killed, and writes on.
+/// A program keeps its descriptor of a mount whose daemon was killed, and continues to write.
 #[test]
 fn a_write_through_a_descriptor_after_kill_9_is_kept() {
     needs_mappings!();
@@ -179,10 +178,10 @@ fn a_write_through_a_descriptor_after_kill_9_is_kept() {
     program.write(2000, "dead");
     let mut words = vec![(1000, "alive"), (2000, "dead")];
     volume.up(&[]).expect_success();
-    assert!(is_with(&path, bytes.clone(), &words), "written while nobody served");
+    assert!(is_with(&path, bytes.clone(), &words), "written while no process serves the volume");
     let before = fs::metadata(&path).unwrap();
     assert_eq!(before.len(), SIZE as u64);
-    // Size and time follow what nobody here is told of.
+    // Size and time follow writes that send no request.
     program.write(SIZE, "beyond");
     words.push((SIZE, "beyond"));
     assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64 + 6);
@@ -192,7 +191,7 @@ fn a_write_through_a_descriptor_after_kill_9_is_kept() {
     words.push((3000, "last"));
     let written = fs::metadata(&path).unwrap();
     drop(program);
-    // Nobody writes it any more: it ends as any other file.
+    // Without writers it is a file like any other.
     assert_is_settled(&volume, &path);
     assert!(is_with(&path, bytes, &words));
     let settled = fs::metadata(&path).unwrap();
@@ -200,7 +199,7 @@ fn a_write_through_a_descriptor_after_kill_9_is_kept() {
     volume.finish();
 }
 
-/// The same where the program has the only name's file open when it goes, and closes it at last.
+/// The program has the file open when its only name is removed.
 #[test]
 fn a_file_without_a_name_lives_until_its_last_descriptor() {
     let volume = passing!();
@@ -225,8 +224,8 @@ fn a_file_without_a_name_lives_until_its_last_descriptor() {
     volume.finish();
 }
 
-/// Waits until a file is not being written any more as far as the volume knows: after a clean stop
-/// nothing has to be looked at.
+/// Checks that the volume counts no file as being written: after a clean stop, recovery checks
+/// none.
 fn assert_is_settled(volume: &Volume, path: &Path) {
     until("the file is settled", || {
         volume.run("unmount", &[]).expect_success();
@@ -237,16 +236,16 @@ fn assert_is_settled(volume: &Volume, path: &Path) {
     });
 }
 
-/// The flag decides, and the volume says what came of it.
+/// `--passthrough` decides, and `up` prints the result.
 #[test]
-fn the_way_is_that_of_the_flag() {
+fn the_option_decides_the_data_path() {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
     let volume = Volume::new();
-    for way in ["never", "auto", "always"] {
-        let up = volume.up(&["--passthrough", way]).expect_success();
+    for passthrough in ["never", "auto", "always"] {
+        let up = volume.up(&["--passthrough", passthrough]).expect_success();
         let speed = up.out.lines().find(|line| line.starts_with("speed     ")).unwrap();
         let status = volume.run("status", &[]).expect_success();
         assert!(status.out.contains(speed), "{status:?}");
@@ -255,10 +254,10 @@ fn the_way_is_that_of_the_flag() {
             Some(why_not) => assert_eq!(speed, format!("speed     daemon path: {why_not}")),
             None => assert!(speed.starts_with("speed     passthrough: "), "{speed}"),
         }
-        if way == "never" {
+        if passthrough == "never" {
             assert_eq!(speed, "speed     daemon path: asked for by --passthrough never");
         }
-        fs::write(volume.files().join(way), bytes_of(4, SIZE)).unwrap();
+        fs::write(volume.files().join(passthrough), bytes_of(4, SIZE)).unwrap();
         for file in fs::read_dir(volume.files()).unwrap() {
             assert!(fs::read(file.unwrap().path()).unwrap() == bytes_of(4, SIZE));
         }
@@ -267,8 +266,8 @@ fn the_way_is_that_of_the_flag() {
     volume.check_whole();
 }
 
-/// Somebody without privilege brings up a volume of his own, in a namespace where `/dev/fuse` is
-/// open to all as on every desktop, in a place that he may reach wherever the tests are.
+/// Starts a volume as an ordinary user, in a namespace where `/dev/fuse` is accessible to all
+/// users, as on a desktop, and in a folder that the user can reach.
 const AS_A_USER: &str = r#"
 ROOT=/mnt
 mount -t tmpfs -o mode=755 none "$ROOT"
@@ -285,9 +284,9 @@ user ./pelago unmount --timeout 100 home/vol
 user ./pelago check home/vol --json | grep -o '"whole":true'
 "#;
 
-/// The daemon path serves whoever is not root, and says so in one line.
+/// Users other than root get the daemon path, and one line says why.
 #[test]
-fn an_ordinary_user_has_the_daemon_path_and_is_told() {
+fn an_ordinary_user_has_the_daemon_path_and_the_reason() {
     if let Some(reason) = cannot_mount().or_else(cannot_isolate) {
         println!("skipped: {reason}");
         return;

@@ -1,5 +1,5 @@
-//! A folder that other users can write: what they lay into it is not followed, not written and not
-//! mounted over.
+//! A volume's folder that other users can write: links, files and folders that they plant are not
+//! followed, not written and not mounted over.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -18,12 +18,12 @@ mod harness;
 const NOBODY: u32 = 65_534;
 const PRECIOUS: &[u8] = b"precious\n";
 
-/// The names of files in a volume's folder, and of folders.
+/// The names of files and of folders in a volume's folder.
 const FILES: [&str; 7] =
     ["clean", "lock", "reserve", "log", "format", "format.new", "control.sock"];
 const FOLDERS: [&str; 3] = ["content", "table", "files"];
 
-/// A volume whose folder anybody can write, and a file and a folder outside of it.
+/// A volume whose folder all users can write, and a file and a folder outside of it.
 struct Scene {
     volume: Volume,
     file: PathBuf,
@@ -31,7 +31,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One without a volume in the folder yet, which belongs to another user if that can be.
+    /// Returns one without a volume yet, whose folder as root belongs to another user.
     fn new() -> Self {
         let volume = Volume::new();
         let outside = volume.root.join("outside");
@@ -44,7 +44,7 @@ impl Scene {
         scene
     }
 
-    /// One whose volume was up and is down.
+    /// Returns one whose volume was up and is down.
     fn used() -> Self {
         let scene = Self::new();
         scene.volume.up(&[]).expect_success();
@@ -60,7 +60,7 @@ impl Scene {
         }
     }
 
-    /// Puts a symbolic link in the place of what has the name.
+    /// Replaces the file of this name by a symbolic link.
     fn plant(&self, name: &str, to: &Path) {
         let place = self.volume.dir.join(name);
         if place.exists() {
@@ -72,8 +72,7 @@ impl Scene {
         }
     }
 
-    /// Brings the volume up over what was planted: nothing outside has changed, and a refusal names
-    /// what is in the way.
+    /// Starts the volume: nothing outside may change, and a refusal must name the planted file.
     fn expect_untouched(&self, name: &str) -> Ran {
         let ran = self.volume.up(&[]);
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -106,7 +105,7 @@ fn not_root() -> Option<&'static str> {
 }
 
 #[test]
-fn symbolic_links_where_a_volume_is_made_are_not_followed() {
+fn symbolic_links_in_the_folder_of_a_new_volume_are_not_followed() {
     needs!(cannot_mount());
     for name in FILES {
         let scene = Scene::new();
@@ -135,9 +134,9 @@ fn symbolic_links_in_a_volume_are_not_followed() {
     }
 }
 
-/// A link that leads nowhere would be made into a file outside.
+/// Following a dangling link would create a file outside.
 #[test]
-fn symbolic_links_that_lead_nowhere_make_nothing() {
+fn dangling_symbolic_links_create_nothing() {
     needs!(cannot_mount());
     for name in ["clean", "lock", "reserve", "log", "format.new"] {
         let scene = Scene::new();
@@ -146,7 +145,7 @@ fn symbolic_links_that_lead_nowhere_make_nothing() {
     }
 }
 
-/// A second name of a file elsewhere is that file.
+/// A hard link is the file outside.
 #[test]
 fn hard_links_are_not_written() {
     needs!(cannot_mount());
@@ -165,7 +164,7 @@ fn hard_links_are_not_written() {
 }
 
 #[test]
-fn what_belongs_to_another_user_is_refused_and_left_alone() {
+fn files_of_another_user_are_refused_and_unchanged() {
     needs!(cannot_mount());
     needs!(not_root());
     for name in ["content", "table", "files", "clean", "lock", "reserve", "log"] {
@@ -187,7 +186,7 @@ fn what_belongs_to_another_user_is_refused_and_left_alone() {
     }
 }
 
-/// The owner of the folder sees names and nothing else, and the volume is served all the same.
+/// The owner of the folder sees names only, and the volume is served.
 #[test]
 fn a_volume_in_a_folder_of_another_user_is_served() {
     needs!(cannot_mount());

@@ -1,5 +1,5 @@
-//! Ranges of files through the kernel: reserved and freed, searched for holes, copied in the
-//! server; reads that leave their time; reads and writes around the page cache.
+//! Ranges of files through the kernel: `fallocate`, `lseek` for holes, `copy_file_range`; access
+//! times; `O_DIRECT`.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -13,7 +13,7 @@ use pelago_random::bytes_of;
 use rustix::fs::{FallocateFlags, OFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -26,9 +26,9 @@ fn on_volume(work: impl Fn(&Volume)) {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&["never", "auto", "always"]) {
-        println!("bytes go this way: {way}");
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&["never", "auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let volume = Volume::with_passthrough(&passthrough);
         work(&volume);
         volume.finish();
     }
@@ -42,7 +42,7 @@ fn new_file(path: &Path) -> File {
     File::options().read(true).write(true).create_new(true).open(path).unwrap()
 }
 
-/// Sizes on both sides of what is kept in the table.
+/// Sizes on both sides of the inline limit.
 #[test]
 fn a_range_is_reserved_freed_and_zeroed() {
     let punch = FallocateFlags::PUNCH_HOLE | KEEP;
@@ -53,7 +53,7 @@ fn a_range_is_reserved_freed_and_zeroed() {
             let file = new_file(&path);
             let mut bytes = bytes_of(1, size);
             file.write_all_at(&bytes, 0).unwrap();
-            // What the kernel has in memory must go with what is freed below.
+            // The kernel's cached pages must be dropped with the range that is freed.
             assert!(fs::read(&path).unwrap() == bytes);
             let third = size / 3;
             fallocate(&file, punch, third as u64, third as u64).unwrap();
@@ -78,7 +78,7 @@ fn a_range_is_reserved_freed_and_zeroed() {
 }
 
 #[test]
-fn what_cannot_be_reserved_is_refused() {
+fn a_reservation_beyond_the_disk_is_refused() {
     on_mount(|root| {
         let path = root.join("f");
         let file = new_file(&path);
@@ -91,7 +91,7 @@ fn what_cannot_be_reserved_is_refused() {
         assert_eq!(fallocate(File::open(&path).unwrap(), GROW, 0, 10), Err(Errno::BADF));
         assert_eq!(fallocate(&file, GROW, 0, 1 << 60), Err(Errno::NOSPC));
         assert_eq!(fs::read(&path).unwrap(), b"abc");
-        // There is space for everybody else as before.
+        // The space is available to other programs as before.
         fs::write(root.join("g"), bytes_of(2, 100_000)).unwrap();
     });
 }
@@ -113,7 +113,7 @@ fn times_and_space_follow_what_is_reserved_and_freed() {
     });
 }
 
-/// Whether the bytes are still in memory, in the table or in a content file.
+/// The bytes are in memory, in the table or in a content file.
 #[test]
 fn ranges_are_copied_in_the_server() {
     on_mount(|root| {
@@ -124,7 +124,7 @@ fn ranges_are_copied_in_the_server() {
                 let mut expected = bytes_of(9, to_size);
                 fs::write(&from, &bytes).unwrap();
                 fs::write(&to, &expected).unwrap();
-                // The kernel has pages of what is about to change.
+                // The kernel has cached the pages that are about to change.
                 assert!(fs::read(&to).unwrap() == expected);
                 let source = File::open(&from).unwrap();
                 let target = File::options().read(true).write(true).open(&to).unwrap();
@@ -168,7 +168,7 @@ fn copy_all(from: &File, mut from_at: u64, to: &File, mut to_at: u64, length: us
     }
 }
 
-/// What is reserved and copied is there after `kill -9`, as what is written.
+/// Reserved and copied ranges survive `kill -9`, as writes do.
 #[test]
 fn ranges_survive_kill_9() {
     on_volume(|volume| {
@@ -191,7 +191,7 @@ fn ranges_survive_kill_9() {
     });
 }
 
-/// Around the page cache, from aligned memory as programs that want that have it.
+/// The memory is aligned, as `O_DIRECT` requires.
 #[test]
 fn files_opened_with_o_direct_are_read_and_written() {
     const BLOCK: usize = 4096;
@@ -222,8 +222,8 @@ fn files_opened_with_o_direct_are_read_and_written() {
     });
 }
 
-/// A read counts once, is seen at once and kept; who does not want that is obeyed. Each file is
-/// read once in the life of a mount, for the kernel answers the next read from its pages.
+/// A read sets the access time at once, and it is kept; `noatime` prevents that. Each file is read
+/// once per mount, because the kernel answers the next read from its pages.
 #[test]
 fn the_time_of_the_last_read_is_kept() {
     on_volume(|volume| {

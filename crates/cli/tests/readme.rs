@@ -1,4 +1,4 @@
-//! The commands of README.md, as a newcomer types them, in a home of their own.
+//! The commands of README.md, run in a home folder of their own.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -12,11 +12,11 @@ use crate::harness::volume::{cannot_mount, detach_all, folder};
 #[path = "harness/all.rs"]
 mod harness;
 
-/// The first command builds; here the binary is built already, and named instead.
+/// The first command builds; the test replaces it by the path of the built binary.
 const FIRST: &str = "cargo run --release -- up ~/pelago --detach";
 const SECOND: &str = "cargo xtask test";
 
-/// The lines of every block that is marked as a shell's.
+/// Returns the lines of each `sh` block.
 fn commands() -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = fs::read_to_string(path).unwrap();
@@ -39,7 +39,7 @@ fn code_of(line: &str) -> &str {
     line.split(" #").next().unwrap().trim()
 }
 
-/// The first command ends in a mounted volume, the second runs the tests.
+/// The first command mounts a volume, the second runs the tests.
 #[test]
 fn the_first_two_commands_are_what_they_must_be() {
     let lines: Vec<String> = commands().concat();
@@ -49,7 +49,7 @@ fn the_first_two_commands_are_what_they_must_be() {
     assert!(codes.contains(&SECOND), "{codes:?}");
 }
 
-/// What stands behind `# says:` is said.
+/// The text behind `# says:` is printed.
 #[test]
 fn the_commands_work() {
     if let Some(reason) = cannot_mount() {
@@ -64,7 +64,7 @@ fn the_commands_work() {
     let mut script = "set -ex\n".to_owned();
     for line in told {
         let line = line.replace("cargo run --release --", "pelago");
-        // As long as a loaded machine may need.
+        // Enough for a loaded machine.
         script.push_str(&line.replace("pelago status", "pelago status --timeout 100"));
         script.push('\n');
     }

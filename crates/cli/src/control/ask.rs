@@ -43,7 +43,7 @@ pub(crate) enum AskError {
 }
 
 impl AskError {
-    /// Returns whether a process answered, although not with what was asked for.
+    /// Returns whether a process answered, although not with the requested value.
     pub(crate) const fn is_answer(&self) -> bool {
         matches!(self, Self::Denied | Self::Garbled | Self::Refused { .. })
     }

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the process of {} cannot be reached", .dir.display())]
+#[error("{} cannot be reached", .dir.display())]
 struct NotReached {
     dir: PathBuf,
     #[source]

@@ -117,9 +117,7 @@ impl End {
 fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Outcome<End> {
     if !conversation.wait_for_end(timeout) {
         let error = UnmountError::NotEnded { seconds: timeout.as_secs() };
-        return Err(
-            Failure::new(Exit::TimedOut, error).hint("`pelago status` prints what it waits for")
-        );
+        return Err(Failure::new(Exit::TimedOut, error).hint("`pelago status` prints its state"));
     }
     if locate::was_stopped_cleanly(&volume.dir) {
         return Ok(End::Unmounted);

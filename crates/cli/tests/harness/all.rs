@@ -1,4 +1,4 @@
-//! What the tests of the binary share. Each uses a part of it.
+//! The helpers of the tests of the binary. Each test uses some of them.
 
 #![allow(dead_code, reason = "each test binary uses a part of the harness")]
 

@@ -1,4 +1,4 @@
-//! Damaging a volume on purpose.
+//! Damages a volume on purpose.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use pelago_wire::InodeId;
 
 use super::volume::Volume;
 
-/// Changes the row of the file `name` in the root directory; nobody serves the volume.
+/// Damages the row of the file `name` in the root directory of a volume that is down.
 pub(crate) fn change_row(volume: &Volume, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     assert_eq!(volume::lock_holder(&volume.dir), None);
     let table = FjallTable::open(&volume.dir.join("table"), Options::default()).unwrap();
@@ -34,7 +34,7 @@ pub(crate) fn change_row(volume: &Volume, name: &str, change: impl FnOnce(&mut V
     table.close().unwrap();
 }
 
-/// The file that the engine appends to.
+/// Returns the journal that the engine appends to.
 pub(crate) fn newest_journal(volume: &Volume) -> PathBuf {
     let mut found = Vec::new();
     for entry in fs::read_dir(volume.dir.join("table/engine")).unwrap().map(Result::unwrap) {

@@ -1,5 +1,5 @@
-//! A program that maps a file and does with it what it is told. The system calls are made by perl,
-//! which every Debian has: what it reads from a pipe into the mapping is a store.
+//! A program that maps a file and follows commands. It is written in Perl, which each Debian has; a
+//! `read` from a pipe into the mapping is a store.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A shared mapping of a file, and the descriptor it was made with, in a process of its own.
+/// A shared mapping of a file and its descriptor, in a process of its own.
 pub(crate) struct Mapping {
     child: Child,
     to: ChildStdin,
@@ -50,7 +50,7 @@ while (my $line = <STDIN>) {
 "#;
 
 impl Mapping {
-    /// Why there can be none here, if so.
+    /// Returns the reason to skip a test that needs a mapping, if there is one.
     pub(crate) fn cannot() -> Option<&'static str> {
         let known = cfg!(target_arch = "x86_64");
         (!known).then_some("not here: the numbers of the system calls are those of x86_64")
@@ -106,7 +106,7 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
-    /// With the process its mapping goes.
+    /// The mapping ends with the process.
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _ended = self.child.wait();

@@ -1,5 +1,5 @@
-//! Scripts in a private table of mounts, where a test can fill, hide and freeze file systems
-//! without touching the machine. Needs root.
+//! Scripts in a private mount namespace, where a test can fill, hide and freeze file systems
+//! without affecting the machine. Needs root.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 
 use super::program::{Ran, bare, run};
 
-/// Why there can be no such script here, if so.
+/// Returns the reason to skip a test that needs such a script, if there is one.
 pub(crate) fn cannot_isolate() -> Option<String> {
     if !geteuid().is_root() {
         return Some("needs root to have a table of mounts of its own".to_owned());
@@ -19,7 +19,8 @@ pub(crate) fn cannot_isolate() -> Option<String> {
     (probe.code != Some(0)).then(|| format!("not here: no mounts in a namespace: {}", probe.err))
 }
 
-/// Runs a shell script there; `$PELAGO` is the binary, `$ROOT` a folder of the test's own and HOME.
+/// Runs a shell script in the namespace; `$PELAGO` is the binary, `$ROOT` a folder of the test and
+/// HOME.
 pub(crate) fn isolated(root: &Path, script: &str) -> Ran {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-ec", script]);

@@ -1,4 +1,4 @@
-//! Running the binary: to its end, with everything it says, and never longer than a deadline.
+//! Runs the binary to its end, collects its output, and kills it at a deadline.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What hangs longer than this is broken: no machine is so loaded.
+/// The deadline of a command; a loaded machine needs less.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What a program did.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -19,7 +19,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// It went well; anything else fails the test with all that was said.
+    /// Fails the test with the output unless the exit code is 0.
     pub(crate) fn expect_success(self) -> Self {
         self.expect_code(0)
     }
@@ -34,8 +34,8 @@ impl Ran {
     }
 }
 
-/// The binary with these arguments, in an environment that says nothing about this machine. `home`
-/// is where a volume without a name would go.
+/// Returns the binary with these arguments, in an environment independent of this machine. `home`
+/// contains the default volume.
 pub(crate) fn pelago<S: AsRef<OsStr>>(home: &Path, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pelago"));
     command.args(args);
@@ -43,13 +43,13 @@ pub(crate) fn pelago<S: AsRef<OsStr>>(home: &Path, args: impl IntoIterator<Item 
     command
 }
 
-/// Takes out of a command's environment what changes what `pelago` says.
+/// Sets the environment variables that change the output of `pelago`.
 pub(crate) fn bare(command: &mut Command, home: &Path) {
     command.env("HOME", home).env("LC_ALL", "C").env_remove("COLUMNS").env_remove("PELAGO_LOG");
     command.current_dir(home);
 }
 
-/// Runs it to its end.
+/// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Ran {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -59,7 +59,7 @@ pub(crate) fn run(command: &mut Command) -> Ran {
     Ran { code, out: out.join().unwrap(), err: err.join().unwrap() }
 }
 
-/// Waits for the end of a child; one that does not end by the deadline is killed and has no code.
+/// Waits for a child, and kills it at the deadline. Returns its exit code; `None` if it was killed.
 pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -75,7 +75,7 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     }
 }
 
-/// Asks until the answer is yes.
+/// Waits until `condition` holds, and fails the test at the deadline.
 pub(crate) fn until(what: &str, mut ask: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !ask() {

@@ -1,4 +1,4 @@
-//! A volume of its own for a test, in a folder of its own; when it goes, its process and mount go.
+//! A volume for one test, in a folder of its own; stopped and unmounted on drop.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::program::{Ran, pelago, run, until};
 
-/// Why nothing can be mounted here, if so.
+/// Returns the reason to skip a test that mounts, if there is one.
 pub(crate) fn cannot_mount() -> Option<String> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     let helper = || Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status();
@@ -22,96 +22,97 @@ pub(crate) fn cannot_mount() -> Option<String> {
     }
 }
 
-/// A folder for tests, resolved: on the disk that holds the build, not in memory.
+/// Returns a folder for a test, without symbolic links in its path, on the disk of the build, not
+/// in memory.
 pub(crate) fn folder() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = fs::canonicalize(folder.path()).unwrap();
     (folder, path)
 }
 
-/// What `PELAGO_TEST_PASSTHROUGH` says: the only way of bytes that is tested.
-fn only_way() -> Option<String> {
-    std::env::var("PELAGO_TEST_PASSTHROUGH").ok().filter(|way| !way.is_empty())
+/// Returns the only value of `up --passthrough` to test, from `PELAGO_TEST_PASSTHROUGH`.
+fn only_passthrough() -> Option<String> {
+    std::env::var("PELAGO_TEST_PASSTHROUGH").ok().filter(|mode| !mode.is_empty())
 }
 
-/// Those of the ways that bytes can go (`up --passthrough`) which can be tested here: only root has
-/// more than one.
-pub(crate) fn ways(all: &[&str]) -> Vec<String> {
-    match only_way() {
-        Some(way) => vec![way],
-        None if geteuid().is_root() => all.iter().map(|way| (*way).to_owned()).collect(),
+/// Returns which of these values of `up --passthrough` can be tested here: only root can use more
+/// than one.
+pub(crate) fn passthrough_modes(all: &[&str]) -> Vec<String> {
+    match only_passthrough() {
+        Some(mode) => vec![mode],
+        None if geteuid().is_root() => all.iter().map(|mode| (*mode).to_owned()).collect(),
         None => vec!["auto".to_owned()],
     }
 }
 
-/// A volume.
+/// A volume for one test.
 pub(crate) struct Volume {
-    /// Where nothing else is; HOME of what is run.
+    /// A folder of the test's own; HOME of the commands.
     pub(crate) root: PathBuf,
-    /// Its folder.
+    /// The volume's folder.
     pub(crate) dir: PathBuf,
-    /// The way of its bytes, each time it is brought up.
-    pub(crate) way: Option<String>,
-    // Goes last.
+    /// The value of `up --passthrough`; `None` for the default.
+    pub(crate) passthrough: Option<String>,
+    // Dropped last.
     _folder: TempDir,
 }
 
 impl Volume {
-    /// One that is not there yet.
+    /// Returns one that is not created yet.
     pub(crate) fn new() -> Self {
         Self::in_folder(Path::new("vol"))
     }
 
-    /// The same, in a folder below.
+    /// The same, in a subfolder.
     pub(crate) fn in_folder(below: &Path) -> Self {
         let (folder, root) = folder();
         let dir = root.join(below);
         fs::create_dir_all(dir.parent().unwrap()).unwrap();
-        Self { root, dir, way: only_way(), _folder: folder }
+        Self { root, dir, passthrough: only_passthrough(), _folder: folder }
     }
 
-    /// One that is up.
+    /// Returns one that is up.
     pub(crate) fn mounted() -> Self {
         let volume = Self::new();
         volume.up(&[]).expect_success();
         volume
     }
 
-    /// One that is up, whose bytes go this way.
-    pub(crate) fn on_way(way: &str) -> Self {
+    /// Returns one that is up, with this value of `--passthrough`.
+    pub(crate) fn with_passthrough(passthrough: &str) -> Self {
         let mut volume = Self::new();
-        volume.way = Some(way.to_owned());
+        volume.passthrough = Some(passthrough.to_owned());
         volume.up(&[]).expect_success();
         volume
     }
 
-    /// Its mount.
+    /// Returns its mount point.
     pub(crate) fn files(&self) -> PathBuf {
         self.dir.join("files")
     }
 
-    /// A command on this volume, not run yet.
+    /// Returns a command on this volume, not run yet.
     pub(crate) fn command(&self, verb: &str, args: &[&str]) -> Command {
         let mut command = pelago(&self.root, [verb]);
         if matches!(verb, "status" | "unmount") {
-            // As long as a loaded machine may need.
+            // Enough for a loaded machine.
             command.args(["--timeout", "100", "-V"]);
         }
         command.arg(&self.dir).args(args);
-        if let Some(way) =
-            self.way.as_deref().filter(|_| verb == "up" && !args.contains(&"--passthrough"))
+        if let Some(passthrough) =
+            self.passthrough.as_deref().filter(|_| verb == "up" && !args.contains(&"--passthrough"))
         {
-            command.args(["--passthrough", way]);
+            command.args(["--passthrough", passthrough]);
         }
         command
     }
 
-    /// Brings it up in the background.
+    /// Starts it in the background.
     pub(crate) fn up(&self, args: &[&str]) -> Ran {
         run(self.command("up", args).arg("--detach"))
     }
 
-    /// Brings it up as a child; waits until it is mounted.
+    /// Starts it as a child process; waits until it is mounted.
     pub(crate) fn up_as_child(&self) -> Child {
         let mut command = self.command("up", &[]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -129,8 +130,8 @@ impl Volume {
         run(&mut self.command(verb, args))
     }
 
-    /// Waits until nobody has a file open. The kernel tells of a close after the program has gone
-    /// on, and a file with a descriptor in the kernel is looked at once more before it is let go.
+    /// Waits until no file is open. The kernel sends RELEASE after `close` has returned, and a file
+    /// with passthrough is checked once more before it is released.
     pub(crate) fn wait_until_closed(&self) {
         until("all files closed", || {
             let status = self.run("status", &["--json"]).expect_success().json();
@@ -138,22 +139,22 @@ impl Volume {
         });
     }
 
-    /// The process that serves it. Its lock is not tried: a test that starts another process in
-    /// that instant would hand the lock on to it.
+    /// Returns the process that serves it. The lock is not tried: a test that starts another
+    /// process at that instant would pass the lock on to it.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.dir.join("lock")).ok()?;
         let pid = text.trim().parse().ok().and_then(Pid::from_raw)?;
         (is_ours(pid) && has_threads(pid)).then_some(pid)
     }
 
-    /// `kill -9`; the process has let go of everything when this returns.
+    /// Kills the process (`kill -9`), and waits until it has released everything.
     pub(crate) fn kill(&self) {
         let pid = self.pid().expect("the volume is up");
         kill_process(pid, Signal::KILL).unwrap();
         until("killed", || !has_threads(pid));
     }
 
-    /// Unmounts it and looks it over.
+    /// Unmounts and checks it.
     pub(crate) fn finish(self) {
         self.run("unmount", &[]).expect_success();
         self.check_whole();
@@ -168,7 +169,7 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         if let Some(pid) = self.pid() {
-            // It may have ended by itself in between.
+            // The process may have ended meanwhile.
             let _gone = kill_process(pid, Signal::KILL);
             until("killed", || !has_threads(pid));
         }
@@ -176,13 +177,13 @@ impl Drop for Volume {
     }
 }
 
-/// Whether a process runs our binary: numbers are used again. One that is ending runs nothing.
+/// Returns whether a process runs our binary: process ids are reused. An exiting process runs none.
 fn is_ours(pid: Pid) -> bool {
     let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
     name.is_ok_and(|name| name.trim_end() == "pelago")
 }
 
-/// Whether a process still has what it had open: its last thread lets go of it, and is dead then.
+/// Returns whether a process still has its files open: its last thread closes them when it exits.
 fn has_threads(pid: Pid) -> bool {
     let pid = pid.as_raw_nonzero();
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
@@ -193,7 +194,7 @@ fn has_threads(pid: Pid) -> bool {
     })
 }
 
-/// Detaches every mount below a folder of ours, without asking any of them.
+/// Detaches every mount below a folder of a test, without sending it a request.
 pub(crate) fn detach_all(root: &Path) {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let fields = table.lines().filter_map(|line| line.split(' ').nth(4));

@@ -1,5 +1,5 @@
-//! Access control lists, the umask and set-id bits: what a folder of a local disk does beside a
-//! mount, byte by byte, and what only a mount can get wrong.
+//! Access control lists, the umask and set-id bits: a mount is compared with a folder of a local
+//! disk, byte by byte.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -30,7 +30,7 @@ const MASK: u16 = 16;
 const OTHERS: u16 = 32;
 const NOBODY: u32 = u32::MAX;
 
-/// The bytes of a list of tag, rights, id.
+/// Returns the bytes of a list of (tag, rights, id).
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, rights, id) in entries {
@@ -41,7 +41,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// The owner may do all, this user what `rights` say, nobody else anything.
+/// Returns a list with all rights for the owner, `rights` for this user and none for others.
 fn list_for(user: u32, rights: u16) -> Vec<u8> {
     list(&[
         (OWNER, 7, NOBODY),
@@ -71,7 +71,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A folder of the local disk that has access control lists.
+/// Returns a folder of the local disk that supports access control lists.
 fn local() -> Option<(TempDir, PathBuf)> {
     let (guard, path) = folder();
     match set(&path, ACCESS, &list_for(1, 7)).and_then(|()| lremovexattr(&path, ACCESS)) {
@@ -86,7 +86,7 @@ fn local() -> Option<(TempDir, PathBuf)> {
     }
 }
 
-/// Numbers without luck: the same each time.
+/// A seeded generator of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -106,7 +106,7 @@ impl Numbers {
         self.below(0o1000) as u32 | special[self.below(7) as usize]
     }
 
-    /// A list; one in six makes no sense.
+    /// Returns a list; one in six is invalid.
     fn list(&mut self) -> Vec<u8> {
         let mut entries = vec![(OWNER, self.rights(), NOBODY)];
         for _ in 0..self.below(3) {
@@ -156,12 +156,12 @@ enum Step {
     Link(String),
     Rename(String, String),
     HardLink(String, String),
-    /// A file, directory and pipe made under this umask.
+    /// Create a file, a directory and a pipe under this umask.
     Masked(String, u32),
 }
 
 impl Step {
-    /// The next one of a program in which these paths are there.
+    /// Returns the next step of a program in which these paths exist.
     fn choose(numbers: &mut Numbers, paths: &BTreeSet<String>, step: usize) -> Self {
         let pick = |numbers: &mut Numbers| {
             paths.iter().nth(numbers.below(paths.len() as u64) as usize).unwrap().clone()
@@ -215,7 +215,7 @@ fn known(result: std::io::Result<()>) -> Result<(), Errno> {
     result.map_err(|error| Errno::from_io_error(&error).unwrap())
 }
 
-/// Every path below a folder, with mode, owners and access control lists.
+/// Returns every path below a folder, with mode, owners and access control lists.
 fn seen(root: &Path) -> (BTreeSet<String>, String) {
     let (mut paths, mut said) = (BTreeSet::new(), String::new());
     let mut open = vec![root.to_owned()];
@@ -241,7 +241,7 @@ fn seen(root: &Path) -> (BTreeSet<String>, String) {
 /// Steps in one program.
 const STEPS: usize = 120;
 
-/// The same programs in both places: lists, modes, what is made, under any umask.
+/// The same programs on the mount and on the disk, with lists, modes, creates and any umask.
 #[test]
 fn access_control_lists() {
     if !geteuid().is_root() {
@@ -254,7 +254,7 @@ fn access_control_lists() {
             let here = local.join(format!("{seed}"));
             let there = root.join(format!("{seed}"));
             for folder in [&here, &there] {
-                // From an earlier way.
+                // Left by an earlier data path.
                 drop(fs::remove_dir_all(folder));
                 fs::create_dir(folder).unwrap();
                 set_mode(folder, 0o755);
@@ -279,7 +279,7 @@ fn access_control_lists() {
     });
 }
 
-/// A shell script in a folder, as root; `$FULL` and `$MINIMAL` are lists.
+/// Runs a shell script in a folder, as root; `$FULL` and `$MINIMAL` are lists.
 fn script(folder: &Path, script: &str) -> Ran {
     let hex = |bytes: Vec<u8>| bytes.iter().fold("0x".to_owned(), |s, b| format!("{s}{b:02x}"));
     let minimal = list(&[(OWNER, 6, NOBODY), (OWNING_GROUP, 5, NOBODY), (OTHERS, 4, NOBODY)]);
@@ -291,14 +291,14 @@ fn script(folder: &Path, script: &str) -> Ran {
 
 fn cannot_be_others() -> Option<String> {
     if !geteuid().is_root() {
-        return Some("needs root to be somebody else".to_owned());
+        return Some("needs root to be another user".to_owned());
     }
     let has = |tool: &str| run(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
     let missing = ["setpriv", "setfattr"].into_iter().find(|tool| has(tool).code != Some(0));
     missing.map(|tool| format!("not here: {tool} is not installed"))
 }
 
-/// Every way to change a file, by its owner who is in its group and by one who is not.
+/// Each way to change a file, by an owner in the file's group and by an owner outside of it.
 const SET_ID: &str = r#"
     change='
         for mode in 2745 2755 6745 6755 4755 2644; do
@@ -386,7 +386,7 @@ fn a_list_lets_in_whom_it_names_and_keeps_out_whom_it_masks() {
         lremovexattr(&file, ACCESS).unwrap();
         assert!(!reads());
         assert_eq!(get(&file, ACCESS), Err(Errno::NODATA));
-        // The right to enter is found out without asking for it each time.
+        // The right to search a directory is checked without a request each time.
         fs::create_dir(root.join("dir")).unwrap();
         set_mode(&root.join("dir"), 0o700);
         fs::write(root.join("dir/inner"), "").unwrap();

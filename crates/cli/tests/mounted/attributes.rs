@@ -1,4 +1,4 @@
-//! Attributes: modes, owners, times, counts, extended ones.
+//! Modes, owners, times, link counts and extended attributes.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -98,9 +98,9 @@ fn change_time(path: &Path) -> (i64, i64) {
     (meta.ctime(), meta.ctime_nsec())
 }
 
-/// Every change moves the time of change on, however fast they follow each other.
+/// Each change sets a newer ctime, however fast changes follow each other.
 #[test]
-fn the_time_of_change_never_stands_still() {
+fn each_change_sets_a_newer_ctime() {
     on_mount(|root| {
         let path = root.join("f");
         fs::write(&path, "x").unwrap();
@@ -125,7 +125,7 @@ fn the_time_of_change_never_stands_still() {
     });
 }
 
-/// Names that come and go change the directory's time, and its size.
+/// Creating and removing names changes the directory's times and size.
 #[test]
 fn a_directory_changes_with_its_names() {
     on_mount(|root| {
@@ -209,7 +209,7 @@ fn extended_attributes_of_all_sizes() {
 #[test]
 fn a_user_without_rights_is_refused() {
     if !geteuid().is_root() {
-        println!("skipped: needs root to be somebody else");
+        println!("skipped: needs root to be another user");
         return;
     }
     on_volume(|volume| {
@@ -217,7 +217,7 @@ fn a_user_without_rights_is_refused() {
         fs::write(&path, "x").unwrap();
         set_mode(&path, 0o600);
         set_mode(&volume.files(), 0o755);
-        // The way to the mount is closed to others as well as the file: from inside, only it
+        // The path to the mount is closed to other users too; inside the mount only the file's mode
         // counts.
         let mut other = std::process::Command::new("setpriv");
         other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat", "secret"]);
@@ -227,8 +227,8 @@ fn a_user_without_rights_is_refused() {
     });
 }
 
-/// Where the bytes are written by a descriptor, setuid goes when an ordinary user opens the file:
-/// the mode that the kernel has kept must go too. Elsewhere an open changes nothing.
+/// With passthrough setuid is removed when an ordinary user opens the file for writing, and the
+/// mode cached by the kernel must be dropped. On other data paths an open changes nothing.
 #[test]
 fn an_open_that_takes_setuid_away_is_seen_at_once() {
     if !can_be_others() {
@@ -247,7 +247,8 @@ fn an_open_that_takes_setuid_away_is_seen_at_once() {
             set_mode(&path, 0o6755);
             volume.wait_until_closed();
             assert_eq!(mode(&path), 0o6755);
-            let is_passed = passes && (size > 4096 || volume.way.as_deref() == Some("always"));
+            let is_passed =
+                passes && (size > 4096 || volume.passthrough.as_deref() == Some("always"));
             let left = if is_passed { 0o755 } else { 0o6755 };
             as_nobody(|| {
                 let file = File::options().write(true).open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What nobody sane does, and somebody will.
+//! Unusual input and behaviour of programs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use crate::beside::on_both;
 use crate::programs::Program;
 use crate::{errno, on_volume};
 
-/// `PATH_MAX` counts the NUL; what lies deeper is reached step by step.
+/// `PATH_MAX` includes the NUL; deeper paths are reached step by step.
 #[test]
 fn paths_are_as_long_as_the_kernel_takes_them() {
     on_both(|root| {
@@ -32,7 +32,7 @@ fn paths_are_as_long_as_the_kernel_takes_them() {
         };
         assert!(fs::metadata(filled(4095)).unwrap().is_dir());
         assert_eq!(errno(fs::metadata(filled(4096))), Errno::NAMETOOLONG);
-        // Below what a path can say.
+        // Deeper than one path can reach.
         let below = crate::beside::Door::to(&deep);
         let mut path = below.path();
         path.push("e".repeat(255));
@@ -43,8 +43,8 @@ fn paths_are_as_long_as_the_kernel_takes_them() {
     });
 }
 
-/// The kernel follows forty links and not one more, however they are strung together: in a row, in
-/// a ring, or a thousand million in one path.
+/// The kernel follows 40 symbolic links in one path, whether they form a chain, a loop or 10⁹
+/// steps.
 #[test]
 fn walks_through_links_end() {
     on_both(|root| {
@@ -71,7 +71,7 @@ fn walks_through_links_end() {
     });
 }
 
-/// Names that look like something else to somebody.
+/// Names that other programs misinterpret.
 #[test]
 fn names_mean_nothing() {
     on_both(|root| {
@@ -88,7 +88,7 @@ fn names_mean_nothing() {
     });
 }
 
-/// Opens files, writes, and sits there.
+/// Opens files, writes, and waits.
 const NEVER_CLOSES: &str = r#"
 $| = 1;
 my @open;
@@ -103,7 +103,7 @@ print "all are open\n";
 <STDIN>;
 "#;
 
-/// What a program that was killed had written is kept, and nothing of it stays open.
+/// The writes of a killed program are kept, and none of its files stays open.
 #[test]
 fn a_program_that_never_closes_holds_nothing_up() {
     on_volume(|volume| {

@@ -1,4 +1,4 @@
-//! The disk below as the measure, and other users.
+//! Comparison with the disk below, and other users.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -16,14 +16,14 @@ use crate::on_mount;
 /// `EXT4_SUPER_MAGIC`.
 const EXT4: u64 = 0xEF53;
 
-/// Somebody without privilege.
+/// An unprivileged user.
 pub(crate) const NOBODY: u32 = 65_534;
 
-/// Runs `work` on a mount, and in a folder beside it where that is ext4: what a test expects of the
-/// one is what it finds on the other, so that the test cannot be wrong together with the product.
+/// Runs `work` on a mount, and if the disk below is ext4, in a folder beside it. A test that passes
+/// on both cannot share an error with the product.
 pub(crate) fn on_both(work: impl Fn(&Path)) {
     let run = |root: &Path| {
-        // Whatever the umask is: others come in.
+        // Accessible to other users, independent of the umask.
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
         work(root);
     };
@@ -34,21 +34,21 @@ pub(crate) fn on_both(work: impl Fn(&Path)) {
     on_mount(run);
 }
 
-/// Whether the disk that holds this path is ext4: how large a file can be is up to the disk.
+/// Returns whether this path is on ext4.
 pub(crate) fn is_ext4(path: &Path) -> bool {
     u64::try_from(statfs(path).unwrap().f_type) == Ok(EXT4)
 }
 
-/// Whether a test may become somebody else.
+/// Returns whether a test may switch to another user.
 pub(crate) fn can_be_others() -> bool {
     let may = geteuid().is_root();
     if !may {
-        println!("skipped: needs root to be somebody else");
+        println!("skipped: needs root to be another user");
     }
     may
 }
 
-/// What `work` answers when a thread of this user runs it.
+/// Runs `work` in a thread of this user and returns its value.
 pub(crate) fn as_user<T: Send>(user: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let run = || {
@@ -64,7 +64,8 @@ pub(crate) fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     as_user(NOBODY, &[], work)
 }
 
-/// A directory that others reach though the way to it is closed to them: through a descriptor.
+/// Returns a path to a directory, through a descriptor, that other users can reach although the
+/// path to it is closed to them.
 pub(crate) struct Door {
     pub(crate) file: File,
 }
@@ -74,7 +75,7 @@ impl Door {
         Self::of(File::open(dir).unwrap())
     }
 
-    /// A way to a file that is open, whether it has a name or not.
+    /// Returns a path to an open file, which may have no name.
     pub(crate) fn of(file: File) -> Self {
         Self { file }
     }

@@ -1,4 +1,4 @@
-//! Bytes: what is written is what is read, wherever it lies.
+//! Reads return what was written, wherever the bytes are stored.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::harness::program::run;
 use crate::{errno, on_mount, on_volume};
 
-/// Sizes on both sides of every border: nothing, inline, a page, a request, several requests.
+/// Sizes on both sides of each limit: empty, inline, a page, a request, several requests.
 const SIZES: [usize; 10] =
     [0, 1, 4095, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 1, 3 << 20, (5 << 20) + 12_345];
 
@@ -166,8 +166,9 @@ fn descriptors_do_only_what_they_were_opened_for() {
     });
 }
 
-/// Programs run from the mount: the kernel maps them. Another process copies it: what this one has
-/// open for writing, a child of another test may have for a moment too, and then it does not run.
+/// The kernel maps programs that it runs from the mount. Another process copies the program: a file
+/// open for writing here may be inherited by a child of another test, and then does not run
+/// (ETXTBSY).
 #[test]
 fn a_program_can_be_run() {
     on_mount(|root| {
@@ -177,8 +178,8 @@ fn a_program_can_be_run() {
     });
 }
 
-/// Stores into a shared mapping reach the file at `msync`. The system calls are made by perl, which
-/// every Debian has: `read` into the mapping is the store.
+/// Stores into a shared mapping reach the file at `msync`. The program is in Perl, which each
+/// Debian has: a `read` into the mapping is the store.
 #[test]
 fn a_shared_mapping_writes_the_file() {
     if !cfg!(target_arch = "x86_64") {
@@ -211,9 +212,9 @@ syscall(0, fileno($from), $at + 50000, 5) == 5 or die "read";
 syscall(26, $at, 100000, 4) == 0 or die "msync";
 "#;
 
-/// The medium's space is what `df` says, and room for a new file is not counted twice.
+/// `df` shows the space of the disk, and the reserve is not counted twice.
 #[test]
-fn space_is_that_of_the_medium() {
+fn the_space_is_that_of_the_disk() {
     on_volume(|volume| {
         let ours = rustix::fs::statvfs(volume.files()).unwrap();
         let below = rustix::fs::statvfs(&volume.dir).unwrap();
@@ -223,9 +224,9 @@ fn space_is_that_of_the_medium() {
     });
 }
 
-/// Where it is built: the file grows, and what was there stays. Where not, it says so.
+/// If it is supported, the file grows and its bytes stay; otherwise it fails with `EOPNOTSUPP`.
 #[test]
-fn space_can_be_asked_for() {
+fn space_can_be_reserved() {
     on_mount(|root| {
         let path = root.join("f");
         fs::write(&path, "abc").unwrap();

@@ -1,4 +1,4 @@
-//! Many callers at once: none is refused, and none stops another.
+//! Many concurrent callers: none is refused, and none blocks another.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,12 +12,11 @@ use rustix::fs::statvfs;
 
 use crate::on_mount;
 
-/// More than the kernel sends of background requests, and more than any queue once held.
+/// More threads than the kernel sends background requests, and more than any queue has slots.
 const CALLERS: usize = 1400;
 const ROUNDS: u64 = 2;
 
-/// Programs may have as many threads as they like: each write, `fsync`, `open` and `statfs` is
-/// carried out.
+/// With any number of threads each write, `fsync`, `open` and `statfs` succeeds.
 #[test]
 fn many_callers_are_all_served() {
     on_mount(|root| {
@@ -40,7 +39,7 @@ fn large_writes_of_many_callers_all_arrive() {
     on_mount(|root| {
         const SIZE: usize = 256 << 10;
         let errors = crowd(root, |root, number| {
-            // Several write one file, and wait for each other there.
+            // Several threads write one file, and wait for each other.
             let path = root.join(format!("f{}", number % 8));
             let file = File::options().write(true).create(true).truncate(false).open(path)?;
             file.write_all_at(&vec![number as u8; SIZE], (number / 8 * SIZE) as u64)
@@ -55,7 +54,7 @@ fn large_writes_of_many_callers_all_arrive() {
     });
 }
 
-/// How often each error came where many threads do this at once.
+/// Runs this in many threads, and counts each error.
 fn crowd(
     root: &Path,
     work: impl Fn(&Path, usize) -> io::Result<()> + Send + Sync + 'static,

@@ -1,12 +1,12 @@
-//! `docs/semantics.md` and the tests say the same things: each line of its tables has a test of its
-//! name, and each test of a promise its line.
+//! Compares `docs/semantics.md` with the tests: each row of its tables has a test of its name, and
+//! each test of a promise has a row.
 
 use std::collections::BTreeSet;
 
 use pelago_wire::Code;
 
 const DOCUMENT: &str = include_str!("../../../../docs/semantics.md");
-/// Where promises are kept.
+/// The sources with tests of promises.
 const PROMISES: &[&str] = &[
     include_str!("promises/attributes.rs"),
     include_str!("promises/bytes.rs"),
@@ -15,7 +15,7 @@ const PROMISES: &[&str] = &[
     include_str!("promises/opening.rs"),
     include_str!("promises/sharing.rs"),
 ];
-/// Promises that have a file of their own beside these, with tests of details.
+/// Promises with further tests in a file of their own.
 const OTHERS: &[&str] = &[include_str!("acl.rs")];
 
 #[test]
@@ -32,7 +32,7 @@ fn each_operation_has_a_test_and_each_test_an_operation() {
     assert!(without_line.is_empty(), "tests without a line: {without_line:?}");
 }
 
-/// Once for each column: killed, and without power.
+/// Once for each column: a kill and a power failure.
 #[test]
 fn what_survives_is_tested_for_both_ends() {
     let lines: BTreeSet<String> =
@@ -42,16 +42,17 @@ fn what_survives_is_tested_for_both_ends() {
     assert_eq!(tests_of(&[include_str!("../../../server/tests/survives.rs")]), lines);
 }
 
-/// Each failure of the disk below is tested on one that fails so.
+/// Each failure of the disk is tested on a disk that fails in this way.
 #[test]
 fn each_failure_of_the_disk_is_tested() {
-    let tests = tests_of(&[include_str!("../medium.rs")]);
+    let tests = tests_of(&[include_str!("../disk.rs")]);
     let events = first_cells("## When the disk fails");
     assert_eq!(events.len(), 2);
     assert!(events.iter().all(|event| tests.contains(&name_of(event))), "{events:?}");
 }
 
-/// Each code is met through a mount, or at the server, or cannot arise yet and says why.
+/// Each code is tested through a mount or at the server, or the document says why it cannot occur
+/// yet.
 #[test]
 fn each_error_is_met() {
     let met = tests_of(&[include_str!("errors.rs")]);
@@ -75,7 +76,7 @@ fn each_error_is_met() {
     assert_eq!(all, codes.iter().collect::<Vec<_>>());
 }
 
-/// The first cell of each row of the table below a head.
+/// Returns the first cell of each row of the table below a heading.
 fn first_cells(head: &str) -> Vec<&'static str> {
     let (_, rest) = DOCUMENT.split_once(head).unwrap_or_else(|| panic!("no {head}"));
     let table = rest.lines().skip_while(|line| !line.starts_with('|'));
@@ -83,7 +84,7 @@ fn first_cells(head: &str) -> Vec<&'static str> {
     rows.map(|row| row[1..].split('|').next().unwrap().trim()).collect()
 }
 
-/// How the test of a line is called: its words, without what stands in brackets.
+/// Returns the name of the test of a row: its words, without brackets.
 fn name_of(line: &str) -> String {
     let words = line.split(" (").next().unwrap();
     let letters = words.chars().map(|letter| match letter {
@@ -94,7 +95,7 @@ fn name_of(line: &str) -> String {
     spaced.split_whitespace().collect::<Vec<_>>().join("_")
 }
 
-/// `NotFound` is `not_found`.
+/// Turns `NotFound` into `not_found`.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {
@@ -106,7 +107,7 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// The names of the tests in these sources.
+/// Returns the names of the tests in these sources.
 fn tests_of(sources: &[&str]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources {

@@ -1,5 +1,5 @@
-//! Every error that a program can meet, met: each code has a test of its name. Those that no
-//! program meets through a mount are in `errors.rs` of the server's tests.
+//! Each error that a program can get through a mount has a test of its name. The others are in
+//! `errors.rs` of the server's tests.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::beside::{Door, as_nobody, can_be_others, is_ext4, on_both};
 use crate::harness::program::{bare, run, until};
-use crate::harness::volume::{Volume, cannot_mount, folder, ways};
+use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
 use crate::programs::Program;
 use crate::{errno, on_mount, on_volume};
 
@@ -197,7 +197,7 @@ fn read_only() {
     });
 }
 
-/// A place of `O_PATH` keeps no file: what is found there later is gone.
+/// A descriptor of `O_PATH` does not keep its file alive.
 #[test]
 fn stale() {
     on_volume(|volume| {
@@ -207,7 +207,7 @@ fn stale() {
         let place = open(&path, OFlags::PATH, Mode::empty()).unwrap();
         fs::remove_file(&path).unwrap();
         let door = Door::of(File::from(place));
-        // Where whoever closed it was still on the way out, it opens once more.
+        // The previous close may not have reached the daemon yet; then this open succeeds.
         until("the file is gone", || {
             volume.wait_until_closed();
             File::open(door.path()).is_err()
@@ -284,7 +284,7 @@ fn no_data() {
     });
 }
 
-/// A link in the place of a content file: what opens it is refused by the medium.
+/// A symbolic link replaces a content file: the disk refuses to open it.
 #[test]
 fn io() {
     without_content(|content| {
@@ -298,8 +298,8 @@ fn corrupt() {
     without_content(|content| fs::remove_file(content).unwrap());
 }
 
-/// A volume where one file's content file was damaged while nobody served it. The file says so when
-/// it is read, and no other does.
+/// Damages one content file of a volume that is down. Reading that file then fails, and reading
+/// others does not.
 fn without_content(damage: impl FnOnce(&Path)) {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
@@ -315,7 +315,7 @@ fn without_content(damage: impl FnOnce(&Path)) {
             found.extend(fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()));
         }
     }
-    // Where every file has a content file, it is that of its size.
+    // If each file has a content file, it is recognized by its size.
     found.retain(|content| fs::metadata(content).unwrap().len() == 100_000);
     let [content]: [PathBuf; 1] = found.try_into().unwrap();
     damage(&content);
@@ -337,18 +337,18 @@ fn text_busy() {
     });
 }
 
-/// More files are open than pelago may have descriptors. Where their bytes come by requests nobody
-/// is refused. Where the kernel has a descriptor of each, programs are told so at once, in one
-/// word; others go on, and when some are closed there is room again.
+/// More files are open than pelago may have descriptors. On the daemon path no open fails. With
+/// passthrough an open fails at once with `EMFILE`, other files work on, and after some are closed
+/// opening works again.
 #[test]
 fn too_many_open() {
     if let Some(reason) = cannot_mount() {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&["never", "auto", "always"]) {
-        println!("bytes go this way: {way}");
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&["never", "auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let volume = Volume::with_passthrough(&passthrough);
         open_many(&volume);
         volume.finish();
     }
@@ -380,7 +380,7 @@ fn open_many(volume: &Volume) {
     let are_handed_out = status["data_path"] == "passthrough";
     assert_eq!(refused > 0, are_handed_out, "{refused} refused");
     assert!(open.len() > 50, "{} open", open.len());
-    // Whoever has a file open, and whoever needs none, goes on.
+    // Open files, and operations that open none, still work.
     for file in &open {
         file.read_exact_at(&mut [0; 3], 5000).unwrap();
     }
@@ -393,7 +393,7 @@ fn open_many(volume: &Volume) {
     });
 }
 
-/// Brings it up as a process that may have so many descriptors.
+/// Starts a volume whose process may have this many descriptors.
 fn up_with_descriptors(volume: &Volume, count: u32) {
     let up = volume.command("up", &[]);
     let mut limited = Command::new("sh");

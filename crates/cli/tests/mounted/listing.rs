@@ -9,7 +9,7 @@ use rustix::fs::Dir;
 
 use crate::{on_mount, on_volume};
 
-/// More in a nightly run, where time is no matter.
+/// A nightly run uses more.
 const MANY: usize = 10_000;
 
 fn fill(dir: &Path, count: usize) {
@@ -23,7 +23,7 @@ fn names(dir: &Path) -> Vec<OsString> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
-/// Each name comes once, in one order, which a restart does not change.
+/// Each name is listed once, in an order that a restart does not change.
 #[test]
 fn many_names_come_once_each_and_always_in_one_order() {
     on_volume(|volume| {
@@ -39,7 +39,7 @@ fn many_names_come_once_each_and_always_in_one_order() {
     });
 }
 
-/// Names that stay come once, while others come and go.
+/// A name that stays is listed once while others are created and removed.
 #[test]
 fn a_listing_bears_changes() {
     on_mount(|root| {
@@ -63,9 +63,9 @@ fn a_listing_bears_changes() {
     });
 }
 
-/// A position of a listing stays good while the directory changes before it.
+/// A position in a listing stays valid while names before it change.
 #[test]
-fn a_listing_goes_on_where_it_stood() {
+fn a_listing_continues_at_its_position() {
     on_mount(|root| {
         let dir = root.join("d");
         fill(&dir, 2000);
@@ -90,7 +90,7 @@ fn a_listing_goes_on_where_it_stood() {
 }
 
 #[test]
-fn everything_goes_with_rm_r() {
+fn rm_r_removes_everything() {
     on_mount(|root| {
         for dir in ["d/a/b/c", "d/e"] {
             fill(&root.join(dir), 200);

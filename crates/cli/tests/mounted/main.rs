@@ -1,11 +1,11 @@
-//! The file system as programs see it: POSIX through the kernel, on a volume of its own for each
-//! test, which is looked over at the end.
+//! The file system as programs see it: POSIX through the kernel. Each test has a volume of its own,
+//! which is checked at the end.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::path::Path;
 
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 mod acl;
 mod attributes;
@@ -23,8 +23,8 @@ mod programs;
 mod promises;
 mod together;
 
-/// Runs `work` in the mount of a new volume, for each way its bytes can go; afterwards the volume
-/// must be whole.
+/// Runs `work` in the mount of a new volume, on each data path; afterwards the volume must be
+/// whole.
 fn on_mount(work: impl Fn(&Path)) {
     on_volume(|volume| work(&volume.files()));
 }
@@ -34,15 +34,15 @@ fn on_volume(work: impl Fn(&Volume)) {
         println!("skipped: {reason}");
         return;
     }
-    for way in ways(&["auto", "always"]) {
-        println!("bytes go this way: {way}");
-        let volume = Volume::on_way(&way);
+    for passthrough in passthrough_modes(&["auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let volume = Volume::with_passthrough(&passthrough);
         work(&volume);
         volume.finish();
     }
 }
 
-/// What went wrong, as the kernel's number for it.
+/// Returns the errno of a failure.
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&result.unwrap_err()).unwrap()
 }

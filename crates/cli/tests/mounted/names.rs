@@ -1,4 +1,4 @@
-//! Names: what they may be, and how they come, move and go.
+//! Names: which are valid, and how they are created, renamed and removed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -54,7 +54,7 @@ fn rename_replaces_a_file() {
         fs::rename(root.join("a"), root.join("b")).unwrap();
         assert_eq!(errno(fs::metadata(root.join("a"))), Errno::NOENT);
         assert_eq!(fs::read(root.join("b")).unwrap(), b"a");
-        // Who had the replaced file open reads on.
+        // A descriptor of the replaced file can still be read.
         let mut text = String::new();
         old.read_to_string(&mut text).unwrap();
         assert_eq!(text, "b");
@@ -155,7 +155,7 @@ fn a_file_may_have_many_names() {
     });
 }
 
-/// Two names of one file: rename between them does nothing.
+/// A rename between two names of one file does nothing.
 #[test]
 fn rename_to_the_same_file_does_nothing() {
     on_mount(|root| {
@@ -269,15 +269,15 @@ fn a_file_without_a_name_lives_while_it_is_open() {
         small.read_to_string(&mut text).unwrap();
         assert_eq!(text, "small, grown");
         assert_eq!(large.metadata().unwrap().len(), 300_000);
-        // The name is free again at once.
+        // The name can be used again at once.
         fs::write(root.join("large"), "another").unwrap();
         assert_eq!(large.metadata().unwrap().len(), 300_000);
     });
 }
 
-/// Its process is killed while it is open: what nobody can reach goes at the next start.
+/// The process is killed while an orphan is open: it is removed at the next start.
 #[test]
-fn a_file_without_a_name_goes_with_a_crash() {
+fn an_orphan_is_removed_after_a_crash() {
     on_volume(|volume| {
         let mut file = open_new(&volume.files().join("gone"));
         file.write_all(&vec![7; 300_000]).unwrap();

@@ -1,5 +1,5 @@
-//! Programs beside the test: perl, which every Debian has, told line by line what to do. What needs
-//! a process of its own or memory of its own is done there.
+//! Programs in processes of their own, with memory of their own: Perl, which each Debian has,
+//! follows commands line by line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::harness::program::DEADLINE;
 
-/// A program that answers each line with a line. It is killed when it goes.
+/// A program that answers each line with a line; killed on drop.
 pub(crate) struct Program {
     child: Child,
     to: Option<ChildStdin>,
@@ -24,7 +24,7 @@ impl Program {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (said, from) = channel();
-        // Ends with the pipe, or when nobody listens.
+        // Ends when the pipe is closed, at either end.
         let listen = move || {
             for line in lines.map_while(Result::ok) {
                 if said.send(line).is_err() {
@@ -40,12 +40,12 @@ impl Program {
         self.child.id()
     }
 
-    /// Tells it to do something, without waiting for the answer.
+    /// Sends it a command, without waiting for the answer.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Its next line.
+    /// Returns its next line.
     pub(crate) fn hear(&self) -> String {
         self.from.recv_timeout(DEADLINE).unwrap()
     }
@@ -55,7 +55,7 @@ impl Program {
         self.hear()
     }
 
-    /// `kill -9`.
+    /// Kills it (`kill -9`).
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -65,7 +65,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.to.take());
-        // It may have ended already.
+        // It may have exited already.
         let _gone = self.child.kill();
         let _status = self.child.wait();
     }

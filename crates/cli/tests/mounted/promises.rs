@@ -1,5 +1,5 @@
-//! What `docs/semantics.md` promises: each line of its tables has a test of its name here, and each
-//! test here is named after a line (`crate::document` sees to it). Where a local file system
+//! The promises of `docs/semantics.md`: each row of its tables has a test of its name here, and
+//! each test is named after a row (`crate::document` compares them). If a local file system
 //! promises the same, the test runs on the disk below too.
 
 mod attributes;

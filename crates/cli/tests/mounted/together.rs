@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent programs.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ fn many_create_and_remove_in_one_directory() {
     });
 }
 
-/// Of many who want the same name, one gets it.
+/// Of many concurrent creates of one name, one succeeds.
 #[test]
 fn one_of_many_makes_a_name() {
     on_mount(|root| {
@@ -51,9 +51,8 @@ fn one_of_many_makes_a_name() {
     });
 }
 
-/// At no moment is there no file under a name that is replaced. A reader that was overtaken twice
-/// between finding and opening it may be told that what it found is stale, never that nothing is
-/// there.
+/// A name that is replaced exists at each moment. A reader that was overtaken twice between lookup
+/// and open may get `ESTALE`, never `ENOENT`.
 #[test]
 fn a_name_that_is_replaced_is_always_there() {
     on_mount(|root| {
@@ -76,7 +75,7 @@ fn a_name_that_is_replaced_is_always_there() {
     });
 }
 
-/// Directories that move into each other from two sides never make a circle.
+/// Directories that are moved into each other concurrently never form a loop.
 #[test]
 fn crossing_renames_make_no_circle() {
     on_mount(|root| {
@@ -86,7 +85,7 @@ fn crossing_renames_make_no_circle() {
             let swap = |from: &'static str, to: &'static str| {
                 scope.spawn(move || {
                     for _ in 0..200 {
-                        // One of two that cross is refused, or finds its path gone.
+                        // One of two crossing renames is refused, or its path no longer exists.
                         let _refused = fs::rename(root.join(from), root.join(to));
                         let _back = fs::rename(root.join(to), root.join(from));
                     }
@@ -103,7 +102,7 @@ fn crossing_renames_make_no_circle() {
     });
 }
 
-/// Locks of programs on one machine hold against each other.
+/// Locks exclude other programs on the same machine.
 #[test]
 fn locks_hold() {
     on_mount(|root| {

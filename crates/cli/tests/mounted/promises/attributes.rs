@@ -1,4 +1,4 @@
-//! Attributes, who may change them, and extended ones.
+//! Attributes, the right to change them, and extended attributes.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
@@ -66,7 +66,7 @@ fn stat() {
     });
 }
 
-/// From long ago to long from now, on both sides of the inline limit, and after a crash.
+/// Times in the far past and future, on both sides of the inline limit, and after a crash.
 #[test]
 fn birth_time() {
     let birth = |path: &Path| {
@@ -81,7 +81,7 @@ fn birth_time() {
         symlink("f", &link).unwrap();
         let born: Vec<_> = [&file, &dir, &link].map(|path| birth(path)).into();
         assert!(born.iter().all(|birth| birth.0 > 1_000_000_000), "{born:?}");
-        // Whatever the kernel has kept, and whatever changes.
+        // With and without cached attributes, and after changes.
         assert_eq!(fs::metadata(&file).unwrap().len(), 1);
         assert_eq!(birth(&file), born[0]);
         fs::write(&file, vec![1; 100_000]).unwrap();
@@ -117,7 +117,7 @@ fn birth_time() {
 fn nanoseconds() {
     const SECONDS: [i64; 5] = [0, -1, -2_000_000_000, 2_147_483_648, 15_000_000_000];
     on_volume(|volume| {
-        // Not every disk below has times behind 2038.
+        // Not every disk supports times after 2038.
         let near = SECONDS.into_iter().take(3).map(|seconds| (100_000_usize, seconds));
         let files = || SECONDS.into_iter().map(|seconds| (10, seconds)).chain(near.clone());
         let at = |(size, seconds)| volume.files().join(format!("f{size}.{seconds}"));
@@ -139,7 +139,7 @@ fn nanoseconds() {
         check();
     });
     on_mount(|root| {
-        // However fast changes follow each other, the time of change moves on.
+        // Each change sets a newer ctime, however fast changes follow each other.
         let path = root.join("f");
         let mut last = (0, 0);
         for step in 0..200 {
@@ -154,7 +154,7 @@ fn nanoseconds() {
     });
 }
 
-/// Set to the clock, left alone, or set to what is given: each has its own rules.
+/// `UTIME_NOW`, `UTIME_OMIT` and given times have different rules.
 #[test]
 fn utimensat() {
     on_both(|root| {
@@ -196,7 +196,7 @@ fn utimensat() {
     });
 }
 
-/// Each file is read once in the life of a mount: later reads are answered by the kernel.
+/// Each file is read once per mount: the kernel answers later reads from its pages.
 #[test]
 fn atime() {
     const DAY: i64 = 86_400;
@@ -208,7 +208,7 @@ fn atime() {
         };
         fs::write(at("old"), "read me").unwrap();
         let now = fs::metadata(at("old")).unwrap().mtime();
-        // Setting times is a change too: what was read after it is what was read in the future.
+        // `set_times` sets the ctime to now; only an access time in the future is newer than that.
         let read_at =
             [("old", 1000), ("seen", now + 1000), ("day", now - 2 * DAY), ("quiet", 1000)];
         for (name, access) in read_at.into_iter().chain([("later", 1000)]) {
@@ -309,7 +309,7 @@ fn setuid_setgid_on_files() {
             for (bits, left) in [(0o6777, 0o777), (0o4755, 0o755), (0o2767, 0o2767)] {
                 fresh(bits);
                 as_nobody(change);
-                // Without a bit to execute, setgid once meant a lock.
+                // Setgid without the execute bit once meant mandatory locking.
                 assert_eq!(mode(&path), left, "{name} {bits:o}");
             }
         }
@@ -319,7 +319,7 @@ fn setuid_setgid_on_files() {
         assert_eq!(mode(&path), 0o6777, "root writes");
         give(&path, 5, 5);
         assert_eq!(mode(&path), 0o777, "root gives it away");
-        // Not for a group that one is not in.
+        // Not for a group that the caller is not in.
         fresh(0o755);
         give(&path, NOBODY, 1);
         as_nobody(|| set_mode(&path, 0o2755));
@@ -330,7 +330,7 @@ fn setuid_setgid_on_files() {
     });
 }
 
-/// Its rights are those of its namespace, where the group of the file is nobody.
+/// Its capabilities are those of its namespace, in which the file's group is not mapped.
 fn root_of_a_namespace_of_its_own(path: &Path, fresh: &(dyn Fn(u32) + Sync)) {
     const CUT: &str = r#"open(my $file, "+<&=", 0) or die; truncate($file, 3) or die "$!""#;
     fresh(0o755);
@@ -348,7 +348,7 @@ fn root_of_a_namespace_of_its_own(path: &Path, fresh: &(dyn Fn(u32) + Sync)) {
     }
 }
 
-/// It is not who one is that counts.
+/// The capability counts, not the user id.
 fn root_without_the_right(path: &Path, fresh: &(dyn Fn(u32) + Sync)) {
     if !capabilities(None).unwrap().effective.contains(CapabilitySet::FSETID) {
         println!("skipped: not here: root has no right to keep setuid bits");
@@ -395,7 +395,7 @@ fn permission() {
     on_both(|root| {
         let (file, dir) = (root.join("f"), root.join("d"));
         fs::write(&file, "x").unwrap();
-        // Who has it open goes on, whatever the mode becomes.
+        // An open descriptor keeps working after a change of mode.
         let mut options = File::options();
         let opened = options.read(true).write(true).open(&file).unwrap();
         set_mode(&file, 0);
@@ -438,7 +438,7 @@ fn permission() {
                 assert_eq!(fs::metadata(at("d/in")).is_ok(), entered);
             });
         }
-        // Owners choose among their groups.
+        // An owner may set any of its groups.
         as_user(1000, &[3000], || {
             chown(at("f"), None, Some(3000)).unwrap();
             assert_eq!(errno(chown(at("f"), None, Some(4000))), Errno::PERM);
@@ -474,7 +474,7 @@ fn extended_attributes() {
         assert_eq!(getxattr_query(&path, "user.large"), Ok(65_536));
         assert_eq!(getxattr(&path, "user.large", &mut [0; 9]), Err(Errno::RANGE));
         assert_eq!(listxattr(&path, &mut [0; 9]), Err(Errno::RANGE));
-        // So many names that they fit what the kernel passes on, and not one more.
+        // As many names as fit into the kernel's limit, and one more.
         let mut names = long.len() + "user.large".len() + 2;
         for number in 0.. {
             let name = format!("user.{number:03}{}", "n".repeat(247));
@@ -522,7 +522,7 @@ fn extended_attributes_of_others(root: &Path) {
     });
 }
 
-/// The mount says what the disk says, also when something has been written.
+/// `statfs` of the mount equals that of the disk, also after writes.
 #[test]
 fn statfs() {
     on_volume(|volume| {
@@ -539,12 +539,12 @@ fn statfs() {
         let file = File::create(volume.files().join("f")).unwrap();
         fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, WRITTEN).unwrap();
         assert_eq!(file.metadata().unwrap().blocks() * 512 / WRITTEN, 1);
-        // Others use the disk meanwhile: as the disk below, asked before and after.
+        // Other programs use the disk too, so the disk is asked before and after.
         crate::harness::program::until("the space agrees with the disk's", || {
             let (before, ours, after) =
                 (space(&volume.dir).1, space(&volume.files()).1, space(&volume.dir).1);
             let (least, most) = (before.min(after), before.max(after));
-            // The reserve of the volume and what the engine is about to write.
+            // The volume's reserve and the space kept for the engine.
             least.saturating_sub(WRITTEN / 2) <= ours && ours <= most + WRITTEN / 2
         });
     });

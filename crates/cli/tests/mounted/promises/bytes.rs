@@ -1,4 +1,4 @@
-//! Bytes, and ranges of them.
+//! Bytes and ranges of bytes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,7 +20,7 @@ const GROW: FallocateFlags = FallocateFlags::empty();
 const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(KEEP);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE;
-/// The largest offset there is.
+/// The largest offset.
 const LAST: u64 = i64::MAX as u64;
 
 fn new_file(path: &Path) -> File {
@@ -48,7 +48,7 @@ fn o_append() {
             let line = format!("{number:09}");
             assert_eq!(text.lines().filter(|other| **other == line).count(), 200);
         }
-        // Where the file ends is asked at each write.
+        // The end of the file is determined at each write.
         let mut file = append();
         File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
         file.write_all(b"end").unwrap();
@@ -59,7 +59,7 @@ fn o_append() {
     });
 }
 
-/// What a write has answered, every read sees, whoever reads and whatever it had read before.
+/// After a write has returned, each read of any program returns its bytes, also a cached one.
 #[test]
 fn read_write() {
     on_both(|root| {
@@ -119,7 +119,7 @@ fn fsync_fdatasync() {
             }
             files[0].sync_all().unwrap();
             files[1].sync_data().unwrap();
-            // Through a descriptor that cannot write, too.
+            // Also through a read-only descriptor.
             File::open(at(&names[0])).unwrap().sync_all().unwrap();
             open.extend(files);
         }
@@ -154,7 +154,7 @@ fn truncate() {
     });
 }
 
-/// Past 2⁴⁰ as near the start.
+/// Offsets beyond 2⁴⁰ work like small ones.
 #[test]
 fn sparse_files() {
     on_volume(|volume| {
@@ -183,7 +183,7 @@ fn sparse_files() {
         check(&File::open(&path).unwrap());
         File::options().write(true).open(&path).unwrap().set_len(3 << 40).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 3 << 40);
-        // One end within a small file, the other far away.
+        // From a small file to a far offset.
         let small = new_file(&volume.files().join("small"));
         small.write_all_at(b"start", 0).unwrap();
         small.set_len(1 << 41).unwrap();
@@ -193,7 +193,7 @@ fn sparse_files() {
     });
 }
 
-/// Everything that takes an offset, at and over the last one. Nothing changes the file.
+/// Each call with an offset, at and beyond the largest one. None changes the file.
 #[test]
 fn offsets() {
     let (_folder, below) = folder();
@@ -224,7 +224,7 @@ fn offsets() {
         };
         assert_eq!(copy(0, LAST + 1, 8), Err(Errno::INVAL));
         assert_eq!((copy(100, 0, 8), copy(far, 0, 8)), (Ok(0), Ok(0)));
-        // How large a file can be is up to the disk.
+        // The largest size of a file depends on the disk.
         if is_ext4(&below) {
             assert_eq!((write(LAST - 1), write(far)), (Errno::FBIG, Errno::FBIG));
             assert_eq!(errno(file.set_len(LAST)), Errno::FBIG);
@@ -238,7 +238,7 @@ fn offsets() {
     });
 }
 
-/// Sizes on both sides of what is kept in the table.
+/// Sizes on both sides of the inline limit.
 #[test]
 fn fallocate() {
     on_both(|root| {
@@ -247,7 +247,7 @@ fn fallocate() {
             let file = new_file(&path);
             let mut bytes = bytes_of(1, size);
             file.write_all_at(&bytes, 0).unwrap();
-            // What the kernel has in memory must go with what is freed below.
+            // The kernel's cached pages must be dropped with the range that is freed.
             assert!(fs::read(&path).unwrap() == bytes);
             let third = size / 3;
             reserve(&file, PUNCH, third as u64, third as u64).unwrap();
@@ -276,7 +276,7 @@ fn fallocate() {
         for modes in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
             assert_eq!(reserve(&file, modes, 0, 4096), Err(Errno::OPNOTSUPP));
         }
-        // A local file system would fill up first.
+        // A local file system would be full first.
         file.write_all_at(b"abc", 0).unwrap();
         assert_eq!(reserve(&file, GROW, 0, 1 << 60), Err(Errno::NOSPC));
         assert_eq!(fs::read(root.join("f")).unwrap(), b"abc");
@@ -303,7 +303,7 @@ fn seek_data_seek_hole() {
     });
 }
 
-/// Whether the bytes are still in memory, in the table or in a content file.
+/// The bytes are in memory, in the table or in a content file.
 #[test]
 fn copy_file_range() {
     on_both(|root| {
@@ -339,8 +339,8 @@ fn copy_all(from: &File, to: &File, start: u64) {
     }
 }
 
-/// Around the page cache, and together with those who go through it. Where memory, offset or size
-/// are no whole blocks it is done right or refused.
+/// `O_DIRECT` together with cached reads and writes. If memory, offset or size are not aligned, the
+/// call succeeds or fails with `EINVAL`.
 #[test]
 fn o_direct() {
     const BLOCK: usize = 4096;

@@ -1,4 +1,4 @@
-//! Where a mount differs from ext4: the lines of "Unlike ext4".
+//! The differences from ext4: the rows of "Unlike ext4".
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -46,7 +46,7 @@ fn o_path_of_a_file_without_a_name() {
         let place = open(&path, OFlags::PATH, Mode::empty()).unwrap();
         fs::remove_file(&path).unwrap();
         let door = Door::of(File::from(place));
-        // Where whoever closed it was still on the way out, it opens once more.
+        // The previous close may not have reached the daemon yet; then this open succeeds.
         until("the file is gone", || {
             volume.wait_until_closed();
             File::open(door.path()).is_err()
@@ -73,7 +73,7 @@ fn setuid_programs_and_devices() {
         // The device of `/dev/null`.
         let (device, mode) = (makedev(1, 3), Mode::from_raw_mode(0o666));
         mknodat(CWD, files.join("null"), FileType::CharacterDevice, mode, device).unwrap();
-        // Whatever the umask is.
+        // Independent of the umask.
         fs::set_permissions(files.join("null"), fs::Permissions::from_mode(0o666)).unwrap();
         let counts = || {
             let door = Door::to(&files);
@@ -99,7 +99,8 @@ fn o_append_taken_away() {
         fcntl_setfl(&file, OFlags::empty()).unwrap();
         file.write_all_at(b"two", 0).unwrap();
         let status = volume.run("status", &["--json"]).expect_success().json();
-        let keeps = volume.way.as_deref() == Some("always") && status["data_path"] == "passthrough";
+        let keeps =
+            volume.passthrough.as_deref() == Some("always") && status["data_path"] == "passthrough";
         assert_eq!(fs::read(&path).unwrap(), if keeps { &b"onetwo"[..] } else { b"two" });
     });
 }
@@ -124,7 +125,7 @@ fn xattr_create_with_xattr_replace() {
     });
 }
 
-/// Flags of a file (`lsattr`), its extents, and a block's number.
+/// File flags (`lsattr`), extents, and block numbers.
 #[test]
 fn ioctl() {
     const ASK: &str = r#"
@@ -144,7 +145,7 @@ fn ioctl() {
     });
 }
 
-/// Where it is refused, programs ask again without it.
+/// If it is refused, programs retry without it.
 #[test]
 fn rwf_nowait() {
     on_mount(|root| {
@@ -161,7 +162,7 @@ fn rwf_nowait() {
     });
 }
 
-/// It answers while the volume's process stands still: nothing asks that.
+/// `syncfs` returns while the volume's process is stopped: it sends no request.
 #[test]
 fn syncfs() {
     on_volume(|volume| {

@@ -55,7 +55,7 @@ fn link() {
         assert_eq!((links(&root.join("a")), ino(&root.join("a"))), (2, ino(&root.join("d/b"))));
         fs::write(root.join("d/b"), "two").unwrap();
         assert_eq!(fs::read(root.join("a")).unwrap(), b"two");
-        // A symbolic link is a file that can have a second name, or is followed to one.
+        // A hard link to a symbolic link, or to its target.
         linkat(CWD, root.join("s"), CWD, root.join("s2"), AtFlags::empty()).unwrap();
         assert_eq!(fs::read_link(root.join("s2")).unwrap(), Path::new("a"));
         linkat(CWD, root.join("s"), CWD, root.join("c"), AtFlags::SYMLINK_FOLLOW).unwrap();
@@ -68,7 +68,7 @@ fn link() {
             linkat(&file, "", CWD, root.join("e"), AtFlags::EMPTY_PATH).unwrap();
             assert_eq!(links(&root.join("a")), 4);
         }
-        // What has lost its last name gets no other.
+        // A file that has lost its last name cannot be linked.
         let file = File::create_new(root.join("gone")).unwrap();
         fs::remove_file(root.join("gone")).unwrap();
         let door = Door::of(file);
@@ -88,7 +88,7 @@ fn unlink() {
             assert_eq!(errno(fs::metadata(&path)), Errno::NOENT);
             let door = Door::of(file);
             lives_without_a_name(&door, size as u64);
-            // The name is free at once, and another's.
+            // The name can be used again at once.
             fs::write(&path, "another").unwrap();
             let mut bytes = Vec::new();
             File::open(door.path()).unwrap().read_to_end(&mut bytes).unwrap();
@@ -100,7 +100,8 @@ fn unlink() {
     });
 }
 
-/// All that can be done with a file can be done without a name, also through `/proc/self/fd`.
+/// Every operation on an open file works after its last name was removed, also through
+/// `/proc/self/fd`.
 fn lives_without_a_name(door: &Door, size: u64) {
     let file = &door.file;
     let meta = || file.metadata().unwrap();
@@ -147,12 +148,12 @@ fn rename() {
         assert_eq!(errno(rename("b", "none/b")), Errno::NOENT);
         rename("b", "b").unwrap();
         rename("d/x", "e").unwrap();
-        // A moved directory leads to where it is now.
+        // `..` of a moved directory is its new parent.
         let inside = File::open(at("e")).unwrap();
         rename("e", "d/z").unwrap();
         let above = statat(&inside, "..", AtFlags::empty()).unwrap();
         assert_eq!((above.st_ino, links(&at("d"))), (ino(&at("d")), 3));
-        // Two names of one file: nothing happens.
+        // A rename between two names of one file does nothing.
         fs::hard_link(at("b"), at("b2")).unwrap();
         rename("b", "b2").unwrap();
         assert_eq!(links(&at("b")), 2);
@@ -178,7 +179,7 @@ fn renames_with_flags(root: &Path) {
     renames_that_leave_a_whiteout(root);
 }
 
-/// `RENAME_WHITEOUT`: what overlayfs needs of its upper directory.
+/// `RENAME_WHITEOUT`, which overlayfs needs in its upper directory.
 fn renames_that_leave_a_whiteout(root: &Path) {
     let at = |name: &str| root.join(name);
     fs::create_dir_all(at("w/dir/in")).unwrap();
@@ -199,7 +200,7 @@ fn renames_that_leave_a_whiteout(root: &Path) {
     assert!(is_whiteout("w/one"));
     leave("w/dir", "w/moved", RenameFlags::NOREPLACE).unwrap();
     assert!(at("w/moved/in").is_dir() && is_whiteout("w/dir"));
-    // A whiteout is a file as any other: it moves, and goes.
+    // A whiteout can be renamed and removed like other files.
     leave("w/one", "w/three", none).unwrap();
     assert!(is_whiteout("w/one") && is_whiteout("w/three"));
     for name in ["w/one", "w/three", "w/dir"] {
@@ -268,7 +269,8 @@ fn st_nlink_of_a_directory() {
     });
 }
 
-/// Each kind is told with the name; names that stay come once while others come and go.
+/// A listing returns the file type with each name; a name that stays is listed once while others
+/// are created and removed.
 #[test]
 fn readdir() {
     on_both(|root| {
@@ -298,7 +300,7 @@ fn readdir() {
                 fs::remove_file(dir.join(format!("comes{number}"))).unwrap();
             }
             if number > 6000 {
-                // A local file system may go on with what came.
+                // A local file system may list names created meanwhile.
                 break;
             }
         }
@@ -307,7 +309,7 @@ fn readdir() {
     });
 }
 
-/// A position leads on to the same names after others have gone, and after a restart.
+/// A position continues with the same names after others were removed, and after a restart.
 #[test]
 fn telldir_seekdir() {
     on_volume(|volume| {
@@ -395,7 +397,7 @@ fn devices_pipes_sockets() {
     });
 }
 
-/// Only who owns the file or the directory takes a name out of it.
+/// Only the owner of the file or of the directory may remove a name (sticky bit).
 #[test]
 fn sticky_directories() {
     if !can_be_others() {
@@ -425,8 +427,8 @@ fn sticky_directories() {
     });
 }
 
-/// Tells file handles, and opens by them. `name_to_handle_at` 303 and `open_by_handle_at` 304 of
-/// x86_64.
+/// Prints file handles and opens files by them: `name_to_handle_at` is 303 and `open_by_handle_at`
+/// 304 on x86_64.
 const HANDLES: &str = r#"
     $| = 1;
     while (my $line = <STDIN>) {
@@ -490,7 +492,7 @@ fn file_handles() {
         };
         check(&mut program);
         drop(program);
-        // A new process and a new mount know nothing but the number.
+        // A new process and mount have only the inode id.
         for _ in 0..2 {
             volume.run("unmount", &[]).expect_success();
             volume.up(&[]).expect_success();

@@ -1,4 +1,4 @@
-//! Opening, and what a descriptor lets one do.
+//! Opening files, and the rights of descriptors.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -41,7 +41,7 @@ fn open_with_o_creat() {
         assert_eq!(try_open(&at("new/"), create).err(), Some(Errno::ISDIR));
         assert_eq!(try_open(&at("f/x"), create).err(), Some(Errno::NOTDIR));
         assert_eq!(try_open(&at("none/x"), create).err(), Some(Errno::NOENT));
-        // Of many who want to make a name, one does.
+        // Of many concurrent creates one succeeds.
         let made = std::thread::scope(|scope| {
             let race = || (0..50).filter(|n| only_new(&format!("race{n}")).is_none()).count();
             let all: Vec<_> = (0..4).map(|_| scope.spawn(race)).collect();
@@ -74,7 +74,7 @@ fn o_trunc() {
     });
 }
 
-/// A descriptor of a place, not of a file.
+/// `O_PATH`: a descriptor of a path, without access to the bytes.
 #[test]
 fn o_path() {
     on_both(|root| {
@@ -112,7 +112,7 @@ fn o_directory_o_nofollow() {
     });
 }
 
-/// What was opened can be opened again, with other rights, by its number.
+/// An open file can be opened again through `/proc/self/fd`, with other rights.
 #[test]
 fn proc_self_fd() {
     on_both(|root| {
@@ -136,7 +136,7 @@ fn proc_self_fd() {
     });
 }
 
-/// A file that nobody finds until it is given a name, and that is gone with its descriptor else.
+/// An unnamed file has no name until it is linked, and is removed at its last close otherwise.
 #[test]
 fn o_tmpfile() {
     let by_number = |file: &File, to: &Path| {
@@ -163,7 +163,7 @@ fn o_tmpfile() {
             drop(file);
             let bytes = fs::read(&path).unwrap();
             assert_eq!((bytes.len(), &bytes[..2]), (size, &b"yx"[..]));
-            // What had a name and lost it gets no other.
+            // A file that has lost its last name cannot be linked.
             let file = File::open(&path).unwrap();
             fs::remove_file(&path).unwrap();
             assert_eq!(by_number(&file, &path), Err(Errno::NOENT));
@@ -180,7 +180,7 @@ fn o_tmpfile() {
         let left = make(OFlags::empty()).unwrap();
         left.write_all_at(&[1; 100_000], 0).unwrap();
         drop((never, left, empty));
-        // Where only a descriptor of the place is left, it still tells what there was.
+        // A descriptor of `O_PATH` still returns the attributes.
         let door = Door::of(make(OFlags::empty()).unwrap());
         door.file.write_all_at(b"x", 0).unwrap();
         let place = try_open(&door.path(), OFlags::PATH).unwrap();
@@ -203,9 +203,9 @@ fn o_tmpfile() {
     });
 }
 
-/// While a program runs it is not written to, and while it is written to it does not run. Programs
-/// are copied by others: what this process has open for writing, a child of another test may have
-/// for a moment too, and then it does not run.
+/// A running program cannot be opened for writing, and a program open for writing cannot run. Other
+/// processes copy the programs: a file open for writing here may be inherited by a child of another
+/// test, and then does not run.
 #[test]
 fn running_programs() {
     on_both(|root| {

@@ -1,4 +1,4 @@
-//! What two programs on one mount see of each other.
+//! What programs on one mount see of each other.
 
 use std::fs::{self, File};
 
@@ -44,7 +44,7 @@ fn flock_fcntl_locks() {
             assert_eq!(one.ask(&format!("{how} read 0 0")), "yes");
             assert_eq!(other.ask(&format!("{how} read 0 0")), "yes");
             assert_eq!(other.ask(&format!("{how} write 0 0")), TAKEN, "{how}");
-            // `flock` has let go of the lock it had.
+            // `flock` has released its previous lock.
             other.ask(&format!("{how} drop 0 0"));
             assert_eq!(one.ask(&format!("{how} write 0 0")), "yes");
             assert_eq!(other.ask(&format!("{how} read 5 0")), TAKEN, "{how}");
@@ -53,20 +53,20 @@ fn flock_fcntl_locks() {
             }
             wait_for_it(how, &mut one, &mut other, false);
             assert_eq!(other.ask(&format!("{how} drop 5 0")), "yes");
-            // A lock goes with who had it.
+            // A lock ends with its process.
             assert_eq!(one.ask(&format!("{how} write 0 0")), "yes");
             wait_for_it(how, &mut one, &mut other, true);
         }
     });
 }
 
-/// `other` waits for what `one` has, until that drops it or is killed.
+/// `other` waits for a lock of `one`, until that releases it or is killed.
 fn wait_for_it(how: &str, one: &mut Program, other: &mut Program, kill: bool) {
     other.tell(&format!("{how} read 5 1"));
     let waiter = format!(" {} ", other.id());
     until("it waits", || {
         let locks = fs::read_to_string("/proc/locks").unwrap();
-        // Those of descriptions belong to no process.
+        // Locks of open file descriptions belong to no process.
         locks
             .lines()
             .any(|line| line.contains("-> ") && (line.contains(&waiter) || line.contains("OFDLCK")))
@@ -104,7 +104,7 @@ while (my $line = <STDIN>) {
 }
 "#;
 
-/// Two programs that map one file, and others who read and write it.
+/// Two programs map one file, and others read and write it.
 #[test]
 fn mmap() {
     if !cfg!(target_arch = "x86_64") {
@@ -125,12 +125,12 @@ fn mmap() {
             let mut expected = vec![b'.'; size];
             expected[place..place + 10].copy_from_slice(b"helloHELLO");
             assert!(fs::read(&path).unwrap() == expected);
-            // What is written is seen through the mapping.
+            // Writes are visible through the mapping.
             let file = File::options().write(true).open(&path).unwrap();
             std::os::unix::fs::FileExt::write_all_at(&file, b"from a write", 10).unwrap();
             drop(file);
             assert_eq!(other.ask("load 15 7"), "a write");
-            // A mapping outlives its descriptor, and its file's name.
+            // A mapping outlives its descriptor and the name of its file.
             fs::remove_file(&path).unwrap();
             assert_eq!(one.ask("store 10 bye"), "stored");
             assert_eq!(other.ask("load 10 3"), "bye");

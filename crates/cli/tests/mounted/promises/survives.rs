@@ -1,5 +1,5 @@
-//! What survives `kill -9` of pelago: the table's middle column. `survives.rs` of the server's
-//! tests proves the last one.
+//! What survives `kill -9` of pelago: the middle column of the table. The last column is tested by
+//! `survives.rs` of the server.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -14,8 +14,8 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, getxattr, mknodat
 use crate::harness::volume::Volume;
 use crate::on_volume;
 
-/// Whatever was answered before it is killed is there when it is up again. What `change` answers
-/// stays open over that.
+/// Acknowledged changes are there after a kill and a restart. The value that `change` returns stays
+/// open meanwhile.
 fn through_a_kill<T>(change: impl Fn(&Path) -> T, check: impl Fn(&Path)) {
     on_volume(|volume| {
         let open = change(&volume.files());
@@ -73,7 +73,7 @@ fn attributes_that_were_set() {
             setxattr(&name, "user.x", b"value", XattrFlags::empty()).unwrap();
             let time = std::time::SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 123);
             file.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
-            // Still open where it is large.
+            // A large file is still open.
             open = (size > 10).then_some(file);
         }
         open
@@ -119,14 +119,14 @@ fn bytes_of_an_open_file_beyond_the_inline_limit() {
     });
 }
 
-/// Those older than `sync_interval` are written with the next change: the volume is left alone
-/// until they are, as its table tells after a kill.
+/// Access times older than `sync_interval` are written with the next change: the test waits, and
+/// reads the table after a kill.
 #[test]
 fn bytes_of_an_open_file_within_the_inline_limit() {
     on_volume(|volume| {
         let mut open = Vec::new();
         let at = |name: &str| volume.files().join(name);
-        // As long as a loaded machine may need; one round does on any other.
+        // Enough for a loaded machine; others need one round.
         for round in 0..100 {
             let old = File::create_new(at(&format!("old{round}"))).unwrap();
             old.write_all_at(b"old", 0).unwrap();

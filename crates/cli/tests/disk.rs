@@ -1,5 +1,5 @@
-//! The medium below a volume fails: it fills up, it answers errors, it loses its power. Programs
-//! are told with the errno they know, what is safe stays, and the volume is usable afterwards.
+//! The disk below a volume fails: it fills up, returns errors, loses power. Programs get the usual
+//! errno, safe data stays, and the volume is usable afterwards.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::program::{run, until};
-use crate::harness::volume::{Volume, cannot_mount, ways};
+use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -27,15 +27,15 @@ macro_rules! needs_mount {
     };
 }
 
-/// Bytes of the medium that fills up.
+/// Bytes of the disk that fills up.
 const IMAGE_BYTES: u64 = 96 << 20;
 
-/// Bytes that tell where they belong.
+/// Returns bytes that depend on the file and the offset.
 fn content(number: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (number * 7 + at / 512) as u8).collect()
 }
 
-/// Puts an ext4 file system in a file on the folder of a volume. Says why that cannot be done.
+/// Mounts an ext4 image on the folder of a volume. The error is the reason to skip the test.
 fn mount_image(volume: &Volume) -> Result<(), String> {
     let image = volume.root.join("image");
     File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES)).unwrap();
@@ -71,7 +71,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes until no more is taken; only for want of space.
+/// Writes until the disk is full; any other failure is an error.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let filled = loop {
@@ -83,15 +83,15 @@ fn fill(path: &Path) {
 }
 
 #[test]
-fn a_full_medium_is_enospc_until_there_is_room_again() {
+fn a_full_disk_is_enospc_until_there_is_room_again() {
     needs_mount!();
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root for a medium that fills up");
+        println!("skipped: needs root for a disk that fills up");
         return;
     }
-    for way in ways(&["never", "always"]) {
+    for passthrough in passthrough_modes(&["never", "always"]) {
         let mut volume = Volume::new();
-        volume.way = Some(way.clone());
+        volume.passthrough = Some(passthrough.clone());
         if let Err(reason) = mount_image(&volume) {
             println!("skipped: {reason}");
             return;
@@ -109,30 +109,30 @@ fn a_full_medium_is_enospc_until_there_is_room_again() {
             match write_synced(&path, &content(3, 30_000)) {
                 Ok(()) => false,
                 Err(error) => {
-                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{way}");
+                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{passthrough}");
                     !path.exists()
                 }
             }
         });
-        assert_eq!(fs::read(files.join("small")).unwrap(), small, "{way}");
-        assert_eq!(fs::read(files.join("large")).unwrap(), large, "{way}");
+        assert_eq!(fs::read(files.join("small")).unwrap(), small, "{passthrough}");
+        assert_eq!(fs::read(files.join("large")).unwrap(), large, "{passthrough}");
         assert!(fs::read_dir(&files).unwrap().count() >= 3);
         fs::remove_file(files.join("big")).unwrap();
         until("there is room again", || {
             match write_synced(&files.join("again"), &content(4, 8 << 20)) {
                 Ok(()) => true,
                 Err(error) => {
-                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{way}");
+                    assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{passthrough}");
                     false
                 }
             }
         });
-        assert_eq!(fs::read(files.join("again")).unwrap(), content(4, 8 << 20), "{way}");
+        assert_eq!(fs::read(files.join("again")).unwrap(), content(4, 8 << 20), "{passthrough}");
         volume.finish();
     }
 }
 
-/// A volume on a file system that fails when it is told to, below this process.
+/// Mounts a file system that fails on command below a volume.
 fn on_lossfs(volume: &Volume, model: Model) -> Lossfs {
     let lossfs = Lossfs::mount(&volume.dir, model).unwrap();
     volume.up(&[]).expect_success();
@@ -145,12 +145,12 @@ fn fault(on: Operation, within: &str) -> Fault {
 
 fn new_volume() -> Volume {
     let mut volume = Volume::new();
-    volume.way = Some("never".to_owned());
+    volume.passthrough = Some("never".to_owned());
     fs::create_dir(&volume.dir).unwrap();
     volume
 }
 
-/// Something can be written and is safe, soon.
+/// Waits until a file can be written and synced.
 fn expect_usable(files: &Path, name: &str) {
     let bytes = content(5, 20_000);
     until("it is usable again", || write_synced(&files.join(name), &bytes).is_ok());
@@ -158,7 +158,7 @@ fn expect_usable(files: &Path, name: &str) {
 }
 
 #[test]
-fn an_error_below_is_eio_and_goes_with_its_cause() {
+fn an_error_of_the_disk_is_eio_and_ends_with_its_cause() {
     needs_mount!();
     let volume = new_volume();
     let lossfs = on_lossfs(&volume, Model::new());
@@ -167,7 +167,7 @@ fn an_error_below_is_eio_and_goes_with_its_cause() {
     write_synced(&files.join("small"), &small).unwrap();
     write_synced(&files.join("large"), &large).unwrap();
 
-    // Writing bytes; making them safe; making rows safe.
+    // Writing content, syncing content, syncing the journal.
     control.fail(fault(Operation::Write, "/content/"));
     let mut file = OpenOptions::new().append(true).open(files.join("large")).unwrap();
     assert_eq!(errno(file.write_all(&[1; 50_000])), Some(Errno::IO));
@@ -185,8 +185,7 @@ fn an_error_below_is_eio_and_goes_with_its_cause() {
     assert_eq!(errno(write_synced(&files.join("b"), &small)), Some(Errno::IO));
     expect_usable(&files, "journal");
 
-    // What was safe is there when it is started again; reading it is an error as long as the medium
-    // says so.
+    // Safe data is there after a restart; reading it fails as long as the disk fails.
     volume.run("unmount", &[]).expect_success();
     volume.check_whole();
     volume.up(&[]).expect_success();
@@ -203,9 +202,9 @@ fn an_error_below_is_eio_and_goes_with_its_cause() {
     drop(volume);
 }
 
-/// The whole way down: a program, the kernel, the daemon, and a medium whose power fails.
+/// The whole stack: a program, the kernel, the daemon, and a disk whose power fails.
 #[test]
-fn power_that_fails_takes_nothing_that_was_fsynced() {
+fn a_power_failure_loses_nothing_that_was_fsynced() {
     needs_mount!();
     let volume = new_volume();
     let mut lossfs = on_lossfs(&volume, Model::new());
@@ -231,7 +230,7 @@ fn power_that_fails_takes_nothing_that_was_fsynced() {
             0 => Survival::Nothing,
             seed => Survival::Some { seed: seed as u64, names: Names::PerFolder },
         };
-        // Without power nobody can read any more which process it is.
+        // Without power the lock file with the process id cannot be read.
         let pid = volume.pid().unwrap();
         let left = lossfs.control().cut(survival);
         kill(pid);
@@ -253,20 +252,20 @@ fn log(volume: &Volume) -> String {
 
 fn kill(pid: Pid) {
     kill_process(pid, Signal::KILL).unwrap();
-    // Where nobody reaps it, it runs nothing.
+    // A zombie that is not reaped runs no program.
     let program = format!("/proc/{}/exe", pid.as_raw_nonzero());
     until("killed", || fs::read_link(&program).is_err());
 }
 
-/// Waits until nothing is mounted on the folder any more.
+/// Waits until nothing is mounted on the folder.
 fn volume_is_gone(volume: &Volume) {
-    until("the medium is gone", || {
+    until("the disk is gone", || {
         fs::read_dir(&volume.dir).is_ok_and(|mut all| all.next().is_none())
     });
 }
 
-/// The journal cannot be synced once, and then works again: what was answered and not safe is lost,
-/// and every descriptor of it is told.
+/// Syncing the journal fails once: acknowledged changes that were not safe are lost, and each
+/// descriptor gets the error.
 #[test]
 fn a_journal_that_cannot_be_synced() {
     needs_mount!();
@@ -303,8 +302,8 @@ fn a_journal_that_cannot_be_synced() {
     volume.run("unmount", &[]).expect_success();
 }
 
-/// Closed files cannot be synced in the background once; then the medium works again. Linux tells
-/// of that once, and the next sync says nothing about it.
+/// Syncing closed files in the background fails once. As on Linux the error is reported once, and
+/// the next sync succeeds.
 #[test]
 fn bytes_that_cannot_be_synced() {
     needs_mount!();
@@ -324,7 +323,7 @@ fn bytes_that_cannot_be_synced() {
     let replaced = || fs::rename(files.join("b"), files.join("target"));
     assert_eq!([errno(replaced()), errno(replaced())], [Some(Errno::IO); 2]);
     drop(a);
-    // Written again as a whole, it is as good as any.
+    // Rewritten as a whole, the file is intact.
     let mut a = OpenOptions::new().write(true).truncate(true).open(files.join("a")).unwrap();
     a.write_all(&[3; 300_000]).unwrap();
     a.sync_all().unwrap();
