@@ -25,8 +25,8 @@ pub struct Notifier(pub(crate) Arc<Device>);
 
 impl Notifier {
     /// Invalidates the attributes of a node, and if `offset` is not negative also its pages:
-    /// `length` bytes from `offset`, or all of them if `length` is zero. Waits for locks of pages
-    /// only, and for none if `offset` is negative.
+    /// `length` bytes from `offset`, or all of them if `length` is zero. Waits for the locks of
+    /// those pages; with a negative offset for no lock.
     ///
     /// # Errors
     /// The kernel's errno; `ENOENT` if it does not know the node.

@@ -103,37 +103,37 @@ prop_compose! {
 }
 
 /// Encodes `fuse_setattr_in` field by field.
-fn set_attr_body(asked: &SetAttr) -> Vec<u8> {
+fn set_attr_body(change: &SetAttr) -> Vec<u8> {
     let time = |time: Option<SetTime>| match time {
         Some(SetTime::To(time)) => time,
         _ => Timestamp { seconds: -9, nanos: 9 },
     };
     let is_now = |time: Option<SetTime>| time == Some(SetTime::Now);
     let bits = [
-        asked.mode.is_some(),
-        asked.uid.is_some(),
-        asked.gid.is_some(),
-        asked.size.is_some(),
-        asked.atime.is_some(),
-        asked.mtime.is_some(),
-        asked.file.is_some(),
-        is_now(asked.atime),
-        is_now(asked.mtime),
+        change.mode.is_some(),
+        change.uid.is_some(),
+        change.gid.is_some(),
+        change.size.is_some(),
+        change.atime.is_some(),
+        change.mtime.is_some(),
+        change.file.is_some(),
+        is_now(change.atime),
+        is_now(change.mtime),
         true,
-        asked.ctime.is_some(),
-        asked.kill_privileges,
+        change.ctime.is_some(),
+        change.kill_privileges,
     ];
     let valid = bits.iter().enumerate().map(|(at, bit)| u32::from(*bit) << at).sum::<u32>();
-    let (atime, mtime) = (time(asked.atime), time(asked.mtime));
-    let ctime = asked.ctime.unwrap_or(Timestamp { seconds: 4, nanos: u32::MAX });
-    let file = asked.file.map_or(5, |file| file.0);
+    let (atime, mtime) = (time(change.atime), time(change.mtime));
+    let ctime = change.ctime.unwrap_or(Timestamp { seconds: 4, nanos: u32::MAX });
+    let file = change.file.map_or(5, |file| file.0);
     let seconds = [atime, mtime, ctime].map(|time| time.seconds.cast_unsigned());
     [
         pairs(&[(valid, 1)]),
-        numbers(&[file, asked.size.unwrap_or(6), 7]),
+        numbers(&[file, change.size.unwrap_or(6), 7]),
         numbers(&seconds),
-        pairs(&[(atime.nanos, mtime.nanos), (ctime.nanos, asked.mode.unwrap_or(8))]),
-        pairs(&[(1, asked.uid.unwrap_or(9)), (asked.gid.unwrap_or(10), 1)]),
+        pairs(&[(atime.nanos, mtime.nanos), (ctime.nanos, change.mode.unwrap_or(8))]),
+        pairs(&[(1, change.uid.unwrap_or(9)), (change.gid.unwrap_or(10), 1)]),
     ]
     .concat()
 }
@@ -201,9 +201,9 @@ proptest! {
     }
 
     #[test]
-    fn changes_are_read_as_they_were_written(asked in set_attr()) {
-        let bytes = request(4, &set_attr_body(&asked));
-        prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::SetAttr(asked)));
+    fn changes_are_read_as_they_were_written(change in set_attr()) {
+        let bytes = request(4, &set_attr_body(&change));
+        prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::SetAttr(change)));
     }
 
     #[test]
@@ -370,9 +370,9 @@ fn answers(name: &str) -> bool {
 #[test]
 fn a_time_with_a_second_of_nanoseconds_is_malformed() {
     let time = Timestamp { seconds: 0, nanos: 1_000_000_000 };
-    let asked = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
+    let change = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
     let malformed = Malformed { unique: Some(7), opcode: 4, error: LayoutError::Time };
-    let bytes = request(4, &set_attr_body(&asked));
+    let bytes = request(4, &set_attr_body(&change));
     assert_eq!(parsed(&bytes, LAYOUTS[0]), Err(malformed));
 }
 

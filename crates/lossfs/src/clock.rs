@@ -1,10 +1,10 @@
-//! The one door to the clock.
+//! The wall clock; no other file of this crate reads it.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the wall clock shows now.
+/// Returns the present time.
 pub(crate) fn now() -> SystemTime {
     let now = clock_gettime(ClockId::Realtime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

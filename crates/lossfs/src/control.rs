@@ -1,4 +1,4 @@
-//! How a test reaches a mounted file system: faults, space, power.
+//! Controls of a mounted file system: faults, space, power.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,44 +12,44 @@ use crate::model::{Model, Survival};
 use crate::operation::{CallArgs, Operation};
 use crate::plan::{Call, Counting, Injection, Plan};
 
-/// An error to come.
+/// An error that calls will return.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// Of what.
+    /// The kind of calls that fail.
     pub on: Operation,
-    /// Only of files, or in folders, whose path when they were made has this in it.
+    /// A part of the path that the file or directory had when it was created.
     pub within: String,
-    /// So many go well before.
+    /// How many calls succeed first.
     pub after: u64,
-    /// So many fail.
+    /// How many calls fail then.
     pub times: u64,
-    /// With this.
+    /// The error that they return.
     pub error: Errno,
 }
 
-/// A moment at which power may fail: before a change, or before a sync.
+/// A point at which the power may fail: before a change, or before a sync.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
-    /// What is about to happen.
+    /// The call that is about to happen.
     pub operation: Operation,
-    /// Of what.
+    /// Path of its file.
     pub path: &'a str,
-    /// What there is before.
+    /// The file system before the call.
     pub model: &'a Model,
 }
 
 impl Moment<'_> {
-    /// Whether something is about to become safe.
+    /// Returns whether the call makes something safe.
     #[must_use]
     pub fn is_sync(&self) -> bool {
         matches!(self.operation, Operation::Sync | Operation::SyncNames)
     }
 }
 
-/// Called before each change and sync, with the file system held still.
+/// Called before each change and sync, under the lock of the file system.
 type Watch = Box<dyn FnMut(Moment<'_>) + Send>;
 
-/// The file system itself, behind one lock.
+/// The file system, behind one lock.
 #[derive(Clone)]
 pub struct Control(Arc<Mutex<State>>);
 
@@ -60,12 +60,12 @@ pub(crate) struct State {
     plan: Option<Plan>,
     errors: Errors,
     syncs: u64,
-    /// No power: everything is refused.
+    /// The power is off: all calls fail.
     off: bool,
 }
 
 impl Control {
-    /// A file system that begins as `model`.
+    /// Returns controls of a file system that begins as `model`.
     #[must_use]
     pub fn new(model: Model) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -79,14 +79,14 @@ impl Control {
         })))
     }
 
-    /// What there is now.
+    /// Returns a copy of the present file system.
     #[must_use]
     pub fn model(&self) -> Model {
         self.0.lock().model.clone()
     }
 
-    /// The power fails: whatever is asked from now on is refused with `EIO`. Answers what is found
-    /// when it comes back.
+    /// Cuts the power: all calls fail with `EIO` from now on. Returns the file system that is found
+    /// after a restart.
     #[must_use]
     pub fn cut(&self, survival: Survival) -> Model {
         let mut state = self.0.lock();
@@ -95,57 +95,57 @@ impl Control {
         state.model.after_crash(survival)
     }
 
-    /// Adds an error to come.
+    /// Adds a fault.
     pub fn fail(&self, fault: Fault) {
         self.0.lock().faults.push(fault);
     }
 
-    /// No more errors come.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
 
-    /// Blocks of 4 KiB that there are from now on; no limit where there is nothing.
+    /// Limits the space to `blocks` of 4 KiB; `None` removes the limit.
     pub fn set_limit(&self, blocks: Option<u64>) {
         self.0.lock().model.set_limit(blocks);
     }
 
-    /// How often something was synced, well or not.
+    /// Returns the count of syncs, successful or not.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.0.lock().syncs
     }
 
-    /// Calls this before each change and each sync from now on.
+    /// Calls `watch` before each change and each sync from now on.
     pub fn watch(&self, watch: impl FnMut(Moment<'_>) + Send + 'static) {
         self.0.lock().watch = Some(Box::new(watch));
     }
 
-    /// Calls nobody any more.
+    /// Removes the callback of [`Control::watch`].
     pub fn unwatch(&self) {
         self.0.lock().watch = None;
     }
 
-    /// Counts all calls from now on, by kind, by class of file, and by whose they are. From then on
-    /// the kernel keeps no bytes of files, so that each read is a call.
+    /// Counts all calls from now on, by kind, by class of file, and by whether the caller is one of
+    /// the test's threads. The kernel then caches no bytes of files, so that each read is a call.
     pub fn count(&self, counting: Counting) {
         self.0.lock().plan = Some(Plan::new(counting));
     }
 
-    /// Fails a call that [`Control::count`] counts; `None`: no more.
+    /// Fails a call that [`Control::count`] counts; `None` ends that.
     pub fn inject(&self, injection: Option<Injection>) {
         if let Some(plan) = &mut self.0.lock().plan {
             plan.inject(injection);
         }
     }
 
-    /// The calls that were counted.
+    /// Returns the counted calls.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<Call, u64> {
         self.0.lock().plan.as_ref().map(Plan::counts).unwrap_or_default()
     }
 
-    /// How many calls [`Control::inject`] has failed.
+    /// Returns how many calls [`Control::inject`] has failed.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.0.lock().plan.as_ref().map_or(0, Plan::failed)
@@ -163,12 +163,12 @@ impl fmt::Debug for Control {
 }
 
 impl State {
-    /// Whether the medium can be asked at all.
+    /// Fails if the power is off.
     pub(crate) fn is_on(&self) -> Result<(), Errno> {
         if self.off { Err(Errno::IO) } else { Ok(()) }
     }
 
-    /// Opens a file; answers its handle.
+    /// Opens a file and returns its handle.
     pub(crate) fn open(&mut self, ino: u64) -> Result<u64, Errno> {
         self.model.open(ino)?;
         Ok(self.errors.open(ino))
@@ -179,13 +179,13 @@ impl State {
         self.model.close(ino)
     }
 
-    /// Makes a file safe. Fails if an earlier sync has, and this handle was not told.
+    /// Makes a file safe. Fails if an earlier sync failed and this handle was not told.
     pub(crate) fn sync(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         self.model.sync(ino)?;
-        self.errors.tell(ino, handle)
+        self.errors.report(ino, handle)
     }
 
-    /// Makes a file safe, which fails.
+    /// Fails a sync of a file.
     pub(crate) fn fail_to_sync(
         &mut self,
         ino: u64,
@@ -194,19 +194,19 @@ impl State {
     ) -> Result<(), Errno> {
         self.model.fail_to_sync(ino)?;
         self.errors.add(ino, error);
-        self.errors.tell(ino, handle)
+        self.errors.report(ino, handle)
     }
 
-    /// Whether the kernel shall keep no bytes of files.
+    /// Returns whether the kernel must not cache bytes of files.
     pub(crate) const fn is_direct(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// Something is asked; it fails if the test wants it to. Answers how many of its bytes are
-    /// carried.
-    pub(crate) fn meet(&mut self, asked: CallArgs<'_>) -> Result<usize, Errno> {
+    /// Fails a call if the test wants it to, else returns how many of its bytes are to be carried
+    /// out.
+    pub(crate) fn admit(&mut self, attempt: CallArgs<'_>) -> Result<usize, Errno> {
         self.is_on()?;
-        let CallArgs { operation, ino, .. } = asked;
+        let CallArgs { operation, ino, .. } = attempt;
         let path = self.model.node(ino)?.path.clone();
         let moment = Moment { operation, path: &path, model: &self.model };
         self.syncs += u64::from(moment.is_sync());
@@ -226,10 +226,12 @@ impl State {
             fault.times -= 1;
             return Err(fault.error);
         }
-        let Some(plan) = &mut self.plan else { return Ok(asked.range.bytes) };
-        match asked.name {
-            Some(name) => plan.meet(&asked, &format!("{path}/{}", String::from_utf8_lossy(name))),
-            None => plan.meet(&asked, &path),
+        let Some(plan) = &mut self.plan else { return Ok(attempt.range.bytes) };
+        match attempt.name {
+            Some(name) => {
+                plan.admit(&attempt, &format!("{path}/{}", String::from_utf8_lossy(name)))
+            }
+            None => plan.admit(&attempt, &path),
         }
     }
 }

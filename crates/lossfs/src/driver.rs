@@ -1,4 +1,4 @@
-//! The kernel's requests, carried to the model.
+//! Carries out the kernel's requests on the model.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,20 +20,20 @@ use crate::control::{Control, State};
 use crate::model::{About, BLOCK_BYTES, Kind, ROOT};
 use crate::operation::{CallArgs, Operation, Range};
 
-/// Names change through the kernel alone, which knows of it.
+/// How long the kernel may cache names, which change only through the kernel.
 const NAME_TTL: Duration = Duration::from_secs(3600);
-/// Attributes are asked for each time: blocks change with what is written.
+/// How long the kernel may cache attributes: not at all, because blocks change with writes.
 const ATTR_TTL: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(1);
 const PERMISSIONS: u32 = 0o7777;
 
-/// A name in a folder: where it leads, and to what.
+/// A name in a directory, with inode and type.
 type Listed = (u64, FileType, Vec<u8>);
 
-/// The model as `fuser` wants to see it.
+/// The model as a file system of `fuser`.
 pub(crate) struct Driver {
     control: Control,
-    /// What an open folder listed when it was opened: positions stay good.
+    /// The entries of each open directory at the time of the open, so that offsets stay valid.
     listings: Mutex<BTreeMap<u64, Vec<Listed>>>,
     next: AtomicU64,
 }
@@ -43,15 +43,15 @@ impl Driver {
         Self { control, listings: Mutex::default(), next: AtomicU64::new(1) }
     }
 
-    /// Runs `work`, which is told how many bytes to carry, if power is on and the call is not to
+    /// Runs `work` with the number of bytes to carry out, unless the power is off or the call must
     /// fail.
     fn change<T>(
         &self,
-        asked: CallArgs<'_>,
+        attempt: CallArgs<'_>,
         work: impl FnOnce(&mut State, usize) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut state = self.control.lock();
-        let bytes = state.meet(asked)?;
+        let bytes = state.admit(attempt)?;
         work(&mut state, bytes)
     }
 
@@ -90,10 +90,10 @@ impl Filesystem for Driver {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let mut state = self.control.lock();
-        // The root answers without power too, so that a dead mount can be found and unmounted.
+        // The root responds without power, too, so that a dead mount can be found and unmounted.
         let met = match ino.0 {
             ROOT => Ok(0),
-            _ => state.meet(asked(Operation::Measure, request, ino)),
+            _ => state.admit(attempt(Operation::Measure, request, ino)),
         };
         match met.and_then(|_| attr(&state, ino.0)) {
             Ok(attr) => reply.attr(&ATTR_TTL, &attr),
@@ -121,16 +121,16 @@ impl Filesystem for Driver {
     ) {
         let time = now();
         let resized = match size {
-            Some(size) => self.change(asked(Operation::Resize, request, ino), |state, _| {
+            Some(size) => self.change(attempt(Operation::Resize, request, ino), |state, _| {
                 state.model.resize(ino.0, size, time)
             }),
             None => Ok(()),
         };
         let mut state = self.control.lock();
-        // A cut sets a time too: it is one call.
+        // A truncation sets a time, too, in the same call.
         let met = |state: &mut State| match size {
             Some(_) => state.is_on(),
-            None => state.meet(asked(Operation::Change, request, ino)).map(drop),
+            None => state.admit(attempt(Operation::Change, request, ino)).map(drop),
         };
         let done = resized.and_then(|()| met(&mut state)).and_then(|()| {
             state.model.set_about(ino.0, |about| {
@@ -232,7 +232,7 @@ impl Filesystem for Driver {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let opened = self.change(asked(Operation::Open, request, ino), |state, _| {
+        let opened = self.change(attempt(Operation::Open, request, ino), |state, _| {
             Ok((state.open(ino.0)?, flags(state)))
         });
         match opened {
@@ -278,8 +278,9 @@ impl Filesystem for Driver {
         reply: ReplyData,
     ) {
         let range = Range { at: offset, bytes: size as usize };
-        let asked = CallArgs { range, ..asked(Operation::Read, request, ino) };
-        let read = self.change(asked, |state, bytes| state.model.read(ino.0, offset, bytes as u64));
+        let attempt = CallArgs { range, ..attempt(Operation::Read, request, ino) };
+        let read =
+            self.change(attempt, |state, bytes| state.model.read(ino.0, offset, bytes as u64));
         match read {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error_of(error)),
@@ -299,8 +300,8 @@ impl Filesystem for Driver {
         reply: ReplyWrite,
     ) {
         let range = Range { at: offset, bytes: data.len() };
-        let asked = CallArgs { range, ..asked(Operation::Write, request, ino) };
-        let written = self.change(asked, |state, bytes| {
+        let attempt = CallArgs { range, ..attempt(Operation::Write, request, ino) };
+        let written = self.change(attempt, |state, bytes| {
             state.model.write(ino.0, offset, &data[..bytes], now())?;
             Ok(bytes)
         });
@@ -329,7 +330,7 @@ impl Filesystem for Driver {
 
     fn fsync(&self, request: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
         let mut state = self.control.lock();
-        let synced = match state.meet(asked(Operation::Sync, request, ino)) {
+        let synced = match state.admit(attempt(Operation::Sync, request, ino)) {
             Ok(_) => state.sync(ino.0, fh.0),
             Err(error) => state.fail_to_sync(ino.0, fh.0, error),
         };
@@ -339,7 +340,7 @@ impl Filesystem for Driver {
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let mut state = self.control.lock();
-        let met = state.meet(asked(Operation::List, request, ino));
+        let met = state.admit(attempt(Operation::List, request, ino));
         let listed = met.and_then(|_| state.model.list(ino.0)).map(|names| {
             let typed = names.into_iter().map(|(ino, name)| {
                 let kind = attr(&state, ino).map_or(FileType::RegularFile, |attr| attr.kind);
@@ -382,8 +383,8 @@ impl Filesystem for Driver {
     }
 
     fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let asked = asked(Operation::SyncNames, request, ino);
-        let synced = self.change(asked, |state, _| state.model.sync_names(ino.0));
+        let attempt = attempt(Operation::SyncNames, request, ino);
+        let synced = self.change(attempt, |state, _| state.model.sync_names(ino.0));
         done(synced, reply);
     }
 
@@ -407,7 +408,7 @@ impl Filesystem for Driver {
         let range = (offset, offset.saturating_add(length));
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
-        let reserved = self.change(asked(Operation::Reserve, request, ino), |state, _| {
+        let reserved = self.change(attempt(Operation::Reserve, request, ino), |state, _| {
             let model = &mut state.model;
             if flags.contains(FallocateFlags::PUNCH_HOLE) {
                 model.zero(ino.0, range, now())
@@ -425,13 +426,13 @@ impl Filesystem for Driver {
 }
 
 /// A call about a file or folder.
-fn asked(operation: Operation, request: &Request, ino: INodeNo) -> CallArgs<'static> {
+fn attempt(operation: Operation, request: &Request, ino: INodeNo) -> CallArgs<'static> {
     CallArgs { operation, ino: ino.0, name: None, thread: request.pid(), range: Range::default() }
 }
 
 /// A call about a name in a folder.
 fn named<'a>(operation: Operation, by: &Request, dir: INodeNo, name: &'a OsStr) -> CallArgs<'a> {
-    CallArgs { name: Some(name.as_bytes()), ..asked(operation, by, dir) }
+    CallArgs { name: Some(name.as_bytes()), ..attempt(operation, by, dir) }
 }
 
 fn flags(state: &State) -> FopenFlags {

@@ -1,4 +1,4 @@
-//! Syncs that failed, and which descriptors were told: as `errseq_t` in Linux.
+//! Failed syncs, and which descriptors were told of them, as `errseq_t` in Linux.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use rustix::io::Errno;
 /// The failed syncs of all files, and the open descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
-    /// Of each file, how many syncs have failed, and how the last one did.
+    /// The count of failed syncs of each file, and the last error.
     failed: BTreeMap<u64, (u64, Errno)>,
-    /// Of each descriptor, how many of those it knows of.
+    /// The count that each descriptor was told of.
     known: BTreeMap<u64, u64>,
     next: u64,
 }
 
 impl Errors {
-    /// A descriptor is opened. What failed before was told to the descriptor that synced.
+    /// Opens a descriptor. Earlier failures were reported to the descriptor that synced.
     pub(crate) fn open(&mut self, ino: u64) -> u64 {
         self.next += 1;
         self.known.insert(self.next, self.count(ino));
@@ -26,13 +26,13 @@ impl Errors {
         self.known.remove(&handle);
     }
 
-    /// A sync fails.
+    /// Records a failed sync.
     pub(crate) fn add(&mut self, ino: u64, error: Errno) {
         self.failed.insert(ino, (self.count(ino) + 1, error));
     }
 
-    /// Tells a descriptor of what failed since it was opened or told.
-    pub(crate) fn tell(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
+    /// Returns the error of a sync that failed since the descriptor was opened or last told.
+    pub(crate) fn report(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         let Some((count, error)) = self.failed.get(&ino) else { return Ok(()) };
         match self.known.insert(handle, *count) {
             Some(known) if known == *count => Ok(()),
@@ -56,12 +56,12 @@ mod tests {
         let other = errors.open(8);
         errors.add(7, Errno::IO);
         let three = errors.open(7);
-        assert_eq!(errors.tell(7, one), Err(Errno::IO));
-        assert_eq!(errors.tell(7, one), Ok(()));
-        assert_eq!(errors.tell(7, three), Ok(()));
-        assert_eq!(errors.tell(8, other), Ok(()));
+        assert_eq!(errors.report(7, one), Err(Errno::IO));
+        assert_eq!(errors.report(7, one), Ok(()));
+        assert_eq!(errors.report(7, three), Ok(()));
+        assert_eq!(errors.report(8, other), Ok(()));
         errors.add(7, Errno::NOSPC);
-        assert_eq!(errors.tell(7, two), Err(Errno::NOSPC));
-        assert_eq!(errors.tell(7, two), Ok(()));
+        assert_eq!(errors.report(7, two), Err(Errno::NOSPC));
+        assert_eq!(errors.report(7, two), Ok(()));
     }
 }

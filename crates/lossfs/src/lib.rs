@@ -1,22 +1,23 @@
-//! A file system that loses what was not synced, for tests of what lives on it.
+//! A file system that loses what was not synced, for tests of software above it.
 //!
-//! All is in memory, twice: as programs see it, and as it is on the medium. What is written, and
-//! each change of a name, waits between the two until it is synced; when the power fails
-//! ([`Model::after_crash`]) it is gone, or some of it is there in an order that nobody promised.
+//! It keeps everything in memory twice: as programs see it, and as it is on the disk. Written bytes
+//! and changes of names are pending between the two until they are synced. If the power fails
+//! ([`Model::after_crash`]), pending changes are lost, or some of them survive in an order that no
+//! file system promises.
 //!
-//! - `fsync` of a file makes its bytes and its size safe; its *name* is safe only by `fsync` of the
-//!   folder, which is stricter than most file systems are.
+//! - `fsync` of a file makes its bytes and its size safe; its *name* is safe only after `fsync` of
+//!   the directory, which is stricter than most file systems are.
 //! - A rename happens whole or not at all.
 //! - `sync` and `syncfs` make nothing safe: they do not reach a FUSE file system.
-//! - After an `fsync` that failed the bytes are read as written and are not on the medium. Each
-//!   descriptor that was open then is told once; the next `fsync` says nothing of them, as on
-//!   Linux.
+//! - After a failed `fsync`, reads return the written bytes, but they are not on the disk. Each
+//!   descriptor that was open then gets the error once; the next `fsync` does not report them, as
+//!   on Linux.
 //!
 //! A test may also fail one call, found by counting: the n-th of a kind in a class of files
-//! ([`Control::inject`]), once or from there on, with an error or by half.
+//! ([`Control::inject`]), once or from there on, with an error or as a short read or write.
 //!
-//! [`Model`] is a state machine without I/O; `driver` carries the kernel's requests to it;
-//! [`Control`] is how a test fails the power, the medium, or its space while it is mounted.
+//! [`Model`] is a state machine without I/O; `driver` carries out the kernel's requests on it. With
+//! [`Control`] a test cuts the power, injects errors, or limits the space of a mounted file system.
 
 #![forbid(unsafe_code)]
 

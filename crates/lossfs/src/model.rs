@@ -1,4 +1,4 @@
-//! Files, folders and names, live and stable. Does no I/O.
+//! Files, directories and names, as programs see them and as they are on the disk. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,56 +15,56 @@ mod bytes;
 mod extent;
 mod names;
 
-/// The number of the root folder.
+/// Inode number of the root.
 pub(crate) const ROOT: u64 = 1;
 
-/// Which changes of names may be left without those before them. Where a change is left, all that
-/// it builds upon is.
+/// Which changes of names may survive without earlier ones. A change never survives without those
+/// it builds upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// None: as with one journal for all names.
+    /// No change does: as with one journal for all names.
     Ordered,
-    /// Those of other folders.
+    /// Changes of different directories are independent.
     PerFolder,
-    /// Those of other names: stricter than any file system with a journal.
+    /// Changes of different names are independent: worse than any file system with a journal.
     Any,
 }
 
-/// What is left of all that was not synced.
+/// How much of what was not synced survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
-    /// Nothing.
+    /// Nothing survives.
     Nothing,
-    /// Something, the same for the same seed.
+    /// A random part survives, the same for the same seed.
     Some {
-        /// Of the numbers that decide.
+        /// Seed of the choice.
         seed: u64,
-        /// What may be left without what.
+        /// Which changes of names are independent.
         names: Names,
     },
 }
 
-/// A file system. A copy is cheap, and is independent.
+/// A file system. A clone is cheap and independent.
 ///
-/// Nothing that ever had a name is dropped before the next [`Model::after_crash`].
+/// Inodes that ever had a name are kept until the next [`Model::after_crash`].
 #[derive(Debug, Clone)]
 pub struct Model {
     nodes: BTreeMap<u64, Arc<Node>>,
     pending: PendingNames,
     next: u64,
-    /// Blocks that there are; no limit where there is nothing.
+    /// Limit of blocks, if there is one.
     limit: Option<u64>,
 }
 
-/// What an inode is.
+/// An inode.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) about: About,
-    /// What is on the medium of it.
+    /// Attributes on the disk.
     stable: About,
     pub(crate) links: u32,
     opens: u32,
-    /// Where it was made; says in which part of the volume it is.
+    /// The path at which it was created, by which tests select files.
     pub(crate) path: String,
     body: Body,
 }
@@ -76,11 +76,11 @@ enum Body {
         live: Folder,
         stable: Folder,
     },
-    /// A socket or pipe: the kernel does the rest.
+    /// A socket or pipe, which the kernel implements.
     Other,
 }
 
-/// What `stat` says, without sizes.
+/// The attributes of `stat` except sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) mode: u32,
@@ -121,7 +121,7 @@ impl Node {
     }
 }
 
-/// The kinds of nodes that can be made.
+/// The kinds of inodes that can be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -130,7 +130,7 @@ pub(crate) enum Kind {
 }
 
 impl Model {
-    /// An empty one, whose root belongs to whoever runs this.
+    /// Returns an empty file system, whose root belongs to the present user.
     #[must_use]
     pub fn new() -> Self {
         let now = crate::clock::now();
@@ -149,7 +149,7 @@ impl Model {
         Self { nodes, pending: PendingNames::default(), next: ROOT + 1, limit: None }
     }
 
-    /// What is found when power comes back: all of it is stable then.
+    /// Returns the file system that is found after a power cut, all of it safe.
     #[must_use]
     pub fn after_crash(&self, survival: Survival) -> Self {
         let mut random = match survival {
@@ -186,12 +186,12 @@ impl Model {
         left
     }
 
-    /// How many blocks of 4 KiB there are from now on; what is taken stays.
+    /// Limits the space to `blocks` of 4 KiB; used blocks stay.
     pub fn set_limit(&mut self, blocks: Option<u64>) {
         self.limit = blocks;
     }
 
-    /// Blocks that are taken, and those that there are.
+    /// Returns used blocks and all blocks.
     #[must_use]
     pub fn space(&self) -> (u64, u64) {
         let lives = |node: &&Arc<Node>| node.links > 0 || node.opens > 0;
@@ -259,7 +259,7 @@ impl Model {
         self.change(vec![(dir, name.to_vec(), Some(ino))], now)
     }
 
-    /// `folder`: it is one, and must be empty.
+    /// Removes a name; `folder` says that it must be an empty directory.
     pub(crate) fn remove(
         &mut self,
         dir: u64,
@@ -273,7 +273,7 @@ impl Model {
         self.change(vec![(dir, name.to_vec(), None)], now)
     }
 
-    /// A rename over what may be there.
+    /// Renames a file, and replaces the file at the new name.
     pub(crate) fn rename(
         &mut self,
         from: (u64, &[u8]),
@@ -330,7 +330,7 @@ impl Model {
         self.apply(ino, Change::Reserve { from: range.0, to: range.1, keep_size }, now)
     }
 
-    /// Zeros in a range that is not behind the end.
+    /// Zeroes a range, as far as it is before the end.
     pub(crate) fn zero(
         &mut self,
         ino: u64,
@@ -360,7 +360,7 @@ impl Model {
         Ok(())
     }
 
-    /// The bytes of a file are safe, and what `stat` says.
+    /// Makes bytes and attributes of a file safe.
     pub(crate) fn sync(&mut self, ino: u64) -> Result<(), Errno> {
         let node = self.node_mut(ino)?;
         node.stable = node.about;
@@ -368,13 +368,13 @@ impl Model {
         Ok(())
     }
 
-    /// The medium fails while a file is synced.
+    /// Fails while a file is synced.
     pub(crate) fn fail_to_sync(&mut self, ino: u64) -> Result<(), Errno> {
         self.node_mut(ino)?.bytes()?.fail_to_sync();
         Ok(())
     }
 
-    /// The names in a folder are safe, and whatever stands before them.
+    /// Makes the names in a directory safe, with all earlier changes that they build upon.
     pub(crate) fn sync_names(&mut self, dir: u64) -> Result<(), Errno> {
         let node = self.node_mut(dir)?;
         node.stable = node.about;
@@ -467,7 +467,7 @@ impl Default for Model {
 
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = BLOCK;
-/// Blocks that are shown where there is no limit: 4 GiB.
+/// Blocks that `statfs` shows if there is no limit: 4 GiB.
 const UNLIMITED: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A mounted file system, for as long as it is held.
+//! Mounts of the file system.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::control::Control;
 use crate::driver::Driver;
 use crate::model::Model;
 
-/// A mount. When it is dropped it is gone from the tree; what is open in it still answers until it
-/// is closed.
+/// A mount, which is detached when it is dropped; files that are open in it stay usable until they
+/// are closed.
 #[derive(Debug)]
 pub struct Lossfs {
     point: PathBuf,
@@ -22,10 +22,10 @@ pub struct Lossfs {
 }
 
 impl Lossfs {
-    /// Mounts what there is in `model` on the empty folder `point`.
+    /// Mounts `model` on the empty directory `point`.
     ///
     /// # Errors
-    /// Where the system does not let us.
+    /// If the system refuses the mount.
     pub fn mount(point: &Path, model: Model) -> io::Result<Self> {
         let control = Control::new(model);
         let mut config = Config::default();
@@ -34,13 +34,13 @@ impl Lossfs {
         Ok(Self { point: point.to_owned(), control, _session: session })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// How to reach it.
+    /// Returns the controls of the file system.
     #[must_use]
     pub const fn control(&self) -> &Control {
         &self.control
@@ -48,7 +48,7 @@ impl Lossfs {
 }
 
 impl Drop for Lossfs {
-    /// The session would wait for those who have files open.
+    /// Detaches, because an unmount would wait until all files are closed.
     fn drop(&mut self) {
         if geteuid().is_root() {
             let _gone = unmount(&self.point, UnmountFlags::DETACH);

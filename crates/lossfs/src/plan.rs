@@ -1,4 +1,4 @@
-//! One call that fails, found by counting: the n-th of a kind in a class of files.
+//! Fails one call, found by counting: the n-th of a kind in a class of files.
 
 use std::collections::BTreeMap;
 
@@ -6,54 +6,54 @@ use rustix::io::Errno;
 
 use crate::operation::{CallArgs, Operation};
 
-/// A kind of call, and whose it is.
+/// A kind of call in a class of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
-    /// What is asked of the medium.
+    /// Kind of the call.
     pub operation: Operation,
     /// The class of the file, as [`Sorter`] names it.
     pub class: &'static str,
-    /// Made by a thread that the test named; the others are counted apart.
+    /// Whether one of the test's threads made the call; calls of others are counted apart.
     pub ours: bool,
 }
 
-/// Names the class of a path. A call that makes, moves or removes a name has the path of that name.
+/// Returns the class of a path. A call that creates, renames or removes a name has the path of that
+/// name.
 pub type Sorter = fn(&str) -> &'static str;
 
-/// Which calls are counted as what.
+/// How calls are counted.
 #[derive(Debug, Clone)]
 pub struct Counting {
-    /// Names the class of a file.
+    /// Returns the class of a file.
     pub sorter: Sorter,
-    /// The threads that are ours.
+    /// Ids of the test's threads.
     pub threads: Vec<u32>,
-    /// Classes whose files are read from the medium once, from their beginning on; what was read
-    /// then comes from the kernel's cache, and is no call. Files of others are read from the
-    /// medium each time.
+    /// Classes whose files count as read from the disk once, from their beginning on; later reads
+    /// of the same bytes would come from the kernel's cache, and are not counted.
     pub cached: &'static [&'static str],
 }
 
 /// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It answers this and does nothing.
+    /// The call does nothing and returns this error.
     Error(Errno),
-    /// A read or write is carried out to the last boundary of a block in it, and answers so. Calls
-    /// behind it that fail too answer `EIO` or `ENOSPC`. One within a block is passed over and not
-    /// counted: media do not cut it.
+    /// A read or write is carried out up to the last block boundary in its range, and returns a
+    /// short count. Later calls that fail too return `EIO` or `ENOSPC`. A call within one block is
+    /// not counted: disks do not cut those.
     Short,
 }
 
-/// A call that fails.
+/// The choice of a call that fails.
 #[derive(Debug, Clone, Copy)]
 pub struct Injection {
-    /// Which kind.
+    /// Kind of the call.
     pub call: Call,
-    /// Which of them, from 1.
+    /// Number of the call among those of its kind, from 1.
     pub nth: u64,
-    /// All of the kind from there on fail.
+    /// Whether all later calls of its kind fail, too.
     pub lasting: bool,
-    /// How.
+    /// How the call fails.
     pub failure: Failure,
 }
 
@@ -62,7 +62,7 @@ pub struct Injection {
 pub(crate) struct Plan {
     counting: Counting,
     counts: BTreeMap<Call, u64>,
-    /// Of files that are cached, the bytes that were read.
+    /// Bytes that were read of each cached file.
     read: BTreeMap<u64, u64>,
     injection: Option<Injection>,
     failed: u64,
@@ -87,26 +87,26 @@ impl Plan {
     }
 
     /// Counts a call, and decides what becomes of it: how many of its bytes are carried.
-    pub(crate) fn meet(&mut self, asked: &CallArgs<'_>, path: &str) -> Result<usize, Errno> {
-        let CallArgs { operation, range, .. } = *asked;
+    pub(crate) fn admit(&mut self, attempt: &CallArgs<'_>, path: &str) -> Result<usize, Errno> {
+        let CallArgs { operation, range, .. } = *attempt;
         let class = (self.counting.sorter)(path);
         if operation == Operation::Read && self.counting.cached.contains(&class) {
-            let read = self.read.get(&asked.ino).copied().unwrap_or(0);
+            let read = self.read.get(&attempt.ino).copied().unwrap_or(0);
             if range.at + range.bytes as u64 <= read {
                 return Ok(range.bytes);
             }
-            let carried = self.count(asked, class)?;
-            let read = self.read.entry(asked.ino).or_default();
+            let carried = self.count(attempt, class)?;
+            let read = self.read.entry(attempt.ino).or_default();
             if range.at <= *read {
                 *read = range.at + carried as u64;
             }
             return Ok(carried);
         }
-        self.count(asked, class)
+        self.count(attempt, class)
     }
 
-    fn count(&mut self, asked: &CallArgs<'_>, class: &'static str) -> Result<usize, Errno> {
-        let CallArgs { operation, thread, range, .. } = *asked;
+    fn count(&mut self, attempt: &CallArgs<'_>, class: &'static str) -> Result<usize, Errno> {
+        let CallArgs { operation, thread, range, .. } = *attempt;
         let call = Call { operation, class, ours: self.counting.threads.contains(&thread) };
         let chosen = self.injection.filter(|injection| injection.call == call);
         let is_short = chosen.is_some_and(|injection| injection.failure == Failure::Short);
@@ -152,7 +152,7 @@ mod tests {
 
     fn write(plan: &mut Plan, path: &str, thread: u32, bytes: usize) -> Result<usize, Errno> {
         let range = Range { at: 4_000, bytes };
-        plan.meet(
+        plan.admit(
             &CallArgs { operation: Operation::Write, ino: 1, name: None, thread, range },
             path,
         )
@@ -160,7 +160,7 @@ mod tests {
 
     fn read(plan: &mut Plan, at: u64, bytes: usize) -> Result<usize, Errno> {
         let (operation, range) = (Operation::Read, Range { at, bytes });
-        plan.meet(&CallArgs { operation, ino: 1, name: None, thread: OURS, range }, "/a.jnl")
+        plan.admit(&CallArgs { operation, ino: 1, name: None, thread: OURS, range }, "/a.jnl")
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_cached_file_does_not_fail() {
+    fn bytes_of_a_cached_file_that_were_read_do_not_fail() {
         let mut plan = plan(1, false, Failure::Short);
         for (at, bytes) in [(0, 100), (50, 50), (100, 100), (300, 9), (0, 201)] {
             assert_eq!(read(&mut plan, at, bytes), Ok(bytes));

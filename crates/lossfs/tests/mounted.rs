@@ -1,6 +1,6 @@
-//! The same through the kernel, as programs meet it.
+//! The file system on a real mount.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+#![expect(clippy::unwrap_used, reason = "a test fails on an unexpected error")]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use pelago_lossfs::{Fault, Lossfs, Model, Operation, Survival};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-/// A folder and the mount on it, which goes first; none where nothing can be mounted.
+/// Returns a directory and the mount on it, or prints why nothing can be mounted.
 fn mounted(model: Model) -> Option<(tempfile::TempDir, Lossfs)> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     match Lossfs::mount(folder.path(), model) {
@@ -28,7 +28,7 @@ fn sync_names(folder: &Path) {
 }
 
 #[test]
-fn what_was_synced_is_there_when_power_comes_back() {
+fn synced_files_survive_a_power_cut() {
     let Some((folder, lossfs)) = mounted(Model::new()) else { return };
     let root = folder.path();
     fs::create_dir(root.join("below")).unwrap();
@@ -56,7 +56,7 @@ fn what_was_synced_is_there_when_power_comes_back() {
 }
 
 #[test]
-fn errors_come_where_they_are_wanted() {
+fn injected_errors_occur() {
     let Some((folder, lossfs)) = mounted(Model::new()) else { return };
     let fault = |on, error| Fault { on, within: "a".to_owned(), after: 1, times: 1, error };
     let control = lossfs.control();
@@ -74,7 +74,7 @@ fn errors_come_where_they_are_wanted() {
 }
 
 #[test]
-fn it_is_a_file_system_as_others_are() {
+fn it_behaves_as_other_file_systems() {
     let Some((folder, lossfs)) = mounted(Model::new()) else { return };
     let path = folder.path().join("a");
     let file = OpenOptions::new().read(true).append(true).create(true).open(&path).unwrap();

@@ -1,8 +1,8 @@
-//! A file system that does nothing: the floor that benchmarks compare with.
+//! The null file system: the floor with which benchmarks compare.
 //!
-//! It is mounted in the same way, with the same agreements with the kernel, and answers the same
-//! requests, with names and sizes in one table in memory and no bytes at all: files and extended
-//! attributes read as zeros.
+//! It is mounted as a volume is, with the same result of the negotiation, and replies to the same
+//! requests. Names and sizes are in one table in memory; bytes are discarded, so that files and
+//! extended attributes read as zeros.
 //!
 //! Usage: `nullfs POINT`. Prints `mounted` when it is ready; ends when it is unmounted, or with
 //! SIGTERM or SIGINT.
@@ -72,17 +72,17 @@ fn run(options: &MountOptions) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The offset of a name in a listing is its number plus this; the dots have the two below.
+/// The offset of a name in a listing is its number plus this; the dots have the two offsets below.
 const FIRST_OFFSET: u64 = 3;
 
-/// Of `open`.
+/// The access mode in the flags of `open`.
 const ACCESS_MODE: i32 = 0o3;
 
 struct Null(Mutex<Tree>);
 
 struct Tree {
     nodes: HashMap<u64, Node>,
-    /// The last number that an inode or a name was given.
+    /// The last number that an inode or a name has got.
     last: u64,
 }
 
@@ -94,7 +94,7 @@ struct Node {
     /// The order of listings, with the inode of each name.
     order: BTreeMap<u64, (Vec<u8>, u64)>,
     target: Vec<u8>,
-    /// How many bytes each extended attribute has.
+    /// Size of each extended attribute in bytes.
     xattrs: BTreeMap<Vec<u8>, usize>,
 }
 
@@ -175,7 +175,7 @@ impl Tree {
         self.nodes.get_mut(&dir.0)?.take(name.as_bytes())
     }
 
-    /// Takes a name away, and the inode with its last.
+    /// Removes a name, and the inode with its last name.
     fn remove(&mut self, dir: NodeId, name: &OsStr) -> Option<u64> {
         let ino = self.take(dir, name)?;
         let attr = &mut self.nodes.get_mut(&ino)?.attr;
@@ -190,7 +190,7 @@ impl Tree {
         self.nodes.get(&node.0).map(|node| node.attr)
     }
 
-    /// Entries behind an offset with the offset behind each.
+    /// Calls `add` with the entries after an offset, each with the offset after it.
     fn list(
         &self,
         dir: NodeId,
@@ -256,13 +256,13 @@ impl Filesystem for Null {
         }
     }
 
-    fn set_attr(&self, header: &Header, asked: SetAttr, reply: Reply<Attributes>) {
+    fn set_attr(&self, header: &Header, request: SetAttr, reply: Reply<Attributes>) {
         match self.0.lock().nodes.get_mut(&header.node.0) {
             Some(Node { attr, .. }) => {
-                attr.mode = asked.mode.map_or(attr.mode, |mode| (mode & 0o7777) as u16);
-                attr.uid = asked.uid.unwrap_or(attr.uid);
-                attr.gid = asked.gid.unwrap_or(attr.gid);
-                attr.size = asked.size.unwrap_or(attr.size);
+                attr.mode = request.mode.map_or(attr.mode, |mode| (mode & 0o7777) as u16);
+                attr.uid = request.uid.unwrap_or(attr.uid);
+                attr.gid = request.gid.unwrap_or(attr.gid);
+                attr.size = request.size.unwrap_or(attr.size);
                 reply.ok(&Attributes { ttl: TTL, attr: *attr });
             }
             None => reply.error(Errno::STALE),
@@ -276,23 +276,23 @@ impl Filesystem for Null {
         }
     }
 
-    fn symlink(&self, header: &Header, asked: Symlink<'_>, reply: Reply<Entry>) {
+    fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<Entry>) {
         let mut tree = self.0.lock();
-        let attr = tree.make((header.node, asked.name), FileType::Symlink, 0o777);
+        let attr = tree.make((header.node, request.name), FileType::Symlink, 0o777);
         if let Some(node) = attr.and_then(|attr| tree.nodes.get_mut(&attr.ino)) {
-            node.target = asked.target.as_bytes().to_vec();
+            node.target = request.target.as_bytes().to_vec();
             node.attr.size = node.target.len() as u64;
         }
         made(attr, reply);
     }
 
-    fn mknod(&self, header: &Header, asked: Mknod<'_>, reply: Reply<Entry>) {
-        let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
+    fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<Entry>) {
+        let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
         made(self.0.lock().make(at, FileType::Regular, mode), reply);
     }
 
-    fn mkdir(&self, header: &Header, asked: Mkdir<'_>, reply: Reply<Entry>) {
-        let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
+    fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<Entry>) {
+        let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
         made(self.0.lock().make(at, FileType::Directory, mode), reply);
     }
 
@@ -310,30 +310,30 @@ impl Filesystem for Null {
         removed(tree.remove(header.node, name), reply);
     }
 
-    fn rename(&self, header: &Header, asked: Rename<'_>, reply: Reply<()>) {
+    fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
         let mut tree = self.0.lock();
-        let moved = tree.take(header.node, asked.name);
+        let moved = tree.take(header.node, request.name);
         if let Some(ino) = moved {
-            tree.remove(asked.to_dir, asked.to_name);
+            tree.remove(request.to_dir, request.to_name);
             tree.last += 1;
             let number = tree.last;
-            if let Some(dir) = tree.nodes.get_mut(&asked.to_dir.0) {
-                dir.put(asked.to_name.as_bytes(), number, ino);
+            if let Some(dir) = tree.nodes.get_mut(&request.to_dir.0) {
+                dir.put(request.to_name.as_bytes(), number, ino);
             }
         }
         removed(moved, reply);
     }
 
-    fn link(&self, header: &Header, asked: Link<'_>, reply: Reply<Entry>) {
-        made(self.0.lock().link(asked.node, header.node, asked.name), reply);
+    fn link(&self, header: &Header, request: Link<'_>, reply: Reply<Entry>) {
+        made(self.0.lock().link(request.node, header.node, request.name), reply);
     }
 
-    fn open(&self, _header: &Header, asked: Open, reply: Reply<Opened>) {
-        reply.ok(&opened(asked.flags & ACCESS_MODE != 0));
+    fn open(&self, _header: &Header, request: Open, reply: Reply<Opened>) {
+        reply.ok(&opened(request.flags & ACCESS_MODE != 0));
     }
 
-    fn create(&self, header: &Header, asked: Create<'_>, reply: Reply<Created>) {
-        let (at, mode) = ((header.node, asked.name), asked.mode & !asked.umask);
+    fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
+        let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
         let made = self.0.lock().make(at, FileType::Regular, mode);
         match made {
             Some(attr) => reply.ok(&Created { entry: entry_of(attr), opened: opened(true) }),
@@ -341,29 +341,29 @@ impl Filesystem for Null {
         }
     }
 
-    fn read(&self, header: &Header, asked: Read, reply: Reply<[u8]>) {
+    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
         let end = self.0.lock().attr(header.node).map_or(0, |attr| attr.size);
-        let length = end.saturating_sub(asked.offset).min(u64::from(asked.size));
+        let length = end.saturating_sub(request.offset).min(u64::from(request.size));
         reply.ok(&vec![0; usize::try_from(length).unwrap_or(0)]);
     }
 
-    fn write(&self, header: &Header, asked: Write<'_>, reply: Reply<Written>) {
-        let length = u32::try_from(asked.data.len()).unwrap_or(0);
+    fn write(&self, header: &Header, request: Write<'_>, reply: Reply<Written>) {
+        let length = u32::try_from(request.data.len()).unwrap_or(0);
         if let Some(node) = self.0.lock().nodes.get_mut(&header.node.0) {
-            node.attr.size = node.attr.size.max(asked.offset + u64::from(length));
+            node.attr.size = node.attr.size.max(request.offset + u64::from(length));
         }
         reply.ok(&Written(length));
     }
 
-    fn flush(&self, _header: &Header, _asked: Flush, reply: Reply<()>) {
+    fn flush(&self, _header: &Header, _request: Flush, reply: Reply<()>) {
         reply.ok(&());
     }
 
-    fn release(&self, _header: &Header, _asked: Release, reply: Reply<()>) {
+    fn release(&self, _header: &Header, _request: Release, reply: Reply<()>) {
         reply.ok(&());
     }
 
-    fn fsync(&self, _header: &Header, _asked: Fsync, reply: Reply<()>) {
+    fn fsync(&self, _header: &Header, _request: Fsync, reply: Reply<()>) {
         reply.ok(&());
     }
 
@@ -375,11 +375,11 @@ impl Filesystem for Null {
     fn readdir(
         &self,
         header: &Header,
-        asked: Readdir,
+        request: Readdir,
         mut listing: Listing,
         reply: Reply<Listing>,
     ) {
-        let listed = self.0.lock().list(header.node, asked.offset, |attr, offset, name| {
+        let listed = self.0.lock().list(header.node, request.offset, |attr, offset, name| {
             let Attr { ino, file_type, .. } = attr;
             listing.add(Dirent { ino, offset, file_type, name }, Some(&entry_of(attr)))
         });
@@ -405,10 +405,10 @@ impl Filesystem for Null {
         });
     }
 
-    fn setxattr(&self, header: &Header, asked: Setxattr<'_>, reply: Reply<()>) {
+    fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
         match self.0.lock().nodes.get_mut(&header.node.0) {
             Some(node) => {
-                node.xattrs.insert(asked.name.as_bytes().to_vec(), asked.value.len());
+                node.xattrs.insert(request.name.as_bytes().to_vec(), request.value.len());
                 reply.ok(&());
             }
             None => reply.error(Errno::STALE),
@@ -443,10 +443,10 @@ impl Filesystem for Null {
         }
     }
 
-    fn fallocate(&self, header: &Header, asked: Fallocate, reply: Reply<()>) {
+    fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {
         match self.0.lock().nodes.get_mut(&header.node.0) {
-            Some(node) if asked.mode == 0 => {
-                node.attr.size = node.attr.size.max(asked.offset.saturating_add(asked.length));
+            Some(node) if request.mode == 0 => {
+                node.attr.size = node.attr.size.max(request.offset.saturating_add(request.length));
                 reply.ok(&());
             }
             Some(_) => reply.error(Errno::OPNOTSUPP),

@@ -92,8 +92,8 @@ impl Stream {
     }
 
     /// Requests a few more entries than fitted next time, or twice as many if all fitted.
-    pub(super) fn learn(&self, asked: u32, fitted: u32, full: bool) {
-        let next = if full { fitted + fitted / 8 + 4 } else { asked.saturating_mul(2) };
+    pub(super) fn learn(&self, requested: u32, fitted: u32, full: bool) {
+        let next = if full { fitted + fitted / 8 + 4 } else { requested.saturating_mul(2) };
         let most = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);
         self.entries.store(next.min(most), Ordering::Relaxed);
     }

@@ -148,8 +148,8 @@ fn start(
     match started {
         Ok(end) => {
             attached.read_further_ahead();
-            // Until the kernel has requested the root's attributes once, it takes root for its
-            // owner and refuses changes by other users.
+            // Until the kernel has requested attributes of the top directory once, it takes uid 0
+            // for its owner and refuses changes by other users.
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the root of the mount cannot be read");
             }

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
     use crate::state::Preferences;
 
-    const ASKED: OpenFlags = OpenFlags {
+    const FLAGS: OpenFlags = OpenFlags {
         read: true,
         write: true,
         append: false,
@@ -284,10 +284,10 @@ mod tests {
 
     /// A server that records requests, and opens files without passthrough.
     #[derive(Default)]
-    struct Server(Mutex<Vec<Asked>>);
+    struct Server(Mutex<Vec<Recorded>>);
 
     #[derive(Debug, PartialEq)]
-    enum Asked {
+    enum Recorded {
         Open { passthrough: bool, truncate: bool },
         Release(OpenId),
     }
@@ -300,10 +300,10 @@ mod tests {
             _bulk: Bulk<'_>,
             _later: &mut dyn FnMut() -> Done,
         ) -> Option<Result<pelago_wire::Reply, Error>> {
-            let mut asked = self.0.lock();
+            let mut requests = self.0.lock();
             Some(match request {
                 Request::Open { flags: OpenFlags { passthrough, truncate, .. }, .. } => {
-                    asked.push(Asked::Open { passthrough, truncate });
+                    requests.push(Recorded::Open { passthrough, truncate });
                     Ok(pelago_wire::Reply::Opened {
                         open: OpenId(8),
                         attr: attr(),
@@ -311,7 +311,7 @@ mod tests {
                     })
                 }
                 Request::Release { open } => {
-                    asked.push(Asked::Release(open));
+                    requests.push(Recorded::Release(open));
                     Ok(pelago_wire::Reply::Done)
                 }
                 _ => Err(Code::Bug.into()),
@@ -346,34 +346,34 @@ mod tests {
 
     /// Opens a file whose descriptor the kernel refuses with `why`. Returns what the program gets,
     /// and the requests to the server.
-    fn refused(why: Errno) -> (Result<OpenId, i32>, Vec<Asked>) {
+    fn refused(why: Errno) -> (Result<OpenId, i32>, Vec<Recorded>) {
         let server = Arc::new(Server::default());
         let files = Files::new(Arc::clone(&server) as Arc<dyn Service>);
         let state = Arc::new(State::new(files, Preferences::default()));
         let (answer, answered) = channel();
         let reply = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
-        let (wanted, direct) = (ASKED, false);
+        let (wanted, direct) = (FLAGS, false);
         let opening = Opening { state: Arc::clone(&state), context, wanted, direct, reply };
         let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
         opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
-        let asked = std::mem::take(&mut *server.0.lock());
-        assert_eq!(state.open_ids.take().len(), usize::from(asked.len() == 2));
-        (answered.recv().unwrap(), asked)
+        let requests = std::mem::take(&mut *server.0.lock());
+        assert_eq!(state.open_ids.take().len(), usize::from(requests.len() == 2));
+        (answered.recv().unwrap(), requests)
     }
 
     #[test]
     fn a_kernel_without_passthrough_gets_the_file_opened_without_it() {
-        let (answer, asked) = refused(Errno::LOOP);
-        let again = Asked::Open { passthrough: false, truncate: false };
-        assert_eq!((answer, asked), (Ok(OpenId(8)), vec![Asked::Release(OpenId(7)), again]));
+        let (answer, requests) = refused(Errno::LOOP);
+        let again = Recorded::Open { passthrough: false, truncate: false };
+        assert_eq!((answer, requests), (Ok(OpenId(8)), vec![Recorded::Release(OpenId(7)), again]));
     }
 
     #[test]
     fn a_single_refused_descriptor_fails_the_open() {
         let nomem = Errno::NOMEM;
-        let (answer, asked) = refused(nomem);
+        let (answer, requests) = refused(nomem);
         let told = Err(nomem.raw_os_error());
-        assert_eq!((answer, asked), (told, vec![Asked::Release(OpenId(7))]));
+        assert_eq!((answer, requests), (told, vec![Recorded::Release(OpenId(7))]));
     }
 }

@@ -31,7 +31,7 @@ pub enum NoPassthrough {
     /// The kernel is too old, or built without it.
     #[error("this kernel has no FUSE passthrough, which came with Linux 6.9")]
     NotInKernel,
-    /// The kernel refuses descriptors of the volume's folder, with this errno.
+    /// The kernel refuses descriptors of content files, with this errno.
     #[error("the kernel refuses passthrough: {0}")]
     Refused(Errno),
 }
@@ -88,7 +88,7 @@ impl Passthrough {
         let mut why_not = self.why_not.lock();
         if self.is_on.swap(false, Ordering::AcqRel) {
             *why_not = why(error);
-            tracing::warn!(%error, "passthrough ends: bytes are copied here");
+            tracing::warn!(%error, "the kernel refuses descriptors: no passthrough");
         }
         true
     }

@@ -99,8 +99,8 @@ impl Reading {
             .then(move |listing| self.deliver((entries, attributes), listing));
     }
 
-    fn deliver(mut self, asked: (u32, bool), listing: Result<Listing, Error>) {
-        let (asked, attributes) = asked;
+    fn deliver(mut self, request: (u32, bool), listing: Result<Listing, Error>) {
+        let (requested, attributes) = request;
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
@@ -109,7 +109,7 @@ impl Reading {
         let (state, offsets) = (&self.state, &self.stream.offsets);
         let copier = Copier { state, offsets, epoch, attributes };
         let (fitted, full) = copier.fill(&mut self.sink.listing, &listing.entries);
-        self.stream.learn(asked, fitted, full);
+        self.stream.learn(requested, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
         if listing.end && !full {
             self.state.streams.dir_cache.add(self.dir.ino, given + u64::from(fitted));

@@ -29,8 +29,8 @@ impl Filesystem for Idle {
         self.0.lock().push((0, unique));
     }
 
-    fn readdir(&self, _: &Header, asked: Readdir, listing: Listing, reply: Reply<Listing>) {
-        self.0.lock().push((asked.size.into(), listing.with_attributes().into()));
+    fn readdir(&self, _: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
+        self.0.lock().push((request.size.into(), listing.with_attributes().into()));
         reply.ok(&listing);
     }
 }
@@ -123,8 +123,8 @@ fn requests_that_need_no_reply_get_none() {
 #[test]
 fn a_listing_is_of_the_requested_kind() {
     let filesystem = Idle::default();
-    let asked = Readdir { file: FILE, offset: 0, size: 100 };
-    let operations = [Operation::Readdir(asked), Operation::ReaddirPlus(asked)];
+    let request = Readdir { file: FILE, offset: 0, size: 100 };
+    let operations = [Operation::Readdir(request), Operation::ReaddirPlus(request)];
     assert_eq!(errors_of(&filesystem, &operations), [Some(0); 2]);
     assert_eq!(*filesystem.0.lock(), [(100, 0), (100, 1)]);
 }

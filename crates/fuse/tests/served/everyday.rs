@@ -95,9 +95,9 @@ fn listings_have_names_with_and_without_attributes() {
         for (name, ino) in &expected {
             assert_eq!(fs::metadata(mounted.path(name)).unwrap().ino(), *ino);
         }
-        let asked = mounted.tree.seen.lookups.load(Ordering::Relaxed);
+        let lookups = mounted.tree.seen.lookups.load(Ordering::Relaxed);
         let least = if learnt { count / 2 } else { count };
-        assert!(asked >= least, "{asked}: a name without attributes must be looked up");
+        assert!(lookups >= least, "{lookups}: a name without attributes must be looked up");
         mounted.end().unwrap();
     }
 }
@@ -197,10 +197,10 @@ fn invalidated_names_and_attributes_are_requested_again() {
     mounted.notifier.inval_inode(node, 0, 0).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 7);
     assert_eq!(fs::read(&path).unwrap(), b"renewed");
-    let asked = mounted.tree.seen.lookups.load(Ordering::Relaxed);
+    let lookups = mounted.tree.seen.lookups.load(Ordering::Relaxed);
     mounted.notifier.inval_entry(NodeId::ROOT, "file".as_ref()).unwrap();
     fs::metadata(&path).unwrap();
-    assert_eq!(mounted.tree.seen.lookups.load(Ordering::Relaxed), asked + 1);
+    assert_eq!(mounted.tree.seen.lookups.load(Ordering::Relaxed), lookups + 1);
     let unknown = mounted.notifier.inval_inode(NodeId(1 << 40), 0, 0).unwrap_err();
     assert_eq!(unknown.kind(), std::io::ErrorKind::NotFound);
     let unknown = mounted.notifier.inval_entry(NodeId::ROOT, "none".as_ref()).unwrap_err();

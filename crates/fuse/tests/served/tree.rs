@@ -264,7 +264,7 @@ impl Filesystem for Tree {
         }
         if name_bytes.starts_with(b"panic-") {
             // This panic prints nothing.
-            resume_unwind(Box::new("what the test asked for"));
+            resume_unwind(Box::new("requested by the test"));
         }
         let state = self.state.lock();
         reply.with(state.find(header.node, name).and_then(|node| state.entry(node)));

@@ -1,4 +1,4 @@
-//! A file's bytes as programs see them, as they are on the medium, and what lies between.
+//! The bytes of a file as programs see them, as they are on the disk, and the changes between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::extent::{BLOCK, Block, Change, Extent, SECTOR};
 use crate::random::Random;
 
-/// Live and stable bytes.
+/// Live bytes, which programs see, and stable bytes, which are on the disk.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bytes {
     live: Extent,
     stable: Extent,
-    /// What leads from stable to live, in order.
+    /// The changes from stable to live, in order.
     pending: Vec<Change>,
-    /// Blocks that a sync failed to write, and that nobody wrote since.
+    /// Blocks that a sync failed to write, and that were not written since.
     lost: BTreeSet<u64>,
 }
 
@@ -22,7 +22,7 @@ impl Bytes {
         self.live.size
     }
 
-    /// Blocks that are taken.
+    /// Returns the number of used blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.live.blocks.len() as u64
     }
@@ -39,7 +39,7 @@ impl Bytes {
         self.pending.push(change);
     }
 
-    /// Blocks that a change would take in addition.
+    /// Returns how many more blocks a change would use.
     pub(super) fn wants(&self, change: &Change) -> u64 {
         let range = match change {
             Change::Write { .. } => change.written(),
@@ -64,16 +64,16 @@ impl Bytes {
         self.pending.clear();
     }
 
-    /// A sync that fails: nothing it was about is written any more.
+    /// Fails a sync: the changes that it included are never written.
     pub(super) fn fail_to_sync(&mut self) {
         self.lost.extend(self.pending.iter().flat_map(Change::written));
     }
 
-    /// What a power cut leaves: nothing that was not synced, or some of it.
+    /// Returns the bytes after a power cut: without all that was not synced, or with some of it.
     ///
-    /// Sizes, cuts and holes are kept by the medium in the order they were made. A block is what
-    /// it was behind some write, each block another; a torn one differs by sector. Where the size
-    /// is there and a block is not, there are zeros.
+    /// Sizes, truncations and holes reach the disk in order. Each block has the state after one of
+    /// its writes, chosen independently; a torn block differs by sector. A block that was not
+    /// written reads as zeros if the size includes it.
     pub(super) fn after_crash(&self, random: Option<&mut Random>) -> Self {
         let left = match random {
             Some(random) if !self.pending.is_empty() => self.some(random),
@@ -111,14 +111,14 @@ impl Bytes {
         left
     }
 
-    /// A block as it is where the first `kept` changes of size and space are on the medium, and
-    /// the first `written` writes.
+    /// Returns a block if the first `kept` changes of size and space are on the disk, and the first
+    /// `written` writes.
     fn block(&self, number: u64, kept: usize, written: usize) -> Option<Block> {
         let mut block = self.stable.blocks.get(&number).cloned();
         for (at, change) in self.pending.iter().enumerate() {
             if change.clears(number) {
                 if at >= kept {
-                    // What was written behind it went to another place, which nothing names.
+                    // Later writes went to other blocks of the disk, which no inode refers to.
                     break;
                 }
                 block = change.apply_to(number, block);
@@ -130,7 +130,7 @@ impl Bytes {
     }
 }
 
-/// None, all, or some.
+/// Returns zero, `all`, or a number between.
 fn some_prefix(all: usize, random: &mut Random) -> usize {
     match random.below(4) {
         0 => 0,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leaves_what_was_synced() {
+    fn synced_bytes_survive_a_power_cut() {
         let mut bytes = Bytes::default();
         write(&mut bytes, 0, 1, 10_000);
         assert!(all(&bytes.after_crash(None)).is_empty());
@@ -177,9 +177,9 @@ mod tests {
         assert_eq!(all(&bytes), vec![1; 5]);
     }
 
-    /// Each byte of what is left is one that stood there, or a zero.
+    /// Each surviving byte is one that was written there, or zero.
     #[test]
-    fn some_of_what_was_not_synced_may_be_left() {
+    fn some_unsynced_bytes_may_survive() {
         let mut bytes = Bytes::default();
         write(&mut bytes, 0, 1, 10_000);
         bytes.sync();
@@ -203,9 +203,9 @@ mod tests {
         assert!(mixed > 10 && torn > 10, "{mixed} {torn}");
     }
 
-    /// Bytes written behind a cut that is not on the medium are not there either.
+    /// Bytes that were written after a truncation do not survive without it.
     #[test]
-    fn a_cut_comes_before_what_was_written_behind_it() {
+    fn a_truncation_survives_before_later_writes() {
         let mut bytes = Bytes::default();
         write(&mut bytes, 0, 1, 4_096);
         bytes.sync();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_was_about_is_lost_until_it_is_written_again() {
+    fn bytes_of_a_failed_sync_are_lost_until_they_are_written_again() {
         let mut bytes = Bytes::default();
         write(&mut bytes, 0, 1, 8_192);
         bytes.sync();
@@ -229,6 +229,6 @@ mod tests {
         bytes.sync();
         let left = all(&bytes.after_crash(Some(&mut Random(1))));
         assert_eq!((left[0], left[1], left[4_096]), (3, 2, 1));
-        assert_eq!(all(&bytes)[4_096], 2, "whoever reads it sees no loss");
+        assert_eq!(all(&bytes)[4_096], 2, "a read does not show the loss");
     }
 }

@@ -1,14 +1,14 @@
-//! The bytes of a file at one moment: blocks of 4 KiB, those that are there.
+//! The bytes of a file at one moment: those blocks of 4 KiB that are allocated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes of a block.
 pub(super) const BLOCK: u64 = 4096;
-/// Bytes that a medium writes whole or not at all.
+/// Bytes that a disk writes whole or not at all.
 pub(super) const SECTOR: u64 = 512;
 
-/// One block. `None`: it was reserved and not written, and reads as zeros.
+/// A block. `None` is reserved but not written, and reads as zeros.
 pub(super) type Block = Option<Arc<[u8]>>;
 
 /// A change of a file's bytes.
@@ -20,7 +20,7 @@ pub(super) enum Change {
     Reserve { from: u64, to: u64, keep_size: bool },
 }
 
-/// Size and blocks. Behind the size there is nothing but what was reserved.
+/// Size and blocks. After the size there are reserved blocks only.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extent {
     pub(super) size: u64,
@@ -28,7 +28,7 @@ pub(super) struct Extent {
 }
 
 impl Change {
-    /// What the size is behind it.
+    /// Returns the size after the change.
     pub(super) fn size_after(&self, size: u64) -> u64 {
         match self {
             Self::Write { at, bytes } => size.max(at + bytes.len() as u64),
@@ -38,7 +38,7 @@ impl Change {
         }
     }
 
-    /// Whether it frees or clears some of a block: what is written there later goes elsewhere.
+    /// Returns whether it frees or clears a part of a block, so that later writes use a new block.
     pub(super) fn clears(&self, block: u64) -> bool {
         let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
         match self {
@@ -48,7 +48,7 @@ impl Change {
         }
     }
 
-    /// The blocks that a write touches.
+    /// Returns the blocks that a write touches.
     pub(super) fn written(&self) -> std::ops::Range<u64> {
         match self {
             Self::Write { at, bytes } => *at / BLOCK..(at + bytes.len() as u64).div_ceil(BLOCK),
@@ -56,7 +56,7 @@ impl Change {
         }
     }
 
-    /// What it makes of one block.
+    /// Returns a block after the change.
     pub(super) fn apply_to(&self, number: u64, block: Option<Block>) -> Option<Block> {
         let (from, to) = (number * BLOCK, (number + 1) * BLOCK);
         match self {
@@ -89,7 +89,7 @@ impl Change {
 }
 
 impl Extent {
-    /// Carries out a change.
+    /// Applies a change.
     pub(super) fn apply(&mut self, change: &Change) {
         let blocks = Arc::make_mut(&mut self.blocks);
         let numbers: Vec<u64> = match change {
@@ -109,7 +109,7 @@ impl Extent {
         self.size = change.size_after(self.size);
     }
 
-    /// Up to `length` bytes from `at` on; fewer at the end.
+    /// Returns up to `length` bytes from `at` on; fewer at the end.
     pub(super) fn read(&self, at: u64, length: u64) -> Vec<u8> {
         let end = self.size.min(at.saturating_add(length));
         let mut bytes = vec![0; end.saturating_sub(at) as usize];

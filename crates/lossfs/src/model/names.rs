@@ -1,26 +1,26 @@
-//! Changes of names that are not on the medium yet.
+//! Changes of names that are not on the disk yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Names;
 use crate::random::Random;
 
-/// The names of one folder.
+/// The names of one directory.
 pub(super) type Folder = BTreeMap<Vec<u8>, u64>;
 
-/// One change of names, whole or not at all.
+/// One change of names, which happens whole or not at all.
 #[derive(Debug, Clone)]
 pub(super) struct NameChange {
-    /// In which folder which name leads where; nowhere any more where there is nothing.
+    /// Directory, name and the new inode of the name; `None` removes the name.
     pub(super) sets: Vec<(u64, Vec<u8>, Option<u64>)>,
 }
 
-/// All that are not on the medium, in order.
+/// The changes that are not on the disk, in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingNames(Vec<NameChange>);
 
 impl NameChange {
-    /// What it makes of one folder.
+    /// Applies the change to one directory.
     pub(super) fn apply(&self, dir: u64, folder: &mut Folder) {
         for (_, name, ino) in self.sets.iter().filter(|(at, ..)| *at == dir) {
             match ino {
@@ -40,8 +40,8 @@ impl PendingNames {
         self.0.push(change);
     }
 
-    /// Takes out what a sync of `dir` makes safe: its changes, and what came before them in folders
-    /// that they are about too.
+    /// Removes and returns what a sync of `dir` makes safe: its changes, and earlier changes of
+    /// other directories that these share.
     pub(super) fn take(&mut self, dir: u64) -> Vec<NameChange> {
         let mut dirs = BTreeSet::from([dir]);
         let mut taken = Vec::new();
@@ -60,9 +60,9 @@ impl PendingNames {
         taken
     }
 
-    /// Those that a power cut leaves.
+    /// Returns the changes that survive a power cut.
     pub(super) fn some(&self, names: Names, random: &mut Random) -> Vec<NameChange> {
-        // Often little is missing, sometimes much.
+        // Often few changes are lost, sometimes many.
         let odds = 2 + random.below(6);
         let mut broken = BTreeSet::new();
         let mut left = Vec::new();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_takes_what_came_before_too() {
+    fn a_sync_includes_earlier_changes() {
         let mut pending = five();
         assert_eq!(inos(&pending.take(2)), [10, 11, 12]);
         assert_eq!(inos(&pending.take(1)), [13]);
@@ -118,10 +118,10 @@ mod tests {
         assert_eq!(inos(&five().take(1)), [10, 11, 12, 13]);
     }
 
-    /// In order: a prefix. By folder: a prefix of each. In any order: a move only behind what it
-    /// moved.
+    /// In order: a prefix. By directory: a prefix of each. In any order: a rename only after the
+    /// change that it builds upon.
     #[test]
-    fn what_is_left_keeps_the_order_that_is_promised() {
+    fn surviving_changes_keep_the_promised_order() {
         let seen = [Names::Ordered, Names::PerFolder, Names::Any].map(|names| {
             let left = (0..500).map(|seed| inos(&five().some(names, &mut Random(seed))));
             left.collect::<BTreeSet<_>>()

@@ -1,4 +1,4 @@
-//! What is left of whole programs.
+//! Power cuts after sequences of calls.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn some(seed: u64) -> Survival {
 }
 
 #[test]
-fn a_name_is_safe_by_its_folder_and_bytes_by_their_file() {
+fn a_name_is_safe_after_its_directory_and_bytes_after_their_file() {
     let mut model = Model::new();
     let synced = file(&mut model, ROOT, "synced", b"1");
     model.sync(synced).unwrap();
@@ -60,7 +60,7 @@ fn a_rename_happens_whole_or_not_at_all() {
 }
 
 #[test]
-fn an_unlinked_file_is_back_where_nobody_synced_that() {
+fn an_unlinked_file_is_back_if_the_unlink_was_not_synced() {
     let mut model = Model::new();
     let ino = file(&mut model, ROOT, "a", b"1");
     model.sync(ino).unwrap();
@@ -73,7 +73,7 @@ fn an_unlinked_file_is_back_where_nobody_synced_that() {
 }
 
 #[test]
-fn what_lies_in_a_folder_goes_with_it() {
+fn files_in_a_directory_are_lost_with_it() {
     let mut model = Model::new();
     let below = model.make(ROOT, b"below", Kind::Folder, about()).unwrap();
     file(&mut model, below, "a", b"1");
@@ -87,7 +87,7 @@ fn what_lies_in_a_folder_goes_with_it() {
 }
 
 #[test]
-fn space_ends_and_comes_back() {
+fn space_runs_out_and_is_freed() {
     let mut model = Model::new();
     model.set_limit(Some(3));
     let ino = file(&mut model, ROOT, "a", &[1; 8_192]);
