@@ -96,7 +96,9 @@ recover
 
 work 10000000
 before=$(family)
-end $("$PELAGO" status --json "$VOLUME" | sed -nE 's/.*"pid": ?([0-9]+).*/\1/p')
+pelago=$("$PELAGO" status --json "$VOLUME" | sed -nE 's/.*"pid": ?([0-9]+).*/\1/p')
+test -n "$pelago"
+end $pelago
 # The database cannot use a mount whose process has ended.
 end $before $(family)
 reap

@@ -131,8 +131,8 @@ impl Mounted {
     }
 
     /// Runs a bash script in the root of the volume; it ends at its first error. `$POINT` is that
-    /// root, `$SCRATCH` a folder beside the volume; `$PELAGO`, `$VOLUME` and `$PASSTHROUGH` are what
-    /// `pelago up` needs.
+    /// root, `$SCRATCH` a folder beside the volume; `$PELAGO`, `$VOLUME` and `$PASSTHROUGH` are
+    /// what `pelago up` needs.
     pub(crate) fn shell(&self, step: &str, script: &str) -> Result<Ending, String> {
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", script]).current_dir(self.point());
