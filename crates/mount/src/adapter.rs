@@ -17,11 +17,12 @@ use pelago_fuse::{Errno, Filesystem, Header, Reply};
 use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
 
 use crate::caller::Caller;
-use crate::mounting::Atime;
 use crate::open::{CreateReply, OpenReply, Opening};
 use crate::open_ids::OpenPath;
+use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
+use crate::replies::{bytes, done, sized, written};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
 use crate::{attr, flags};
@@ -98,56 +99,6 @@ const fn open_id(file: FileId) -> OpenId {
     OpenId(file.0)
 }
 
-fn done(result: Result<(), Error>, reply: Reply<()>) {
-    match result {
-        Ok(()) => reply.ok(&()),
-        Err(error) => reply.error(attr::error(error)),
-    }
-}
-
-fn written(result: Result<Written, Error>, reply: Reply<reply::Written>) {
-    match result {
-        Ok(written) => {
-            reply.ok(&reply::Written(u32::try_from(written.bytes).unwrap_or(u32::MAX)));
-        }
-        Err(error) => reply.error(attr::error(error)),
-    }
-}
-
-fn bytes(result: Result<Vec<u8>, Error>, reply: Reply<[u8]>) {
-    match result {
-        Ok(bytes) => reply.ok(&bytes),
-        Err(error) => reply.error(attr::error(error)),
-    }
-}
-
-/// Replies with the value of an extended attribute, or with its size if `size` is zero.
-fn sized(result: Result<Vec<u8>, Error>, size: u32, reply: Reply<reply::Xattr>) {
-    match result {
-        Ok(bytes) => match u32::try_from(bytes.len()) {
-            Ok(length) if size == 0 => reply.ok(&reply::Xattr::Size(length)),
-            Ok(length) if length <= size => reply.ok(&reply::Xattr::Value(bytes)),
-            _ => reply.error(Errno::RANGE),
-        },
-        Err(error) => reply.error(attr::error(error)),
-    }
-}
-
-/// Converts a change of attributes, except for setuid and setgid bits that it clears.
-fn changes(request: &operation::SetAttr) -> SetAttr {
-    SetAttr {
-        mode: request.mode.map(flags::permissions),
-        uid: request.uid,
-        gid: request.gid,
-        size: request.size,
-        atime: request.atime.map(attr::set_time),
-        mtime: request.mtime.map(attr::set_time),
-        ctime: request.ctime.map(attr::time),
-        kill_privileges: false,
-        kill_setgid: false,
-    }
-}
-
 /// Unwraps a result, or replies with its error and returns.
 macro_rules! take {
     ($result:expr, $reply:ident) => {
@@ -199,7 +150,7 @@ impl Filesystem for Adapter {
     }
 
     fn set_attr(&self, header: &Header, request: operation::SetAttr, reply: Reply<Attributes>) {
-        let set = changes(&request);
+        let set = attr::changes(&request);
         // `chown` clears setuid and setgid bits even if it changes neither owner nor group. The
         // kernel also sends an empty change before a write by a process that may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();

@@ -5,8 +5,9 @@ use std::time::Duration;
 use pelago_client::errno;
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, FileType, Timestamp, operation, reply};
-use pelago_wire::{Attr, Entry, Error, FileKind, InodeId, SetTime, Time};
+use pelago_wire::{Attr, Entry, Error, FileKind, InodeId, SetAttr, SetTime, Time};
 
+use crate::flags;
 use crate::init::TTL;
 
 /// Preferred I/O size in bytes that programs see (`st_blksize`).
@@ -99,6 +100,21 @@ pub(crate) const fn set_time(to: operation::SetTime) -> SetTime {
 /// Converts a time for the kernel.
 pub(crate) const fn timestamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanos: time.nanos }
+}
+
+/// Converts a change of attributes, except for setuid and setgid bits that it clears.
+pub(crate) fn changes(request: &operation::SetAttr) -> SetAttr {
+    SetAttr {
+        mode: request.mode.map(flags::permissions),
+        uid: request.uid,
+        gid: request.gid,
+        size: request.size,
+        atime: request.atime.map(set_time),
+        mtime: request.mtime.map(set_time),
+        ctime: request.ctime.map(time),
+        kill_privileges: false,
+        kill_setgid: false,
+    }
 }
 
 #[cfg(test)]

@@ -21,9 +21,8 @@
 
 pub use init::TTL;
 pub use inodes::Inodes;
-pub use mounting::{
-    Atime, Mount, MountError, MountOptions, Trusts, UnmountError, mount, mount_over, serve,
-};
+pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
+pub use options::{Atime, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;
 
 mod adapter;
@@ -42,10 +41,12 @@ pub mod mountinfo;
 mod mounting;
 mod open;
 mod open_ids;
+mod options;
 mod passthrough;
 mod prune;
 mod readdir;
 mod rename;
+mod replies;
 mod stale_pages;
 mod state;
 mod striped;

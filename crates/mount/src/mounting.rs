@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
@@ -19,6 +19,7 @@ use pelago_fuse::{Filesystem, Session, SessionOptions};
 use crate::adapter::Adapter;
 use crate::init::{event_loops, init_options};
 use crate::inodes::Inodes;
+use crate::options::MountOptions;
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::state::Preferences;
 
@@ -29,47 +30,6 @@ use point::Point;
 mod device;
 mod error;
 mod point;
-
-/// Options of a mount.
-#[derive(Debug, Clone)]
-pub struct MountOptions {
-    /// The mount point, an empty directory.
-    pub mount_point: PathBuf,
-    /// The source that `df` and `mount` show.
-    pub fs_name: String,
-    /// Whether the mount is read-only.
-    pub read_only: bool,
-    /// Which reads update atime.
-    pub atime: Atime,
-    /// What the mount trusts in the volume's files; only root may trust anything.
-    pub trusts: Trusts,
-    /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
-    /// [`Mount::passthrough`] returns the result.
-    pub passthrough: bool,
-    /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
-    pub inode_table_bytes: u64,
-}
-
-/// Which reads of a file update its atime.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Atime {
-    /// The first read after a change, and one read a day (`relatime`).
-    #[default]
-    Relative,
-    /// No reads (`noatime`).
-    Never,
-    /// All reads (`strictatime`). They bypass the page cache, so that the server sees each.
-    Always,
-}
-
-/// What a mount trusts in a volume's files; nothing by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Trusts {
-    /// The setuid and setgid bits and capabilities of programs (`suid`).
-    pub suid: bool,
-    /// Device files (`dev`).
-    pub dev: bool,
-}
 
 /// A mount that serves requests until it is unmounted, by this process or another. If dropped
 /// before that, it is detached: it leaves the tree at once, and ends when the last file in it is

@@ -9,18 +9,14 @@ use super::tree::{Source, Tree};
 const PRODUCTION_LINES: usize = 500;
 /// Most lines of a Rust file, tests included.
 const FILE_LINES: usize = 800;
-/// Files that may have a few production lines more. The list only shrinks.
-const LARGER: &[&str] = &["crates/client/src/fuse/adapter.rs", "crates/mount/src/adapter.rs"];
-const LARGER_LINES: usize = 550;
 /// Most characters of a line.
 pub(super) const LINE_LETTERS: usize = 100;
 
 /// Reports files and lines above their limits. In Markdown tables and addresses may be long.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for file in tree.rust() {
-        let limit = if LARGER.contains(&&*file.path) { LARGER_LINES } else { PRODUCTION_LINES };
         for (lines, what, limit) in [
-            (production_lines(file), "production lines", limit),
+            (production_lines(file), "production lines", PRODUCTION_LINES),
             (file.text.lines().count(), "lines", FILE_LINES),
         ] {
             if lines > limit {

@@ -17,8 +17,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{getegid, geteuid};
 
 use super::point::{Point, path_of};
-use super::{Atime, MountError, MountOptions, UnmountError};
+use super::{MountError, UnmountError};
 use crate::mountinfo::{self, FS_TYPE};
+use crate::options::{Atime, MountOptions};
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -250,7 +251,7 @@ fn helper_error(point: &Path, says: &str) -> MountError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mounting::Trusts;
+    use crate::options::Trusts;
 
     #[test]
     fn commas_in_names_are_escaped_for_the_helper() {
