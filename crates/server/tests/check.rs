@@ -1,5 +1,5 @@
-//! `check` and starts over volumes on a disk: damage is found, said and repaired, and nothing is
-//! made worse.
+//! `check`, and starts, over damaged volumes on a disk: damage is found, reported and repaired, and
+//! nothing gets worse.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,4 +1,4 @@
-//! A medium that fills up: what was taken stays, names can go, and then there is room again.
+//! A full disk: accepted data stays, files can be removed, and then there is room again.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

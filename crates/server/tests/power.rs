@@ -1,6 +1,6 @@
-//! Power that fails: of the rows a prefix is left, of each content file what was synced, or what
-//! was written, or neither name nor bytes where it never was. Whatever is left is served, is
-//! whole, and keeps what `docs/semantics.md` promises.
+//! A loss of power: a prefix of the rows is left, and of each content file what was synced, or what
+//! was written, or neither name nor bytes if it was never synced. In each case the volume can be
+//! served, is whole, and keeps what `docs/semantics.md` promises.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,6 +1,6 @@
-//! Orders of events that lose something where they are not thought of: files that change behind
-//! their last name, a medium that is full in the middle of a group commit, a table that loses what
-//! was not safe, and many callers at once.
+//! Orders of events that could lose something: files that change after they lost their last name,
+//! a disk that fills up during a group commit, a table that loses what was not safe, and many
+//! callers at once.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,4 +1,5 @@
-//! Requests that are repeated: a session that lost its connection cannot know what was carried out.
+//! Repeated requests: a session that lost its connection cannot know which requests were carried
+//! out.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,4 +1,4 @@
-//! Files that are made without a name: what they are, how they get one, and what a crash leaves of
+//! Unnamed files (`O_TMPFILE`): their attributes, how they get a name, and what a crash leaves of
 //! them.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]

@@ -1,9 +1,9 @@
-//! What a program may believe of its files while calls fail below it, and so what must be there
-//! after the power failed.
+//! What a program may rely on while calls fail below it, and so what must be left after a loss of
+//! power.
 //!
-//! Of each path, and of the bytes of each file, there is what it is now, if that is sure, and all
-//! that it may be if the power fails: everything since it was last made safe. An operation that
-//! fails may have happened or not, so both are possible until the program looks again.
+//! For each path, and for the bytes of each file, it has the present state, if that is certain, and
+//! all states that a loss of power may leave: those since it was last made safe. An operation that
+//! fails may have happened or not, so both are possible until the program reads the state again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One call that fails, as a line that can be given back.
+//! One call that fails, as a line of text that can be run again.
 
 use std::fmt;
 use std::str::FromStr;

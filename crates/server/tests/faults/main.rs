@@ -1,5 +1,5 @@
-//! Calls that fail below a server, one at a time: the n-th call of a kind in a class of files fails
-//! once, or from there on, and then the power fails.
+//! Calls that fail below a server, one at a time: the n-th call of a kind on a class of files fails
+//! once, or from there on; then the power fails.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

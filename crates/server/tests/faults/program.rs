@@ -1,4 +1,4 @@
-//! A random program that goes on when calls fail below it, and holds the server to its answers.
+//! A random program that continues when calls fail below it, and holds the server to its replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 

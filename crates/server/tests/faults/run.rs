@@ -1,4 +1,4 @@
-//! Runs one program with one call that fails, and proves what is left.
+//! Runs one program with one failing call, and checks what is left.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

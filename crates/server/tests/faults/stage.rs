@@ -1,4 +1,4 @@
-//! A stepped server whose volume lies on a file system that fails calls, and the volume that every
+//! A stepped server whose volume is on a file system that fails calls, and the volume that every
 //! program begins with.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Random programs of changes, the same for the same seed.
+//! Random programs of changes, equal for equal seeds.
 
 use pelago_wire::{Code, FileKind, Handle, RenameFlags, Request, SetAttr, XattrFlags};
 

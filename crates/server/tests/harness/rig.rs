@@ -1,4 +1,4 @@
-//! A server over the fake table, with its content files in a folder that goes away.
+//! A server over the fake table, with its content files in a temporary folder.
 
 use std::collections::BTreeMap;
 use std::fmt;

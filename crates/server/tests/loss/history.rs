@@ -1,4 +1,4 @@
-//! What was done, and so what may be found after the power failed.
+//! What was done, and so what may be left after a loss of power.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Power that fails below a server: its volume lies on `lossfs`, which keeps what was synced and
-//! drops or tears the rest. The power fails before every sync, and at seeded moments between; what
-//! is left is served, is whole, keeps what was fsynced, and deals no inode number twice.
+//! A loss of power below a server: its volume is on `lossfs`, which keeps what was synced and drops
+//! or tears the rest. The power fails before every sync, and at seeded moments between. What is
+//! left can be served, is whole, keeps what was fsynced, and allocates no inode id twice.
 //!
-//! `PELAGO_LOSS_MOMENTS` says how many seeded moments; `cargo xtask loss` sets it.
+//! `PELAGO_LOSS_MOMENTS` is the number of seeded moments; `cargo xtask loss` sets it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

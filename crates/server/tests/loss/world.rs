@@ -1,5 +1,5 @@
-//! A server whose volume lies on a file system that loses what was not synced, and a random
-//! program on it.
+//! A server whose volume is on a file system that loses what was not synced, and a random program
+//! on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
