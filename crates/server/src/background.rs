@@ -1,9 +1,9 @@
 //! Work that can wait, each kind on a thread of its own: visible in [`crate::Status`], throttled,
 //! and stopped with a deadline.
 //!
-//! A [`Worker`] does one short piece of work at a time and is never interrupted in it. Between two
-//! pieces it rests as long as the last one took, so that it takes half of one processor at the
-//! most. Whoever makes work for it rings its [`Notify`].
+//! A [`Worker`] does one short piece of work at a time and is never interrupted in it. Before the
+//! next piece it sleeps for as long as the last one took, so that it uses at most half of one
+//! processor. Code that makes work for a worker calls its [`Notify`].
 
 use std::io;
 use std::sync::Arc;
@@ -26,54 +26,54 @@ mod recount;
 mod space;
 mod writeback;
 
-/// Something that is done in the background.
+/// A kind of background work.
 pub(crate) trait Worker: Send {
-    /// Its notify has notified: there is work that it may not have seen.
+    /// Called before [`Worker::work`] if the worker was notified since: there may be new work.
     fn notified(&mut self) {}
 
-    /// Does one piece of work, of some ten milliseconds where it can be cut so.
+    /// Does one piece of work, of about ten milliseconds if it can be divided so.
     ///
     /// # Errors
-    /// What kept it from its work: it is tried again later, and `status` shows it.
-    fn work(&mut self) -> Result<Piece, Error>;
+    /// What prevented the work. It is tried again later, and `status` shows the error.
+    fn work(&mut self) -> Result<WorkDone, Error>;
 }
 
 /// One piece of work that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
-    /// Things that were worked off.
+pub(crate) struct WorkDone {
+    /// Files, directories or the like that were finished.
     pub items: u64,
-    /// When to go on.
-    pub next: Next,
+    /// When the worker runs again.
+    pub next: NextRun,
 }
 
-/// When a worker goes on.
+/// When a worker runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// There is more to do.
-    Again,
-    /// After this time, or when its notify rings.
+pub(crate) enum NextRun {
+    /// After its sleep: there is more work.
+    Soon,
+    /// After this time, or when it is notified.
     After(Duration),
-    /// When its notify rings.
-    Notified,
+    /// When it is notified.
+    OnNotify,
 }
 
-impl Piece {
-    /// Nothing was to do; look again after this time.
+impl WorkDone {
+    /// Returns that nothing was done, and that the worker runs again after this time.
     #[must_use]
     pub(crate) const fn nothing(after: Duration) -> Self {
-        Self { items: 0, next: Next::After(after) }
+        Self { items: 0, next: NextRun::After(after) }
     }
 }
 
-/// What a worker is doing.
+/// The state of a worker. `status --json` shows the names in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
-    /// It works.
+pub enum WorkerState {
+    /// It is working.
     Works,
     /// It has nothing to do now.
     Waits,
-    /// It failed, and tries again.
+    /// Its last piece of work failed; it will try again.
     Failed,
     /// It has ended.
     Ended,
@@ -82,20 +82,20 @@ pub enum Doing {
 /// A worker as `status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerStatus {
-    /// Its name.
+    /// The name of the worker, a promise of `status --json`.
     pub name: &'static str,
-    /// What it is doing.
-    pub doing: Doing,
-    /// Things that it worked off in this life of the server.
+    /// What it does now.
+    pub doing: WorkerState,
+    /// Files, directories or the like that it has finished in this run of the server.
     pub items: u64,
-    /// Why its last piece of work failed, where it did.
+    /// Why its last piece of work failed, if it did.
     pub last_error: Option<Error>,
 }
 
-/// How others reach a worker: to tell it that there is work, and to see what it does.
+/// The link to a worker: tells it that there is work, and shows what it does.
 pub(crate) struct Notify {
     name: &'static str,
-    /// A leaf: nothing else is locked while it is held.
+    /// A leaf lock.
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -111,13 +111,13 @@ struct State {
 }
 
 impl Notify {
-    /// The notify of the worker with this name.
+    /// Returns the link to the worker of this name, which may start later.
     #[must_use]
     pub(crate) fn new(name: &'static str) -> Arc<Self> {
         Arc::new(Self { name, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// There is work.
+    /// Tells the worker that there is work.
     pub(crate) fn notify(&self) {
         let mut state = self.state.lock();
         if !state.notified {
@@ -126,22 +126,22 @@ impl Notify {
         }
     }
 
-    /// What the worker does now.
+    /// Returns what the worker does now.
     #[must_use]
     pub(crate) fn status(&self) -> WorkerStatus {
         let state = self.state.lock();
         let doing = match *state {
-            State { ended: true, .. } => Doing::Ended,
-            State { last_error: Some(_), .. } => Doing::Failed,
-            State { works: true, .. } => Doing::Works,
-            _ => Doing::Waits,
+            State { ended: true, .. } => WorkerState::Ended,
+            State { last_error: Some(_), .. } => WorkerState::Failed,
+            State { works: true, .. } => WorkerState::Works,
+            _ => WorkerState::Waits,
         };
         WorkerStatus { name: self.name, doing, items: state.items, last_error: state.last_error }
     }
 
-    /// Waits until `until`, or for ever where there is none; the notify ends the wait unless
+    /// Waits until `until`, without limit for `None`. A notification ends the wait unless
     /// `ignore_notify`.
-    fn wait(&self, until: Option<Instant>, ignore_notify: bool) -> Heard {
+    fn wait(&self, until: Option<Instant>, ignore_notify: bool) -> Wakeup {
         let mut state = self.state.lock();
         state.works = false;
         while !state.stopped && (ignore_notify || !state.notified) {
@@ -155,14 +155,15 @@ impl Notify {
             }
         }
         state.works = !state.stopped;
-        Heard { notified: std::mem::take(&mut state.notified), stopped: state.stopped }
+        Wakeup { notified: std::mem::take(&mut state.notified), stopped: state.stopped }
     }
 
-    fn did(&self, done: Result<Piece, Error>) {
+    /// Keeps the result of a piece of work for `status`.
+    fn record(&self, result: Result<WorkDone, Error>) {
         let mut state = self.state.lock();
-        match done {
-            Ok(piece) => {
-                state.items += piece.items;
+        match result {
+            Ok(done) => {
+                state.items += done.items;
                 state.last_error = None;
             }
             Err(error) => state.last_error = Some(error),
@@ -181,7 +182,7 @@ impl Notify {
         self.changed.notify_all();
     }
 
-    /// Waits until the worker has ended, at most until `deadline`.
+    /// Waits until the worker has ended, at most until `deadline`. Returns whether it has.
     fn wait_for_end(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while !state.ended {
@@ -197,21 +198,21 @@ impl Notify {
 #[derive(Default)]
 pub(crate) struct Workers {
     running: Vec<(Arc<Notify>, JoinHandle<()>)>,
-    /// A test takes the place of the threads: [`Workers::step`].
-    stepped: Option<Vec<Stepped>>,
+    /// Workers without threads, which a test runs by [`Workers::step`].
+    stepped: Option<Vec<SteppedWorker>>,
 }
 
-/// A worker without a thread.
-type Stepped = (Arc<Notify>, Box<dyn Worker>);
+type SteppedWorker = (Arc<Notify>, Box<dyn Worker>);
 
 impl Workers {
-    /// None yet. `stepped`: they get no threads, and work when they are told to.
+    /// Returns no workers yet. If `stepped`, they get no threads, and run in [`Workers::step`]
+    /// only.
     #[must_use]
     pub(crate) fn new(stepped: bool) -> Self {
         Self { running: Vec::new(), stepped: stepped.then(Vec::new) }
     }
 
-    /// Lets the worker of this name work until it has nothing more to do at once.
+    /// Runs the worker of this name until it has nothing more to do now.
     ///
     /// # Errors
     /// As [`Worker::work`].
@@ -224,9 +225,9 @@ impl Workers {
                 if std::mem::take(&mut notify.state.lock().notified) {
                     worker.notified();
                 }
-                let done = worker.work();
-                notify.did(done);
-                if done?.next != Next::Again {
+                let result = worker.work();
+                notify.record(result);
+                if result?.next != NextRun::Soon {
                     break;
                 }
             }
@@ -237,7 +238,7 @@ impl Workers {
     /// Starts a worker on a thread of its own.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// The system's error if a thread cannot be started.
     pub(crate) fn start(
         &mut self,
         notify: &Arc<Notify>,
@@ -247,25 +248,24 @@ impl Workers {
             stepped.push((Arc::clone(notify), Box::new(worker)));
             return Ok(());
         }
-        let of_thread = Arc::clone(notify);
+        let notify_of_thread = Arc::clone(notify);
         let thread = Builder::new()
             .name(format!("pelago-{}", notify.name))
-            .spawn(move || run(&of_thread, worker))?;
+            .spawn(move || run(&notify_of_thread, worker))?;
         self.running.push((Arc::clone(notify), thread));
         Ok(())
     }
 
-    /// What all of them do.
+    /// Returns the state of each worker.
     #[must_use]
     pub(crate) fn status(&self) -> Vec<WorkerStatus> {
         self.running.iter().map(|(notify, _)| notify.status()).collect()
     }
 
-    /// Stops all of them behind the piece of work that each is at. Those that are not done by the
-    /// deadline are named in the log, and waited for all the same: nobody may write any more when
-    /// this returns.
-    pub(crate) fn stop(&mut self, may_block: Duration) {
-        let deadline = Instant::now() + may_block;
+    /// Stops each worker after its present piece of work. Waits for all of them, since none may
+    /// write once this returns; the log names those that take longer than `time_limit`.
+    pub(crate) fn stop(&mut self, time_limit: Duration) {
+        let deadline = Instant::now() + time_limit;
         self.stepped = None;
         for (notify, _) in &self.running {
             notify.stop();
@@ -287,42 +287,42 @@ impl Drop for Workers {
     }
 }
 
-/// How long workers may take to stop before that is worth a line in the log.
+/// How long workers may take to stop before the log says so.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// A failed piece of work is tried again after this, then after twice as long, and so on.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+/// The time before failed work is tried again; it doubles with each failure.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// What was heard while a worker waited.
-struct Heard {
+/// What a worker learned while it waited.
+struct Wakeup {
     notified: bool,
     stopped: bool,
 }
 
 fn run(notify: &Notify, mut worker: impl Worker) {
-    let mut retry = FIRST_RETRY;
-    let mut heard = notify.wait(Some(Instant::now()), true);
-    while !heard.stopped {
-        if heard.notified {
+    let mut retry = RETRY_MIN;
+    let mut wakeup = notify.wait(Some(Instant::now()), true);
+    while !wakeup.stopped {
+        if wakeup.notified {
             worker.notified();
         }
         let began = Instant::now();
-        let done = worker.work();
+        let result = worker.work();
         let ended = Instant::now();
-        notify.did(done);
-        heard = match done {
-            Ok(piece) => {
-                retry = FIRST_RETRY;
-                match piece.next {
-                    Next::Again => notify.wait(Some(ended + (ended - began)), true),
-                    Next::After(time) => notify.wait(Some(ended + time), false),
-                    Next::Notified => notify.wait(None, false),
+        notify.record(result);
+        wakeup = match result {
+            Ok(done) => {
+                retry = RETRY_MIN;
+                match done.next {
+                    NextRun::Soon => notify.wait(Some(ended + (ended - began)), true),
+                    NextRun::After(time) => notify.wait(Some(ended + time), false),
+                    NextRun::OnNotify => notify.wait(None, false),
                 }
             }
             Err(error) => {
-                tracing::warn!(worker = notify.name, %error, "background work failed");
+                tracing::warn!(worker = notify.name, %error, "background work failed; will retry");
                 let until = ended + retry;
-                retry = (retry * 2).min(LAST_RETRY);
+                retry = (retry * 2).min(RETRY_MAX);
                 notify.wait(Some(until), true)
             }
         };
@@ -332,41 +332,71 @@ fn run(notify: &Notify, mut worker: impl Worker) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver, Sender};
 
     use pelago_wire::Code;
 
     use super::*;
 
-    struct Tells(mpsc::Sender<()>, Vec<Result<Piece, Error>>);
+    /// A worker that reports each call, and returns these results, the last one first.
+    struct Scripted {
+        called: Sender<()>,
+        results: Vec<Result<WorkDone, Error>>,
+    }
 
-    impl Worker for Tells {
-        fn work(&mut self) -> Result<Piece, Error> {
-            self.0.send(()).unwrap();
-            self.1.pop().unwrap_or(Ok(Piece { items: 0, next: Next::Notified }))
+    impl Worker for Scripted {
+        fn work(&mut self) -> Result<WorkDone, Error> {
+            self.called.send(()).unwrap();
+            self.results.pop().unwrap_or(Ok(WorkDone { items: 0, next: NextRun::OnNotify }))
         }
     }
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    #[test]
-    fn a_worker_goes_on_when_it_is_rung_and_after_a_failure() {
-        let (told, tells) = mpsc::channel();
+    fn start(results: Vec<Result<WorkDone, Error>>) -> (Arc<Notify>, Workers, Receiver<()>) {
+        let (called, calls) = mpsc::channel();
         let notify = Notify::new("test");
         let mut workers = Workers::default();
-        let pieces = vec![
-            Err(Code::Io.into()),
-            Ok(Piece { items: 2, next: Next::Again }),
-            Ok(Piece { items: 1, next: Next::Again }),
-        ];
-        workers.start(&notify, Tells(told, pieces)).unwrap();
-        for _ in 0..4 {
-            tells.recv_timeout(DEADLINE).unwrap();
-        }
-        notify.notify();
-        tells.recv_timeout(DEADLINE).unwrap();
-        assert_eq!((notify.status().items, notify.status().last_error), (3, None));
+        workers.start(&notify, Scripted { called, results }).unwrap();
+        (notify, workers, calls)
+    }
+
+    fn wait_for(calls: &Receiver<()>, count: usize) {
+        (0..count).for_each(|_| calls.recv_timeout(DEADLINE).unwrap());
+    }
+
+    #[test]
+    fn a_worker_runs_again_while_there_is_more_work() {
+        let (notify, mut workers, calls) = start(vec![
+            Ok(WorkDone { items: 2, next: NextRun::Soon }),
+            Ok(WorkDone { items: 1, next: NextRun::Soon }),
+        ]);
+        wait_for(&calls, 3);
         workers.stop(DEADLINE);
-        assert_eq!(notify.status().doing, Doing::Ended);
+        assert_eq!(notify.status().items, 3);
+    }
+
+    #[test]
+    fn a_worker_runs_again_when_it_is_notified() {
+        let (notify, _workers, calls) = start(Vec::new());
+        wait_for(&calls, 1);
+        notify.notify();
+        wait_for(&calls, 1);
+    }
+
+    #[test]
+    fn a_worker_runs_again_after_a_failure() {
+        let (notify, mut workers, calls) = start(vec![Err(Code::Io.into())]);
+        wait_for(&calls, 2);
+        workers.stop(DEADLINE);
+        assert_eq!(notify.status().last_error, None);
+    }
+
+    #[test]
+    fn a_stopped_worker_has_ended() {
+        let (notify, mut workers, calls) = start(Vec::new());
+        wait_for(&calls, 1);
+        workers.stop(DEADLINE);
+        assert_eq!(notify.status().doing, WorkerState::Ended);
     }
 }
