@@ -6,6 +6,7 @@
 //! first.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -61,6 +62,9 @@ pub(crate) struct LocalService {
 struct Dispatcher {
     parts: Parts,
     find_by_id: FindById,
+    /// Which stop of the table, counted from 1 by [`Durability::invalidations`], has a failed
+    /// request in the log.
+    logged_stop: AtomicU64,
     /// Locked for reading while a request runs on its caller's thread. Taken before all others.
     stopped: RwLock<bool>,
 }
@@ -101,8 +105,9 @@ impl LocalService {
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
         let find_by_id = FindById::new(Arc::clone(&parts.shard));
-        let stopped = RwLock::new(false);
-        Self { dispatcher: Arc::new(Dispatcher { parts, find_by_id, stopped }) }
+        let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
+        let dispatcher = Dispatcher { parts, find_by_id, logged_stop, stopped };
+        Self { dispatcher: Arc::new(dispatcher) }
     }
 
     /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
@@ -241,10 +246,7 @@ impl Dispatcher {
         if error.code == Code::NoSpace && effect.writes_rows() {
             self.parts.space.noticed_full();
         }
-        // A table that has stopped said so once, and fails every request until it is reopened.
-        if error.kind() != Kind::Corrupt
-            || matches!(self.parts.table.get(&[0]), Err(table::Error::Stopped))
-        {
+        if error.kind() != Kind::Corrupt || self.is_repeated_by_stop() {
             return;
         }
         tracing::error!(
@@ -255,6 +257,16 @@ impl Dispatcher {
             %error,
             "a request failed"
         );
+    }
+
+    /// Returns whether the table has stopped and a request that failed since is in the log. All
+    /// requests fail until the table is reopened; only the first is worth a line.
+    fn is_repeated_by_stop(&self) -> bool {
+        if !matches!(self.parts.table.get(&[0]), Err(table::Error::Stopped)) {
+            return false;
+        }
+        let stop = self.parts.durability.invalidations() + 1;
+        self.logged_stop.swap(stop, Ordering::Relaxed) == stop
     }
 
     /// Decides whether a request with this effect may be carried out now. Returns the stored reply
