@@ -86,7 +86,11 @@ impl Check<'_> {
         if names == 0 && facts.links == 0 {
             if !facts.found.orphan {
                 let orphan = Orphan { generation: facts.content };
-                let repair = Repair::put("remove it", key::orphan(ino), orphan.encode(self.stamp));
+                let repair = Repair::put(
+                    "queue it for removal",
+                    key::orphan(ino),
+                    orphan.encode(self.stamp),
+                );
                 self.report_inode(Damage::Unburied, ino, Some(repair));
             }
             return Ok(());
@@ -111,7 +115,7 @@ impl Check<'_> {
     }
 
     fn orphan_stray(&mut self, ino: InodeId) {
-        let repair = Repair::delete("keep it", &key::orphan(ino));
+        let repair = Repair::delete("remove the orphan row", &key::orphan(ino));
         self.report_inode(Damage::OrphanStray, ino, Some(repair));
     }
 

@@ -19,7 +19,7 @@ pub(crate) type Kept<T = ()> = Result<T, String>;
 pub(crate) struct Belief {
     paths: BTreeMap<String, Path>,
     files: BTreeMap<u64, File>,
-    /// Files that had a name when names were last safe, and that nobody tried to remove since.
+    /// Files that had a name when names were last safe, with no attempt to remove them since.
     kept: BTreeSet<u64>,
 }
 
@@ -191,7 +191,9 @@ impl Belief {
         for (path, (ino, bytes)) in found {
             *led.entry(*ino).or_default() += 1;
             if !self.may_lead(path, Some(*ino)) {
-                return Err(format!("{path} leads to {ino:x}, which nobody put there"));
+                return Err(format!(
+                    "{path} leads to {ino:x}, which the program did not put there"
+                ));
             }
             let (Some(file), Some(bytes)) = (self.files.get(ino), bytes) else { continue };
             let over = file.over.as_ref().filter(|(over, _)| over == path).map(|(_, at)| *at);
