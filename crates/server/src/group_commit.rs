@@ -70,8 +70,10 @@ impl GroupCommit {
     }
 
     fn make_safe(&self) -> Result<(), Error> {
-        let sequence = self.durability.done();
-        if sequence > self.durability.safe() {
+        // In this order: both only grow, and other threads may make batches safe too.
+        let (safe, sequence) = (self.durability.safe(), self.durability.done());
+        assert!(safe <= sequence, "I-2: batch {safe} is safe, and only {sequence} are done");
+        if sequence > safe {
             self.table.persist().map_err(|error| table_failed("syncing the journal", &error))?;
         }
         // Even if all was safe before: a request may still wait to be called back.

@@ -44,7 +44,7 @@ pub(crate) fn measure_written(
     loop {
         let rows = next_writing_rows(table, &from)?;
         let Some(last) = rows.last() else { return Ok((report, still_written)) };
-        assert!(last.key >= from, "I-10: a scan moves forward, whatever the keys are");
+        assert!(last.key >= from, "I-5: recovery reads each `writing` row once, in order");
         from.clone_from(&last.key);
         from.push(0);
         for WritingRow { ino, row, .. } in rows {
@@ -72,7 +72,7 @@ pub(crate) fn forget_writing_rows(
     loop {
         let rows = next_writing_rows(table, &from)?;
         let Some(last) = rows.last() else { return Ok(()) };
-        assert!(last.key >= from, "I-10: a scan moves forward, whatever the keys are");
+        assert!(last.key >= from, "I-5: recovery reads each `writing` row once, in order");
         from.clone_from(&last.key);
         from.push(0);
         let inos = rows.iter().map(|row| row.ino).filter(|ino| !keep.contains(ino));

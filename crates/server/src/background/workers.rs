@@ -129,7 +129,8 @@ fn run(notify: &Notify, mut worker: impl Worker) {
                 }
             }
             Err(error) => {
-                tracing::warn!(worker = notify.name(), %error, "background work failed; will retry");
+                let worker = notify.name();
+                tracing::warn!(worker, %error, "background work failed; will retry");
                 let until = ended + retry;
                 retry = (retry * 2).min(RETRY_MAX);
                 notify.wait(Some(until), true)
