@@ -1,4 +1,4 @@
-//! Content files: each file that has one finds it, and each belongs to a file.
+//! Checks that each content file belongs to an inode, and has the bytes that the inode says.
 
 use std::ops::ControlFlow;
 
@@ -7,17 +7,17 @@ use pelago_store::key;
 use pelago_store::rows::{Orphan, Row};
 use pelago_wire::{Generation, InodeId};
 
-use super::nodes::Window;
+use super::window::Window;
 use super::{Check, CheckError, Damage, Finding, Repair};
 
 impl Check<'_> {
-    /// Looks at the content files of the files of a window.
+    /// Checks the content files of the inodes of a window.
     pub(super) fn content_files(&mut self, window: &mut Window) -> Result<(), CheckError> {
         let content = self.content;
         let first = window.low == InodeId::from_raw(0);
-        let mut wrong = None;
+        let mut failed = None;
         content.list(&mut |listed| {
-            let looked = match listed {
+            let checked = match listed {
                 ContentEntry::File { ino, generation }
                     if (window.low..=window.high).contains(&ino) =>
                 {
@@ -33,15 +33,15 @@ impl Check<'_> {
                     Ok(())
                 }
             };
-            match looked {
+            match checked {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
-                    wrong = Some(error);
+                    failed = Some(error);
                     ControlFlow::Break(())
                 }
             }
         })?;
-        wrong.map_or(Ok(()), Err)
+        failed.map_or(Ok(()), Err)
     }
 
     fn content_file(
@@ -51,29 +51,29 @@ impl Check<'_> {
         generation: Generation,
     ) -> Result<(), CheckError> {
         self.plan.checked.content_files += 1;
-        let known = window.nodes.get_mut(&ino);
-        let Some(known) = known.filter(|known| known.content == Some(generation)) else {
-            return self.content_stray(ino, generation, window.nodes.contains_key(&ino));
+        let facts = window.inodes.get_mut(&ino);
+        let Some(facts) = facts.filter(|facts| facts.content == Some(generation)) else {
+            return self.content_stray(ino, generation, window.inodes.contains_key(&ino));
         };
-        known.seen.content = true;
-        // A file that was being written when its server died is measured when the next one starts.
-        if known.seen.writing {
+        facts.found.content = true;
+        // Recovery at the next start measures a file that was open for writing.
+        if facts.found.writing {
             return Ok(());
         }
-        let known = *known;
+        let facts = *facts;
         let Some(file) = self.content.open_file(ino, generation, false)? else { return Ok(()) };
         let measured = file.stat()?;
-        if measured.size < known.size {
-            let says = "take the size of its content file; what is missing is lost";
-            let repair = self.rewrite(ino, &known, says, |rnode| {
+        if measured.size < facts.size {
+            let says = "take the size of its content file; the missing bytes are lost";
+            let repair = self.rewrite(ino, &facts, says, |rnode| {
                 (rnode.size, rnode.blocks) = (measured.size, measured.blocks);
             })?;
-            self.found(Damage::ContentShort, ino, repair);
+            self.report_inode(Damage::ContentShort, ino, repair);
         }
         Ok(())
     }
 
-    /// A content file that no row of a file names.
+    /// Reports a content file that no inode has, unless it is one of an orphan.
     fn content_stray(
         &mut self,
         ino: InodeId,
@@ -87,10 +87,10 @@ impl Check<'_> {
         }
         let unreadable = !has_row && self.table.get(&key::inode(ino))?.is_some();
         if unreadable {
-            // Decided when that row is.
+            // The inode's row may have named it, and is repaired first.
             return Ok(());
         }
-        let repair = if self.adopt && !has_row {
+        let repair = if self.adopt_stray && !has_row {
             let Some(file) = self.content.open_file(ino, generation, false)? else {
                 return Ok(());
             };
@@ -100,7 +100,7 @@ impl Check<'_> {
             let remove = Some((ino, generation));
             Repair { says: "remove it", changes: Vec::new(), remove }
         };
-        self.found(Damage::ContentStray, ino, Some(repair));
+        self.report_inode(Damage::ContentStray, ino, Some(repair));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a volume, and what is done about it.
+//! The kinds of damage of a volume, and the repair of each.
 
 use std::fmt;
 
@@ -6,32 +6,32 @@ use pelago_store::key::{Key, RowKind};
 use pelago_store::table::Change;
 use pelago_wire::{Generation, InodeId};
 
-/// What is wrong.
+/// A kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Damage {
     /// A row cannot be read.
     Row,
-    /// No row has such a key.
+    /// A key is malformed.
     Key,
-    /// A name stands where its hash does not lead.
+    /// A name is stored under the wrong hash.
     NameHash,
-    /// A name is in a directory that is not there.
+    /// A name is in a directory that does not exist.
     NameNowhere,
-    /// A name leads to nothing.
+    /// A name refers to an inode that does not exist.
     NameOfNothing,
-    /// A name does not say what it leads to.
+    /// A name has the wrong file type.
     NameKind,
-    /// A name is missing among the names of its file.
+    /// A name has no parent pointer.
     NameUnlisted,
-    /// Among the names of a file is one that is not there.
+    /// A parent pointer refers to a name that does not exist.
     NameMissing,
-    /// A file has two rows.
+    /// An inode has two rows.
     Twice,
-    /// The count of a file's names is wrong.
+    /// The link count of a file is wrong.
     Links,
-    /// A file has no name and nobody removed it.
+    /// A file has no name, but a link count.
     Lost,
-    /// A file without a name does not wait to be removed.
+    /// A removed file has no orphan row, so it would never go.
     Unburied,
     /// A directory is below itself.
     Loop,
@@ -39,25 +39,25 @@ pub enum Damage {
     Counts,
     /// There is no root directory.
     Root,
-    /// A file's number could be given out again.
+    /// The id of an existing inode could be allocated again.
     Number,
-    /// The bytes of a small file are missing.
+    /// An inline file has no bytes, or bytes that its row does not know.
     InlineMissing,
-    /// Bytes of a small file belong to no file.
+    /// Inline bytes belong to no file.
     InlineStray,
-    /// A small file has more or fewer bytes than its row says.
+    /// An inline file has another size than its row says.
     InlineSize,
     /// An extended attribute belongs to no file.
     XattrStray,
-    /// A row is wrong about extended attributes.
+    /// The row of a file is wrong about which extended attributes exist.
     XattrFlag,
     /// The list of a file's extended attributes is wrong.
     XattrNames,
-    /// What leads to a file that moved is missing or wrong.
+    /// The row that leads to a moved file is missing or wrong.
     Moved,
-    /// A file that has a name waits to be removed.
+    /// A file with a name has an orphan row.
     OrphanStray,
-    /// A file without a content file is marked as being written.
+    /// A file without a content file has a `writing` row.
     MarkStray,
     /// A content file is missing.
     ContentMissing,
@@ -65,12 +65,12 @@ pub enum Damage {
     ContentShort,
     /// A content file belongs to no file.
     ContentStray,
-    /// Among the content files is something that nobody here made.
+    /// Among the content files is one that Pelago did not create.
     ContentForeign,
 }
 
 impl Damage {
-    /// Its name in `--json`.
+    /// Returns the name of the damage in `--json`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -106,71 +106,71 @@ impl Damage {
         }
     }
 
-    /// What is wrong, for a person.
+    /// Returns what is wrong, for a person.
     #[must_use]
     pub const fn says(self) -> &'static str {
         match self {
             Self::Row => "a row cannot be read",
-            Self::Key => "no row has such a key",
-            Self::NameHash => "a name stands where its hash does not lead",
-            Self::NameNowhere => "a name is in a directory that is not there",
-            Self::NameOfNothing => "a name leads to nothing",
-            Self::NameKind => "a name does not say what it leads to",
-            Self::NameUnlisted => "a name is missing among the names of its file",
-            Self::NameMissing => "among the names of a file is one that is not there",
-            Self::Twice => "a file has two rows",
-            Self::Links => "the count of its names is wrong",
-            Self::Lost => "it has no name",
-            Self::Unburied => "it was removed and takes space",
+            Self::Key => "the key of a row is malformed",
+            Self::NameHash => "a name is stored under the wrong hash",
+            Self::NameNowhere => "a name is in a directory that does not exist",
+            Self::NameOfNothing => "a name refers to an inode that does not exist",
+            Self::NameKind => "a name has the wrong file type",
+            Self::NameUnlisted => "a name has no parent pointer",
+            Self::NameMissing => "a parent pointer refers to a name that does not exist",
+            Self::Twice => "an inode has two rows",
+            Self::Links => "its link count is wrong",
+            Self::Lost => "it has no name, and was not removed",
+            Self::Unburied => "it was removed, takes space, and has no orphan row",
             Self::Loop => "a directory is below itself",
             Self::Counts => "the counts of a directory are wrong",
             Self::Root => "there is no root directory",
-            Self::Number => "its number could be given out again",
-            Self::InlineMissing => "the bytes of a small file are missing",
+            Self::Number => "its inode id could be allocated again",
+            Self::InlineMissing => "a small file and its row disagree whether it has bytes",
             Self::InlineStray => "bytes of a small file belong to no file",
             Self::InlineSize => "a small file has another size than its row says",
             Self::XattrStray => "an extended attribute belongs to no file",
-            Self::XattrFlag => "its row is wrong about extended attributes",
+            Self::XattrFlag => "its row is wrong about which extended attributes exist",
             Self::XattrNames => "the list of its extended attributes is wrong",
-            Self::Moved => "what leads to it since it moved is missing or wrong",
-            Self::OrphanStray => "it has a name and waits to be removed",
-            Self::MarkStray => "it is marked as being written and has no content file",
+            Self::Moved => "the row that leads to it since it moved is missing or wrong",
+            Self::OrphanStray => "it has a name, and an orphan row that would remove it",
+            Self::MarkStray => "it has a `writing` row and no content file",
             Self::ContentMissing => "its content file is missing",
             Self::ContentShort => "its content file is shorter than its row says",
             Self::ContentStray => "a content file belongs to no file",
-            Self::ContentForeign => "a file among the content files is none of them",
+            Self::ContentForeign => "a file among the content files is not one of Pelago's",
         }
     }
 
-    /// Whether it is no damage, only space taken: what a crash may leave.
+    /// Returns whether it only takes space, as a crash may leave it, and is no damage.
     #[must_use]
     pub const fn is_leftover(self) -> bool {
         matches!(self, Self::ContentStray | Self::ContentForeign | Self::MarkStray)
     }
 }
 
-/// One thing that is wrong.
+/// One piece of damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The kind of damage.
     pub damage: Damage,
-    /// With which file, where that is known.
+    /// The inode, if it is known.
     pub ino: Option<InodeId>,
-    /// With the row at which key, where it is about a row.
+    /// The key of the damaged row, or the path of a foreign file; empty if `ino` says all.
     pub key: Vec<u8>,
-    /// What would be done about it.
+    /// How it can be repaired; `None`: not at all.
     pub repair: Option<Repair>,
 }
 
 impl Finding {
-    /// Whether it is about a row that names a file or holds its attributes.
+    /// Returns whether the damaged row is one of a name or an inode.
     pub(super) fn names_a_file(&self) -> bool {
         matches!(RowKind::of(&self.key), Some(RowKind::Name | RowKind::Inode))
     }
 }
 
 impl fmt::Display for Finding {
-    /// One line for a person, without what would be done about it.
+    /// Writes one line for a person, without the repair.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.damage.says())?;
         if let Some(ino) = self.ino {
@@ -190,14 +190,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is done about a finding.
+/// The repair of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// In a few words, for a person.
+    /// What it does, in a few words, for a person.
     pub says: &'static str,
-    /// Rows that are written.
+    /// Rows that are written or deleted.
     pub(super) changes: Vec<Change>,
-    /// The content file that is removed behind that.
+    /// The content file that is removed after that.
     pub(super) remove: Option<(InodeId, Generation)>,
 }
 

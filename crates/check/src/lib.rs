@@ -1,13 +1,11 @@
-//! Checks a volume that nobody serves: whether its rows, its bytes and its files say the same, and
-//! what would make them.
+//! Offline check and repair of a volume: whether its rows and its content files agree.
 //!
-//! [`plan`] only looks. [`apply`] repairs what has a repair, and looks again, until nothing is left
-//! that it could repair. A repair never drops bytes that somebody could still want: a file whose
-//! name was lost gets a new one in the root directory, `lost+found.` and its number.
+//! [`plan`] changes nothing. [`apply`] repairs, and checks again, until nothing is left that it
+//! could repair. A repair never removes bytes that a user could still want: a file whose name is
+//! lost gets a new one in the root directory, `lost+found.` and its inode id.
 //!
-//! Rows are read in the order of their keys. What is known of a file is held for as many files at
-//! once as [`WINDOW`] says; a volume with more files is scanned several times, so that memory is
-//! bounded.
+//! Rows are read in the order of their keys. Memory is bounded: it holds at most [`WINDOW`] inodes,
+//! and a volume with more is scanned several times.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +14,7 @@ use std::path::Path;
 
 use pelago_store::content::{self, ContentStore};
 use pelago_store::hash::NameHasher;
-use pelago_store::key;
+use pelago_store::key::{self, KeyRange};
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::fjall::{self, FjallTable};
 use pelago_store::table::{self, Table};
@@ -30,30 +28,33 @@ pub use finding::{Damage, Finding, Repair};
 
 mod content_files;
 mod finding;
+mod inodes;
+mod loops;
 mod names;
-mod nodes;
 mod rebuild;
+mod rnodes;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod window;
 
-/// Files that are held in memory at once.
+/// The most inodes in memory.
 pub const WINDOW: usize = 1 << 19;
-/// Findings that are listed; more are only counted.
+/// The most findings that are listed; the rest is only counted.
 pub const FINDINGS: usize = 10_000;
 
-/// Checks the volume in `dir` and changes nothing in it.
+/// Checks the volume in `dir` and changes nothing.
 ///
 /// # Errors
-/// [`CheckError`] where it cannot be opened or read.
+/// [`CheckError`] if it cannot be opened or read.
 pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
     with_volume(dir, |parts, _| plan_on(parts))
 }
 
-/// Checks the volume in `dir` and repairs it. Answers what was repaired, and what is left.
+/// Checks the volume in `dir` and repairs it. Returns what was found, and what is left.
 ///
 /// # Errors
-/// [`CheckError`]; what was repaired until then stays so, and it can be called again.
+/// [`CheckError`]. Earlier repairs stay, and the call can be repeated.
 pub fn apply(dir: &Path) -> Result<Applied, CheckError> {
     with_volume(dir, |parts, volume| {
         volume.mark_unclean()?;
@@ -66,40 +67,40 @@ pub fn apply(dir: &Path) -> Result<Applied, CheckError> {
     })
 }
 
-/// What is checked.
+/// The parts of a volume that are checked.
 #[derive(Clone, Copy)]
 pub struct Parts<'a> {
-    /// The rows.
+    /// Rows: names, attributes and the bytes of small files.
     pub table: &'a dyn Table,
-    /// The bytes.
+    /// Content files: the bytes of all other files.
     pub content: &'a ContentStore,
-    /// Whose they are.
+    /// The volume's id, which the table must bear.
     pub volume: VolumeId,
-    /// The volume's hash of names.
+    /// The volume's keyed hash of names.
     pub hasher: NameHasher,
 }
 
-/// What was found, and what would be done about it.
+/// What a check found, and how it can be repaired.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Each finding, the first [`FINDINGS`].
+    /// The first [`FINDINGS`] findings.
     pub findings: Vec<Finding>,
     /// Findings that are damage.
     pub damage: u64,
-    /// Findings that only take space: what a crash may leave.
+    /// Findings that only take space; a crash may leave them.
     pub leftovers: u64,
     /// Findings that have a repair.
     pub repairable: u64,
-    /// What was looked at.
+    /// What was checked.
     pub checked: Checked,
 }
 
-/// What was looked at.
+/// How much was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Rows of every kind.
     pub rows: u64,
-    /// Files, directories and links.
+    /// Inodes: files, directories, symbolic links and special files.
     pub nodes: u64,
     /// Of those, directories.
     pub directories: u64,
@@ -107,14 +108,14 @@ pub struct Checked {
     pub content_files: u64,
 }
 
-/// What a repair came to.
+/// The result of a repair.
 #[derive(Debug)]
 pub struct Applied {
-    /// What was found first.
+    /// What the first check found.
     pub before: Plan,
-    /// Findings that were repaired, those that only came to light on the way included.
+    /// Findings that were repaired, with those that only a repair brought to light.
     pub repaired: u64,
-    /// What is left.
+    /// What the last check found.
     pub after: Plan,
 }
 
@@ -122,59 +123,59 @@ pub struct Applied {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// It cannot be opened.
+    /// The volume cannot be opened.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// Its table cannot be opened or read.
+    /// The table cannot be opened, read or written.
     #[error(transparent)]
     Table(#[from] table::Error),
-    /// Its content files cannot be read.
+    /// A content file cannot be read or removed.
     #[error(transparent)]
     Content(#[from] content::Error),
-    /// Its table is another volume's.
+    /// The table belongs to another volume.
     #[error("the table belongs to volume {found}: put back the table of volume {wanted}")]
     Foreign {
-        /// Whose it is.
+        /// The volume that the table belongs to.
         found: VolumeId,
-        /// Whose it should be.
+        /// The volume that is checked.
         wanted: VolumeId,
     },
 }
 
 impl Plan {
-    /// Whether nothing is damaged.
+    /// Returns whether nothing is damaged.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.damage == 0
     }
 }
 
-/// As [`plan`], over parts that are open.
+/// As [`plan`], for parts that are open already.
 ///
 /// # Errors
 /// As [`plan`].
 pub fn plan_on(parts: Parts<'_>) -> Result<Plan, CheckError> {
-    let plan = look(parts, false)?;
-    if plan.has_lost_rows() { look(parts, true) } else { Ok(plan) }
+    let plan = check(parts, false)?;
+    if plan.has_lost_rows() { check(parts, true) } else { Ok(plan) }
 }
 
-/// As [`apply`], over parts that are open.
+/// As [`apply`], for parts that are open already.
 ///
 /// # Errors
 /// As [`apply`].
 pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
     let mut plan = plan_on(parts)?;
-    let mut adopt = plan.has_lost_rows();
+    let mut adopt_stray = plan.has_lost_rows();
     let mut repaired = 0;
     let mut before = None;
-    // Each round repairs at least one finding for good; the bound is for what we did not think of.
+    // Each round repairs at least one finding for good; the limit guards against our mistakes.
     for _ in 0..ROUNDS {
-        let done = rebuild::carry_out(parts, &plan)?;
+        let done = rebuild::apply(parts, &plan)?;
         repaired += done;
-        let next = look(parts, adopt)?;
+        let next = check(parts, adopt_stray)?;
         let last = std::mem::replace(&mut plan, next);
         before = before.or(Some(last));
-        adopt |= plan.has_lost_rows();
+        adopt_stray |= plan.has_lost_rows();
         if done == 0 || plan.repairable == 0 {
             break;
         }
@@ -182,25 +183,25 @@ pub fn apply_on(parts: Parts<'_>) -> Result<Applied, CheckError> {
     Ok(Applied { before: before.unwrap_or_default(), repaired, after: plan })
 }
 
-/// Rounds of repairs, at the most.
+/// The most rounds of repairs.
 const ROUNDS: u32 = 1000;
 
-/// `adopt`: bytes without an owner are kept under a new name, since a row that was lost may have
-/// named them.
-fn look(parts: Parts<'_>, adopt: bool) -> Result<Plan, CheckError> {
-    let mut check = Check::new(parts, adopt)?;
+/// Checks a volume once. If `adopt_stray`, bytes of no inode get a new name instead of being
+/// removed, because a lost row may have named them.
+fn check(parts: Parts<'_>, adopt_stray: bool) -> Result<Plan, CheckError> {
+    let mut check = Check::new(parts, adopt_stray)?;
     if check.is_unused()? {
         return Ok(check.plan);
     }
     check.names()?;
     check.partitions()?;
-    check.nodes()?;
+    check.inodes()?;
     check.others()?;
     Ok(check.plan)
 }
 
 impl Plan {
-    /// Whether rows that named files cannot be read.
+    /// Returns whether rows of names or inodes cannot be read.
     fn has_lost_rows(&self) -> bool {
         self.findings.iter().any(|finding| finding.damage == Damage::Row && finding.names_a_file())
     }
@@ -223,19 +224,20 @@ struct Check<'a> {
     content: &'a ContentStore,
     hasher: NameHasher,
     volume: VolumeId,
-    adopt: bool,
-    /// Numbers at or above it were never given out, as far as the volume knows.
+    /// Give a name to bytes of no inode.
+    adopt_stray: bool,
+    /// The high-water mark: the first counter that no inode id has, says the volume.
     next_id: u64,
-    /// The highest number that a file has.
+    /// The highest counter of an inode id.
     highest: u64,
-    /// The stamp of what a repair writes.
+    /// The stamp of rows that a repair writes.
     stamp: Stamp,
     now: Time,
     plan: Plan,
 }
 
 impl<'a> Check<'a> {
-    fn new(parts: Parts<'a>, adopt: bool) -> Result<Self, CheckError> {
+    fn new(parts: Parts<'a>, adopt_stray: bool) -> Result<Self, CheckError> {
         let mark = parts.table.get(&key::high_water(SHARD))?;
         let mark = mark.as_deref().and_then(|value| HighWater::decode(value).ok());
         let (epoch, next_id) = mark.map_or((0, 0), |(stamp, mark)| (stamp.epoch, mark.next));
@@ -244,7 +246,7 @@ impl<'a> Check<'a> {
             content: parts.content,
             hasher: parts.hasher,
             volume: parts.volume,
-            adopt,
+            adopt_stray,
             next_id,
             highest: 0,
             stamp: Stamp { epoch, sequence: 0 },
@@ -253,7 +255,7 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// Whether the volume was made and never served.
+    /// Returns whether the volume was never served since it was created.
     fn is_unused(&self) -> Result<bool, CheckError> {
         let mut unused = true;
         self.table.scan(&[], &[], &mut |_, _| {
@@ -263,16 +265,38 @@ impl<'a> Check<'a> {
         Ok(unused)
     }
 
-    /// What a repair writes bears the newest epoch, which the mark says, or else the rows.
-    fn saw(&mut self, stamp: Stamp) {
+    /// Repairs are written with the newest epoch: that of the high-water mark, or of any row if the
+    /// mark is lost.
+    fn note_epoch(&mut self, stamp: Stamp) {
         self.stamp.epoch = self.stamp.epoch.max(stamp.epoch);
     }
 
-    fn found(&mut self, damage: Damage, ino: InodeId, repair: Option<Repair>) {
+    /// Calls `visit` with each row of a range, and counts the rows.
+    fn each(
+        &mut self,
+        range: &KeyRange,
+        mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), table::Error>,
+    ) -> Result<(), CheckError> {
+        let table = self.table;
+        let mut failed = None;
+        table.scan(&range.from, &range.to, &mut |key, value| {
+            self.plan.checked.rows += 1;
+            match visit(self, key, value) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn report_inode(&mut self, damage: Damage, ino: InodeId, repair: Option<Repair>) {
         self.plan.add(Finding { damage, ino: Some(ino), key: Vec::new(), repair });
     }
 
-    fn found_at(&mut self, damage: Damage, key: &[u8], repair: Option<Repair>) {
+    fn report_row(&mut self, damage: Damage, key: &[u8], repair: Option<Repair>) {
         self.plan.add(Finding { damage, ino: None, key: key.to_vec(), repair });
     }
 }

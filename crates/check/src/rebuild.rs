@@ -1,4 +1,4 @@
-//! Carries out the repairs of a plan, and makes the rows that repairs write.
+//! Applies the repairs of a plan, and builds the rows that repairs write.
 
 use pelago_store::content::ContentStat;
 use pelago_store::key;
@@ -9,12 +9,12 @@ use pelago_wire::{FileKind, Generation, InodeId};
 use super::{Check, CheckError, Parts, Plan};
 use pelago_store::volume::Owner;
 
-/// Bytes of a batch of repairs after which the next one begins.
+/// The size in bytes at which a batch of repairs is written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Carries out what the plan lists. Content files go only after the rows that no longer name them
-/// are safe. Answers how many findings were worked off.
-pub(super) fn carry_out(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
+/// Applies the repairs of a plan. Content files are removed only after the rows that no longer name
+/// them are safe. Returns how many findings were repaired.
+pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
     let mut batch = Batch::new();
     let mut done = 0;
     for repair in plan.findings.iter().filter_map(|finding| finding.repair.as_ref()) {
@@ -41,8 +41,8 @@ pub(super) fn carry_out(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError
 }
 
 impl Check<'_> {
-    /// Returns the name that a lost file gets in the root, and its key: the first that no other
-    /// file has, since users can make files of any name.
+    /// Returns the name that a lost file gets in the root, and its key. Users can create files with
+    /// such names, so it is the first one that no other file has.
     fn lost_name(&self, ino: InodeId) -> Result<(Vec<u8>, Vec<u8>), table::Error> {
         let mut name = format!("lost+found.{ino}").into_bytes();
         for number in 1_u64.. {
@@ -57,8 +57,8 @@ impl Check<'_> {
         unreachable!("a directory has fewer names than there are numbers")
     }
 
-    /// Rows that give an rnode without a name one in the root. Its own row, where it has one, is in
-    /// `inodes`.
+    /// Returns the changes that give an inode with a row of its own, but without a name, a name in
+    /// the root.
     pub(super) fn link_in_root(&self, rnode: &Rnode) -> Result<Vec<Change>, table::Error> {
         let (name, key) = self.lost_name(rnode.ino)?;
         let hash = self.hasher.hash(&name);
@@ -75,7 +75,7 @@ impl Check<'_> {
         ])
     }
 
-    /// Rows that move an rnode that stands under a name into the root.
+    /// Returns the changes that move an rnode from the row of its name to a name in the root.
     pub(super) fn move_to_root(
         &self,
         from: &[u8],
@@ -93,7 +93,7 @@ impl Check<'_> {
         ])
     }
 
-    /// Rows that make a file of bytes whose rows were lost.
+    /// Returns the changes that create a file in the root for a content file whose inode is lost.
     pub(super) fn adopt_content(
         &self,
         ino: InodeId,
@@ -112,7 +112,7 @@ impl Check<'_> {
         self.name_in_root(rnode)
     }
 
-    /// As [`Check::adopt_content`], for bytes in the table.
+    /// As [`Check::adopt_content`], for inline bytes.
     pub(super) fn adopt_inline(
         &self,
         ino: InodeId,
@@ -122,7 +122,7 @@ impl Check<'_> {
         self.name_in_root(Rnode { flags, size: bytes as u64, ..self.found_file(ino) })
     }
 
-    /// A file of which only the bytes are known: root's alone.
+    /// Returns the rnode of a file of which only the bytes are known: only root may read it.
     fn found_file(&self, ino: InodeId) -> Rnode {
         let like = Rnode::root(Owner::default(), self.now);
         Rnode { ino, kind: FileKind::Regular, mode: 0o600, ..like }
@@ -134,7 +134,7 @@ impl Check<'_> {
     }
 }
 
-/// The row at `key` becomes `value`.
+/// Returns the change that writes `value` at `key`.
 pub(super) fn put(key: Vec<u8>, value: Vec<u8>) -> Change {
     Change::Put(key, value)
 }

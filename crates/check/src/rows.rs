@@ -1,6 +1,5 @@
-//! The rows that are kept by a file's number: each belongs to a file, and says what the file says.
-
-use std::ops::ControlFlow;
+//! Checks rows whose keys begin with an inode id: each must belong to an inode and agree with it.
+//! Checks also the few rows that belong to none.
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
@@ -10,12 +9,12 @@ use pelago_store::rows::{
 use pelago_store::table;
 use pelago_wire::{FileKind, InodeId, NameHash};
 
-use super::nodes::{Known, Window};
+use super::window::{InodeFacts, Window};
 use super::{Check, CheckError, Damage, Repair};
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// Kinds of rows that belong to a file.
-const BY_NUMBER: [RowKind; 7] = [
+/// The kinds of rows whose keys begin with an inode id.
+const BY_INODE: [RowKind; 7] = [
     RowKind::ParentPointer,
     RowKind::Moved,
     RowKind::Orphan,
@@ -26,21 +25,21 @@ const BY_NUMBER: [RowKind; 7] = [
 ];
 
 impl Check<'_> {
-    /// Reads what is kept of the files of a window.
-    pub(super) fn by_number(&mut self, window: &mut Window) -> Result<(), CheckError> {
-        for kind in BY_NUMBER {
+    /// Checks the rows that belong to the inodes of a window.
+    pub(super) fn rows_by_inode(&mut self, window: &mut Window) -> Result<(), CheckError> {
+        for kind in BY_INODE {
             let range = range_of(kind, window.low, window.high);
-            self.each(&range, |check, key, value| check.beside_row(window, key, value))?;
+            self.each(&range, |check, key, value| check.row_by_inode(window, key, value))?;
         }
         Ok(())
     }
 
-    /// Reads the rows that belong to no file.
+    /// Checks the rows that belong to no inode: cached replies, and the rows of the volume.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
         self.each(&key::all(RowKind::CachedReply), |check, key, value| {
             if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
-                let repair = Repair::delete("forget the answer", key);
-                check.found_at(Damage::Row, key, Some(repair));
+                let repair = Repair::delete("remove the cached reply", key);
+                check.report_row(Damage::Row, key, Some(repair));
             }
             Ok(())
         })?;
@@ -53,15 +52,15 @@ impl Check<'_> {
                 _ => false,
             };
             if !whole {
-                // Where it goes on is written anew, see `Damage::Number`.
-                check.found_at(Damage::Row, key, None);
+                // `Damage::Number` writes a damaged high-water mark anew.
+                check.report_row(Damage::Row, key, None);
             }
             Ok(())
         })?;
         self.identity()
     }
 
-    /// Whose table it is.
+    /// Checks that the table belongs to the volume.
     fn identity(&mut self) -> Result<(), CheckError> {
         let (key, volume) = (key::volume_row(key::VolumeRow::Identity), self.volume);
         let value = self.table.get(&key)?;
@@ -73,256 +72,255 @@ impl Check<'_> {
             }
             None => {
                 let row = Identity { volume }.encode(self.stamp);
-                let repair = Repair::put("say whose it is", key.clone(), row);
-                self.found_at(Damage::Row, &key, Some(repair));
+                let repair = Repair::put("write the id of this volume", key.clone(), row);
+                self.report_row(Damage::Row, &key, Some(repair));
                 Ok(())
             }
         }
     }
 
-    fn each(
-        &mut self,
-        range: &KeyRange,
-        mut visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), table::Error>,
-    ) -> Result<(), CheckError> {
-        let table = self.table;
-        let mut wrong = None;
-        table.scan(&range.from, &range.to, &mut |key, value| {
-            self.plan.checked.rows += 1;
-            match visit(self, key, value) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    wrong = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })?;
-        wrong.map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    fn beside_row(
+    fn row_by_inode(
         &mut self,
         window: &mut Window,
         key: &[u8],
         value: &[u8],
     ) -> Result<(), table::Error> {
         let Some(parsed) = Key::parse(key) else {
-            self.found_at(Damage::Key, key, None);
+            self.report_row(Damage::Key, key, None);
             return Ok(());
         };
         match parsed {
             Key::ParentPointer { ino, dir, hash, name } => {
-                let spot = (dir, hash, name);
-                return self.listed(window.nodes.get_mut(&ino), ino, spot, (key, value));
+                let entry = (dir, hash, name);
+                return self.parent_pointer(window.inodes.get_mut(&ino), ino, entry, (key, value));
             }
-            Key::Moved { ino } => self.moved(window.nodes.get_mut(&ino), ino, (key, value)),
-            Key::Orphan { ino } => self.orphan(window.nodes.get_mut(&ino), ino, (key, value)),
+            Key::Moved { ino } => self.moved(window.inodes.get_mut(&ino), ino, (key, value)),
+            Key::Orphan { ino } => self.orphan(window.inodes.get_mut(&ino), ino, (key, value)),
             Key::Writing { ino } => {
-                return self.writing(window.nodes.get_mut(&ino), ino, (key, value));
+                return self.writing(window.inodes.get_mut(&ino), ino, (key, value));
             }
             Key::Inline { ino } => {
-                return self.inline(window.nodes.get_mut(&ino), ino, (key, value));
+                return self.inline(window.inodes.get_mut(&ino), ino, (key, value));
             }
             Key::Xattr { ino, name } => {
-                return self.xattr(window.nodes.get_mut(&ino), (ino, name), (key, value));
+                return self.xattr(window.inodes.get_mut(&ino), (ino, name), (key, value));
             }
             Key::XattrNames { ino } => {
-                return self.xattr_names(window.nodes.get_mut(&ino), ino, (key, value));
+                return self.xattr_names(window.inodes.get_mut(&ino), ino, (key, value));
             }
-            _ => self.found_at(Damage::Key, key, None),
+            _ => self.report_row(Damage::Key, key, None),
         }
         Ok(())
     }
 
-    /// One of the names of a file, as they are listed with it.
-    fn listed(
+    /// Checks a parent pointer: one of the names of an inode with a row of its own.
+    fn parent_pointer(
         &mut self,
-        known: Option<&mut Known>,
+        facts: Option<&mut InodeFacts>,
         ino: InodeId,
         (dir, hash, name): (InodeId, NameHash, &[u8]),
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
-        let Some(known) = known.filter(|known| known.place.is_none()) else {
-            // Where the file's row cannot be read, its names are kept until that is decided.
+        let Some(facts) = facts.filter(|facts| facts.place.is_none()) else {
+            // An inode whose row cannot be read keeps its parent pointers until that is repaired.
             if self.table.get(&key::inode(ino))?.is_none() {
-                let repair = Repair::delete("remove it from the list", key);
-                self.found_at(Damage::NameMissing, key, Some(repair));
+                let repair = Repair::delete("remove the parent pointer", key);
+                self.report_row(Damage::NameMissing, key, Some(repair));
             }
             return Ok(());
         };
         if ParentPointer::decode(value).is_err() {
             let repair =
-                Repair::put("write it anew", key.to_vec(), ParentPointer.encode(self.stamp));
-            self.found_at(Damage::Row, key, Some(repair));
+                Repair::put("write the row again", key.to_vec(), ParentPointer.encode(self.stamp));
+            self.report_row(Damage::Row, key, Some(repair));
         }
         let name_key = key::name(dir, hash, name);
         let row = self.table.get(&name_key)?;
         let leads = row.as_deref().map(|value| NameRow::decode(value).map(|(_, row)| row.ino()));
         match leads {
-            Some(Ok(there)) if there == ino => known.seen.names += 1,
+            Some(Ok(there)) if there == ino => facts.found.names += 1,
             Some(Ok(_)) => {
-                let repair = Repair::delete("remove it from the list", key);
-                self.found_at(Damage::NameMissing, key, Some(repair));
+                let repair = Repair::delete("remove the parent pointer", key);
+                self.report_row(Damage::NameMissing, key, Some(repair));
             }
             None | Some(Err(_)) if !self.is_directory(dir)? => {
-                let repair = Repair::delete("remove it from the list", key);
-                self.found_at(Damage::NameMissing, key, Some(repair));
+                let repair = Repair::delete("remove the parent pointer", key);
+                self.report_row(Damage::NameMissing, key, Some(repair));
             }
             None | Some(Err(_)) => {
-                known.seen.names += 1;
-                let link = NameRow::Link { ino, kind: known.kind }.encode(self.stamp);
-                let repair = Repair::put("put the name back", name_key, link);
-                self.found_at(Damage::NameMissing, key, Some(repair));
+                facts.found.names += 1;
+                let link = NameRow::Link { ino, kind: facts.kind }.encode(self.stamp);
+                let repair = Repair::put("restore the name", name_key, link);
+                self.report_row(Damage::NameMissing, key, Some(repair));
             }
         }
         Ok(())
     }
 
-    fn moved(&mut self, known: Option<&mut Known>, ino: InodeId, (key, value): (&[u8], &[u8])) {
+    fn moved(
+        &mut self,
+        facts: Option<&mut InodeFacts>,
+        ino: InodeId,
+        (key, value): (&[u8], &[u8]),
+    ) {
         let row = Moved::decode(value).map(|(_, moved)| (moved.dir, moved.hash));
-        let Some(known) = known.filter(|known| known.place.is_some()) else {
+        let Some(facts) = facts.filter(|facts| facts.place.is_some()) else {
             let repair = Repair::delete("remove it", key);
-            self.found_at(Damage::Moved, key, Some(repair));
+            self.report_row(Damage::Moved, key, Some(repair));
             return;
         };
-        known.seen.moved = true;
-        let place = known.place;
+        facts.found.moved = true;
+        let place = facts.place;
         if row.ok() != place
             && let Some((dir, hash)) = place
         {
             let right = Moved { dir, hash }.encode(self.stamp);
-            self.found(Damage::Moved, ino, Some(Repair::put("correct it", key.to_vec(), right)));
+            self.report_inode(
+                Damage::Moved,
+                ino,
+                Some(Repair::put("correct it", key.to_vec(), right)),
+            );
         }
     }
 
-    fn orphan(&mut self, known: Option<&mut Known>, ino: InodeId, (key, value): (&[u8], &[u8])) {
+    fn orphan(
+        &mut self,
+        facts: Option<&mut InodeFacts>,
+        ino: InodeId,
+        (key, value): (&[u8], &[u8]),
+    ) {
         let whole = Orphan::decode(value).is_ok();
-        let Some(known) = known else {
+        let Some(facts) = facts else {
             if !whole {
-                // A content file that it named is found without an owner then.
-                self.found_at(Damage::Row, key, Some(Repair::delete("remove it", key)));
+                // A content file that it named is then reported as stray.
+                self.report_row(Damage::Row, key, Some(Repair::delete("remove it", key)));
             }
             return;
         };
-        known.seen.orphan = true;
-        let content = known.content;
+        facts.found.orphan = true;
+        let content = facts.content;
         if !whole {
             let right = Orphan { generation: content }.encode(self.stamp);
-            self.found(Damage::Row, ino, Some(Repair::put("correct it", key.to_vec(), right)));
+            self.report_inode(
+                Damage::Row,
+                ino,
+                Some(Repair::put("correct it", key.to_vec(), right)),
+            );
         }
     }
 
     fn writing(
         &mut self,
-        known: Option<&mut Known>,
+        facts: Option<&mut InodeFacts>,
         ino: InodeId,
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
-        let mark = Writing::decode(value).ok().map(|(_, mark)| mark.generation);
-        if let Some(known) = known
-            && known.content.is_some()
+        let generation = Writing::decode(value).ok().map(|(_, row)| row.generation);
+        if let Some(facts) = facts
+            && facts.content.is_some()
         {
-            known.seen.writing = true;
-            if mark != known.content {
-                let repair = Repair::delete("remove the mark", key);
-                self.found(Damage::MarkStray, ino, Some(repair));
+            facts.found.writing = true;
+            if generation != facts.content {
+                let repair = Repair::delete("remove the `writing` row", key);
+                self.report_inode(Damage::MarkStray, ino, Some(repair));
             }
         } else if self.table.get(&key::orphan(ino))?.is_none() {
-            let repair = Repair::delete("remove the mark", key);
-            self.found(Damage::MarkStray, ino, Some(repair));
+            let repair = Repair::delete("remove the `writing` row", key);
+            self.report_inode(Damage::MarkStray, ino, Some(repair));
         }
         Ok(())
     }
 
     fn inline(
         &mut self,
-        known: Option<&mut Known>,
+        facts: Option<&mut InodeFacts>,
         ino: InodeId,
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
         let bytes = Inline::decode(value).ok().map(|(_, row)| row.bytes.len());
-        let Some(known) = known else {
+        let Some(facts) = facts else {
             let repair = match bytes {
-                Some(bytes) if self.adopt => Repair::rows(
+                Some(bytes) if self.adopt_stray => Repair::rows(
                     "give it a name in the root directory",
                     self.adopt_inline(ino, bytes)?,
                 ),
                 _ => Repair::delete("remove them", key),
             };
-            self.found(Damage::InlineStray, ino, Some(repair));
+            self.report_inode(Damage::InlineStray, ino, Some(repair));
             return Ok(());
         };
         let Some(bytes) = bytes else {
-            // Seen as missing too: both repairs leave an empty file.
-            self.found(Damage::Row, ino, Some(Repair::delete("remove them", key)));
+            // Reported as missing too: both repairs leave an empty file.
+            self.report_inode(Damage::Row, ino, Some(Repair::delete("remove them", key)));
             return Ok(());
         };
-        if known.content.is_some() || known.kind != FileKind::Regular {
+        if facts.content.is_some() || facts.kind != FileKind::Regular {
             let repair = Repair::delete("remove them", key);
-            known.seen.inline = known.inline;
-            self.found(Damage::InlineStray, ino, Some(repair));
+            facts.found.inline = facts.inline;
+            self.report_inode(Damage::InlineStray, ino, Some(repair));
             return Ok(());
         }
-        known.seen.inline = true;
-        if known.size != bytes as u64 {
-            let known = *known;
+        facts.found.inline = true;
+        if facts.size != bytes as u64 {
+            let facts = *facts;
             let says = "take the size of its bytes";
-            let repair = self.rewrite(ino, &known, says, |rnode| rnode.size = bytes as u64)?;
-            self.found(Damage::InlineSize, ino, repair);
+            let repair = self.rewrite(ino, &facts, says, |rnode| rnode.size = bytes as u64)?;
+            self.report_inode(Damage::InlineSize, ino, repair);
         }
         Ok(())
     }
 
     fn xattr(
         &mut self,
-        known: Option<&mut Known>,
+        facts: Option<&mut InodeFacts>,
         (ino, name): (InodeId, &[u8]),
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
-        let Some(known) = known else { return self.stray_xattr(ino, key) };
+        let Some(facts) = facts else { return self.stray_xattr(ino, key) };
         if Xattr::decode(value).is_err() {
-            self.found_at(Damage::Row, key, Some(Repair::delete("remove it", key)));
+            self.report_row(Damage::Row, key, Some(Repair::delete("remove it", key)));
             return Ok(());
         }
-        let seen = &mut known.seen.xattrs;
-        seen.any = true;
-        seen.access |= name == ACL_ACCESS;
-        seen.default |= name == ACL_DEFAULT;
+        let found = &mut facts.found.xattrs;
+        found.any = true;
+        found.access |= name == ACL_ACCESS;
+        found.default |= name == ACL_DEFAULT;
         if name != ACL_ACCESS && name != ACL_DEFAULT {
-            known.seen.names_of_xattrs.add(name);
+            facts.found.xattr_names.add(name);
         }
         Ok(())
     }
 
     fn xattr_names(
         &mut self,
-        known: Option<&mut Known>,
+        facts: Option<&mut InodeFacts>,
         ino: InodeId,
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
-        let Some(known) = known else { return self.stray_xattr(ino, key) };
+        let Some(facts) = facts else { return self.stray_xattr(ino, key) };
         match XattrNames::decode(value) {
             Ok((_, row)) => {
                 let names = row.names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-                names.for_each(|name| known.seen.listed_xattrs.add(name));
+                names.for_each(|name| facts.found.listed_xattr_names.add(name));
             }
-            // They are listed anew.
-            Err(_) => self.found_at(Damage::Row, key, Some(Repair::delete("remove it", key))),
+            // The names are listed again by the repair of `Damage::XattrNames`.
+            Err(_) => self.report_row(Damage::Row, key, Some(Repair::delete("remove it", key))),
         }
         Ok(())
     }
 
-    /// A file that waits to be removed may have left many.
+    /// Reports an extended attribute of no inode, unless the inode is an orphan whose removal is
+    /// not over.
     fn stray_xattr(&mut self, ino: InodeId, key: &[u8]) -> Result<(), table::Error> {
         if self.table.get(&key::orphan(ino))?.is_none() {
             let repair = Repair::delete("remove it", key);
-            self.found(Damage::XattrStray, ino, Some(repair));
+            self.report_inode(Damage::XattrStray, ino, Some(repair));
         }
         Ok(())
     }
 }
 
-/// The rows of a kind that is kept by number, of the numbers from `low` to `high`.
+/// Returns the keys of a kind of row for the inodes from `low` to `high`.
 fn range_of(kind: RowKind, low: InodeId, high: InodeId) -> KeyRange {
     let at = |ino| match kind {
         RowKind::ParentPointer => key::parent_pointers_of(ino).from,

@@ -1,5 +1,5 @@
-//! Each kind of damage, done to a volume that was whole: it is found, and repaired without losing
-//! what could be kept.
+//! Each kind of damage, done to a whole volume: it is found, and repaired without losing what could
+//! be kept.
 
 use std::sync::Arc;
 
@@ -25,12 +25,16 @@ use pelago_meta::shard::{self, BytesChange, Inline, Live, Mark, Move, NewNode, S
 use pelago_store::volume::Owner;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
+mod content;
+mod inodes;
+mod names;
+
 const VOLUME: VolumeId = VolumeId([7; 16]);
 const CALLER: Context = Context::direct(10, 20);
 const NOW: Time = Time { seconds: 1_000_000, nanos: 0 };
 const STAMP: Stamp = Stamp { epoch: 1, sequence: 1 };
 
-/// A volume with some of everything.
+/// A volume with a file, directory or row of each kind.
 struct Rig {
     table: FakeTable,
     content: ContentStore,
@@ -135,13 +139,13 @@ impl Rig {
         }
     }
 
+    /// Returns the rnode of an inode with a row of its own.
     fn own(&self, ino: InodeId) -> Rnode {
         let value = self.table.get(&key::inode(ino)).unwrap().unwrap();
         Rnode::decode(&value).unwrap().1
     }
 
-    /// Proves that the damage is found, that nothing is found that was not looked for, and that the
-    /// repair leaves a volume that is whole.
+    /// Asserts that the damage is found, and that the repair leaves a whole volume.
     fn expect(&self, wanted: &[Damage]) -> Applied {
         let found = kinds(&self.plan());
         for damage in wanted {
@@ -154,6 +158,20 @@ impl Rig {
         applied
     }
 
+    /// Deletes the name of the directory, and the parent pointer that could restore it.
+    fn lose_dir_name(&self) {
+        let (dir, hash) = (self.dir.handle.ino, self.hasher.hash(b"dir"));
+        self.delete(self.name_key(InodeId::ROOT, "dir"));
+        self.delete(key::parent_pointer(dir, InodeId::ROOT, hash, b"dir"));
+    }
+
+    /// Returns the list of a file's extended attributes, each name with a zero after it.
+    fn xattr_names(&self, ino: InodeId) -> Vec<u8> {
+        let row = self.table.get(&key::xattr_names(ino)).unwrap().unwrap();
+        XattrNames::decode(&row).unwrap().1.names.to_vec()
+    }
+
+    /// Returns whether a repair gave the inode a name in the root.
     fn is_lost(&self, ino: InodeId) -> bool {
         self.name_row(InodeId::ROOT, &format!("lost+found.{ino}")).is_some()
     }
@@ -180,210 +198,6 @@ fn a_whole_volume_has_no_findings() {
 }
 
 #[test]
-fn rows_about_names_are_found_and_repaired() {
-    let rig = Rig::new();
-    let (dir, linked) = (rig.dir.handle.ino, rig.linked.handle.ino);
-    // A name that leads to nothing.
-    let nothing = NameRow::Link { ino: InodeId::from_raw(99), kind: FileKind::Regular };
-    rig.put(rig.name_key(dir, "nothing"), nothing.encode(STAMP));
-    rig.expect(&[Damage::NameOfNothing, Damage::Counts]);
-    assert_eq!(rig.name_row(dir, "nothing"), None);
-    // A name of another kind than its file.
-    let wrong = NameRow::Link { ino: linked, kind: FileKind::Fifo };
-    rig.put(rig.name_key(dir, "two"), wrong.encode(STAMP));
-    rig.expect(&[Damage::NameKind]);
-    // A name that its file does not list, and one that is not there.
-    let two = key::parent_pointer(linked, dir, rig.hasher.hash(b"two"), b"two");
-    rig.delete(two.clone());
-    rig.expect(&[Damage::NameUnlisted, Damage::Links]);
-    assert!(rig.table.get(&two).unwrap().is_some());
-    rig.delete(rig.name_key(dir, "two"));
-    rig.expect(&[Damage::NameMissing]);
-    assert_eq!(rig.name_row(dir, "two").unwrap().ino(), linked);
-    assert_eq!(rig.own(linked).links, 2);
-    // A name where its hash does not lead.
-    let value = rig.table.get(&rig.name_key(dir, "small")).unwrap().unwrap();
-    rig.delete(rig.name_key(dir, "small"));
-    rig.put(key::name(dir, NameHash(1), b"small"), value);
-    rig.expect(&[Damage::NameHash]);
-    assert_eq!(rig.rnode_at(dir, "small").size, 5);
-}
-
-#[test]
-fn what_has_lost_its_place_gets_a_name_in_the_root() {
-    let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
-    // A directory without a name.
-    rig.delete(rig.name_key(InodeId::ROOT, "dir"));
-    rig.delete(key::parent_pointer(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
-    rig.expect(&[Damage::Lost, Damage::Counts]);
-    assert!(rig.is_lost(dir));
-    // Names in a directory that is gone.
-    rig.delete(key::inode(dir));
-    rig.expect(&[Damage::NameNowhere]);
-    assert!(rig.is_lost(small) && rig.is_lost(rig.large.handle.ino));
-    let (one, ino) = (rig.name_row(InodeId::ROOT, "one"), rig.linked.handle.ino);
-    assert_eq!(one.unwrap().ino(), ino);
-    assert_eq!(rig.own(ino).links, 1);
-}
-
-/// Users can make files of any name: what is found again takes the name of none of them.
-#[test]
-fn a_lost_file_takes_no_name_that_is_there() {
-    let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
-    let taken = rig.rnode_at(dir, "small");
-    for (number, lost) in [dir, small, small].into_iter().enumerate() {
-        let text = match number {
-            2 => format!("lost+found.{lost}.1"),
-            _ => format!("lost+found.{lost}"),
-        };
-        let ino = InodeId::from_raw(40 + number as u64);
-        let theirs = Rnode { ino, flags: RnodeFlags::default(), size: 0, ..taken.clone() };
-        rig.put(rig.name_key(InodeId::ROOT, &text), NameRow::Rnode(theirs).encode(STAMP));
-    }
-    rig.expect(&[Damage::Counts]);
-    // The directory, and then all that was in it.
-    rig.delete(rig.name_key(InodeId::ROOT, "dir"));
-    rig.delete(key::parent_pointer(dir, InodeId::ROOT, rig.hasher.hash(b"dir"), b"dir"));
-    rig.expect(&[Damage::Lost, Damage::Counts]);
-    rig.delete(key::inode(dir));
-    rig.expect(&[Damage::NameNowhere]);
-    let at = |text: String| rig.name_row(InodeId::ROOT, &text).map(|row| row.ino().raw());
-    assert_eq!(at(format!("lost+found.{dir}")), Some(40));
-    assert_eq!(at(format!("lost+found.{small}")), Some(41));
-    assert_eq!(at(format!("lost+found.{small}.1")), Some(42));
-    assert_eq!(at(format!("lost+found.{small}.2")), Some(small.raw()));
-}
-
-/// A name that stands where its hash does not lead, and another file that has it where it does.
-#[test]
-fn a_misplaced_name_takes_no_name_that_is_there() {
-    let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
-    let theirs = Rnode {
-        ino: InodeId::from_raw(41),
-        flags: RnodeFlags::default(),
-        size: 0,
-        ..rig.rnode_at(dir, "small")
-    };
-    let value = rig.table.get(&rig.name_key(dir, "small")).unwrap().unwrap();
-    rig.put(key::name(dir, NameHash(1), b"small"), value);
-    rig.put(rig.name_key(dir, "small"), NameRow::Rnode(theirs).encode(STAMP));
-    rig.expect(&[Damage::NameHash]);
-    assert_eq!(rig.rnode_at(dir, "small").ino.raw(), 41);
-    assert_eq!(rig.rnode_at(InodeId::ROOT, &format!("lost+found.{small}")).size, 5);
-}
-
-#[test]
-fn a_loop_of_directories_is_cut() {
-    let rig = Rig::new();
-    let dir = rig.dir.handle.ino;
-    let below = rig.name_row(dir, "below").unwrap().ino();
-    let (in_root, hash) = (rig.name_key(InodeId::ROOT, "dir"), rig.hasher.hash(b"dir"));
-    let link = NameRow::Link { ino: dir, kind: FileKind::Directory };
-    rig.delete(in_root);
-    rig.delete(key::parent_pointer(dir, InodeId::ROOT, hash, b"dir"));
-    rig.put(rig.name_key(below, "dir"), link.encode(STAMP));
-    rig.put(key::parent_pointer(dir, below, hash, b"dir"), ParentPointer.encode(STAMP));
-    rig.expect(&[Damage::Loop]);
-    assert!(rig.is_lost(dir) || rig.is_lost(below));
-}
-
-#[test]
-fn counts_flags_and_marks_are_set_right() {
-    let rig = Rig::new();
-    let (dir, small, large) = (rig.dir.handle.ino, rig.small.handle.ino, rig.large.handle.ino);
-    let wrong = Partition { names: 1, ..Partition::default() };
-    rig.put(key::partition(dir, 0), wrong.encode(STAMP));
-    rig.put(key::partition(InodeId::from_raw(77), 0), wrong.encode(STAMP));
-    rig.expect(&[Damage::Counts, Damage::Counts]);
-    let dirty = Partition { names: 1, dirty: true, ..Partition::default() };
-    rig.put(key::partition(dir, 0), dirty.encode(STAMP));
-    assert!(rig.plan().is_whole(), "a dirty count is the server's business");
-
-    rig.put(key::xattr(InodeId::from_raw(77), b"user.x"), Xattr { value: b"" }.encode(STAMP));
-    rig.expect(&[Damage::XattrStray]);
-    let names = XattrNames { names: b"user.x\0" }.encode(STAMP);
-    rig.put(key::xattr_names(InodeId::from_raw(77)), names);
-    rig.expect(&[Damage::XattrStray]);
-    rig.put(key::xattr(small, b"user.b"), Xattr { value: b"" }.encode(STAMP));
-    rig.expect(&[Damage::XattrNames]);
-    rig.delete(key::xattr_names(small));
-    rig.expect(&[Damage::XattrNames]);
-    let listed = rig.table.get(&key::xattr_names(small)).unwrap().unwrap();
-    assert_eq!(XattrNames::decode(&listed).unwrap().1.names, b"user.a\0user.b\0");
-    rig.delete(key::xattr(small, b"user.b"));
-    rig.expect(&[Damage::XattrNames]);
-    rig.delete(key::xattr(small, b"user.a"));
-    rig.expect(&[Damage::XattrFlag, Damage::XattrNames]);
-    for (ino, name) in [(small, ACL_ACCESS), (dir, ACL_DEFAULT)] {
-        rig.put(key::xattr(ino, name), Xattr { value: b"" }.encode(STAMP));
-        rig.expect(&[Damage::XattrFlag]);
-        rig.delete(key::xattr(ino, name));
-        rig.expect(&[Damage::XattrFlag]);
-    }
-    rig.put(key::moved(large), Moved { dir, hash: NameHash(1) }.encode(STAMP));
-    rig.expect(&[Damage::Moved]);
-    rig.delete(key::moved(large));
-    rig.expect(&[Damage::Moved]);
-    assert!(rig.table.get(&key::moved(large)).unwrap().is_some());
-    rig.put(key::orphan(small), Orphan { generation: None }.encode(STAMP));
-    rig.expect(&[Damage::OrphanStray]);
-    let mark = Writing { dir, hash: NameHash(0), generation: Generation::FIRST };
-    rig.put(key::writing(small), mark.encode(STAMP));
-    assert!(rig.plan().is_whole(), "it only takes space");
-    rig.expect(&[Damage::MarkStray]);
-    let mark = HighWater { next: 3 };
-    rig.put(key::high_water(0), mark.encode(STAMP));
-    rig.expect(&[Damage::Number]);
-    let unnamed = rig.table.get(&key::high_water(0)).unwrap().unwrap();
-    assert!(HighWater::decode(&unnamed).unwrap().1.next > 8);
-}
-
-#[test]
-fn a_file_that_was_removed_and_not_buried_is_buried() {
-    let rig = Rig::new();
-    let range = key::all(RowKind::Orphan);
-    let mut orphan = Vec::new();
-    rig.table
-        .scan(&range.from, &range.to, &mut |key, _| {
-            orphan = key.to_vec();
-            std::ops::ControlFlow::Break(())
-        })
-        .unwrap();
-    rig.delete(orphan.clone());
-    rig.expect(&[Damage::Unburied]);
-    assert!(rig.table.get(&orphan).unwrap().is_some());
-}
-
-#[test]
-fn bytes_are_found_missing_short_and_stray() {
-    let rig = Rig::new();
-    let (dir, small, large) = (rig.dir.handle.ino, rig.small.handle.ino, rig.large.handle.ino);
-    rig.put(key::inline(small), InlineRow { bytes: b"hell" }.encode(STAMP));
-    rig.expect(&[Damage::InlineSize]);
-    assert_eq!(rig.rnode_at(dir, "small").size, 4);
-    rig.put(key::inline(large), InlineRow { bytes: b"x" }.encode(STAMP));
-    rig.expect(&[Damage::InlineStray]);
-    rig.delete(key::inline(small));
-    rig.expect(&[Damage::InlineMissing]);
-    assert_eq!(rig.rnode_at(dir, "small").size, 0);
-
-    let file = rig.content.open_file(large, Generation::FIRST, true).unwrap().unwrap();
-    file.truncate(10).unwrap();
-    rig.expect(&[Damage::ContentShort]);
-    assert_eq!(rig.rnode_at(dir, "renamed").size, 10);
-    rig.content.create(InodeId::from_raw(99), Generation::FIRST).unwrap();
-    assert!(rig.plan().is_whole(), "it only takes space");
-    rig.expect(&[Damage::ContentStray]);
-    assert!(!rig.content.exists(InodeId::from_raw(99), Generation::FIRST).unwrap());
-    rig.content.remove(large, Generation::FIRST).unwrap();
-    let applied = apply_on(rig.parts()).unwrap();
-    assert_eq!(kinds(&applied.after), [Damage::ContentMissing], "its bytes are gone");
-}
-
-#[test]
 fn rows_that_cannot_be_read_cost_no_bytes_that_can() {
     let rig = Rig::new();
     let (dir, small, large) = (rig.dir.handle.ino, rig.small.handle.ino, rig.large.handle.ino);
@@ -400,7 +214,7 @@ fn rows_that_cannot_be_read_cost_no_bytes_that_can() {
     assert_eq!(rig.own(dir).kind, FileKind::Directory);
 }
 
-/// Whatever row is damaged or missing, one repair leaves a volume that is whole.
+/// For each row that is damaged or missing, one repair leaves a whole volume.
 #[test]
 fn any_row_may_be_damaged_or_missing() {
     let mut keys = Vec::new();

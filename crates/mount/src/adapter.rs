@@ -14,7 +14,7 @@ use pelago_fuse::operation::{
 };
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
-use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr, limits};
+use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr};
 
 use crate::caller::Caller;
 use crate::open::{CreateReply, OpenReply, Opening};
@@ -390,18 +390,9 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, header: &Header, reply: Reply<Statfs>) {
-        let name_bytes = u32::try_from(limits::NAME_BYTES).unwrap_or(u32::MAX);
-        self.0.files.stat_fs(&context(header)).then(move |result| {
-            let stats = take!(result.map_err(attr::error), reply);
-            reply.ok(&Statfs {
-                blocks: stats.blocks,
-                free: stats.free,
-                available: stats.available,
-                files: stats.files,
-                free_files: stats.free_files,
-                block_bytes: stats.block_bytes,
-                name_bytes,
-            });
+        self.0.files.stat_fs(&context(header)).then(move |result| match result {
+            Ok(stats) => reply.ok(&attr::statfs(&stats)),
+            Err(error) => reply.error(attr::error(error)),
         });
     }
 

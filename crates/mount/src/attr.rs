@@ -5,7 +5,9 @@ use std::time::Duration;
 use pelago_client::errno;
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, FileType, Timestamp, operation, reply};
-use pelago_wire::{Attr, Entry, Error, FileKind, InodeId, SetAttr, SetTime, Time};
+use pelago_wire::{
+    Attr, Entry, Error, FileKind, InodeId, SetAttr, SetTime, Time, VolumeStats, limits,
+};
 
 use crate::flags;
 use crate::init::TTL;
@@ -114,6 +116,19 @@ pub(crate) fn changes(request: &operation::SetAttr) -> SetAttr {
         ctime: request.ctime.map(time),
         kill_privileges: false,
         kill_setgid: false,
+    }
+}
+
+/// Converts the space and inodes of a volume.
+pub(crate) fn statfs(stats: &VolumeStats) -> reply::Statfs {
+    reply::Statfs {
+        blocks: stats.blocks,
+        free: stats.free,
+        available: stats.available,
+        files: stats.files,
+        free_files: stats.free_files,
+        block_bytes: stats.block_bytes,
+        name_bytes: u32::try_from(limits::NAME_BYTES).unwrap_or(u32::MAX),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The group commit: what was done becomes safe, each interval or when somebody hurries, on a
-//! thread of its own.
+//! The group commit: makes what is done safe, once per interval or earlier on request, on a thread
+//! of its own. Reopens the table if it has stopped.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::report::table_failed;
 
-/// How often what was done is made safe, unless told otherwise.
+/// The default time between two group commits.
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a group commit is about.
+/// One group commit, and what follows if it fails.
 pub(crate) struct GroupCommit {
     pub(crate) opens: Arc<OpenFiles>,
     pub(crate) shard: Arc<Shard>,
     pub(crate) table: SharedTable,
     pub(crate) durability: Arc<Durability>,
-    /// Why the table has stopped, where a group commit saw it. A leaf.
+    /// The error with which a group commit found the table stopped. A leaf lock.
     cause: Mutex<Option<Error>>,
 }
 
 impl GroupCommit {
-    /// The group commit of these.
+    /// Returns the group commit of these.
     pub(crate) fn new(
         opens: Arc<OpenFiles>,
         shard: Arc<Shard>,
@@ -39,29 +39,30 @@ impl GroupCommit {
         Self { opens, shard, table, durability, cause: Mutex::default() }
     }
 
-    /// Makes safe what is done, if there is something. Whoever waits for it is told.
+    /// Makes safe what is done, if there is something, and calls back the requests that wait.
     ///
     /// # Errors
-    /// Where a file could not be committed, or the table fails.
+    /// The error of a file that could not be committed, or of the table.
     pub(crate) fn run(&self) -> Result<(), Error> {
-        // A file that fails does not keep the others from becoming safe.
+        // A file that fails does not prevent the others from becoming safe.
         let committed = self.opens.commit_dirty();
-        // It is no promise: nobody is told that the time of a read waits for the next time.
+        // Read times are no promise: the next group commit writes them.
         if let Err(error) = self.shard.commit_reads() {
-            tracing::debug!(%error, "times of reads are not written");
+            tracing::debug!(%error, "cannot write read times");
         }
-        // Nor do counts: where they cannot be written, their directories stay marked.
+        // Nor are counts: if they cannot be written, their directories stay dirty.
         let counted = self.shard.write_counts();
-        // Before: what changes from here on may be part of it, or not.
+        // Before the sync: later changes may be part of it, or not.
         self.shard.begin_group_commit();
-        let made = self.make_safe();
-        match made {
+        let synced = self.make_safe();
+        match synced {
             Ok(()) => self.durability.writeback_errors.all_safe(),
-            // Its callers are told once every open file knows what was lost.
+            // `reopen_table` fails the requests that wait, after it has told every open file what
+            // was lost.
             Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
             Err(error) => self.durability.failed(error),
         }
-        let done = made.and_then(|()| counted.map(drop)).and(committed);
+        let done = synced.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
             self.opens.met_full();
         }
@@ -69,17 +70,19 @@ impl GroupCommit {
     }
 
     fn make_safe(&self) -> Result<(), Error> {
-        let sequence = self.durability.done();
-        if sequence > self.durability.safe() {
-            self.table.persist().map_err(|error| table_failed("making it safe", &error))?;
+        // In this order: both only grow, and other threads may make batches safe too.
+        let (safe, sequence) = (self.durability.safe(), self.durability.done());
+        assert!(safe <= sequence, "I-2: batch {safe} is safe, and only {sequence} are done");
+        if sequence > safe {
+            self.table.persist().map_err(|error| table_failed("syncing the journal", &error))?;
         }
-        // Also where it was safe before: somebody may wait who was not told.
+        // Even if all was safe before: a request may still wait to be called back.
         self.durability.made_safe(sequence);
         Ok(())
     }
 
-    /// What was begun and not made safe is lost: everybody who must know will be told.
-    fn lose(&self, cause: Error) {
+    /// Notes that changes which were not safe are lost, so that later requests return the error.
+    fn report_losses(&self, cause: Error) {
         self.durability.writeback_errors.lose();
         self.opens.tell_of_losses(cause);
     }
@@ -88,33 +91,33 @@ impl GroupCommit {
         matches!(self.table.get(&[0]), Err(table::Error::Stopped))
     }
 
-    /// OpenFiles the table again where it has stopped. Answers whether it goes.
-    pub(crate) fn revive(&self) -> bool {
+    /// Reopens the table if it has stopped. Returns whether it can be used.
+    pub(crate) fn reopen_table(&self) -> bool {
         if !self.has_stopped() {
             return true;
         }
         let cause = self.cause.lock().unwrap_or(Code::Io.into());
-        // While nothing can be read: nobody shall meet the table with what is remembered of rows
-        // that it has lost.
+        // While the table still fails every read, so that no request uses the reopened table with
+        // cached rows that it has lost.
         self.shard.begin_group_commit();
         self.shard.forget_rows();
         self.opens.doubt();
-        let is_known = self.table.has_failed_sync();
-        if is_known {
-            self.lose(cause);
+        let sync_failed = self.table.has_failed_sync();
+        if sync_failed {
+            self.report_losses(cause);
         }
-        // Behind that: a request that begins from here on finds the errors of what was lost. Before
-        // anything can be found safe again.
+        // After that, so that a request that begins now finds the errors of what was lost; and
+        // before anything can be called safe again.
         self.durability.doubt();
         match self.shard.reopen() {
-            // The engine itself may have met the failure, which was not known before it ended.
-            Ok(true) if !is_known => {
-                self.lose(cause);
+            // The engine may have failed a sync of its own, which shows only now.
+            Ok(true) if !sync_failed => {
+                self.report_losses(cause);
                 self.durability.doubt();
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::error!(%error, "the table could not be opened again");
+                tracing::error!(%error, "cannot reopen the table; every request fails until then");
                 self.durability.failed(cause);
                 return false;
             }
@@ -123,52 +126,52 @@ impl GroupCommit {
         let measured = self.opens.measure_again();
         self.durability.lost(cause);
         if let Err(error) = measured {
-            tracing::error!(%error, "the table failed again");
+            tracing::error!(%error, "the table failed again after it was reopened");
             return false;
         }
-        tracing::warn!("the table was opened again; what was not safe before may be lost");
+        tracing::warn!("the table was reopened; changes that were not safe may be lost");
         true
     }
 }
 
 /// The thread of the group commit.
-pub(crate) struct Committer {
+pub(crate) struct CommitThread {
     durability: Arc<Durability>,
-    /// Where a test takes the thread's place.
+    /// For tests, which call [`CommitThread::step`] in place of a thread.
     stepped: Option<GroupCommit>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Committer {
+impl CommitThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Where the system gives none.
+    /// The system's error if it cannot be started.
     pub(crate) fn start(commit: GroupCommit, interval: Duration) -> io::Result<Self> {
         let durability = Arc::clone(&commit.durability);
         let thread =
-            Builder::new().name("pelago-commit".into()).spawn(move || go_on(&commit, interval))?;
+            Builder::new().name("pelago-commit".into()).spawn(move || run(&commit, interval))?;
         Ok(Self { durability, stepped: None, thread: Mutex::new(Some(thread)) })
     }
 
-    /// One without a thread: [`Committer::step`] takes its turns.
+    /// Returns one without a thread, which only [`CommitThread::step`] drives.
     pub(crate) fn stepped(commit: GroupCommit) -> Self {
         let durability = Arc::clone(&commit.durability);
         Self { durability, stepped: Some(commit), thread: Mutex::default() }
     }
 
-    /// One turn of the thread, on this one.
+    /// Does on this thread one round of what the thread would do.
     ///
     /// # Errors
-    /// As [`GroupCommit::run`]; `Unavailable` where the table could not be opened again.
+    /// As [`GroupCommit::run`]; `Unavailable` if the table could not be reopened.
     pub(crate) fn step(&self) -> Result<(), Error> {
         let Some(commit) = &self.stepped else { return Ok(()) };
         let done = commit.run();
-        if commit.revive() { done } else { Err(Code::Unavailable.into()) }
+        if commit.reopen_table() { done } else { Err(Code::Unavailable.into()) }
     }
 
-    /// Ends the thread. Nothing becomes safe any more, and those who wait are told so: whoever
-    /// stops a server runs the last [`GroupCommit::run`] before.
+    /// Ends the thread. Nothing becomes safe any more, and requests that wait for it fail; so a
+    /// clean stop makes everything safe first.
     pub(crate) fn stop(&self) {
         self.durability.stop();
         if let Some(thread) = self.thread.lock().take()
@@ -179,26 +182,26 @@ impl Committer {
     }
 }
 
-impl Drop for Committer {
+impl Drop for CommitThread {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// A failed group commit is tried again after this, then after twice as long, and so on.
-const LAST_RETRY: Duration = Duration::from_secs(10);
+/// The longest wait before a table is reopened; the wait doubles with each failure.
+const RETRY_MAX: Duration = Duration::from_secs(10);
 
-fn go_on(commit: &GroupCommit, interval: Duration) {
+fn run(commit: &GroupCommit, interval: Duration) {
     let mut wait = interval;
-    let mut well = true;
+    let mut healthy = true;
     while commit.durability.wait_for_work(wait) {
         let done = commit.run();
-        if let (Err(error), true) = (done, well) {
-            tracing::error!(%error, "a group commit failed; it is tried again");
+        if let (Err(error), true) = (done, healthy) {
+            tracing::error!(%error, "a group commit failed; will retry");
         }
-        // Also where it went well: a request may have met the end of the table when nothing was
-        // left to commit.
-        wait = if commit.revive() { interval } else { (wait * 2).min(LAST_RETRY) };
-        well = done.is_ok();
+        // Even after a success: the table may have stopped in a request while nothing was left to
+        // commit.
+        wait = if commit.reopen_table() { interval } else { (wait * 2).min(RETRY_MAX) };
+        healthy = done.is_ok();
     }
 }

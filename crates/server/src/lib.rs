@@ -1,28 +1,27 @@
 //! A server of one volume: directories and files over a table and content files, as
 //! [`pelago_wire::Service`].
 //!
-//! `service` admits each request, chooses its thread and hands it to what carries it out: names and
-//! attributes to the crate `meta`, bytes of open files to the crate `data`. `group_commit` makes
-//! batches safe; `background` does work that can wait; `recovery` corrects what a crash has left
-//! before the first request.
+//! `service` admits each request, chooses its thread and passes it on: names and attributes to the
+//! crate `meta`, bytes of open files to the crate `data`. `group_commit` makes batches safe,
+//! `background` does work that can wait, and `recovery` runs before the first request.
 
 #![forbid(unsafe_code)]
 
-pub use background::{Doing, WorkerStatus};
+pub use background::{WorkerState, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_meta::recovery::RecoverError;
 pub use pelago_store::volume::Owner;
-pub use recovery::Recovered;
+pub use recovery::RecoveryReport;
 pub use server::{Options, Parts, Server, StartError, Step, StopError};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
+mod find_by_id;
 mod group_commit;
 mod memory;
 mod pool;
 mod recovery;
-mod seek;
 mod server;
 mod service;
 mod status;

@@ -3,25 +3,25 @@
 use pelago_store::table::fjall;
 use pelago_wire::limits;
 
-/// Bytes that the parts of a server may take, each for itself.
+/// Bytes of memory that each part of a server may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryLimits {
     /// The engine's block cache and memtables.
     pub table: u64,
-    /// The row caches.
+    /// The row cache.
     pub rows: u64,
     /// The fingerprint filters.
     pub filters: u64,
-    /// Bytes of open files that are not in content files yet.
+    /// Bytes of open files that are in no content file yet.
     pub opens: u64,
-    /// The client's table of inodes, where the client is in this process.
+    /// The client's table of inodes, if the client is in this process.
     pub inodes: u64,
 }
 
-/// One limit and how much of it is used.
+/// A limit of memory, and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Whose limit: its name in [`pelago_wire::limits`].
+    /// The limit's name in [`pelago_wire::limits`].
     pub name: &'static str,
     /// Bytes that may be used.
     pub limit: u64,
@@ -29,24 +29,25 @@ pub struct MemoryUse {
     pub used: u64,
 }
 
-/// Bytes of all limits together unless told otherwise: 160 MiB.
+/// The default of all limits together in bytes: 160 MiB.
 pub const MEMORY_BYTES: u64 = (limits::TABLE_MEMORY_BYTES
     + limits::ROW_CACHE_BYTES
     + limits::FILTER_BYTES
     + limits::OPEN_BYTES
     + limits::INODE_TABLE_BYTES) as u64;
 
-/// Returns the bytes of the client's table of inodes where all limits together are `total` bytes.
+/// Returns the limit in bytes of the client's table of inodes, if all limits together are `total`
+/// bytes.
 #[must_use]
 pub fn inode_table_bytes(total: u64) -> u64 {
-    Memory::of(total).inodes
+    MemoryLimits::of(total).inodes
 }
 
-/// The engine cannot live with less.
-const LEAST_TABLE_BYTES: u64 = 8 << 20;
+/// The least memory in bytes with which the engine works.
+const TABLE_BYTES_MIN: u64 = 8 << 20;
 
-impl Memory {
-    /// Divides `total` bytes as the named limits divide [`MEMORY_BYTES`].
+impl MemoryLimits {
+    /// Divides `total` bytes in the proportions of the default limits.
     #[must_use]
     pub(crate) fn of(total: u64) -> Self {
         let share = |limit: usize| {
@@ -54,7 +55,7 @@ impl Memory {
             u64::try_from(exact).unwrap_or(u64::MAX)
         };
         Self {
-            table: share(limits::TABLE_MEMORY_BYTES).max(LEAST_TABLE_BYTES),
+            table: share(limits::TABLE_MEMORY_BYTES).max(TABLE_BYTES_MIN),
             rows: share(limits::ROW_CACHE_BYTES),
             filters: share(limits::FILTER_BYTES),
             opens: share(limits::OPEN_BYTES),
@@ -62,7 +63,7 @@ impl Memory {
         }
     }
 
-    /// What the table is opened with.
+    /// Returns the options with which the table is opened.
     #[must_use]
     pub(crate) const fn table_options(&self) -> fjall::Options {
         fjall::Options { memory_bytes: self.table }
@@ -74,18 +75,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limits_are_the_default() {
-        let memory = Memory::of(MEMORY_BYTES);
+    fn the_default_gives_each_part_its_named_limit() {
         assert_eq!(MEMORY_BYTES, 160 << 20);
-        assert_eq!(memory.table, limits::TABLE_MEMORY_BYTES as u64);
-        assert_eq!(memory.rows, limits::ROW_CACHE_BYTES as u64);
-        assert_eq!(memory.filters, limits::FILTER_BYTES as u64);
-        assert_eq!(memory.opens, limits::OPEN_BYTES as u64);
-        assert_eq!(memory.inodes, limits::INODE_TABLE_BYTES as u64);
-        assert_eq!(Memory::of(0).table, LEAST_TABLE_BYTES);
-        let least = Memory::of(limits::LEAST_MEMORY_BYTES);
-        assert_eq!(least.table, LEAST_TABLE_BYTES, "the least total gives the table its least");
-        let Memory { table, rows, filters, opens, inodes } = least;
+        let expected = MemoryLimits {
+            table: limits::TABLE_MEMORY_BYTES as u64,
+            rows: limits::ROW_CACHE_BYTES as u64,
+            filters: limits::FILTER_BYTES as u64,
+            opens: limits::OPEN_BYTES as u64,
+            inodes: limits::INODE_TABLE_BYTES as u64,
+        };
+        assert_eq!(MemoryLimits::of(MEMORY_BYTES), expected);
+    }
+
+    #[test]
+    fn the_table_never_gets_less_than_the_engine_needs() {
+        assert_eq!(MemoryLimits::of(0).table, TABLE_BYTES_MIN);
+    }
+
+    #[test]
+    fn the_least_total_is_enough_for_every_part() {
+        let MemoryLimits { table, rows, filters, opens, inodes } =
+            MemoryLimits::of(limits::LEAST_MEMORY_BYTES);
+        assert_eq!(table, TABLE_BYTES_MIN);
         assert_eq!(table + rows + filters + opens + inodes, limits::LEAST_MEMORY_BYTES);
     }
 }

@@ -1,14 +1,14 @@
 //! Threads for requests that may block.
 //!
-//! The queue has no limit of requests: each caller of the kernel has at most a few under way, and a
-//! request without bytes costs less here than in the kernel. What is limited is what they bring:
-//! [`Room`] counts the bytes of payloads that wait, and a caller gets at most as many as are left
-//! for others.
+//! The number of jobs that wait has no limit: each caller of the kernel has at most a few requests
+//! under way, and a request without bytes costs less here than in the kernel. The bytes of their
+//! payloads do have one: a [`PayloadPermit`] counts them, and a caller gets at most as many as it
+//! leaves free for others.
 //!
-//! Callers take turns. A caller is a user of a session; each runs at most [`limits::POOL_SHARE`]
-//! jobs at a time, so that jobs that wait for a slow medium leave threads for others. The pool
-//! starts with as many threads as one caller may use and grows to [`limits::POOL_THREADS`] while
-//! more callers have jobs.
+//! The pool is fair between callers, the users of each session. A caller runs at most
+//! [`limits::POOL_SHARE`] jobs at a time, so that jobs that wait for a slow disk leave threads for
+//! others. The pool starts with as many threads as one caller may use, and grows to
+//! [`limits::POOL_THREADS`] while more callers have jobs.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,21 +20,21 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_wire::{Context, SessionId, limits};
 
 /// How long a thread beyond the first few waits for a job before it ends.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a job is called: each exactly once.
+/// Why a job is called; each job is called exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// On a thread of the pool: it may block.
+pub(crate) enum Invocation {
+    /// To run, on a thread that it may block.
     Run,
-    /// The pool has stopped.
-    Stopped,
+    /// To fail, because the pool has stopped.
+    Cancelled,
 }
 
 /// A request that may block.
-pub(crate) type Job = Box<dyn FnOnce(Turn) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(Invocation) + Send>;
 
-/// A user of a session: takes turns with all others.
+/// A user of a session: the unit of fairness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     session: SessionId,
@@ -50,30 +50,30 @@ impl From<&Context> for Caller {
 /// Threads for requests that may block.
 pub(crate) struct Pool(Arc<Shared>);
 
-/// The right to keep the bytes of a payload until the job has run; given back when dropped.
-pub(crate) struct Room {
+/// The right to keep the bytes of a payload in memory; released when dropped.
+pub(crate) struct PayloadPermit {
     shared: Arc<Shared>,
     caller: Caller,
     bytes: usize,
 }
 
 struct Shared {
-    /// Jobs that one caller runs at a time, and threads that stay.
-    share: usize,
-    /// Threads at the most.
-    most: usize,
-    /// There are no threads.
+    /// The most jobs of one caller that run at a time, and the threads that never end.
+    per_caller: usize,
+    threads_max: usize,
+    /// Jobs run on the thread that submits them.
     inline: bool,
+    /// A leaf lock.
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    lines: HashMap<Caller, Line>,
-    /// One entry for each job that may run now: callers in the order of their turns.
-    turns: VecDeque<Caller>,
-    /// Bytes of the payloads that wait or run.
+    queues: HashMap<Caller, CallerQueue>,
+    /// Callers in the order of their next jobs; one entry for each job that may run now.
+    ready: VecDeque<Caller>,
+    /// Bytes of the payloads whose jobs wait or run.
     bytes: usize,
     /// Threads that wait for a job.
     idle: usize,
@@ -85,97 +85,98 @@ struct State {
 
 /// The jobs of one caller.
 #[derive(Default)]
-struct Line {
+struct CallerQueue {
     waiting: VecDeque<Job>,
-    /// Entries of it in [`State::turns`].
-    turns: usize,
+    /// Entries of this caller in [`State::ready`].
+    ready: usize,
     running: usize,
     /// Bytes of its payloads.
     bytes: usize,
 }
 
 impl Pool {
-    /// Starts a pool in which each caller may use this many threads.
+    /// Starts a pool in which each caller may use `per_caller` threads.
     ///
     /// # Errors
-    /// Where the system gives no thread.
-    pub(crate) fn start(share: usize) -> io::Result<Self> {
-        let most = limits::POOL_THREADS.max(share);
+    /// The system's error if a thread cannot be started.
+    pub(crate) fn start(per_caller: usize) -> io::Result<Self> {
+        let threads_max = limits::POOL_THREADS.max(per_caller);
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let pool = Self(Arc::new(Shared { share, most, inline: false, state, changed }));
+        let shared = Shared { per_caller, threads_max, inline: false, state, changed };
+        let pool = Self(Arc::new(shared));
         let mut state = pool.0.state.lock();
-        for _ in 0..share {
+        for _ in 0..per_caller {
             pool.0.spawn(&mut state)?;
         }
         drop(state);
         Ok(pool)
     }
 
-    /// Makes a pool without threads: each job runs on the thread of its giver.
+    /// Returns a pool without threads: each job runs on the thread that submits it.
     pub(crate) fn inline() -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { share: 0, most: 0, inline: true, state, changed }))
+        Self(Arc::new(Shared { per_caller: 0, threads_max: 0, inline: true, state, changed }))
     }
 
-    /// Takes room for the payload of a job. Answers `None` where it would leave less for others
-    /// than its caller has: the payload may not be kept then.
+    /// Reserves memory for a payload. Returns `None` if the caller would then have more than is
+    /// left for others: the payload must not be kept.
     #[must_use]
-    pub(crate) fn room(&self, caller: Caller, bytes: usize) -> Option<Room> {
+    pub(crate) fn permit_payload(&self, caller: Caller, bytes: usize) -> Option<PayloadPermit> {
         let mut state = self.0.state.lock();
         let free = limits::POOL_BYTES - state.bytes;
-        let own = state.lines.get(&caller).map_or(0, |line| line.bytes);
+        let own = state.queues.get(&caller).map_or(0, |queue| queue.bytes);
         if bytes > 0 {
             if own + bytes > free {
                 return None;
             }
             state.bytes += bytes;
-            state.lines.entry(caller).or_default().bytes += bytes;
+            state.queues.entry(caller).or_default().bytes += bytes;
         }
         drop(state);
-        Some(Room { shared: Arc::clone(&self.0), caller, bytes })
+        Some(PayloadPermit { shared: Arc::clone(&self.0), caller, bytes })
     }
 
-    /// Gives a job of a caller to a thread, when it is the caller's turn.
+    /// Queues a job of a caller; a thread runs it in the caller's turn.
     pub(crate) fn submit(&self, caller: Caller, job: Job) {
         let mut state = self.0.state.lock();
         if state.stopped {
             drop(state);
-            return job(Turn::Stopped);
+            return job(Invocation::Cancelled);
         }
         if self.0.inline {
             drop(state);
-            return job(Turn::Run);
+            return job(Invocation::Run);
         }
-        state.lines.entry(caller).or_default().waiting.push_back(job);
-        if !state.give_turn(caller, self.0.share) {
+        state.queues.entry(caller).or_default().waiting.push_back(job);
+        if !state.make_ready(caller, self.0.per_caller) {
             return;
         }
-        // A thread that was woken and has not come yet counts as idle, and its job as waiting.
-        if state.turns.len() <= state.idle {
+        // A thread that was notified and has not run yet counts as idle, and its job as ready.
+        if state.ready.len() <= state.idle {
             drop(state);
             self.0.changed.notify_one();
-        } else if state.alive < self.0.most
+        } else if state.alive < self.0.threads_max
             && let Err(error) = self.0.spawn(&mut state)
         {
-            tracing::debug!(%error, "no more threads; the job waits for one of those there are");
+            tracing::debug!(%error, "cannot start one more thread; the job waits for another one");
         }
     }
 
-    /// Ends all threads behind the jobs that they are at; those that wait are told so.
+    /// Stops the pool: cancels the jobs that wait, and returns when the running ones are over.
     pub(crate) fn stop(&self) {
-        let (lines, threads) = {
+        let (queues, threads) = {
             let mut state = self.0.state.lock();
             state.stopped = true;
-            state.turns.clear();
-            (std::mem::take(&mut state.lines), std::mem::take(&mut state.threads))
+            state.ready.clear();
+            (std::mem::take(&mut state.queues), std::mem::take(&mut state.threads))
         };
         self.0.changed.notify_all();
-        for job in lines.into_values().flat_map(|line| line.waiting) {
-            job(Turn::Stopped);
+        for job in queues.into_values().flat_map(|queue| queue.waiting) {
+            job(Invocation::Cancelled);
         }
         let here = std::thread::current().id();
         for thread in threads {
-            // A job may hold the last handle of its own pool.
+            // A job may drop the last handle of its own pool.
             if thread.thread().id() != here && thread.join().is_err() {
                 tracing::error!("a thread of the pool has panicked");
             }
@@ -189,15 +190,19 @@ impl Drop for Pool {
     }
 }
 
-impl Drop for Room {
+impl Drop for PayloadPermit {
     fn drop(&mut self) {
         if self.bytes > 0 {
             let mut state = self.shared.state.lock();
-            state.bytes -= self.bytes;
-            if let Some(line) = state.lines.get_mut(&self.caller) {
-                line.bytes -= self.bytes;
+            state.bytes = count_down(state.bytes, self.bytes, "bytes of payloads");
+            // The stop has removed the queue; one of this caller now is newer than this permit.
+            if state.stopped {
+                return;
             }
-            state.forget_if_gone(self.caller);
+            if let Some(queue) = state.queues.get_mut(&self.caller) {
+                queue.bytes = count_down(queue.bytes, self.bytes, "payload bytes of a caller");
+            }
+            state.remove_if_empty(self.caller);
         }
     }
 }
@@ -216,26 +221,26 @@ impl Shared {
         let mut state = self.state.lock();
         while let Some((caller, job)) = self.next(&mut state) {
             drop(state);
-            job(Turn::Run);
+            job(Invocation::Run);
             state = self.state.lock();
-            state.ran(caller, self.share);
+            state.finished(caller, self.per_caller);
         }
     }
 
-    /// The job whose turn it is; `None` where this thread is to end.
+    /// Waits for the next job; `None` ends this thread.
     fn next(&self, state: &mut MutexGuard<'_, State>) -> Option<(Caller, Job)> {
         loop {
             if state.stopped {
                 return None;
             }
-            if let Some(next) = state.take_turn() {
+            if let Some(next) = state.take_ready() {
                 return Some(next);
             }
             state.idle += 1;
-            let late = self.changed.wait_for(state, IDLE).timed_out();
-            state.idle -= 1;
-            if late && state.turns.is_empty() && state.alive > self.share {
-                state.alive -= 1;
+            let timed_out = self.changed.wait_for(state, IDLE_TIMEOUT).timed_out();
+            state.idle = count_down(state.idle, 1, "idle threads");
+            if timed_out && state.ready.is_empty() && state.alive > self.per_caller {
+                state.alive = count_down(state.alive, 1, "threads");
                 return None;
             }
         }
@@ -243,43 +248,58 @@ impl Shared {
 }
 
 impl State {
-    /// A caller has a job that waits, or one less that runs: it gets a turn if it may run one more.
-    /// Answers whether it does.
-    fn give_turn(&mut self, caller: Caller, share: usize) -> bool {
-        let Some(line) = self.lines.get_mut(&caller) else { return false };
-        let gets = line.turns < line.waiting.len() && line.turns + line.running < share;
-        if gets {
-            line.turns += 1;
-            self.turns.push_back(caller);
+    /// Adds a caller to the ready queue if it has one more job that may run. Called when a job of
+    /// the caller was queued, or has finished. Returns whether it was added.
+    fn make_ready(&mut self, caller: Caller, per_caller: usize) -> bool {
+        let Some(queue) = self.queues.get_mut(&caller) else { return false };
+        let may_run = queue.ready < queue.waiting.len() && queue.ready + queue.running < per_caller;
+        if may_run {
+            queue.ready += 1;
+            self.ready.push_back(caller);
         }
-        gets
+        may_run
     }
 
-    fn take_turn(&mut self) -> Option<(Caller, Job)> {
-        let caller = self.turns.pop_front()?;
-        let line = self.lines.get_mut(&caller)?;
-        line.turns -= 1;
-        let job = line.waiting.pop_front()?;
-        line.running += 1;
+    fn take_ready(&mut self) -> Option<(Caller, Job)> {
+        let caller = self.ready.pop_front()?;
+        let queue = self.queues.get_mut(&caller);
+        let queue = queue.expect("a caller in the ready queue has a queue of jobs");
+        queue.ready = count_down(queue.ready, 1, "ready jobs of a caller");
+        let job = queue.waiting.pop_front().expect("an entry of the ready queue is a waiting job");
+        queue.running += 1;
         Some((caller, job))
     }
 
-    fn ran(&mut self, caller: Caller, share: usize) {
-        // Behind a stop there are no lines any more.
-        if let Some(line) = self.lines.get_mut(&caller) {
-            line.running -= 1;
+    fn finished(&mut self, caller: Caller, per_caller: usize) {
+        // The stop has removed the queue; one of this caller now is newer than this job.
+        if self.stopped {
+            return;
         }
-        self.give_turn(caller, share);
-        self.forget_if_gone(caller);
+        if let Some(queue) = self.queues.get_mut(&caller) {
+            queue.running = count_down(queue.running, 1, "running jobs of a caller");
+        }
+        self.make_ready(caller, per_caller);
+        self.remove_if_empty(caller);
     }
 
-    /// Forgets a caller without jobs and payloads.
-    fn forget_if_gone(&mut self, caller: Caller) {
-        let gone = |line: &Line| line.waiting.is_empty() && line.running == 0 && line.bytes == 0;
-        if self.lines.get(&caller).is_some_and(gone) {
-            self.lines.remove(&caller);
+    /// Removes the queue of a caller without jobs and payloads.
+    fn remove_if_empty(&mut self, caller: Caller) {
+        let is_empty = |queue: &CallerQueue| {
+            queue.waiting.is_empty() && queue.running == 0 && queue.bytes == 0
+        };
+        if self.queues.get(&caller).is_some_and(is_empty) {
+            self.queues.remove(&caller);
         }
     }
+}
+
+/// Returns `count - by`.
+///
+/// # Panics
+/// If the pool has counted wrong: what `what` names would be below zero.
+fn count_down(count: usize, by: usize, what: &str) -> usize {
+    let left = count.checked_sub(by);
+    left.unwrap_or_else(|| panic!("the pool counts right: {count} {what}, less {by}"))
 }
 
 #[cfg(test)]
@@ -291,7 +311,7 @@ mod tests {
     const HOG: Caller = Caller { session: SessionId::DIRECT, uid: 1 };
     const OTHER: Caller = Caller { session: SessionId::DIRECT, uid: 2 };
 
-    /// A job that says that it began, then waits until the other end is gone.
+    /// Returns a job that reports that it began, and runs until the sender is dropped.
     fn stalled(began: &Sender<()>) -> (Job, Sender<()>) {
         let (go, gate): (_, Receiver<()>) = channel();
         let began = began.clone();
@@ -303,40 +323,50 @@ mod tests {
     }
 
     #[test]
-    fn each_job_is_called_once_however_many_there_are() {
+    fn jobs_of_a_caller_run_once_and_in_order() {
         let pool = Pool::start(1).unwrap();
         let (began, begins) = channel();
         let (job, go) = stalled(&began);
         pool.submit(HOG, job);
         begins.recv().unwrap();
-        let (told, tells) = channel();
+        let (called, calls) = channel();
         for number in 0..5000 {
-            let told = told.clone();
-            pool.submit(HOG, Box::new(move |turn| told.send((turn, number)).unwrap()));
+            let called = called.clone();
+            pool.submit(HOG, Box::new(move |call| called.send((call, number)).unwrap()));
         }
-        assert!(tells.try_recv().is_err());
+        assert!(calls.try_recv().is_err());
         drop(go);
         for number in 0..5000 {
-            assert_eq!(tells.recv().unwrap(), (Turn::Run, number), "in the order they came");
+            assert_eq!(calls.recv().unwrap(), (Invocation::Run, number));
         }
+        assert!(calls.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_job_that_waits_during_a_stop_is_called_once() {
+        let pool = Pool::start(1).unwrap();
+        let (began, begins) = channel();
         let (job, go) = stalled(&began);
         pool.submit(HOG, job);
         begins.recv().unwrap();
-        pool.submit(HOG, {
-            let told = told.clone();
-            Box::new(move |turn| told.send((turn, 1)).unwrap())
-        });
+        let (called, calls) = channel();
+        pool.submit(HOG, Box::new(move |call| called.send(call).unwrap()));
         drop(go);
         pool.stop();
-        let (turn, _) = tells.recv().unwrap();
-        assert!(matches!(turn, Turn::Run | Turn::Stopped));
-        pool.submit(HOG, Box::new(move |turn| told.send((turn, 2)).unwrap()));
-        assert_eq!(tells.recv().unwrap(), (Turn::Stopped, 2));
-        assert!(tells.try_recv().is_err());
+        assert!(matches!(calls.recv().unwrap(), Invocation::Run | Invocation::Cancelled));
+        assert!(calls.try_recv().is_err());
     }
 
-    /// All threads that one user may have stand still, with more jobs behind them: a job of
-    /// another user runs all the same.
+    #[test]
+    fn after_a_stop_jobs_are_cancelled() {
+        let pool = Pool::start(1).unwrap();
+        pool.stop();
+        let (called, calls) = channel();
+        pool.submit(HOG, Box::new(move |call| called.send(call).unwrap()));
+        assert_eq!(calls.recv().unwrap(), Invocation::Cancelled);
+    }
+
+    /// One user's jobs block all threads that it may have, and more jobs of it wait.
     #[test]
     fn jobs_of_one_user_that_stall_do_not_hold_up_those_of_another() {
         let pool = Pool::start(2).unwrap();
@@ -350,25 +380,25 @@ mod tests {
             .collect();
         begins.recv().unwrap();
         begins.recv().unwrap();
-        let (told, tells) = channel();
+        let (called, calls) = channel();
         for number in 0..3 {
-            let told = told.clone();
-            pool.submit(OTHER, Box::new(move |turn| told.send((turn, number)).unwrap()));
+            let called = called.clone();
+            pool.submit(OTHER, Box::new(move |call| called.send((call, number)).unwrap()));
         }
-        let mut ran: Vec<_> = (0..3).map(|_| tells.recv().unwrap()).collect();
+        let mut ran: Vec<_> = (0..3).map(|_| calls.recv().unwrap()).collect();
         ran.sort_by_key(|(_, number)| *number);
-        assert_eq!(ran, [(Turn::Run, 0), (Turn::Run, 1), (Turn::Run, 2)]);
+        assert_eq!(ran, [(Invocation::Run, 0), (Invocation::Run, 1), (Invocation::Run, 2)]);
         assert!(begins.try_recv().is_err(), "a user has no more threads than its share");
         drop(gates);
         (0..3).for_each(|_| begins.recv().unwrap());
     }
 
-    /// With one thread left, users take turns whatever one of them has waiting.
+    /// With one thread left, users take turns, however many jobs one of them has.
     #[test]
     fn users_take_turns() {
         let pool = Pool::start(1).unwrap();
         let (began, begins) = channel();
-        // As many users as there are threads.
+        // Other users occupy every thread.
         let gates: Vec<_> = (0..limits::POOL_THREADS as u32)
             .map(|number| {
                 let (job, go) = stalled(&began);
@@ -377,32 +407,32 @@ mod tests {
                 go
             })
             .collect();
-        let (told, tells) = channel();
+        let (called, calls) = channel();
         let give = |caller, name| {
-            let told: Sender<&str> = told.clone();
-            pool.submit(caller, Box::new(move |_| told.send(name).unwrap()));
+            let called: Sender<&str> = called.clone();
+            pool.submit(caller, Box::new(move |_| called.send(name).unwrap()));
         };
         (0..100).for_each(|_| give(HOG, "hog"));
         give(OTHER, "other");
         drop(gates.into_iter().next());
-        let first: Vec<_> = (0..101).map(|_| tells.recv().unwrap()).collect();
+        let first: Vec<_> = (0..101).map(|_| calls.recv().unwrap()).collect();
         let place = first.iter().position(|name| *name == "other").unwrap();
         assert!(place <= 1, "it waited for {place} jobs of the other");
     }
 
     #[test]
-    fn payloads_have_a_limit_and_leave_room_for_others() {
+    fn a_caller_gets_no_more_payload_bytes_than_it_leaves_for_others() {
         let pool = Pool::start(1).unwrap();
         let half = limits::POOL_BYTES / 2;
-        let first = pool.room(HOG, half).unwrap();
-        assert!(pool.room(HOG, 1).is_none(), "no more than it leaves");
-        let other = pool.room(OTHER, half / 2).unwrap();
-        assert!(pool.room(OTHER, half / 4).is_none());
-        assert!(pool.room(HOG, 0).is_some(), "no bytes need no room");
+        let first = pool.permit_payload(HOG, half).unwrap();
+        assert!(pool.permit_payload(HOG, 1).is_none(), "half is taken, half is for others");
+        let other = pool.permit_payload(OTHER, half / 2).unwrap();
+        assert!(pool.permit_payload(OTHER, half / 4).is_none());
+        assert!(pool.permit_payload(HOG, 0).is_some(), "an empty payload needs no permit");
         drop(first);
-        drop(pool.room(HOG, half).unwrap());
+        drop(pool.permit_payload(HOG, half).unwrap());
         drop(other);
         let state = pool.0.state.lock();
-        assert_eq!((state.bytes, state.lines.len()), (0, 0));
+        assert_eq!((state.bytes, state.queues.len()), (0, 0));
     }
 }

@@ -1,7 +1,7 @@
-//! What is done before a server answers its first request: whose table it is, where numbering goes
-//! on, and what became of the files that were being written when the last life ended.
+//! Recovery after a crash, before the first request: measures the files that were open for writing,
+//! and corrects their rows.
 //!
-//! Nothing here depends on how many files there are: only on how many were open for writing.
+//! Its time depends on the number of those files, not on the size of the volume.
 
 use std::ops::ControlFlow;
 
@@ -13,117 +13,128 @@ use pelago_wire::{Code, Generation, Handle, InodeId};
 
 use pelago_meta::shard::{BytesChange, Live, Shard};
 use pelago_store::clock;
-use pelago_store::report::{row_damaged, table_failed};
+use pelago_store::report::{content_failed, row_damaged, table_failed};
 
-/// What was found among the files that were being written.
+/// What recovery found among the files that were open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recovered {
-    /// Files that were looked at.
+pub struct RecoveryReport {
+    /// Files that were measured.
     pub files: u64,
     /// Of those, files whose row was behind their bytes.
     pub corrected: u64,
-    /// Of those, files whose mark or row is damaged.
+    /// Files whose `writing` row, or row of attributes, is damaged.
     pub damaged: u64,
 }
 
-/// Measures every file that was being written, and corrects the rows that are behind. The marks
-/// stay: the bytes are not known to be safe. Answers too which of the files somebody still writes,
-/// as far as the medium can tell (`tells`).
+/// Measures each file with a `writing` row, and corrects its attributes. The `writing` rows stay,
+/// because the bytes may not be safe yet. Returns also which of the files a process still writes,
+/// if the file system below can tell (`detects_writers`).
 ///
 /// # Errors
-/// Where the table or the medium fails; a file that is damaged is counted and passed over.
+/// A failure of the table or of a content file. A damaged file is counted and skipped.
 pub(crate) fn measure_written(
     shard: &Shard,
     table: &dyn Table,
     content: &ContentStore,
-    tells: bool,
-) -> Result<(Recovered, Vec<Handle>), pelago_wire::Error> {
-    let mut recovered = Recovered::default();
-    let mut written = Vec::new();
+    detects_writers: bool,
+) -> Result<(RecoveryReport, Vec<Handle>), pelago_wire::Error> {
+    let mut report = RecoveryReport::default();
+    let mut still_written = Vec::new();
     let mut from = key::all(RowKind::Writing).from;
     loop {
-        let marks = next_marks(table, &from)?;
-        let Some((last, _, _)) = marks.last() else { return Ok((recovered, written)) };
-        from.clone_from(last);
+        let rows = next_writing_rows(table, &from)?;
+        let Some(last) = rows.last() else { return Ok((report, still_written)) };
+        assert!(last.key >= from, "I-5: recovery reads each `writing` row once, in order");
+        from.clone_from(&last.key);
         from.push(0);
-        for (_, ino, mark) in marks {
-            let Some(mark) = mark else {
-                recovered.damaged += 1;
+        for WritingRow { ino, row, .. } in rows {
+            let Some(row) = row else {
+                report.damaged += 1;
                 continue;
             };
-            let found = measure(shard, content, (ino, &mark), tells, &mut recovered)?;
-            written.extend(found);
+            let found = measure(shard, content, (ino, &row), detects_writers, &mut report)?;
+            still_written.extend(found);
         }
     }
 }
 
-/// Removes all marks but those of files that somebody still writes: before a clean end, when all
-/// bytes of all others are safe.
+/// Removes all `writing` rows but those of the files in `keep`: for a clean stop, when the bytes of
+/// all other files are safe.
 ///
 /// # Errors
-/// Where the table fails.
-pub(crate) fn forget_marks(
+/// A failure of the table.
+pub(crate) fn forget_writing_rows(
     shard: &Shard,
     table: &dyn Table,
-    written: &[InodeId],
+    keep: &[InodeId],
 ) -> Result<(), pelago_wire::Error> {
     let mut from = key::all(RowKind::Writing).from;
     loop {
-        let marks = next_marks(table, &from)?;
-        let Some((last, _, _)) = marks.last() else { return Ok(()) };
-        from.clone_from(last);
+        let rows = next_writing_rows(table, &from)?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        assert!(last.key >= from, "I-5: recovery reads each `writing` row once, in order");
+        from.clone_from(&last.key);
         from.push(0);
-        let inos = marks.iter().map(|(_, ino, _)| *ino).filter(|ino| !written.contains(ino));
+        let inos = rows.iter().map(|row| row.ino).filter(|ino| !keep.contains(ino));
         shard.forget_marks(&inos.collect::<Vec<_>>())?;
     }
 }
 
-/// Marks that are read at a time.
-const MARKS: usize = 1024;
+/// Rows that are read at a time.
+const ROWS_AT_ONCE: usize = 1024;
 
-type Marked = (Vec<u8>, InodeId, Option<Writing>);
-
-fn next_marks(table: &dyn Table, from: &[u8]) -> Result<Vec<Marked>, pelago_wire::Error> {
-    let mut marks = Vec::new();
-    let visited = table.scan(from, &key::all(RowKind::Writing).to, &mut |key, value| {
-        if let Some(Key::Writing { ino }) = Key::parse(key) {
-            let mark = Writing::decode(value).map_err(|error| row_damaged(key, error));
-            marks.push((key.to_vec(), ino, mark.ok().map(|(_, mark)| mark)));
-        }
-        if marks.len() < MARKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    visited.map_err(|error| table_failed("looking for files being written", &error))?;
-    Ok(marks)
+struct WritingRow {
+    key: Vec<u8>,
+    ino: InodeId,
+    /// `None`: damaged.
+    row: Option<Writing>,
 }
 
+fn next_writing_rows(
+    table: &dyn Table,
+    from: &[u8],
+) -> Result<Vec<WritingRow>, pelago_wire::Error> {
+    let mut rows = Vec::new();
+    let visited = table.scan(from, &key::all(RowKind::Writing).to, &mut |key, value| {
+        if let Some(Key::Writing { ino }) = Key::parse(key) {
+            let row = Writing::decode(value).map_err(|error| row_damaged(key, error));
+            let row = row.ok().map(|(_, row)| row);
+            rows.push(WritingRow { key: key.to_vec(), ino, row });
+        }
+        if rows.len() < ROWS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    visited.map_err(|error| table_failed("reading `writing` rows", &error))?;
+    Ok(rows)
+}
+
+/// Measures one file and corrects its attributes. Returns its handle if a process still writes it.
 fn measure(
     shard: &Shard,
     content: &ContentStore,
-    (ino, mark): (InodeId, &Writing),
-    tells: bool,
-    recovered: &mut Recovered,
+    (ino, row): (InodeId, &Writing),
+    detects_writers: bool,
+    report: &mut RecoveryReport,
 ) -> Result<Option<Handle>, pelago_wire::Error> {
     let forget = || shard.forget_marks(&[ino]).map(|()| None);
-    recovered.files += 1;
-    let node = match shard.stored(Handle { ino, dir: mark.dir, hash: mark.hash }) {
+    report.files += 1;
+    let node = match shard.stored(Handle { ino, dir: row.dir, hash: row.hash }) {
         Ok(node) => node,
-        // Its orphan row, or nothing, leads to the content: a leftover of a file that is gone.
+        // The file was removed. If it has a content file, its orphan row leads there.
         Err(error) if error.code == Code::Stale => return forget(),
         Err(error) if error.code == Code::Corrupt => {
-            recovered.damaged += 1;
+            report.damaged += 1;
             return Ok(None);
         }
         Err(error) => return Err(error),
     };
     let rnode = &node.rnode;
-    if !rnode.flags.has_content || rnode.generation != Some(mark.generation) {
+    if !rnode.flags.has_content || rnode.generation != Some(row.generation) {
         return forget();
     }
-    let measured = measure_content(content, ino, mark.generation, tells);
-    let (measured, is_written) =
-        measured.map_err(|error| pelago_store::report::content_failed(&error))?;
+    let measured = measure_content(content, ino, row.generation, detects_writers);
+    let (measured, is_written) = measured.map_err(|error| content_failed(&error))?;
     let written = is_written.then(|| node.handle());
-    // A time that was shown is not taken back for the sake of a coarse clock.
+    // The disk's clock is coarse: a time that users have seen never goes back for it.
     let is_late = clock::is_late(measured.mtime, rnode.mtime);
     let mtime = if is_late { rnode.mtime } else { measured.mtime };
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
@@ -134,7 +145,7 @@ fn measure(
     let live = Live { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
     shard.commit_bytes(node.handle(), &change)?;
-    recovered.corrected += u64::from(bytes_moved);
+    report.corrected += u64::from(bytes_moved);
     Ok(written)
 }
 
@@ -142,22 +153,22 @@ fn measure_content(
     content: &ContentStore,
     ino: InodeId,
     generation: Generation,
-    tells: bool,
+    detects_writers: bool,
 ) -> Result<(ContentStat, bool), content::Error> {
     if let Some(file) = content.open_file(ino, generation, false)? {
-        // First: what is written behind a `no` is written by nobody.
-        let is_written = tells && {
-            let answer = file.has_writers();
-            answer.unwrap_or_else(|error| {
-                // It keeps its mark then, and is asked again.
-                tracing::warn!(%error, source = %error.source, "taken as written by somebody");
+        // Before `stat`: without a writer at this moment, the size cannot change after it.
+        let is_written = detects_writers && {
+            file.has_writers().unwrap_or_else(|error| {
+                // The file keeps its `writing` row then, and is checked again.
+                let source = &error.source;
+                tracing::warn!(%ino, %error, %source, "assuming that a process writes this file");
                 true
             })
         };
         return Ok((file.stat()?, is_written));
     }
-    // The machine died before the name of the content was safe, and of its bytes nothing was
-    // promised: the file is empty, as one of any file system would be.
-    tracing::warn!(%ino, "a file has lost what was written to it, and is empty");
+    // The machine died before the content file's name was safe. None of its bytes were synced, so
+    // the file is empty, as it would be on any file system.
+    tracing::warn!(%ino, "a file has lost bytes that were never synced, and is empty now");
     Ok((content.create(ino, generation)?.stat()?, false))
 }

@@ -1,110 +1,125 @@
-//! Gives each request its place to run: now, on the thread of its caller, where it touches only
-//! memory and the table; on a thread of the pool where it may wait for the medium; and its answer
-//! later where it is about what is safe.
+//! The service of a server in its own process: admits each request, chooses its thread, and
+//! completes it.
+//!
+//! A request that needs only memory and the table runs on the thread of its caller, one that may
+//! wait for the disk on a thread of the pool. Its reply comes later if something must be safe
+//! first.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use pelago_store::table::{Pressure, SharedTable};
+use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, OpenId, Reply, Request, Service,
+    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, OpenId, Reply, Request,
+    Service,
 };
 
-use crate::pool::{Caller, Pool, Turn};
-use crate::seek::Seeks;
+use crate::find_by_id::FindById;
+use crate::pool::{Caller, Invocation, Pool};
 use pelago_data::Space;
 use pelago_data::{MayBlock, Notifier, OpError, OpenFiles};
 use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Shard;
 
-use carry_out::Call;
+pub(crate) use completion::Completion;
+
+use execute::Executor;
 
 mod bytes;
-mod carry_out;
+mod completion;
+mod execute;
 mod names;
 
-/// What a router is made of.
+/// What a service is built over.
 pub(crate) struct Parts {
-    /// Who decides about names and attributes.
+    /// Names and attributes.
     pub(crate) shard: Arc<Shard>,
-    /// Who has the bytes of open files.
+    /// Bytes of open files.
     pub(crate) opens: Arc<OpenFiles>,
-    /// OpContext whether it keeps up.
+    /// Asked only whether it falls behind with its writes.
     pub(crate) table: SharedTable,
-    /// Who knows what is safe.
+    /// Which batches are safe.
     pub(crate) durability: Arc<Durability>,
-    /// OpContext for its space, and whether new data is taken.
+    /// Free space, and whether new data is accepted.
     pub(crate) space: Arc<Space>,
-    /// Where requests run that may wait.
+    /// Threads for requests that may block.
     pub(crate) pool: Arc<Pool>,
-    /// Changes are refused.
+    /// Whether changes are refused.
     pub(crate) read_only: bool,
-    /// Called when a file has lost its last name and nobody has it open.
-    pub(crate) reap: Notifier,
+    /// Called when a file that is not open has lost its last name.
+    pub(crate) notify_orphans: Notifier,
 }
 
-/// The service of a server.
-pub(crate) struct Router {
-    inner: Arc<Inner>,
+/// The service of a server in its own process.
+pub(crate) struct LocalService {
+    dispatcher: Arc<Dispatcher>,
 }
 
-struct Inner {
+/// Runs requests and completes them. Jobs of the pool share it.
+struct Dispatcher {
     parts: Parts,
-    seeks: Seeks,
-    /// Held to read while a request runs on its caller's thread. Taken before all others.
+    find_by_id: FindById,
+    /// Which stop of the table, counted from 1 by [`Durability::invalidations`], has a failed
+    /// request in the log.
+    logged_stop: AtomicU64,
+    /// Locked for reading while a request runs on its caller's thread. Taken before all others.
     stopped: RwLock<bool>,
 }
 
-/// What is answered, and when.
-enum Answer {
-    /// At once.
-    Now(Reply),
-    /// When everything that is done now is safe.
-    WhenSafe(Reply, Told),
-    /// When it is found.
+/// The reply of a request that succeeded, and when it is sent.
+enum Outcome {
+    /// Now.
+    Reply(Reply),
+    /// Once everything that is done at this moment is safe. If it becomes certain that this will
+    /// not happen, the error goes to the caller and is noted as reported.
+    WhenSafe(Reply, ErrorReport),
+    /// Once the file with this id is found.
     WhenFound(InodeId),
 }
 
-/// What is told of an error of writing back by a request that waits for what is safe, so that it is
-/// not told again.
+/// For which object a writeback error counts as reported, once a request that waited has returned
+/// it: as with `errseq_t`, each open and each directory reports an error once.
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum ErrorReport {
     /// An open of a file.
     Open(OpenId),
     /// A directory.
     Directory(InodeId),
-    /// Nothing: the caller has neither yet.
-    Nothing,
+    /// Neither: the caller has no open yet.
+    Untracked,
 }
 
-impl From<Reply> for Answer {
+impl From<Reply> for Outcome {
     fn from(reply: Reply) -> Self {
-        Self::Now(reply)
+        Self::Reply(reply)
     }
 }
 
-type Answered = Result<Answer, OpError>;
+type OpResult = Result<Outcome, OpError>;
 
-impl Router {
-    /// A router that takes requests.
+impl LocalService {
+    /// Returns a service that accepts requests.
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
-        let seeks = Seeks::new(Arc::clone(&parts.shard));
-        Self { inner: Arc::new(Inner { parts, seeks, stopped: RwLock::new(false) }) }
+        let find_by_id = FindById::new(Arc::clone(&parts.shard));
+        let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
+        let dispatcher = Dispatcher { parts, find_by_id, logged_stop, stopped };
+        Self { dispatcher: Arc::new(dispatcher) }
     }
 
-    /// From now on every request is answered `Unavailable`; those that wait for a thread too.
-    /// Returns when none runs any more.
+    /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
+    /// thread. Returns when no request runs any more.
     pub(crate) fn stop(&self) {
-        *self.inner.stopped.write() = true;
-        self.inner.parts.pool.stop();
-        self.inner.seeks.stop();
+        *self.dispatcher.stopped.write() = true;
+        self.dispatcher.parts.pool.stop();
+        self.dispatcher.find_by_id.stop();
     }
 }
 
-impl Service for Router {
+impl Service for LocalService {
     fn ask(
         &self,
         context: &Context,
@@ -112,55 +127,56 @@ impl Service for Router {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        let inner = &self.inner;
-        let invalidations = inner.parts.durability.invalidations();
-        match inner.run_here(context, &request, bulk.bytes(), MayBlock::No) {
-            Ok(Answer::Now(reply)) => return Some(Ok(reply)),
+        let dispatcher = &self.dispatcher;
+        let invalidations = dispatcher.parts.durability.invalidations();
+        match dispatcher.run_here(context, &request, bulk.bytes(), MayBlock::No) {
+            Ok(Outcome::Reply(reply)) => return Some(Ok(reply)),
             Err(OpError::Failed(error)) => return Some(Err(error)),
             Err(OpError::WouldBlock) => {}
-            answered @ Ok(Answer::WhenSafe(..) | Answer::WhenFound(_)) => {
-                inner.finish(answered, invalidations, later());
+            outcome @ Ok(Outcome::WhenSafe(..) | Outcome::WhenFound(_)) => {
+                dispatcher.complete(outcome, invalidations, Completion::new(later()));
                 return None;
             }
         }
-        let (caller, done) = (Caller::from(context), later());
-        let Some(room) = inner.parts.pool.room(caller, payload(&request, bulk.bytes())) else {
-            // Decision 10: without room for its payload a request runs here and slows its caller.
-            let answered = inner.run_here(context, &request, bulk.bytes(), MayBlock::Yes);
-            inner.finish(answered, invalidations, done);
+        let (caller, done) = (Caller::from(context), Completion::new(later()));
+        let kept = payload_bytes(&request, bulk.bytes());
+        let Some(permit) = dispatcher.parts.pool.permit_payload(caller, kept) else {
+            // Decision 10: a payload that cannot be kept is written here, which slows its caller.
+            let result = dispatcher.run_here(context, &request, bulk.bytes(), MayBlock::Yes);
+            dispatcher.complete(result, invalidations, done);
             return None;
         };
-        let (inner, context) = (Arc::clone(inner), *context);
+        let (dispatcher, context) = (Arc::clone(dispatcher), *context);
         let bytes = bulk.bytes().to_vec();
-        let job = move |turn| match turn {
-            Turn::Run => {
-                let invalidations = inner.parts.durability.invalidations();
-                let answered = inner.run(&context, &request, &bytes, MayBlock::Yes);
-                drop((bytes, room));
-                inner.finish(answered, invalidations, done);
+        let job = move |invocation| match invocation {
+            Invocation::Run => {
+                let invalidations = dispatcher.parts.durability.invalidations();
+                let result = dispatcher.run(&context, &request, &bytes, MayBlock::Yes);
+                drop((bytes, permit));
+                dispatcher.complete(result, invalidations, done);
             }
-            Turn::Stopped => done(Err(Code::Unavailable.into())),
+            Invocation::Cancelled => done.reply(Err(Code::Unavailable.into())),
         };
-        self.inner.parts.pool.submit(caller, Box::new(job));
+        self.dispatcher.parts.pool.submit(caller, Box::new(job));
         None
     }
 
     fn losses(&self) -> u64 {
-        self.inner.parts.durability.writeback_errors.count()
+        self.dispatcher.parts.durability.writeback_errors.count()
     }
 }
 
-impl Inner {
-    /// Carries out a request on the thread of its caller, which [`Router::stop`] does not wait for
-    /// otherwise.
+impl Dispatcher {
+    /// Carries out a request on the thread of its caller. [`LocalService::stop`] waits for it by
+    /// the lock.
     fn run_here(
         &self,
         context: &Context,
         request: &Request,
         bytes: &[u8],
         may_block: MayBlock,
-    ) -> Answered {
-        // Recursive: an answer may call in again on this thread while `stop` waits for the lock.
+    ) -> OpResult {
+        // Recursive: a reply may call in again on this thread while `stop` waits for the lock.
         let stopped = self.stopped.read_recursive();
         match *stopped {
             true => Err(Code::Unavailable.into()),
@@ -168,27 +184,28 @@ impl Inner {
         }
     }
 
-    /// Answers a request. `invalidations` is the count from before it ran: if the table was opened
-    /// again since, what it did may be lost.
-    fn finish(&self, answered: Answered, invalidations: u64, done: Done) {
-        match answered {
-            Ok(Answer::Now(reply)) => done(Ok(reply)),
-            Ok(Answer::WhenSafe(reply, told)) => {
+    /// Replies with the result of a request, now or later. `invalidations` is the count from before
+    /// the request ran: if the table was reopened since, its changes may be lost.
+    fn complete(&self, result: OpResult, invalidations: u64, done: Completion) {
+        match result {
+            Ok(Outcome::Reply(reply)) => done.reply(Ok(reply)),
+            Ok(Outcome::WhenSafe(reply, report)) => {
                 let (opens, durability) = (Arc::clone(&self.parts.opens), &self.parts.durability);
+                let done = done.into_done();
                 let tell = move |safe: Result<(), Error>| match safe {
                     Ok(()) => done(Ok(reply)),
-                    Err(cause) => done(Err(match told {
-                        Told::Open(open) => opens.tell_open(open, cause),
-                        Told::Directory(dir) => opens.tell_directory(dir, cause),
-                        Told::Nothing => cause,
+                    Err(cause) => done(Err(match report {
+                        ErrorReport::Open(open) => opens.tell_open(open, cause),
+                        ErrorReport::Directory(dir) => opens.tell_directory(dir, cause),
+                        ErrorReport::Untracked => cause,
                     })),
                 };
                 durability.when_safe(durability.done(), invalidations, Box::new(tell));
             }
-            Ok(Answer::WhenFound(ino)) => self.seeks.seek(ino, done),
-            Err(OpError::Failed(error)) => done(Err(error)),
-            // Unreachable: only a brief run asks to be repeated, and `ask` repeats it.
-            Err(OpError::WouldBlock) => done(Err(Code::Bug.into())),
+            Ok(Outcome::WhenFound(ino)) => self.find_by_id.find(ino, done),
+            Err(OpError::Failed(error)) => done.reply(Err(error)),
+            // Unreachable: only `MayBlock::No` may ask for a repetition, and `ask` repeats that.
+            Err(OpError::WouldBlock) => done.reply(Err(Code::Bug.into())),
         }
     }
 
@@ -200,28 +217,56 @@ impl Inner {
         request: &Request,
         bytes: &[u8],
         may_block: MayBlock,
-    ) -> Answered {
-        let Description { operation, effect, subjects, .. } = request.describe();
+    ) -> OpResult {
+        let description = request.describe();
+        // Its fields are evaluated only if the log has this level.
         let _span = tracing::debug_span!(
             "request",
+            operation = description.operation.name(),
+            inode = description.subjects.each_inode().next().map(InodeId::raw),
+            open = description.subjects.each_open().next().map(|open| open.0),
+            session = ?context.session,
+        )
+        .entered();
+        if let Some(reply) = self.admit(context, description.effect, may_block)? {
+            return Ok(reply.into());
+        }
+        let result = Executor { parts: &self.parts, context, bytes, may_block }.execute(request);
+        if let Err(OpError::Failed(error)) = result {
+            self.note_failure(&description, context, error);
+        }
+        result
+    }
+
+    /// Tells others of a failure: the free space of a full disk, and the log of an I/O error or
+    /// damage. The line that says the cause comes before, on the same thread, without the request.
+    #[cold]
+    fn note_failure(&self, description: &Description, context: &Context, error: Error) {
+        let Description { operation, effect, subjects, .. } = description;
+        if error.code == Code::NoSpace && effect.writes_rows() {
+            self.parts.space.noticed_full();
+        }
+        if error.kind() != Kind::Corrupt || self.is_repeated_by_stop() {
+            return;
+        }
+        tracing::error!(
             operation = operation.name(),
             inode = subjects.each_inode().next().map(InodeId::raw),
             open = subjects.each_open().next().map(|open| open.0),
             session = ?context.session,
-        )
-        .entered();
-        if let Some(reply) = self.admit(context, effect, may_block)? {
-            return Ok(reply.into());
+            %error,
+            "a request failed"
+        );
+    }
+
+    /// Returns whether the table has stopped and a request that failed since is in the log. All
+    /// requests fail until the table is reopened; only the first is worth a line.
+    fn is_repeated_by_stop(&self) -> bool {
+        if !matches!(self.parts.table.get(&[0]), Err(table::Error::Stopped)) {
+            return false;
         }
-        let call = Call { parts: &self.parts, context, bytes, may_block };
-        let answered = call.carry_out(request);
-        if let Err(OpError::Failed(error)) = &answered
-            && error.code == Code::NoSpace
-            && effect.writes_rows()
-        {
-            self.parts.space.noticed_full();
-        }
-        answered
+        let stop = self.parts.durability.invalidations() + 1;
+        self.logged_stop.swap(stop, Ordering::Relaxed) == stop
     }
 
     /// Decides whether a request with this effect may be carried out now. Returns the stored reply
@@ -264,9 +309,9 @@ impl Inner {
     }
 }
 
-/// Returns the bytes that are kept for a request that waits: those of its caller, and those in
-/// itself that may be many.
-fn payload(request: &Request, bytes: &[u8]) -> usize {
+/// Returns how many bytes a request that waits keeps in memory: those of its caller, and those of
+/// its own arguments that may be large.
+fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
     let own = match request {
         Request::SetXattr { value, .. } => value.len(),
         Request::Symlink { target, .. } => target.len(),

@@ -1,4 +1,4 @@
-//! What a server says of itself: plain data for `pelago status` and for tests.
+//! The state of a server as plain data, for `pelago status` and for tests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,63 +10,63 @@ use pelago_wire::{Time, VolumeStats};
 
 use crate::background::WorkerStatus;
 use crate::memory::MemoryUse;
-use crate::recovery::Recovered;
+use crate::recovery::RecoveryReport;
 
-/// How a server is, at one moment.
+/// The state of a server at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The volume.
+    /// The volume's id.
     pub volume: VolumeId,
-    /// Its folder; empty where a test runs without.
+    /// The volume's folder; empty for a server without a volume.
     pub dir: PathBuf,
-    /// When this life of the server began.
+    /// When this run of the server began.
     pub since: Time,
-    /// Whether the life before it ended cleanly.
+    /// Whether the run before it ended cleanly.
     pub started_clean: bool,
-    /// What was found of files that were being written when that life ended.
-    pub recovered: Recovered,
-    /// Whether changes are refused by choice.
+    /// What recovery found among the files that were open for writing when that run ended.
+    pub recovered: RecoveryReport,
+    /// Whether changes are refused, because the options say so.
     pub read_only: bool,
-    /// What is done and what is safe.
+    /// Which batches are done and safe.
     pub progress: ProgressStatus,
-    /// Files that are open.
+    /// Opens that were not released.
     pub open_files: u64,
-    /// Whether files are handed out as descriptors.
+    /// Whether clients can get descriptors of content files.
     pub passthrough: PassthroughStatus,
-    /// Files that were closed and are still in use: somebody may still write them, or they are just
-    /// being let go of. Counted at the same moment as [`Status::open_files`].
+    /// Files that were closed but not released yet, because a process may still write them. Counted
+    /// at the same moment as [`Status::open_files`].
     pub lingering_files: u64,
-    /// Space of the medium; `None` where it could not be measured.
+    /// Space of the disk; `None` if it could not be measured.
     pub space: Option<SpaceStatus>,
-    /// Each limit of memory, and how much of it is used.
+    /// The limits of memory, and how much of each is used.
     pub memory: Vec<MemoryUse>,
-    /// What is done in the background.
+    /// The background workers.
     pub workers: Vec<WorkerStatus>,
-    /// What the table costs.
+    /// The space and memory that the table uses.
     pub table: Usage,
-    /// Whether the table keeps up.
+    /// Whether the table falls behind with its writes.
     pub pressure: Pressure,
 }
 
-/// What is done and what is safe. Batches are counted from 1 in each life of the server.
+/// Which batches are done and safe. Batches are numbered from 1 in each run of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressStatus {
     /// The newest batch that was applied.
     pub done: u64,
     /// The newest batch that is on stable storage.
     pub safe: u64,
-    /// How often batches are made safe, at the least.
+    /// The longest time between two group commits.
     pub sync_interval: Duration,
-    /// Since when something waits to be safe: no longer than this; zero where nothing does.
+    /// For how long at most something has waited to be safe; zero if nothing does.
     pub unsafe_for: Duration,
 }
 
-/// Space of the medium.
+/// Space of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceStatus {
-    /// Blocks and files, all and free.
+    /// Blocks and inodes of the disk, in total and free.
     pub medium: VolumeStats,
-    /// Whether the reserve is held.
+    /// Whether the reserve has its blocks.
     pub holds_reserve: bool,
     /// Whether new data is refused.
     pub is_short: bool,

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
 use crate::recovery;
-use crate::service::{self, Router};
+use crate::service::{self, LocalService};
 use pelago_data::{self as data, FdBudget, OpenFiles, Space};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery as meta_recovery;
@@ -53,12 +53,12 @@ pub(crate) struct Rig {
     pub(crate) opens: Arc<OpenFiles>,
     pub(crate) descriptors: Arc<FdBudget>,
     pub(crate) content: Arc<ContentStore>,
-    pub(crate) router: Router,
+    pub(crate) router: LocalService,
     pub(crate) commit: GroupCommit,
     /// How often a file was handed to be reaped.
     pub(crate) reaped: Arc<AtomicUsize>,
     /// What recovery found.
-    pub(crate) recovered: recovery::Recovered,
+    pub(crate) recovered: recovery::RecoveryReport,
     dir: Arc<TempDir>,
     options: Options,
 }
@@ -144,7 +144,7 @@ impl Rig {
         }));
         opens.load_marks().unwrap();
         written.into_iter().for_each(|handle| opens.take_over(handle).unwrap());
-        let router = Router::new(service::Parts {
+        let router = LocalService::new(service::Parts {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),
             table: Arc::clone(&shared),
@@ -152,7 +152,7 @@ impl Rig {
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),
             read_only: options.read_only,
-            reap,
+            notify_orphans: reap,
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability));

@@ -1,5 +1,5 @@
-//! `check` and starts over volumes on a disk: damage is found, said and repaired, and nothing is
-//! made worse.
+//! `check`, and starts, over damaged volumes on a disk: damage is found, reported and repaired, and
+//! nothing gets worse.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -15,17 +15,17 @@ use pelago_store::table::{Batch, Table};
 use pelago_store::volume::{Volume, VolumeError};
 use pelago_wire::{Code, Entry, Handle, InodeId, Kind};
 
-use harness::disk;
+use harness::requests;
 
 #[path = "harness/all.rs"]
 mod harness;
 
 fn put(server: &Server, text: &str, bytes: &[u8]) {
-    disk::put(server, Handle::ROOT, text, bytes).unwrap();
+    requests::put(server, Handle::ROOT, text, bytes).unwrap();
 }
 
 fn lookup(server: &Server, text: &str) -> Result<Entry, Code> {
-    disk::lookup(server, Handle::ROOT, text)
+    requests::lookup(server, Handle::ROOT, text)
 }
 
 /// A volume with a small file and a large one, stopped cleanly.

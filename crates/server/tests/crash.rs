@@ -1,4 +1,4 @@
-//! What is left when the machine or the process dies, or the table fails, at any moment.
+//! What is left after the machine or the process dies, or the table fails, at any moment.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

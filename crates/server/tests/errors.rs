@@ -1,5 +1,5 @@
-//! Errors that no program meets through a mount: the kernel asks nothing that leads to them, or not
-//! at will. Each code has a test of its name; `docs/semantics.md` lists them.
+//! Errors that programs cannot provoke through a mount. Each code has a test of its name;
+//! `docs/semantics.md` lists them.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

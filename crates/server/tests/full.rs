@@ -1,4 +1,4 @@
-//! A medium that fills up: what was taken stays, names can go, and then there is room again.
+//! A full disk: accepted data stays, files can be removed, and then there is room again.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -8,21 +8,21 @@ use pelago_check as check;
 use pelago_server::{Options, Server};
 use pelago_wire::{AllocateMode, Code, Handle, OpenFlags, OpenId, Reply, Request, SetAttr, limits};
 
-use harness::disk;
+use harness::requests;
 
 #[path = "harness/all.rs"]
 mod harness;
 
 /// A file system of its own, detached when dropped.
-struct Medium<'a>(&'a Path);
+struct SmallDisk<'a>(&'a Path);
 
-impl Drop for Medium<'_> {
+impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
         rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 }
 
-impl<'a> Medium<'a> {
+impl<'a> SmallDisk<'a> {
     /// One of 200 MiB; nothing where none can be mounted.
     fn new(path: &'a Path) -> Option<Self> {
         std::fs::create_dir(path).unwrap();
@@ -39,7 +39,7 @@ impl<'a> Medium<'a> {
 
 /// Bytes that `statfs` says a program may write.
 fn available(server: &Server) -> u64 {
-    match disk::call(server, Request::StatFs, &[]).unwrap() {
+    match requests::call(server, Request::StatFs, &[]).unwrap() {
         Reply::Volume(stats) => stats.available * u64::from(stats.block_bytes),
         other => panic!("{other:?}"),
     }
@@ -47,7 +47,7 @@ fn available(server: &Server) -> u64 {
 
 fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<u64, Code> {
     let request = Request::Write { open, offset, kill_privileges: false };
-    match disk::call(server, request, bytes)? {
+    match requests::call(server, request, bytes)? {
         Reply::Written { bytes, .. } => Ok(bytes),
         other => panic!("{other:?}"),
     }
@@ -55,18 +55,18 @@ fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<u64
 
 fn truncate(server: &Server, node: Handle, open: OpenId, size: u64) {
     let set = SetAttr { size: Some(size), ..SetAttr::default() };
-    disk::call(server, Request::SetAttr { node, open: Some(open), set }, &[]).unwrap();
+    requests::call(server, Request::SetAttr { node, open: Some(open), set }, &[]).unwrap();
 }
 
-/// A program can write as much as `statfs` says, and not a block more.
+/// A program can write as much as `statfs` says, and no block more.
 #[test]
 fn what_is_available_can_be_written() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("medium");
-    let Some(_medium) = Medium::new(&path) else { return };
+    let path = folder.path().join("disk");
+    let Some(_disk) = SmallDisk::new(&path) else { return };
     let server = Server::start(&path.join("volume"), Options::default()).unwrap();
     let said = available(&server);
-    let (_, open) = disk::create(&server, Handle::ROOT, "f").unwrap();
+    let (_, open) = requests::create(&server, Handle::ROOT, "f").unwrap();
     let filler = vec![7; limits::IO_BYTES];
     let mut written = 0;
     let code = loop {
@@ -76,22 +76,22 @@ fn what_is_available_can_be_written() {
         }
     };
     assert_eq!(code, Code::NoSpace);
-    // Rows and their journal are written beside the bytes.
+    // Rows and the journal take space too.
     assert!(written.abs_diff(said) < 2 << 20, "{written} bytes of {said}");
     assert_eq!(available(&server), 0);
-    assert_eq!(disk::put(&server, Handle::ROOT, "g", b"more").unwrap_err(), Code::NoSpace);
-    disk::close(&server, open).unwrap();
+    assert_eq!(requests::put(&server, Handle::ROOT, "g", b"more").unwrap_err(), Code::NoSpace);
+    requests::close(&server, open).unwrap();
     server.stop().unwrap();
 }
 
-/// Bytes in holes are new data: by none of the ways that lead there does the floor go.
+/// Bytes in holes are new data: no way to write them takes space below the floor.
 #[test]
 fn holes_are_not_filled_while_space_is_short() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("medium");
-    let Some(_medium) = Medium::new(&path) else { return };
+    let path = folder.path().join("disk");
+    let Some(_disk) = SmallDisk::new(&path) else { return };
     let server = Server::start(&path.join("volume"), Options::default()).unwrap();
-    let (entry, sparse) = disk::create(&server, Handle::ROOT, "sparse").unwrap();
+    let (entry, sparse) = requests::create(&server, Handle::ROOT, "sparse").unwrap();
     truncate(&server, entry.handle, sparse, 1 << 30);
     let filler = vec![7; limits::IO_BYTES];
     let mut at = 0;
@@ -118,64 +118,64 @@ fn holes_are_not_filled_while_space_is_short() {
         to_offset: hole,
         length: 1 << 20,
     };
-    assert_eq!(disk::call(&server, copy, &[]).unwrap_err(), Code::NoSpace);
+    assert_eq!(requests::call(&server, copy, &[]).unwrap_err(), Code::NoSpace);
     let mode = AllocateMode::Reserve { keep_size: true };
     let allocate = Request::Allocate { open: sparse, offset: hole, length: 1 << 20, mode };
-    assert_eq!(disk::call(&server, allocate, &[]).unwrap_err(), Code::NoSpace);
-    // What has its blocks is written over, as on any full disk.
+    assert_eq!(requests::call(&server, allocate, &[]).unwrap_err(), Code::NoSpace);
+    // Allocated blocks can be overwritten, as on any full disk.
     assert_eq!(write(&server, sparse, 0, &filler).unwrap(), filler.len() as u64);
-    // Whoever opens it to write gets no descriptor: nobody would count what is written there.
+    // An open for writing gets no descriptor: the server could not count what is written by it.
     let flags = OpenFlags { write: true, passthrough: true, ..OpenFlags::default() };
-    disk::close(&server, sparse).unwrap();
+    requests::close(&server, sparse).unwrap();
     let open = Request::Open { node: entry.handle, flags };
-    let Reply::Opened { open, path: way, .. } = disk::call(&server, open, &[]).unwrap() else {
+    let Reply::Opened { open, path: way, .. } = requests::call(&server, open, &[]).unwrap() else {
         panic!("it is opened");
     };
     assert!(!matches!(way, pelago_wire::DataPath::Passthrough(_)), "{way:?}");
     assert_eq!(write(&server, open, hole, &filler).unwrap_err(), Code::NoSpace);
     holds();
     truncate(&server, entry.handle, open, 0);
-    disk::close(&server, open).unwrap();
+    requests::close(&server, open).unwrap();
     harness::until("there is room again", || {
-        disk::unlink(&server, Handle::ROOT, "again").ok();
-        disk::put(&server, Handle::ROOT, "again", &filler).is_ok()
+        requests::unlink(&server, Handle::ROOT, "again").ok();
+        requests::put(&server, Handle::ROOT, "again", &filler).is_ok()
     });
     server.stop().unwrap();
 }
 
 #[test]
-fn on_a_full_medium_names_can_go_and_files_can_be_committed() {
+fn on_a_full_disk_files_can_be_removed_and_committed() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("medium");
-    let Some(_medium) = Medium::new(&path) else { return };
+    let path = folder.path().join("disk");
+    let Some(_disk) = SmallDisk::new(&path) else { return };
     let dir = path.join("volume");
     let server = Server::start(&dir, Options::default()).unwrap();
     assert!(server.status().space.unwrap().holds_reserve);
-    disk::put(&server, Handle::ROOT, "small", b"before").unwrap();
-    let (_, open) = disk::create(&server, Handle::ROOT, "open").unwrap();
-    disk::write(&server, open, 0, b"bytes").unwrap();
+    requests::put(&server, Handle::ROOT, "small", b"before").unwrap();
+    let (_, open) = requests::create(&server, Handle::ROOT, "open").unwrap();
+    requests::write(&server, open, 0, b"bytes").unwrap();
 
     let filler = vec![7; 4 << 20];
     let mut files = 0;
     let code = loop {
-        match disk::put(&server, Handle::ROOT, &format!("f{files}"), &filler) {
+        match requests::put(&server, Handle::ROOT, &format!("f{files}"), &filler) {
             Ok(()) => files += 1,
             Err(code) => break code,
         }
-        assert!(files < 100, "the medium does not fill up");
+        assert!(files < 100, "the disk does not fill up");
     };
     assert_eq!(code, Code::NoSpace);
     assert!(files > 10, "{files}");
-    // A file that was open is committed, and everything can go.
-    disk::close(&server, open).unwrap();
+    // The open file is committed, and all files can be removed.
+    requests::close(&server, open).unwrap();
     for file in 0..files {
-        disk::unlink(&server, Handle::ROOT, &format!("f{file}")).unwrap();
+        requests::unlink(&server, Handle::ROOT, &format!("f{file}")).unwrap();
     }
-    disk::unlink(&server, Handle::ROOT, &format!("f{files}")).ok();
+    requests::unlink(&server, Handle::ROOT, &format!("f{files}")).ok();
     harness::until("there is room again", || {
-        // What an attempt before has left of it goes first.
-        disk::unlink(&server, Handle::ROOT, "again").ok();
-        disk::put(&server, Handle::ROOT, "again", &filler).is_ok()
+        // Removes what an earlier attempt has left.
+        requests::unlink(&server, Handle::ROOT, "again").ok();
+        requests::put(&server, Handle::ROOT, "again", &filler).is_ok()
     });
     harness::until("the reserve is held again", || server.status().space.unwrap().holds_reserve);
     server.stop().unwrap();
@@ -183,7 +183,7 @@ fn on_a_full_medium_names_can_go_and_files_can_be_committed() {
     let plan = check::plan(&dir).unwrap();
     assert!(plan.is_whole(), "{:?}", plan.findings);
     let server = Server::start(&dir, Options::default()).unwrap();
-    assert_eq!(disk::lookup(&server, Handle::ROOT, "small").unwrap().attr.size, 6);
-    assert_eq!(disk::lookup(&server, Handle::ROOT, "open").unwrap().attr.size, 5);
+    assert_eq!(requests::lookup(&server, Handle::ROOT, "small").unwrap().attr.size, 6);
+    assert_eq!(requests::lookup(&server, Handle::ROOT, "open").unwrap().attr.size, 5);
     server.stop().unwrap();
 }

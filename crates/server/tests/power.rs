@@ -1,6 +1,6 @@
-//! Power that fails: of the rows a prefix is left, of each content file what was synced, or what
-//! was written, or neither name nor bytes where it never was. Whatever is left is served, is
-//! whole, and keeps what `docs/semantics.md` promises.
+//! A loss of power: a prefix of the rows is left, and of each content file what was synced, or what
+//! was written, or neither name nor bytes if it was never synced. In each case the volume can be
+//! served, is whole, and keeps what `docs/semantics.md` promises.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -19,8 +19,8 @@ use pelago_wire::{
     Code, Cookie, Handle, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time,
 };
 
-use harness::disk;
 use harness::program::Random;
+use harness::requests;
 use harness::rig::{by_hand, name};
 
 #[path = "harness/all.rs"]
@@ -49,7 +49,7 @@ struct World {
     table: FakeTable,
     folder: tempfile::TempDir,
     server: Server,
-    /// Content files as they are on the medium at the least.
+    /// Content files with the bytes that are certainly on the disk.
     synced: Folder,
     names: BTreeMap<&'static str, u64>,
     files: BTreeMap<u64, File>,
@@ -115,7 +115,7 @@ impl World {
 
     fn open(&mut self, text: &'static str) {
         let Some(ino) = self.names.get(text) else {
-            let (entry, open) = disk::create(&self.server, ROOT, text).unwrap();
+            let (entry, open) = requests::create(&self.server, ROOT, text).unwrap();
             self.names.insert(text, entry.attr.ino.raw());
             let file = File { open: Some(open), ..File::default() };
             self.files.insert(entry.attr.ino.raw(), file);
@@ -125,7 +125,7 @@ impl World {
         };
         let file = self.files.get_mut(ino).unwrap();
         if file.open.is_none() {
-            let node = disk::lookup(&self.server, ROOT, text).unwrap().handle;
+            let node = requests::lookup(&self.server, ROOT, text).unwrap().handle;
             file.open = Some(open(&self.server, node).unwrap());
         }
     }
@@ -158,7 +158,7 @@ impl World {
         let most = [1_000, 20_000][random.below(2) as usize];
         let size = 1 + random.below(most);
         let bytes = vec![random.next() as u8; size as usize];
-        disk::write(&self.server, open, at, &bytes).unwrap();
+        requests::write(&self.server, open, at, &bytes).unwrap();
         self.changed(ino, |all| {
             let (from, to) = (at as usize, (at + size) as usize);
             all.resize(all.len().max(to), 0);
@@ -169,23 +169,23 @@ impl World {
     fn truncate(&mut self, text: &str, random: &mut Random) {
         let Some((ino, open)) = self.opened(text) else { return };
         let size = random.below(2) * random.below(10_000);
-        let node = disk::lookup(&self.server, ROOT, text).unwrap().handle;
+        let node = requests::lookup(&self.server, ROOT, text).unwrap().handle;
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         let request = Request::SetAttr { node, open: Some(open), set };
-        disk::call(&self.server, request, &[]).unwrap();
+        requests::call(&self.server, request, &[]).unwrap();
         self.changed(ino, |all| all.resize(size as usize, 0));
     }
 
     fn fsync(&mut self, text: &str) {
         let Some((ino, open)) = self.opened(text) else { return };
-        disk::call(&self.server, Request::Fsync { open, data_only: false }, &[]).unwrap();
+        requests::call(&self.server, Request::Fsync { open, data_only: false }, &[]).unwrap();
         self.content_synced(ino);
         self.files.get_mut(&ino).unwrap().kept = true;
         self.rows_safe();
     }
 
     fn sync_names(&mut self) {
-        disk::call(&self.server, Request::FsyncDir { dir: ROOT, since: None }, &[]).unwrap();
+        requests::call(&self.server, Request::FsyncDir { dir: ROOT, since: None }, &[]).unwrap();
         self.rows_safe();
     }
 
@@ -205,7 +205,7 @@ impl World {
 
     fn close(&mut self, text: &str) {
         let Some((ino, open)) = self.opened(text) else { return };
-        disk::close(&self.server, open).unwrap();
+        requests::close(&self.server, open).unwrap();
         let file = self.files.get_mut(&ino).unwrap();
         file.open = None;
         file.stored |= !file.bytes.is_empty();
@@ -213,7 +213,7 @@ impl World {
 
     fn unlink(&mut self, text: &'static str) {
         let Some(ino) = self.names.remove(text) else { return };
-        disk::unlink(&self.server, ROOT, text).unwrap();
+        requests::unlink(&self.server, ROOT, text).unwrap();
         self.loose.insert(text);
         self.replaced.remove(text);
         self.gone(ino);
@@ -222,7 +222,7 @@ impl World {
     /// A file without a name is closed.
     fn gone(&mut self, ino: u64) {
         if let Some(open) = self.files.remove(&ino).unwrap().open {
-            disk::close(&self.server, open).unwrap();
+            requests::close(&self.server, open).unwrap();
         }
     }
 
@@ -233,7 +233,7 @@ impl World {
         let flags = RenameFlags::Replace;
         let request =
             Request::Rename { from_dir: ROOT, from: name(text), to_dir: ROOT, to: name(to), flags };
-        disk::call(&self.server, request, &[]).unwrap();
+        requests::call(&self.server, request, &[]).unwrap();
         let ino = self.names.remove(text).unwrap();
         let old = self.names.insert(to, ino);
         let was_safe = !self.loose.contains(to);
@@ -253,10 +253,10 @@ impl World {
         if !self.names.contains_key(text) {
             return;
         }
-        let node = disk::lookup(&self.server, ROOT, text).unwrap().handle;
+        let node = requests::lookup(&self.server, ROOT, text).unwrap().handle;
         let time = Time { seconds: random.below(1 << 30) as i64, nanos: 5 };
         let set = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
-        disk::call(&self.server, Request::SetAttr { node, open: None, set }, &[]).unwrap();
+        requests::call(&self.server, Request::SetAttr { node, open: None, set }, &[]).unwrap();
     }
 
     fn live_and_fail(&mut self, seed: u64) {
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// The power fails with `keep` unsafe batches and `left` of the content files on the medium.
+    /// Cuts the power, with `keep` unsafe batches and `left` of the content files on the disk.
     fn fail(&self, keep: usize, left: Left, when: &str) {
         let (table, folder) = (self.table.fork_crashed(keep), tempfile::tempdir().unwrap());
         let mut random = Random(if let Left::Some(seed) = left { seed } else { 0 });
@@ -333,7 +333,7 @@ fn check_on(table: &FakeTable, folder: &Path) -> Plan {
 }
 
 fn open(server: &Server, node: Handle) -> Result<OpenId, Code> {
-    match disk::call(server, Request::Open { node, flags: BOTH }, &[])? {
+    match requests::call(server, Request::Open { node, flags: BOTH }, &[])? {
         Reply::Opened { open, .. } => Ok(open),
         other => panic!("{other:?}"),
     }
@@ -348,7 +348,7 @@ fn see(server: &Server, when: &str) -> BTreeMap<String, Vec<u8>> {
         entries: 100,
         attributes: true,
     };
-    let Reply::Listed { entries, .. } = disk::call(server, list, &[]).unwrap() else {
+    let Reply::Listed { entries, .. } = requests::call(server, list, &[]).unwrap() else {
         panic!("a listing answers `Listed`");
     };
     let mut seen = BTreeMap::new();
@@ -357,15 +357,15 @@ fn see(server: &Server, when: &str) -> BTreeMap<String, Vec<u8>> {
         let Some(entry) = listed.entry else { continue };
         let open = open(server, entry.handle).unwrap_or_else(|code| panic!("{when}: {code:?}"));
         let read = Request::Read { open, offset: 0, size: 1 << 20 };
-        let Reply::Data(data) = disk::call(server, read, &[])
+        let Reply::Data(data) = requests::call(server, read, &[])
             .unwrap_or_else(|code| panic!("{when}: {text} cannot be read: {code:?}"))
         else {
             panic!("a read answers `Data`");
         };
         let bytes = data.as_bytes().to_vec();
-        disk::close(server, open).unwrap();
-        // Not before: where bytes were safe before their mark, the first who looks finds out.
-        let size = disk::lookup(server, ROOT, &text).unwrap().attr.size;
+        requests::close(server, open).unwrap();
+        // Only now: if bytes became safe before their `writing` row, the first open finds out.
+        let size = requests::lookup(server, ROOT, &text).unwrap().attr.size;
         assert_eq!(bytes.len() as u64, size, "{when}: {text} is as long as it says");
         seen.insert(text, bytes);
     }
@@ -403,39 +403,38 @@ fn what_began_in_a_content_file_survives_too() {
     }
 }
 
-/// The mark of a file that is being written again is not safe yet when the bytes are: its row does
-/// not know of them, and nothing says so but the content file itself. The first who opens it finds
-/// out.
+/// The bytes of a file that is opened again for writing become safe before its `writing` row does.
+/// Only the content file shows then that the attributes are old; the first open measures it.
 #[test]
-fn bytes_may_be_safe_before_the_mark_that_announces_them() {
+fn bytes_may_be_safe_before_the_writing_row_that_announces_them() {
     for (size, write_at) in [(0, None), (5_000, None), (10_000, Some(0)), (10_090, Some(9_990))] {
         let mut world = World::new();
         world.open("a");
         let (_, open_id) = world.opened("a").unwrap();
-        disk::write(&world.server, open_id, 0, &[1; 10_000]).unwrap();
+        requests::write(&world.server, open_id, 0, &[1; 10_000]).unwrap();
         world.fsync("a");
         world.close("a");
         world.sync_names();
         world.open("a");
         let (_, open_id) = world.opened("a").unwrap();
-        let node = disk::lookup(&world.server, ROOT, "a").unwrap().handle;
+        let node = requests::lookup(&world.server, ROOT, "a").unwrap().handle;
         if let Some(at) = write_at {
-            disk::write(&world.server, open_id, at, &[2; 100]).unwrap();
+            requests::write(&world.server, open_id, at, &[2; 100]).unwrap();
         } else {
             let set = SetAttr { size: Some(size), ..SetAttr::default() };
             let request = Request::SetAttr { node, open: Some(open_id), set };
-            disk::call(&world.server, request, &[]).unwrap();
+            requests::call(&world.server, request, &[]).unwrap();
         }
         let table = world.table.fork_crashed(0);
         let server = serve(&table, world.folder.path());
         let opened = open(&server, node).unwrap();
         let read = Request::Read { open: opened, offset: 0, size: 1 << 20 };
-        let Ok(Reply::Data(data)) = disk::call(&server, read, &[]) else {
+        let Ok(Reply::Data(data)) = requests::call(&server, read, &[]) else {
             panic!("it can be read");
         };
-        let found = disk::lookup(&server, ROOT, "a").unwrap().attr.size;
+        let found = requests::lookup(&server, ROOT, "a").unwrap().attr.size;
         assert_eq!((data.as_bytes().len() as u64, found), (size, size));
-        disk::close(&server, opened).unwrap();
+        requests::close(&server, opened).unwrap();
         server.stop().unwrap();
         let plan = check_on(&table, world.folder.path());
         assert!(plan.is_whole(), "{size} bytes: {:#?}", plan.findings);

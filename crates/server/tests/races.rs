@@ -1,6 +1,6 @@
-//! Orders of events that lose something where they are not thought of: files that change behind
-//! their last name, a medium that is full in the middle of a group commit, a table that loses what
-//! was not safe, and many callers at once.
+//! Orders of events that could lose something: files that change after they lost their last name, a
+//! disk that fills up during a group commit, a table that loses what was not safe, and many callers
+//! at once.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -26,8 +26,8 @@ fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {
     rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).map(drop)
 }
 
-/// A file that gets its content file when it has no name any more leaves nothing behind, whether
-/// it is closed or its server dies.
+/// A file that gets its content file when it has no name any more leaves nothing behind, whether it
+/// is closed or its server dies.
 #[test]
 fn a_file_that_grows_behind_its_last_name_is_reaped() {
     let options = Options { workers: true, ..Options::default() };

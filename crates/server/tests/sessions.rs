@@ -1,4 +1,5 @@
-//! Requests that are repeated: a session that lost its connection cannot know what was carried out.
+//! Repeated requests: a session that lost its connection cannot know which requests were carried
+//! out.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -52,13 +53,13 @@ fn requests(rig: &Rig) -> Vec<Request> {
     ]
 }
 
-/// An answer, but for how long it holds: what is answered again was true once.
+/// Returns the reply as text, without the flag that it may be cached: a stored reply may be stale.
 fn said(reply: &Reply) -> String {
     format!("{reply:?}").replace("volatile: true", "volatile: false")
 }
 
-/// A repeated request is answered as the first time and changes nothing, in the same life of the
-/// server and in the next one.
+/// A repeated request gets the first reply and changes nothing, in the same run of the server and
+/// in the next one.
 #[test]
 fn a_request_is_carried_out_once_however_often_it_is_sent() {
     let mut rig = Rig::new(by_hand());
@@ -81,10 +82,11 @@ fn a_request_is_carried_out_once_however_often_it_is_sent() {
         assert_eq!(rig.table.unsafe_batches(), batches, "nothing was written");
     }
     assert_eq!(rig.tree().keys().collect::<Vec<_>>(), tree.keys().collect::<Vec<_>>());
-    rig.expect_whole("answers are remembered");
+    rig.expect_whole("replies are stored");
 }
 
-/// A crash keeps a change with its answer or neither: repeated behind it, everything is there once.
+/// A crash keeps a change and its reply, or neither. If the requests are repeated after it, each
+/// change was made once.
 #[test]
 fn an_answer_and_its_change_stay_together() {
     let rig = Rig::new(by_hand());

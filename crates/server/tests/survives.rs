@@ -1,6 +1,6 @@
-//! What survives a loss of power: the last column of "What survives what" in `docs/semantics.md`,
-//! a test for each line, named after it. What is done each `sync_interval` is done by hand here:
-//! what came before it stays, and what was fsynced. `power.rs` and `loss.rs` look for the rest.
+//! What survives a loss of power: the last column of "What survives what" in `docs/semantics.md`, a
+//! test for each line, named after it. The tests call by hand what runs each `sync_interval`.
+//! `power.rs` and `loss` test all other moments.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

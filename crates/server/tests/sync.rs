@@ -1,4 +1,4 @@
-//! Done and safe: what an fsync promises, and what survives without one.
+//! Done and safe: what an `fsync` promises, and what survives without one.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,4 +1,4 @@
-//! Files that are made without a name: what they are, how they get one, and what a crash leaves of
+//! Unnamed files (`O_TMPFILE`): their attributes, how they get a name, and what a crash leaves of
 //! them.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
@@ -187,7 +187,7 @@ fn what_has_lost_its_last_name_gets_no_other() {
     let (other, held) = rig.create(ROOT, "other").unwrap();
     rig.unlink(ROOT, "other").unwrap();
     assert_eq!(rig.link(other.handle, ROOT, "again").err(), Some(Code::NotFound));
-    // One that nobody has open is gone, whether it is buried yet or not.
+    // One that is not open is gone, even if the worker has not removed its rows yet.
     let (closed, last) = rig.create_unnamed(ROOT).unwrap();
     rig.close(last).unwrap();
     assert_eq!(rig.link(closed.handle, ROOT, "again").err(), Some(Code::NotFound));
@@ -196,8 +196,7 @@ fn what_has_lost_its_last_name_gets_no_other() {
     rig.close(held).unwrap();
 }
 
-/// Whatever batch the machine dies behind: the file has its name and its bytes, or nothing is left
-/// of it.
+/// After a crash behind any batch, the file has its name and its bytes, or nothing is left of it.
 #[test]
 fn a_crash_leaves_it_named_and_whole_or_not_at_all() {
     for size in SIZES {

@@ -1,12 +1,12 @@
-//! Removes what is left of files that have neither name nor holder.
+//! Removes files that have lost their last name and are not open: the *orphans*.
 //!
-//! Each goes through three steps, and a crash between any two of them loses nothing that is still
-//! wanted and keeps nothing for ever:
+//! Each file goes through three steps. A crash between any two of them loses nothing that is still
+//! reachable, and leaves nothing for ever:
 //!
-//! 1. its rows go, so that nobody can open it any more, but for its orphan row;
-//! 2. once that is safe, its content file goes: had the name come back after a crash, so would the
-//!    bytes;
-//! 3. once the removal is safe, the orphan row goes.
+//! 1. Its rows are removed, so that it cannot be opened any more; its orphan row stays.
+//! 2. Once that is safe, its content file is removed. If a crash brought the name back, the bytes
+//!    would still be there.
+//! 3. Once that is safe too, its orphan row is removed.
 
 use std::collections::{HashSet, VecDeque};
 use std::mem;
@@ -20,20 +20,21 @@ use pelago_store::rows::{Orphan, Row};
 use pelago_store::table::SharedTable;
 use pelago_wire::{Code, Error, Generation, InodeId};
 
-use super::{Next, Piece, Worker};
+use super::{NextRun, WorkDone, Worker};
 use pelago_data::OpenFiles;
 use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::report::content_failed;
 use pelago_store::report::{row_damaged, table_failed};
 
-/// Files that are worked off in one piece of work.
-const AT_ONCE: usize = 64;
-/// Files that are between two steps, at the most.
-pub(crate) const UNDER_WAY: usize = 1 << 16;
-/// How often it looks whether rows that went are safe.
+/// Files of one piece of work.
+const BATCH: usize = 64;
+/// The most files between two steps; their ids are in memory.
+const IN_PROGRESS_MAX: usize = 1 << 16;
+/// How often it checks whether removed rows are safe.
 const SAFE_INTERVAL: Duration = Duration::from_millis(100);
-/// How long orphan rows wait for their removal to be safe: one sync serves many.
+/// How long orphan rows wait for the removal of their content files to be synced. One sync serves
+/// many files.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The worker `orphans`.
@@ -43,26 +44,35 @@ pub(crate) struct RemoveOrphans {
     table: SharedTable,
     content: Arc<ContentStore>,
     opens: Arc<OpenFiles>,
-    /// Between the first step and the second, with the batch of the first.
-    buried: VecDeque<(u64, InodeId, Option<Generation>)>,
-    /// Between the second step and the third.
-    removed: Vec<Orphaned>,
-    /// When the first of those came.
-    since: Instant,
-    /// Both, so that they are not begun again.
-    under_way: HashSet<InodeId>,
-    /// Where the next look begins; empty: at the first orphan.
-    from: Vec<u8>,
-    /// All orphans were seen since the notify rang.
-    seen_all: bool,
-    /// [`Durability::invalidations`] as it was when they were looked at last.
+    /// Files after step 1, in its order.
+    without_rows: VecDeque<WithoutRows>,
+    /// Files after step 2.
+    without_content: Vec<OrphanFile>,
+    /// When the first of them became so.
+    without_content_since: Instant,
+    /// The files of both, so that step 1 is not repeated for them.
+    in_progress: HashSet<InodeId>,
+    /// The orphan row at which the next scan begins; empty: the first one.
+    cursor: Vec<u8>,
+    /// All orphan rows were read since the last notification.
+    scanned_all: bool,
+    /// [`Durability::invalidations`] when the files in progress were last known to be so.
     invalidations: u64,
 }
 
-type Orphaned = (InodeId, Option<Generation>);
+/// The id of a file and its content file, if it has one.
+type OrphanFile = (InodeId, Option<Generation>);
+
+/// A file after step 1.
+#[derive(Clone, Copy)]
+struct WithoutRows {
+    /// The batch that removed the rows.
+    batch: u64,
+    file: OrphanFile,
+}
 
 impl RemoveOrphans {
-    /// A worker over these rows and content files.
+    /// Returns a worker over these rows and content files.
     #[must_use]
     pub(crate) fn new(
         shard: Arc<Shard>,
@@ -77,147 +87,157 @@ impl RemoveOrphans {
             table,
             content,
             opens,
-            buried: VecDeque::new(),
-            removed: Vec::new(),
-            since: Instant::now(),
-            under_way: HashSet::new(),
-            from: Vec::new(),
-            seen_all: false,
+            without_rows: VecDeque::new(),
+            without_content: Vec::new(),
+            without_content_since: Instant::now(),
+            in_progress: HashSet::new(),
+            cursor: Vec::new(),
+            scanned_all: false,
             invalidations: 0,
         }
     }
 
-    /// The next orphans that are not under way.
-    fn next(&mut self) -> Result<Vec<Orphaned>, Error> {
+    /// Reads the next orphan rows whose files are not in progress, at most [`BATCH`].
+    fn next_orphans(&mut self) -> Result<Vec<OrphanFile>, Error> {
         let range = key::all(RowKind::Orphan);
-        let from = if self.from.is_empty() { range.from } else { mem::take(&mut self.from) };
+        let from = if self.cursor.is_empty() { range.from } else { mem::take(&mut self.cursor) };
         let mut orphans = Vec::new();
         let mut more = None;
         let visited = self.table.scan(&from, &range.to, &mut |key, value| {
             let Some(Key::Orphan { ino }) = Key::parse(key) else {
                 return ControlFlow::Continue(());
             };
-            if self.under_way.contains(&ino) {
+            if self.in_progress.contains(&ino) {
                 return ControlFlow::Continue(());
             }
-            if orphans.len() == AT_ONCE {
+            if orphans.len() == BATCH {
                 more = Some(key.to_vec());
                 return ControlFlow::Break(());
             }
             match Orphan::decode(value) {
                 Ok((_, orphan)) => orphans.push((ino, orphan.generation)),
-                // It stays: `check` decides.
+                // The row is logged and stays; `pelago check` repairs it.
                 Err(error) => drop(row_damaged(key, error)),
             }
             ControlFlow::Continue(())
         });
-        visited.map_err(|error| table_failed("looking for orphans", &error))?;
-        self.from = more.unwrap_or_default();
-        self.seen_all = self.from.is_empty();
+        visited.map_err(|error| table_failed("reading orphan rows", &error))?;
+        self.cursor = more.unwrap_or_default();
+        self.scanned_all = self.cursor.is_empty();
         Ok(orphans)
     }
 
-    fn bury_some(&mut self) -> Result<(), Error> {
-        if self.seen_all || self.under_way.len() >= UNDER_WAY {
+    /// Step 1 for the next files.
+    fn remove_rows(&mut self) -> Result<(), Error> {
+        if self.scanned_all || self.in_progress.len() >= IN_PROGRESS_MAX {
             return Ok(());
         }
-        for (ino, generation) in self.next()? {
-            let buried = match self.shard.bury(ino) {
-                // It stays for `check`, and keeps nobody behind it from going.
+        for (ino, generation) in self.next_orphans()? {
+            let removed = match self.shard.bury(ino) {
+                // A damaged file stays for `pelago check`, and does not block those after it.
                 Err(error) if error.code == Code::Corrupt => continue,
-                buried => buried?,
+                removed => removed?,
             };
-            if let Some((sequence, newest)) = buried {
-                // It may have got its content file after it was seen here.
-                let generation = newest.or(generation);
-                self.buried.push_back((sequence, ino, generation));
-                self.under_way.insert(ino);
+            if let Some((batch, newest)) = removed {
+                // The file may have got its content file after its orphan row was read.
+                let file = (ino, newest.or(generation));
+                self.without_rows.push_back(WithoutRows { batch, file });
+                self.in_progress.insert(ino);
             }
         }
         Ok(())
     }
 
-    fn remove_some(&mut self) -> Result<u64, Error> {
+    /// Step 2 for files whose step 1 is safe, at most [`BATCH`]. Returns how many there were.
+    fn remove_content(&mut self) -> Result<u64, Error> {
         let safe = self.durability.safe();
-        // Looked at behind it: what is safe now may have been done behind what was lost.
-        if self.begin_again_in_doubt() {
+        // Checked after `safe` was read: batches that are safe now may be newer than a reopening of
+        // the table, which lost the batches of step 1.
+        if self.restart_after_reopening() {
             return Ok(0);
         }
         let mut items = 0;
-        while items < AT_ONCE as u64
-            && let Some((sequence, ino, generation)) = self.buried.front().copied()
-            && sequence <= safe
+        while items < BATCH as u64
+            && let Some(WithoutRows { batch, file }) = self.without_rows.front().copied()
+            && batch <= safe
         {
+            let (ino, generation) = file;
             if let Some(generation) = generation {
                 self.opens.let_go_of_content(ino);
                 let removed = self.content.remove(ino, generation);
                 removed.map_err(|error| content_failed(&error))?;
             }
-            if self.removed.is_empty() {
-                self.since = Instant::now();
+            if self.without_content.is_empty() {
+                self.without_content_since = Instant::now();
             }
-            self.buried.pop_front();
-            self.removed.push((ino, generation));
+            self.without_rows.pop_front();
+            self.without_content.push(file);
             items += 1;
         }
         Ok(items)
     }
 
-    /// Rows that went may be there again: which of them have to go is looked at once more.
-    fn begin_again_in_doubt(&mut self) -> bool {
+    /// Restarts at step 1 if the table was reopened, because removed rows may exist again. Returns
+    /// whether it was.
+    fn restart_after_reopening(&mut self) -> bool {
         let invalidations = self.durability.invalidations();
         if mem::replace(&mut self.invalidations, invalidations) == invalidations {
             return false;
         }
-        for (_, ino, _) in self.buried.drain(..) {
-            self.under_way.remove(&ino);
+        for WithoutRows { file: (ino, _), .. } in self.without_rows.drain(..) {
+            self.in_progress.remove(&ino);
         }
-        self.from.clear();
-        self.seen_all = false;
+        self.cursor.clear();
+        self.scanned_all = false;
         true
     }
 
-    /// Forgets what was removed, where that is due.
-    fn forget_some(&mut self) -> Result<(), Error> {
-        let due = self.since.elapsed() >= SYNC_INTERVAL || self.under_way.len() >= UNDER_WAY;
-        if self.removed.is_empty() || !due {
+    /// Step 3 for all files after step 2, if it is due.
+    fn remove_orphan_rows(&mut self) -> Result<(), Error> {
+        let due = self.without_content_since.elapsed() >= SYNC_INTERVAL
+            || self.in_progress.len() >= IN_PROGRESS_MAX;
+        if self.without_content.is_empty() || !due {
             return Ok(());
         }
-        let files = |(ino, generation): &Orphaned| generation.map(|number| (*ino, number));
-        let files: Vec<_> = self.removed.iter().filter_map(files).collect();
+        let content_file = |(ino, generation): &OrphanFile| generation.map(|number| (*ino, number));
+        let files: Vec<_> = self.without_content.iter().filter_map(content_file).collect();
         self.opens.sync_some(&files)?;
-        let inos: Vec<_> = self.removed.iter().map(|(ino, _)| *ino).collect();
-        for some in inos.chunks(AT_ONCE) {
+        let inos: Vec<_> = self.without_content.iter().map(|(ino, _)| *ino).collect();
+        for some in inos.chunks(BATCH) {
             self.shard.forget_orphans(some)?;
         }
         for ino in inos {
-            self.under_way.remove(&ino);
+            self.in_progress.remove(&ino);
         }
-        self.removed.clear();
+        self.without_content.clear();
         Ok(())
     }
 }
 
 impl Worker for RemoveOrphans {
     fn notified(&mut self) {
-        self.seen_all = false;
-        // What it rang for may be behind.
-        self.from.clear();
+        self.scanned_all = false;
+        // The new orphan may be before the cursor.
+        self.cursor.clear();
     }
 
-    fn work(&mut self) -> Result<Piece, Error> {
-        self.bury_some()?;
-        let items = self.remove_some()?;
-        self.forget_some()?;
-        let next = if !self.seen_all && self.under_way.len() < UNDER_WAY || items > 0 {
-            Next::Again
-        } else if !self.buried.is_empty() {
-            Next::After(SAFE_INTERVAL)
-        } else if !self.removed.is_empty() {
-            Next::After(SYNC_INTERVAL)
+    fn work(&mut self) -> Result<WorkDone, Error> {
+        self.remove_rows()?;
+        let items = self.remove_content()?;
+        self.remove_orphan_rows()?;
+        assert!(
+            self.in_progress.len() == self.without_rows.len() + self.without_content.len(),
+            "I-6: each orphan in progress is between two steps"
+        );
+        let next = if !self.scanned_all && self.in_progress.len() < IN_PROGRESS_MAX || items > 0 {
+            NextRun::Soon
+        } else if !self.without_rows.is_empty() {
+            NextRun::After(SAFE_INTERVAL)
+        } else if !self.without_content.is_empty() {
+            NextRun::After(SYNC_INTERVAL)
         } else {
-            Next::Notified
+            NextRun::OnNotify
         };
-        Ok(Piece { items, next })
+        Ok(WorkDone { items, next })
     }
 }

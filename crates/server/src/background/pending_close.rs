@@ -1,58 +1,61 @@
-//! Lets go of files that were closed, and that somebody could still write: through a descriptor
-//! that is just being closed, or a mapping that outlives it.
+//! Releases closed files once no process can write them any more. Until then a descriptor that is
+//! just being closed, or a mapping that outlives it, may still write them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pelago_wire::Error;
 
-use super::{Next, Piece, Worker};
+use super::{NextRun, WorkDone, Worker};
 use pelago_data::OpenFiles;
 
-/// When a file that was closed just now is asked for again: its last descriptor is on its way.
+/// The time before a file that was just closed is checked: the kernel is about to drop its last
+/// descriptor.
 const SOON: Duration = Duration::from_millis(1);
-/// Of so many parts of the time one at the most goes into looking, however many files there are.
+/// At most one part in so many of the worker's time goes into checks, for any number of files.
 const SHARE: u32 = 10;
 
 /// The worker `pending_close`.
 pub(crate) struct ClosePending {
     opens: Arc<OpenFiles>,
-    /// How often files are asked for that stay as they are.
+    /// How often files that are still written are checked.
     interval: Duration,
-    /// When the next look is due; `None`: not before the notify rings.
+    /// When the next check is due; `None`: when the worker is notified.
     due: Option<Instant>,
-    /// Not before this, whoever rings.
-    rests: Instant,
+    /// No check begins earlier, even if the worker is notified.
+    not_before: Instant,
 }
 
 impl ClosePending {
-    /// A worker over the closed files of these.
+    /// Returns a worker over the closed files among these.
     #[must_use]
     pub(crate) fn new(opens: Arc<OpenFiles>, interval: Duration) -> Self {
         let now = Instant::now();
-        Self { opens, interval, due: Some(now), rests: now }
+        Self { opens, interval, due: Some(now), not_before: now }
     }
 }
 
 impl Worker for ClosePending {
     fn notified(&mut self) {
-        let soon = (Instant::now() + SOON).max(self.rests);
-        // Those who ring one after the other put nothing off.
+        let soon = (Instant::now() + SOON).max(self.not_before);
+        // Repeated notifications must not postpone a deadline already set.
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
-    fn work(&mut self) -> Result<Piece, Error> {
-        let Some(due) = self.due else { return Ok(Piece { items: 0, next: Next::Notified }) };
+    fn work(&mut self) -> Result<WorkDone, Error> {
+        let Some(due) = self.due else {
+            return Ok(WorkDone { items: 0, next: NextRun::OnNotify });
+        };
         let now = Instant::now();
         if now < due {
-            return Ok(Piece::nothing(due - now));
+            return Ok(WorkDone::nothing(due - now));
         }
         let items = self.opens.let_go_of_closed();
         let (end, took) = (Instant::now(), now.elapsed());
-        self.rests = end + took * (SHARE - 1);
-        let wait = self.interval.max(self.rests - end);
+        self.not_before = end + took * (SHARE - 1);
+        let wait = self.interval.max(self.not_before - end);
         self.due = (self.opens.lingering() > 0).then(|| end + wait);
-        let next = self.due.map_or(Next::Notified, |_| Next::After(wait));
-        Ok(Piece { items: items? as u64, next })
+        let next = self.due.map_or(NextRun::OnNotify, |_| NextRun::After(wait));
+        Ok(WorkDone { items: items? as u64, next })
     }
 }

@@ -1,4 +1,4 @@
-//! Watches the space of the medium.
+//! Watches the free space of the disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use pelago_store::table::{self, SharedTable};
 use pelago_wire::Error;
 
-use super::{Next, Piece, Worker};
+use super::{WorkDone, Worker};
 use pelago_data::Space;
 use pelago_store::report::table_failed;
 
-/// How often it looks.
+/// How often it measures.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The worker `space`.
@@ -20,7 +20,8 @@ pub(crate) struct WatchSpace {
 }
 
 impl WatchSpace {
-    /// A worker that watches this space, and tells this table that there is room again.
+    /// Returns a worker that watches this space, and lets this table flush again once the disk has
+    /// room.
     #[must_use]
     pub(crate) fn new(space: Arc<Space>, table: SharedTable) -> Self {
         Self { space, table }
@@ -28,15 +29,20 @@ impl WatchSpace {
 }
 
 impl Worker for WatchSpace {
-    fn work(&mut self) -> Result<Piece, Error> {
+    fn work(&mut self) -> Result<WorkDone, Error> {
         self.space.look()?;
         if !self.space.is_short() {
             match self.table.resume_flushes() {
-                // The group commit opens it again.
+                // The group commit reopens a stopped table.
                 Ok(()) | Err(table::Error::Stopped) => {}
-                Err(error) => return Err(table_failed("using the room there is again", &error)),
+                Err(error) => {
+                    return Err(table_failed(
+                        "resuming flushes on a disk that has room again",
+                        &error,
+                    ));
+                }
             }
         }
-        Ok(Piece { items: 0, next: Next::After(INTERVAL) })
+        Ok(WorkDone::nothing(INTERVAL))
     }
 }

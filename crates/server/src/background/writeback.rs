@@ -1,14 +1,16 @@
-//! Makes the bytes of content files safe that were written and closed, and removes their marks.
+//! Makes the bytes of content files safe after they were written and closed, and removes their
+//! `writing` rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_wire::Error;
 
-use super::{Next, Piece, Worker};
+use super::{NextRun, WorkDone, Worker};
 use pelago_data::OpenFiles;
 
-/// How long bytes that nobody syncs may be unsafe after they were closed: one sync serves all.
+/// The longest time that the bytes of a closed file stay unsafe without an `fsync`. One sync per
+/// interval serves many files.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The worker `writeback`.
@@ -17,7 +19,7 @@ pub(crate) struct Writeback {
 }
 
 impl Writeback {
-    /// A worker over the marks of these.
+    /// Returns a worker over the `writing` rows of these files.
     #[must_use]
     pub(crate) fn new(opens: Arc<OpenFiles>) -> Self {
         Self { opens }
@@ -25,8 +27,8 @@ impl Writeback {
 }
 
 impl Worker for Writeback {
-    fn work(&mut self) -> Result<Piece, Error> {
+    fn work(&mut self) -> Result<WorkDone, Error> {
         let items = self.opens.settle()? as u64;
-        Ok(Piece { items, next: Next::After(INTERVAL) })
+        Ok(WorkDone { items, next: NextRun::After(INTERVAL) })
     }
 }

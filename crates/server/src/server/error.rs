@@ -1,4 +1,4 @@
-//! Why a server does not start, or does not end well, in a sentence that says what to do.
+//! Why a server does not start, or does not stop cleanly. Each message says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,77 +21,77 @@ pub enum StartError {
     TableDamaged {
         /// The volume's folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         #[source]
         source: table::Error,
     },
-    /// There is no space to start.
+    /// The disk is too full to start.
     #[error("no space left to start {}: free some on its file system", path.display())]
     Full {
         /// The volume's folder.
         path: PathBuf,
     },
     /// The table cannot be opened.
-    #[error("the table of {} cannot be opened: look into the system log", path.display())]
+    #[error("cannot open the table of {}: the system log may say why", path.display())]
     Table {
         /// The volume's folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the engine or the system.
         #[source]
         source: table::Error,
     },
-    /// The table is another volume's.
+    /// The table belongs to another volume.
     #[error("the table in {} belongs to volume {found}, not to {wanted}: put back the right one",
         path.display())]
     ForeignTable {
         /// The volume's folder.
         path: PathBuf,
-        /// Whose table it is.
+        /// The volume that the table belongs to.
         found: VolumeId,
-        /// Whose it should be.
+        /// The volume that was to be started.
         wanted: VolumeId,
     },
-    /// Rows without which nothing can be served are damaged.
-    #[error("{} cannot be served as it is: run `pelago check --apply`", path.display())]
+    /// Rows that every volume needs are damaged or missing.
+    #[error("{} is damaged and cannot be served: run `pelago check --apply`", path.display())]
     Damaged {
         /// The volume's folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         #[source]
         source: RecoverError,
     },
-    /// What a crash has left could not be recovered.
-    #[error("what a crash has left in {} cannot be recovered: the log says why", path.display())]
+    /// The volume could not be recovered after a crash.
+    #[error("cannot recover {} after a crash: the log says why", path.display())]
     Recover {
         /// The volume's folder.
         path: PathBuf,
-        /// What failed.
+        /// The operation's error; its cause is in the log.
         #[source]
         source: pelago_wire::Error,
     },
-    /// The content files cannot be read.
-    #[error("the content files cannot be opened")]
+    /// The folder of content files cannot be opened.
+    #[error("cannot open the content files")]
     Content(#[from] content::Error),
-    /// The reserve cannot be kept.
-    #[error("space cannot be reserved")]
+    /// The reserve cannot be allocated.
+    #[error("cannot allocate the reserve of disk space")]
     Reserve(#[from] reserve::Error),
-    /// The system gives no thread.
-    #[error("a thread cannot be started")]
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
     Thread(#[from] io::Error),
 }
 
-/// Why a server did not end well. The next start recovers the volume.
+/// Why a server did not stop cleanly. The next start recovers the volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
-    /// What was open, or the last counts, could not be written.
-    #[error("the last changes could not be written")]
+    /// Changes of open files, or counts, could not be written to the table.
+    #[error("cannot write the last changes")]
     Commit(#[source] pelago_wire::Error),
-    /// The table could not be made safe or closed.
-    #[error("the last changes could not be made safe")]
+    /// The table could not be synced or closed.
+    #[error("cannot make the last changes safe (sync or close the table)")]
     Table(#[source] table::Error),
-    /// Bytes could not be made safe.
-    #[error("the last bytes could not be made safe")]
+    /// Content files could not be synced.
+    #[error("cannot make the last bytes safe (sync the content files)")]
     Content(#[from] content::Error),
     /// The volume could not be marked as clean.
     #[error(transparent)]
@@ -99,7 +99,7 @@ pub enum StopError {
 }
 
 impl StartError {
-    /// What a caller must do about it; the binary's exit code follows from it.
+    /// Returns what the caller must do about it; the exit code of the binary follows from it.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {

@@ -4,46 +4,46 @@ use pelago_wire::{
     AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SetAttr,
 };
 
-use super::carry_out::Call;
-use super::{Answer, Answered, Told};
+use super::execute::Executor;
+use super::{ErrorReport, OpResult, Outcome};
 use pelago_data::{Allocate, Copy, Opening, Write, Written};
 use pelago_meta::reply_cache::RequestKey;
 
-/// A place in an open file: the file, and bytes from its start.
-type Offset = (OpenId, u64);
+/// A position in an open file, in bytes from its start.
+type Position = (OpenId, u64);
 
-impl Call<'_> {
+impl Executor<'_> {
     pub(super) fn create(
         &self,
         dir: Handle,
         name: &Name,
         mode: NewMode,
         flags: OpenFlags,
-    ) -> Answered {
+    ) -> OpResult {
         let (opens, may_block) = (&self.parts.opens, self.may_block);
-        let created = opens.create(self.context, (dir, name), mode, flags, may_block)?;
-        Ok(made(created, flags))
+        let made = opens.create(self.context, (dir, name), mode, flags, may_block)?;
+        Ok(created(made, flags))
     }
 
-    pub(super) fn create_unnamed(&self, dir: Handle, mode: NewMode, flags: OpenFlags) -> Answered {
+    pub(super) fn create_unnamed(&self, dir: Handle, mode: NewMode, flags: OpenFlags) -> OpResult {
         let (opens, may_block) = (&self.parts.opens, self.may_block);
-        let created = opens.create_unnamed(self.context, dir, mode, flags, may_block)?;
-        Ok(made(created, flags))
+        let made = opens.create_unnamed(self.context, dir, mode, flags, may_block)?;
+        Ok(created(made, flags))
     }
 
-    /// Sets attributes. A session other than the direct one sets rows alone, so that its reply can
-    /// be stored with them.
-    pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> Answered {
+    /// Sets attributes. For a session other than the direct one only rows change, so that the reply
+    /// can be stored with them.
+    pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> OpResult {
         let attr = if RequestKey::of(self.context).is_some() {
-            self.parts.shard.set_attr(node, set, self.asked())?
+            self.parts.shard.set_attr(node, set, self.op_context())?
         } else {
             self.parts.opens.set_attr(node, open, set, self.may_block)?
         };
         Ok(Reply::Attr(attr).into())
     }
 
-    pub(super) fn open(&self, node: Handle, flags: OpenFlags) -> Answered {
-        // The request does not say whether setuid and setgid bits survive writes by a descriptor.
+    pub(super) fn open(&self, node: Handle, flags: OpenFlags) -> OpResult {
+        // Writes by a descriptor are not reported, so the bits must go when it is passed.
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
         let Opening { open, attr, path } = self.parts.opens.open(node, asked, self.may_block)?;
@@ -51,65 +51,73 @@ impl Call<'_> {
         Ok(opened(Reply::Opened { open, attr, path }, passes, flags))
     }
 
-    pub(super) fn fsync(&self, open: OpenId, data_only: bool) -> Answered {
+    pub(super) fn fsync(&self, open: OpenId, data_only: bool) -> OpResult {
         self.parts.opens.fsync(open, data_only, self.may_block)?;
-        Ok(Answer::WhenSafe(Reply::Done, Told::Open(open)))
+        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open)))
     }
 
-    pub(super) fn fsync_dir(&self, dir: Handle, since: Option<u64>) -> Answered {
+    pub(super) fn fsync_dir(&self, dir: Handle, since: Option<u64>) -> OpResult {
         self.parts.shard.attr(dir)?;
         if self.parts.durability.writeback_errors.tell(dir.ino, since) {
             return Err(Code::Io.into());
         }
-        Ok(Answer::WhenSafe(Reply::Done, Told::Directory(dir.ino)))
+        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Directory(dir.ino)))
     }
 
-    pub(super) fn write(&self, (open, offset): Offset, kill_privileges: bool) -> Answered {
+    pub(super) fn write(&self, (open, offset): Position, kill_privileges: bool) -> OpResult {
         let write = Write { offset, bytes: self.bytes, kill_privileges };
         Ok(written(self.parts.opens.write(open, write, self.may_block)?, open))
     }
 
     pub(super) fn allocate(
         &self,
-        (open, offset): Offset,
+        (open, offset): Position,
         length: u64,
         mode: AllocateMode,
-    ) -> Answered {
+    ) -> OpResult {
         let asked = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
         let sync = self.parts.opens.allocate(open, asked, self.may_block)?;
-        Ok(if sync { Answer::WhenSafe(Reply::Done, Told::Open(open)) } else { Reply::Done.into() })
+        Ok(if sync {
+            Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open))
+        } else {
+            Reply::Done.into()
+        })
     }
 
-    pub(super) fn copy(&self, from: Offset, to: Offset, length: u64) -> Answered {
+    pub(super) fn copy(&self, from: Position, to: Position, length: u64) -> OpResult {
         let kill_privileges = !self.is_root();
         let ((from, from_offset), (to, to_offset)) = (from, to);
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
         Ok(written(self.parts.opens.copy_range(copy, self.may_block)?, to))
     }
 
-    /// Changes by other users take setuid and setgid bits away if the kernel does not say who may
-    /// keep them.
+    /// Returns whether the caller keeps setuid and setgid bits of a file that it changes, for
+    /// requests in which the kernel does not say so.
     const fn is_root(&self) -> bool {
         self.context.uid == 0
     }
 }
 
-fn made((entry, open, path): (Entry, OpenId, DataPath), flags: OpenFlags) -> Answer {
+fn created((entry, open, path): (Entry, OpenId, DataPath), flags: OpenFlags) -> Outcome {
     let passes = matches!(path, DataPath::Passthrough(_));
     opened(Reply::Created { entry, open, path }, passes, flags)
 }
 
-/// A program that writes synchronously past the server relies on the `writing` row to be safe. If
-/// that fails, the program never has the file open.
-fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Answer {
+/// Returns the outcome of an open. For synchronous writes by a descriptor, which the server does
+/// not see, the `writing` row must be safe before the program has the file open.
+fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Outcome {
     if passes && flags.write && flags.sync {
-        Answer::WhenSafe(reply, Told::Nothing)
+        Outcome::WhenSafe(reply, ErrorReport::Untracked)
     } else {
         reply.into()
     }
 }
 
-fn written(written: Written, open: OpenId) -> Answer {
+fn written(written: Written, open: OpenId) -> Outcome {
     let reply = Reply::Written { bytes: written.bytes, size: written.size };
-    if written.sync { Answer::WhenSafe(reply, Told::Open(open)) } else { Answer::Now(reply) }
+    if written.sync {
+        Outcome::WhenSafe(reply, ErrorReport::Open(open))
+    } else {
+        Outcome::Reply(reply)
+    }
 }

@@ -1,97 +1,100 @@
-//! Requests for names: what the shard needs from open files, and the other way round.
+//! Requests for names that need more than the shard: open files, disk space, or a search.
 
 use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply};
 
-use super::carry_out::{Call, entry};
-use super::{Answer, Answered, Parts};
+use super::execute::{Executor, entry};
+use super::{OpResult, Outcome, Parts};
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewNode, Page, Removed};
 use pelago_store::clock;
 
-impl Call<'_> {
-    /// Finds a file of which only the number is known.
-    pub(super) fn find(&self, ino: InodeId) -> Answered {
+impl Executor<'_> {
+    /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of
+    /// all names.
+    pub(super) fn find(&self, ino: InodeId) -> OpResult {
         let shard = &self.parts.shard;
         match shard.found(Handle::own(ino)) {
             Err(error) if error.code == Code::Stale && shard.gave_out(ino) => {
-                Ok(Answer::WhenFound(ino))
+                Ok(Outcome::WhenFound(ino))
             }
             found => entry(found),
         }
     }
 
-    pub(super) fn make_dir(&self, dir: Handle, name: &Name, mode: NewMode) -> Answered {
+    pub(super) fn make_dir(&self, dir: Handle, name: &Name, mode: NewMode) -> OpResult {
         self.make(dir, name, NewNode::directory(mode))
     }
 
-    pub(super) fn symlink(&self, dir: Handle, name: &Name, target: &[u8]) -> Answered {
+    pub(super) fn symlink(&self, dir: Handle, name: &Name, target: &[u8]) -> OpResult {
         self.make(dir, name, NewNode::symlink(target.to_vec()))
     }
 
-    fn make(&self, dir: Handle, name: &Name, new: NewNode) -> Answered {
+    fn make(&self, dir: Handle, name: &Name, new: NewNode) -> OpResult {
         entry(self.parts.shard.create(self.context, dir, name, new, false, clock::now()))
     }
 
-    pub(super) fn make_node(&self, dir: Handle, name: &Name, new: NewNode) -> Answered {
+    pub(super) fn make_node(&self, dir: Handle, name: &Name, new: NewNode) -> OpResult {
         if matches!(new.kind, FileKind::Directory | FileKind::Symlink) {
             return Err(Code::Invalid.into());
         }
         self.make(dir, name, new)
     }
 
-    pub(super) fn removed(&self, removed: Result<Removed, Error>) -> Answered {
+    pub(super) fn removed(&self, removed: Result<Removed, Error>) -> OpResult {
         let removed = removed?;
         if removed.orphaned {
-            (self.parts.reap)();
+            (self.parts.notify_orphans)();
         }
         Ok(Reply::Removed(removed.attr).into())
     }
 
-    pub(super) fn list(&self, page: Page<'_>) -> Answered {
+    pub(super) fn list(&self, page: Page<'_>) -> OpResult {
         let (entries, end) = self.parts.shard.list(page)?;
         Ok(Reply::Listed { entries, end }.into())
     }
 
-    /// Measures the space of the volume, which reads the disk.
-    pub(super) fn stat_fs(&self) -> Answered {
+    /// Measures the disk space. Asks the disk, so it may block.
+    pub(super) fn stat_fs(&self) -> OpResult {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
             MayBlock::Yes => Ok(Reply::Volume(self.parts.space.measure()?).into()),
         }
     }
 
-    /// Adds a name. A file without one is committed first, so that a program that finds the name
-    /// finds the bytes too, after a crash as well.
-    pub(super) fn link(&self, node: Handle, dir: Handle, name: &Name) -> Answered {
+    /// Adds a name. An unnamed file is committed first, so that the name never appears without the
+    /// bytes, not even after a crash.
+    pub(super) fn link(&self, node: Handle, dir: Handle, name: &Name) -> OpResult {
         let Parts { shard, opens, .. } = self.parts;
         opens.commit_unnamed(node, self.may_block)?;
-        entry(shard.link(node, dir, name, self.asked()))
+        entry(shard.link(node, dir, name, self.op_context()))
     }
 
-    /// Renames. Over an existing file the new bytes must be safe before the old ones can go.
-    pub(super) fn rename(&self, wanted: Move<'_>, flags: RenameFlags) -> Answered {
+    /// Renames. If an existing file is replaced, the new bytes become safe before the old ones may
+    /// be removed.
+    pub(super) fn rename(&self, wanted: Move<'_>, flags: RenameFlags) -> OpResult {
         let Parts { shard, opens, durability, .. } = self.parts;
         let invalidations = durability.invalidations();
         let writeback_errors = durability.writeback_errors.count() > 0;
         if flags.replaces() && (opens.any_unsafe() || opens.count() > 0 || writeback_errors) {
-            self.secure(&wanted)?;
+            self.sync_source(&wanted)?;
         }
-        // The bytes that were made safe above may have been lost since.
-        let asked = OpContext { invalidations: Some(invalidations), ..self.asked() };
+        // If the table was reopened since, the bytes made safe above may be lost: the shard
+        // refuses.
+        let op = OpContext { invalidations: Some(invalidations), ..self.op_context() };
         let renamed = match self.may_block {
-            MayBlock::No => shard.rename_at_once(self.context, wanted, flags, asked)?,
-            MayBlock::Yes => Some(shard.rename(self.context, wanted, flags, asked)?),
+            MayBlock::No => shard.rename_at_once(self.context, wanted, flags, op)?,
+            MayBlock::Yes => Some(shard.rename(self.context, wanted, flags, op)?),
         };
         let renamed = renamed.ok_or(OpError::WouldBlock)?;
         if renamed.replaced.is_some_and(|removed| removed.orphaned) {
-            (self.parts.reap)();
+            (self.parts.notify_orphans)();
         }
         Ok(renamed.reply().into())
     }
 
-    /// Makes the bytes of the file that is renamed safe, if it replaces another one.
-    fn secure(&self, wanted: &Move<'_>) -> Result<(), OpError> {
+    /// Makes the bytes of the renamed file safe, if it replaces another one.
+    fn sync_source(&self, wanted: &Move<'_>) -> Result<(), OpError> {
         let Parts { shard, opens, .. } = self.parts;
         let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
         match shard.lookup(wanted.to_dir, wanted.to) {

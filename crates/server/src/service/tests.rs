@@ -1,77 +1,114 @@
-//! Which answers come at once.
+//! When a reply comes: at once, from a thread of the pool, or after a group commit. Also what the
+//! log says of a request that failed.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
+use parking_lot::Mutex;
+use pelago_store::table;
 use pelago_wire::{Bulk, Code, Done, Error, Handle, NewMode, Reply, Request, Service, limits};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
 use crate::testing::{BOTH, CALLER, Rig, answer, name};
 
-type Told = Receiver<Result<Reply, Error>>;
+type Replies = Receiver<Result<Reply, Error>>;
 
-/// What is answered at once, and the answer that comes later where a callback was asked for.
-fn ask(rig: &Rig, request: Request) -> (Option<Result<Reply, Error>>, Option<Told>) {
-    let mut told = None;
+/// Returns the reply that came at once, and where a later one comes if a callback was asked for.
+fn ask(rig: &Rig, request: Request) -> (Option<Result<Reply, Error>>, Option<Replies>) {
+    let mut replies = None;
     let mut later = || -> Done {
-        let (tell, answers) = channel();
-        assert!(told.replace(answers).is_none(), "it is asked for once");
-        Box::new(move |answer| drop(tell.send(answer)))
+        let (sender, receiver) = channel();
+        assert!(replies.replace(receiver).is_none(), "a callback is asked for once");
+        Box::new(move |reply| drop(sender.send(reply)))
     };
     let now = rig.router.ask(&CALLER, request, Bulk::None, &mut later);
-    (now, told)
+    (now, replies)
+}
+
+/// Returns the reply of a request that asks for no callback.
+fn ask_now(rig: &Rig, request: Request) -> Result<Reply, Code> {
+    let (now, later) = ask(rig, request);
+    assert!(later.is_none(), "the reply comes at once, and needs no callback");
+    now.unwrap().map_err(|error| error.code)
+}
+
+/// Returns where the reply comes of a request that asks for a callback.
+fn ask_later(rig: &Rig, request: Request) -> Replies {
+    let (now, later) = ask(rig, request);
+    assert!(now.is_none(), "the reply comes later, not now");
+    later.unwrap()
 }
 
 #[test]
-fn a_callback_is_asked_for_where_the_answer_comes_later_and_only_there() {
+fn a_reply_that_is_ready_needs_no_callback() {
     let rig = Rig::new();
     let (_, open) = rig.create("f", BOTH);
-    let (now, told) = ask(&rig, Request::Flush { open });
-    assert!(matches!(now, Some(Ok(Reply::Done))) && told.is_none());
-    let missing = Request::Lookup { dir: Handle::ROOT, name: name("g") };
-    let (now, told) = ask(&rig, missing);
-    assert!(matches!(now, Some(Err(error)) if error.code == Code::NotFound) && told.is_none());
-
-    let (now, told) = ask(&rig, Request::FsyncDir { dir: Handle::ROOT, since: None });
-    let told = told.unwrap();
-    assert!(now.is_none() && told.try_recv().is_err(), "it waits for the group commit");
-    rig.commit.run().unwrap();
-    assert!(matches!(answer(&told), Ok(Reply::Done)));
-    let (now, told) = ask(&rig, Request::StatFs);
-    assert!(now.is_none());
-    assert!(matches!(answer(&told.unwrap()), Ok(Reply::Volume(_))), "a thread may wait");
-
-    rig.router.stop();
-    let (now, told) = ask(&rig, Request::Release { open });
-    assert!(matches!(now, Some(Err(error)) if error.code == Code::Unavailable) && told.is_none());
+    assert!(matches!(ask_now(&rig, Request::Flush { open }), Ok(Reply::Done)));
 }
 
-/// However many requests wait for a thread, none is refused.
+#[test]
+fn an_error_that_is_ready_needs_no_callback() {
+    let rig = Rig::new();
+    let missing = Request::Lookup { dir: Handle::ROOT, name: name("g") };
+    assert_eq!(ask_now(&rig, missing).err(), Some(Code::NotFound));
+}
+
+#[test]
+fn an_fsync_of_a_directory_waits_for_the_group_commit() {
+    let rig = Rig::new();
+    let _created = rig.create("f", BOTH);
+    let replies = ask_later(&rig, Request::FsyncDir { dir: Handle::ROOT, since: None });
+    assert!(replies.try_recv().is_err());
+    rig.commit.run().unwrap();
+    assert!(matches!(answer(&replies), Ok(Reply::Done)));
+}
+
+#[test]
+fn a_request_that_may_block_runs_on_a_thread() {
+    let rig = Rig::new();
+    let replies = ask_later(&rig, Request::StatFs);
+    assert!(matches!(answer(&replies), Ok(Reply::Volume(_))));
+}
+
+#[test]
+fn after_a_stop_requests_are_refused_at_once() {
+    let rig = Rig::new();
+    let (_, open) = rig.create("f", BOTH);
+    rig.router.stop();
+    assert_eq!(ask_now(&rig, Request::Release { open }).err(), Some(Code::Unavailable));
+}
+
+/// No request is refused because too many wait for a thread.
 #[test]
 fn requests_that_wait_are_all_carried_out() {
     const COUNT: usize = 3000;
     let rig = Rig::new();
     rig.table.set_pressure(true);
-    let closed = Closed::pool(&rig);
+    let busy = BusyPool::new(&rig);
     let make = |number: usize| Request::MakeDir {
         dir: Handle::ROOT,
         name: name(&number.to_string()),
         mode: NewMode::exactly(0o755),
     };
-    let told: Vec<_> = (0..COUNT).map(|number| rig.begin(make(number), &[])).collect();
-    assert!(told.iter().all(|told| told.try_recv().is_err()), "the door is closed");
-    closed.open();
-    for told in told {
-        assert!(matches!(answer(&told), Ok(Reply::Entry(_))));
+    let replies: Vec<_> = (0..COUNT).map(|number| rig.begin(make(number), &[])).collect();
+    assert!(replies.iter().all(|reply| reply.try_recv().is_err()), "every thread is busy");
+    busy.release();
+    for reply in replies {
+        assert!(matches!(answer(&reply), Ok(Reply::Entry(_))));
     }
 }
 
-/// The bytes of writes that wait are kept to a limit, and what is not kept is written all the same.
+/// Payloads that wait are bounded. A write whose payload is not kept is carried out nevertheless.
 #[test]
 fn payloads_that_wait_are_kept_to_a_limit() {
     const COUNT: usize = 64;
     let rig = Rig::new();
     let (_, open) = rig.create("f", BOTH);
     rig.table.set_pressure(true);
-    let closed = Closed::pool(&rig);
+    let busy = BusyPool::new(&rig);
     let bytes = vec![7; limits::IO_BYTES];
     let writes: Vec<_> = (0..COUNT)
         .map(|number| {
@@ -80,22 +117,22 @@ fn payloads_that_wait_are_kept_to_a_limit() {
             rig.begin(request, &bytes)
         })
         .collect();
-    let answered: Vec<_> = writes.iter().map(|told| told.try_recv().is_ok()).collect();
-    let waiting = answered.iter().filter(|answered| !**answered).count();
+    let replied: Vec<_> = writes.iter().map(|reply| reply.try_recv().is_ok()).collect();
+    let waiting = replied.iter().filter(|replied| !**replied).count();
     assert!(waiting > 0 && waiting * bytes.len() <= limits::POOL_BYTES, "{waiting} wait");
-    closed.open();
-    for (told, answered) in writes.iter().zip(answered) {
-        assert!(answered || matches!(answer(told), Ok(Reply::Written { .. })));
+    busy.release();
+    for (reply, replied) in writes.iter().zip(replied) {
+        assert!(replied || matches!(answer(reply), Ok(Reply::Written { .. })));
     }
     let size = rig.look("f").unwrap().attr.size;
     assert_eq!(size, (COUNT * bytes.len()) as u64);
 }
 
-/// All threads that the caller of a rig may use stand behind a door.
-struct Closed(Vec<std::sync::mpsc::Sender<()>>);
+/// The caller of a rig occupies all threads that it may use, until this is released.
+struct BusyPool(Vec<Sender<()>>);
 
-impl Closed {
-    fn pool(rig: &Rig) -> Self {
+impl BusyPool {
+    fn new(rig: &Rig) -> Self {
         let (began, begins) = channel();
         let gates = (0..limits::POOL_SHARE).map(|_| {
             let (go, gate) = channel::<()>();
@@ -106,7 +143,7 @@ impl Closed {
             }));
             let now =
                 rig.router.ask(&CALLER, Request::StatFs, Bulk::None, &mut || done.take().unwrap());
-            assert!(now.is_none(), "a thread may wait");
+            assert!(now.is_none(), "it runs on a thread");
             go
         });
         let gates: Vec<_> = gates.collect();
@@ -115,7 +152,90 @@ impl Closed {
         Self(gates)
     }
 
-    fn open(self) {
+    fn release(self) {
         drop(self.0);
+    }
+}
+
+#[test]
+fn the_log_names_a_request_that_failed_in_the_storage() {
+    let rig = Rig::new();
+    rig.table.fail_at(0, io_error());
+    let log = ErrorLog::default();
+    let make =
+        Request::MakeDir { dir: Handle::ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
+    let result = subscriber::with_default(log.clone(), || ask_now(&rig, make));
+    assert_eq!(result.err(), Some(Code::Io));
+    let log = log.0.lock();
+    let line = log.lines().find(|line| line.contains("a request failed")).unwrap();
+    for field in ["operation=\"mkdir\"", "inode=1 ", "session="] {
+        assert!(line.contains(field), "{field} in {line}");
+    }
+}
+
+#[test]
+fn the_log_names_one_request_for_each_stop_of_the_table() {
+    let rig = Rig::new();
+    let log = ErrorLog::default();
+    let make =
+        || Request::MakeDir { dir: Handle::ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
+    for stop in 1..=2 {
+        rig.table.fail_at(0, io_error());
+        for _ in 0..3 {
+            let result = subscriber::with_default(log.clone(), || ask_now(&rig, make()));
+            assert_eq!(result.err(), Some(Code::Io));
+        }
+        assert_eq!(log.0.lock().matches("a request failed").count(), stop);
+        assert!(rig.commit.reopen_table());
+    }
+}
+
+fn io_error() -> table::Error {
+    table::Error::Io { doing: "testing", source: Arc::new(std::io::Error::other("broken")) }
+}
+
+#[test]
+fn the_log_does_not_name_a_request_that_was_refused() {
+    let rig = Rig::new();
+    let log = ErrorLog::default();
+    let missing = Request::Lookup { dir: Handle::ROOT, name: name("g") };
+    let result = subscriber::with_default(log.clone(), || ask_now(&rig, missing));
+    assert_eq!(result.err(), Some(Code::NotFound));
+    assert_eq!(*log.0.lock(), "");
+}
+
+/// A log of errors alone, so that no span is entered.
+#[derive(Clone, Default)]
+struct ErrorLog(Arc<Mutex<String>>);
+
+impl Subscriber for ErrorLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = self.0.lock();
+        event.record(&mut Line(&mut text));
+        text.push('\n');
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        panic!("a span costs nothing in a log of errors")
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
     }
 }

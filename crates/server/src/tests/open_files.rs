@@ -312,7 +312,7 @@ fn a_failed_persist_is_told_to_who_waits_and_the_open_file_is_committed_again() 
     assert!(rig.commit.run().is_err());
     assert_eq!(rig.write(open, 4, b"!").unwrap(), (1, 5), "memory needs no table");
     assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io));
-    assert!(rig.commit.revive());
+    assert!(rig.commit.reopen_table());
     assert_eq!(answer(&told).err(), Some(Code::Io));
     assert_eq!(rig.inline_row(entry.handle), None, "the fake dropped what was not safe");
     rig.commit.run().unwrap();
@@ -530,7 +530,7 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
     let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
-    assert!(rig.commit.revive());
+    assert!(rig.commit.reopen_table());
     assert_eq!(rig.inline_row(entry.handle).unwrap(), pattern(100));
     rig.commit.run().unwrap();
     assert!(rig.inline_row(entry.handle).is_none() && rig.is_marked(entry.handle));
@@ -555,7 +555,7 @@ fn a_closed_file_whose_last_commit_was_lost_is_measured() {
     let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
-    assert!(rig.commit.revive());
+    assert!(rig.commit.reopen_table());
     assert_eq!(rig.attr(file.handle).unwrap().size, 10_008);
     let bytes = [&pattern(10_000)[..], b"safelost"].concat();
     assert_eq!((rig.bytes("f"), rig.crashed(0).bytes("f")), (bytes.clone(), bytes));

@@ -424,7 +424,7 @@ fn files_that_are_still_written_are_taken_over_without_a_descriptor() {
     let written = again.opens.still_changing();
     again.opens.commit_all().unwrap();
     again.opens.sync_marked().unwrap();
-    recovery::forget_marks(&again.shard, &again.table, &written).unwrap();
+    recovery::forget_writing_rows(&again.shard, &again.table, &written).unwrap();
     assert!(files.iter().all(|file| again.is_marked(file.handle)));
     drop(programs);
     assert_eq!(again.opens.let_go_of_closed().unwrap(), 2);
@@ -624,7 +624,7 @@ fn an_end_keeps_the_marks_of_those_that_are_still_written() {
         let written = rig.opens.still_changing();
         rig.opens.commit_all().unwrap();
         rig.opens.sync_marked().unwrap();
-        recovery::forget_marks(&rig.shard, &rig.table, &written).unwrap();
+        recovery::forget_writing_rows(&rig.shard, &rig.table, &written).unwrap();
         (rig.is_marked(held.handle), rig.is_marked(left.handle))
     };
     assert_eq!(end(), (true, false));

@@ -38,7 +38,7 @@ fn lose(rig: &Rig) {
     let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
-    assert!(rig.commit.revive());
+    assert!(rig.commit.reopen_table());
 }
 
 fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {

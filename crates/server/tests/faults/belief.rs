@@ -1,9 +1,9 @@
-//! What a program may believe of its files while calls fail below it, and so what must be there
-//! after the power failed.
+//! What a program may rely on while calls fail below it, and so what must be left after a loss of
+//! power.
 //!
-//! Of each path, and of the bytes of each file, there is what it is now, if that is sure, and all
-//! that it may be if the power fails: everything since it was last made safe. An operation that
-//! fails may have happened or not, so both are possible until the program looks again.
+//! For each path, and for the bytes of each file, it has the present state, if that is certain, and
+//! all states that a loss of power may leave: those since it was last made safe. An operation that
+//! fails may have happened or not, so both are possible until the program reads the state again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) type Kept<T = ()> = Result<T, String>;
 pub(crate) struct Belief {
     paths: BTreeMap<String, Path>,
     files: BTreeMap<u64, File>,
-    /// Files that had a name when names were last safe, and that nobody tried to remove since.
+    /// Files that had a name when names were last safe, with no attempt to remove them since.
     kept: BTreeSet<u64>,
 }
 
@@ -191,7 +191,9 @@ impl Belief {
         for (path, (ino, bytes)) in found {
             *led.entry(*ino).or_default() += 1;
             if !self.may_lead(path, Some(*ino)) {
-                return Err(format!("{path} leads to {ino:x}, which nobody put there"));
+                return Err(format!(
+                    "{path} leads to {ino:x}, which the program did not put there"
+                ));
             }
             let (Some(file), Some(bytes)) = (self.files.get(ino), bytes) else { continue };
             let over = file.over.as_ref().filter(|(over, _)| over == path).map(|(_, at)| *at);

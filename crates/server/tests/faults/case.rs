@@ -1,4 +1,4 @@
-//! One call that fails, as a line that can be given back.
+//! One call that fails, as a line of text that can be run again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -79,8 +79,8 @@ impl Case {
         }
     }
 
-    /// Whether what is not safe may be lost: the journal is cut back to what was safe, since what
-    /// the medium has of the rest is unknown.
+    /// Returns whether unsafe batches may be lost: the journal is cut back to the safe ones,
+    /// because it is unknown how much of the rest the disk has.
     pub(crate) fn may_lose(&self) -> bool {
         let Call { operation, class, .. } = self.injection.call;
         operation == Operation::Sync && matches!(class, "journal" | "table")

@@ -1,5 +1,5 @@
-//! Calls that fail below a server, one at a time: the n-th call of a kind in a class of files fails
-//! once, or from there on, and then the power fails.
+//! Calls that fail below a server, one at a time: the n-th call of a kind on a class of files fails
+//! once, or from there on; then the power fails.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use case::Case;
 use run::Outcome;
-use stage::Medium;
+use stage::FaultyDisk;
 use sweep::Choice;
 
 mod belief;
@@ -57,13 +57,13 @@ fn no_call_that_fails_breaks_a_promise() {
 }
 
 /// The engine syncs its journal by a descriptor of its own before it writes a sorted run. If that
-/// fails, nobody else is told, and it stops: what was answered may be lost, and what is answered
-/// behind it may not rely on it.
+/// fails, the engine stops and reports it to no caller: acknowledged changes may be lost, and later
+/// replies must not rely on them.
 #[test]
 fn a_sync_that_failed_for_the_engine_alone_is_a_failed_sync() {
     let Some((model, _)) = stage::old_volume() else { return };
-    let Some(medium) = Medium::mount(model.clone()) else { return };
-    let stage = medium.serve().map_err(|failed| failed.0).unwrap();
+    let Some(disk) = FaultyDisk::mount(model.clone()) else { return };
+    let stage = disk.serve().map_err(|failed| failed.0).unwrap();
     stage.count();
     let call = Call { operation: Operation::Sync, class: "journal", ours: false };
     let failure = Failure::Error(Errno::IO);
@@ -94,7 +94,7 @@ fn a_sync_that_failed_for_the_engine_alone_is_a_failed_sync() {
     stage.call(Request::Fsync { open, data_only: false }, &[]).unwrap();
     let left = control.model().after_crash(Survival::Nothing);
     stage.abandon();
-    let stage = Medium::mount(left).unwrap().serve().map_err(|failed| failed.0).unwrap();
+    let stage = FaultyDisk::mount(left).unwrap().serve().map_err(|failed| failed.0).unwrap();
     assert!(stage.lookup(Handle::ROOT, "kept").unwrap().is_some());
 }
 

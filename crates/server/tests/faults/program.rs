@@ -1,4 +1,4 @@
-//! A random program that goes on when calls fail below it, and holds the server to its answers.
+//! A random program that continues when calls fail below it, and holds the server to its replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +111,7 @@ impl Program {
         }
     }
 
-    /// Looks where a path leads, and compares. `Err(())`: nobody can tell now.
+    /// Looks up a path and compares. `Err(())`: the lookup failed, so nothing is known now.
     fn look(&mut self, stage: &Stage, path: &str) -> Kept<Result<Option<Entry>, ()>> {
         let (dir, name) = self.dir(path);
         match stage.lookup(dir, name) {
@@ -142,7 +142,7 @@ impl Program {
     /// A path was found to lead there.
     fn found(&mut self, stage: &Stage, path: &str, found: Option<u64>) -> Kept {
         if !self.belief.may_lead(path, found) {
-            return Err(format!("{path} leads to {found:x?}, which nobody put there"));
+            return Err(format!("{path} leads to {found:x?}, which the program did not put there"));
         }
         if let Ok(believed) = self.belief.at(path)
             && believed != found
@@ -226,8 +226,8 @@ impl Program {
         Ok(())
     }
 
-    /// Reads the bytes behind a change that failed: until a sync answers success they may be those
-    /// from before it or from behind it.
+    /// Reads the bytes after a change that failed. Until a sync succeeds, they may be those from
+    /// before the change or from after it.
     fn reread_after_failure(&mut self, stage: &Stage, ino: u64, id: OpenId) -> Kept {
         let _known = self.reread(stage, ino, id)?;
         self.belief.doubt(ino);
@@ -493,7 +493,7 @@ impl Program {
             Ok(other) => panic!("{other:?}"),
             Err(code) => {
                 stage.failed("a mkdir", code)?;
-                // One that nobody uses: it may be there or not.
+                // The name may exist or not; no other operation has used it.
                 if let Ok(Some(entry)) = stage.lookup(Handle::ROOT, name) {
                     self.belief.moved(name, Some(entry.attr.ino.raw()));
                     self.folders.insert(name.to_owned(), entry.handle);

@@ -1,4 +1,4 @@
-//! Runs one program with one call that fails, and proves what is left.
+//! Runs one program with one failing call, and checks what is left.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +11,13 @@ use pelago_wire::{Code, Handle, Request};
 use super::belief::{Belief, Kept};
 use super::case::{Case, Phase};
 use super::program::Program;
-use super::stage::{Medium, Stage, named, old_volume};
+use super::stage::{FaultyDisk, Stage, named, old_volume};
 
 /// Operations of a program.
 const STEPS: usize = 200;
-/// After so many operations behind the failure the power fails: soon, and later.
+/// The power fails so many operations after the failure: soon, and later.
 const CUTS: [usize; 2] = [1, 24];
-/// How often a server that was healed may fail before it goes on.
+/// How often a server may fail on a healed disk before it works again.
 const PATIENCE: usize = 4;
 
 /// How many calls of each kind there were.
@@ -155,8 +155,8 @@ fn prove(cut: &Cut) -> Kept {
     expect_whole(&stage.stop()?)
 }
 
-fn expect_whole(medium: &Medium) -> Kept {
-    let plan = medium.check().map_err(|error| format!("it cannot be checked: {error:?}"))?;
+fn expect_whole(disk: &FaultyDisk) -> Kept {
+    let plan = disk.check().map_err(|error| format!("it cannot be checked: {error:?}"))?;
     if plan.is_whole() { Ok(()) } else { Err(format!("a check finds {:?}", plan.findings)) }
 }
 
@@ -186,11 +186,11 @@ fn after_failure(seed: u64) -> Kept<Cut> {
 /// Starts a volume whose power failed, reads and checks it, while a call fails.
 fn run_start(seed: u64, case: Option<&Case>) -> Kept<(Counts, bool)> {
     let cut = after_failure(seed)?;
-    let medium = mount(cut.model.clone())?;
-    medium.count();
-    let control = medium.lossfs.control().clone();
+    let disk = mount(cut.model.clone())?;
+    disk.count();
+    let control = disk.lossfs.control().clone();
     control.inject(case.map(|case| case.injection));
-    let medium = match medium.serve() {
+    let disk = match disk.serve() {
         Ok(stage) => look_around(stage, &cut.belief)?,
         Err(failed) if control.injected() > 0 => failed.1,
         Err(failed) => return Err(format!("it does not start: {:?}", failed.0)),
@@ -199,7 +199,7 @@ fn run_start(seed: u64, case: Option<&Case>) -> Kept<(Counts, bool)> {
     let failed = control.injected() > 0;
     control.inject(None);
     if failed {
-        let stage = serve(medium)?;
+        let stage = serve(disk)?;
         let found = stage.see().map_err(|code| format!("not everything can be read: {code:?}"))?;
         cut.belief.expect(&found).map_err(|why| format!("after all: {why}"))?;
         expect_whole(&stage.stop()?)?;
@@ -209,11 +209,11 @@ fn run_start(seed: u64, case: Option<&Case>) -> Kept<(Counts, bool)> {
 
 /// Makes a volume while a call fails, with power and then without, and makes it again.
 fn run_new(case: Option<&Case>) -> Kept<(Counts, bool)> {
-    let medium = mount(Model::new())?;
-    medium.count();
-    let control = medium.lossfs.control().clone();
+    let disk = mount(Model::new())?;
+    disk.count();
+    let control = disk.lossfs.control().clone();
     control.inject(case.map(|case| case.injection));
-    let medium = match medium.serve() {
+    let disk = match disk.serve() {
         Ok(stage) => {
             let used = use_it(&stage);
             if let (Err(code), 0) = (used, control.injected()) {
@@ -227,8 +227,8 @@ fn run_new(case: Option<&Case>) -> Kept<(Counts, bool)> {
     let (counts, failed) = (control.counts(), control.injected() > 0);
     control.inject(None);
     let left = failed.then(|| control.model().after_crash(Survival::Nothing));
-    for medium in [Ok(medium)].into_iter().chain(left.map(mount)) {
-        let stage = serve(medium?)?;
+    for disk in [Ok(disk)].into_iter().chain(left.map(mount)) {
+        let stage = serve(disk?)?;
         use_it(&stage).map_err(|code| format!("it cannot be used: {code:?}"))?;
         expect_whole(&stage.stop()?)?;
     }
@@ -236,27 +236,27 @@ fn run_new(case: Option<&Case>) -> Kept<(Counts, bool)> {
 }
 
 /// What can be read is right; what cannot says so.
-fn look_around(stage: Stage, belief: &Belief) -> Kept<Medium> {
+fn look_around(stage: Stage, belief: &Belief) -> Kept<FaultyDisk> {
     match stage.see() {
         Ok(found) => belief.expect(&found)?,
         Err(code) => stage.failed("a look at all files", code)?,
     }
     stage.work();
     stage.step(Step::Commit);
-    let (medium, is_clean) = stage.end()?;
+    let (disk, is_clean) = stage.end()?;
     // Only a start and a clean stop make whole what a power failure has left.
-    match medium.check() {
-        Ok(plan) if plan.is_whole() || !is_clean => Ok(medium),
+    match disk.check() {
+        Ok(plan) if plan.is_whole() || !is_clean => Ok(disk),
         Ok(plan) => Err(format!("a check finds {:?}", plan.findings)),
-        Err(_) if medium.lossfs.control().injected() > 0 => Ok(medium),
+        Err(_) if disk.lossfs.control().injected() > 0 => Ok(disk),
         Err(error) => Err(format!("it cannot be checked: {error:?}")),
     }
 }
 
-fn mount(model: Model) -> Kept<Medium> {
-    Medium::mount(model).ok_or_else(|| "nothing can be mounted".to_owned())
+fn mount(model: Model) -> Kept<FaultyDisk> {
+    FaultyDisk::mount(model).ok_or_else(|| "nothing can be mounted".to_owned())
 }
 
-fn serve(medium: Medium) -> Kept<Stage> {
-    medium.serve().map_err(|failed| format!("it does not start: {:?}", failed.0))
+fn serve(disk: FaultyDisk) -> Kept<Stage> {
+    disk.serve().map_err(|failed| format!("it does not start: {:?}", failed.0))
 }

@@ -1,4 +1,4 @@
-//! A stepped server whose volume lies on a file system that fails calls, and the volume that every
+//! A stepped server whose volume is on a file system that fails calls, and the volume that every
 //! program begins with.
 
 use std::path::PathBuf;
@@ -37,12 +37,12 @@ pub(crate) struct Stage {
 }
 
 /// A file system that is mounted.
-pub(crate) struct Medium {
+pub(crate) struct FaultyDisk {
     pub(crate) lossfs: Lossfs,
     folder: tempfile::TempDir,
 }
 
-impl Medium {
+impl FaultyDisk {
     /// Mounts what there is. `None`: that cannot be done here.
     pub(crate) fn mount(model: Model) -> Option<Self> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -82,7 +82,7 @@ impl Medium {
 
 fn count(lossfs: &Lossfs) {
     let thread = gettid().as_raw_nonzero().get().cast_unsigned();
-    // The engine reads its journal right behind us, and takes some errors for its end.
+    // The engine reads its journal right after us, and takes some errors for its end.
     let counting = Counting { sorter: class_of, threads: vec![thread], cached: &["journal"] };
     lossfs.control().count(counting);
 }
@@ -258,7 +258,7 @@ impl Stage {
         }
     }
 
-    /// Ends the server as a crash would, and lets go of the medium.
+    /// Ends the server as a crash would, and releases the disk.
     pub(crate) fn abandon(self) {
         let _left = self.lossfs.control().cut(Survival::Nothing);
         drop(self.server);
@@ -270,22 +270,22 @@ impl Stage {
     }
 
     /// Ends it, and answers whether cleanly; only a call that failed may keep it from that.
-    pub(crate) fn end(self) -> Kept<(Medium, bool)> {
+    pub(crate) fn end(self) -> Kept<(FaultyDisk, bool)> {
         let stopped = self.server.stop();
         drop(self.server);
         let is_clean = stopped.is_ok();
         if let (Err(error), 0) = (stopped, self.lossfs.control().injected()) {
             return Err(format!("it cannot be stopped: {error:?}"));
         }
-        Ok((Medium { lossfs: self.lossfs, folder: self.folder }, is_clean))
+        Ok((FaultyDisk { lossfs: self.lossfs, folder: self.folder }, is_clean))
     }
 
     /// Ends it cleanly.
-    pub(crate) fn stop(self) -> Kept<Medium> {
+    pub(crate) fn stop(self) -> Kept<FaultyDisk> {
         let stopped = self.server.stop();
         drop(self.server);
         stopped.map_err(|error| format!("it cannot be stopped: {error:?}"))?;
-        Ok(Medium { lossfs: self.lossfs, folder: self.folder })
+        Ok(FaultyDisk { lossfs: self.lossfs, folder: self.folder })
     }
 }
 
@@ -297,7 +297,7 @@ pub(crate) fn old_volume() -> Option<&'static (Model, Tree)> {
 }
 
 fn make_old_volume() -> Option<(Model, Tree)> {
-    let stage = Medium::mount(Model::new())?.serve().map_err(|failed| failed.0).unwrap();
+    let stage = FaultyDisk::mount(Model::new())?.serve().map_err(|failed| failed.0).unwrap();
     let mode = NewMode::exactly(0o755);
     let request = Request::MakeDir { dir: Handle::ROOT, name: named("old"), mode };
     let Ok(Reply::Entry(dir)) = stage.call(request, &[]) else { panic!("no directory") };
@@ -311,8 +311,8 @@ fn make_old_volume() -> Option<(Model, Tree)> {
     }
     stage.server.step(Step::Commit).unwrap();
     let tree = stage.see().unwrap();
-    let medium = stage.stop().unwrap();
-    Some((medium.lossfs.control().model(), tree))
+    let disk = stage.stop().unwrap();
+    Some((disk.lossfs.control().model(), tree))
 }
 
 pub(crate) fn named(text: &str) -> Name {

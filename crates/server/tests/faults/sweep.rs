@@ -1,4 +1,4 @@
-//! Many cases, and what came of them.
+//! Many cases and their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,10 +4,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[path = "disk.rs"]
-pub(crate) mod disk;
 #[path = "program.rs"]
 pub(crate) mod program;
+#[path = "requests.rs"]
+pub(crate) mod requests;
 #[path = "rig.rs"]
 pub(crate) mod rig;
 

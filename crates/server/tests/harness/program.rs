@@ -1,13 +1,13 @@
-//! Random programs of changes, the same for the same seed.
+//! Random programs of changes, equal for equal seeds.
 
 use pelago_wire::{Code, FileKind, Handle, RenameFlags, Request, SetAttr, XattrFlags};
 
 use super::rig::{Rig, name};
 
-/// Names that a program uses in each directory.
+/// The names that a program uses in each directory.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Numbers that look random: splitmix64.
+/// A pseudorandom number generator: splitmix64.
 pub(crate) struct Random(pub u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Carries out one random change. It may fail as a program's may; no other error is expected.
+/// Carries out one random change. Only errors that a program may get are expected.
 pub(crate) fn step(rig: &Rig, random: &mut Random) -> Result<(), Code> {
     let dir = some_dir(rig, random);
     let text = random.name();
@@ -118,7 +118,7 @@ fn removed_while_open(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
     written.and(removed)
 }
 
-/// A file that gets its name once it is whole.
+/// Creates an unnamed file, writes it, and gives it a name.
 fn named_when_written(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
     let (entry, open) = rig.create_unnamed(dir)?;
     let written = rig.write(open, 0, &[b'n'; 6_000]);
@@ -127,7 +127,7 @@ fn named_when_written(rig: &Rig, dir: Handle, text: &str) -> Result<(), Code> {
     written.and(linked)
 }
 
-/// Whether a program may be told this.
+/// Returns whether a program may get this error.
 pub(crate) fn is_expected(code: Code) -> bool {
     matches!(
         code,

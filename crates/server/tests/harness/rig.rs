@@ -1,4 +1,4 @@
-//! A server over the fake table, with its content files in a folder that goes away.
+//! A server over the fake table, with its content files in a temporary folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,15 +18,15 @@ use pelago_wire::{
     Request, limits,
 };
 
-use super::disk;
+use super::requests;
 
-/// How long anything may take on the slowest machine.
+/// The longest time that anything takes on the slowest machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 const VOLUME: VolumeId = VolumeId([9; 16]);
 const CALLER: Context = Context::direct(10, 20);
 
-/// A server and what it keeps.
+/// A server with its table and its folder of content files.
 pub(crate) struct Rig {
     pub(crate) table: FakeTable,
     pub(crate) server: Server,
@@ -45,7 +45,7 @@ pub(crate) struct Seen {
     pub(crate) xattrs: Vec<u8>,
 }
 
-/// Bytes that are short to print.
+/// Bytes with a short `Debug` form.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Bytes(pub Vec<u8>);
 
@@ -59,20 +59,20 @@ impl fmt::Debug for Bytes {
 /// All files by their paths.
 pub(crate) type Tree = BTreeMap<String, Seen>;
 
-/// Nothing is made safe and nothing is done in the background unless a test asks for it.
+/// Options without workers and timed group commits: both run only when a test asks for them.
 #[must_use]
 pub(crate) fn by_hand() -> Options {
     Options { sync_interval: Duration::from_secs(3600), workers: false, ..Options::default() }
 }
 
 impl Rig {
-    /// A new volume.
+    /// Starts a server of a new volume.
     #[must_use]
     pub(crate) fn new(options: Options) -> Self {
         Self::over(FakeTable::new(), tempfile::tempdir().unwrap(), options)
     }
 
-    /// A server over what is there.
+    /// Starts a server over an existing table and folder.
     #[must_use]
     pub(crate) fn over(table: FakeTable, folder: tempfile::TempDir, options: Options) -> Self {
         let parts = Parts {
@@ -85,8 +85,8 @@ impl Rig {
         Self { table, server, folder }
     }
 
-    /// The server that starts where the machine of this one died: with the first `keep` of the
-    /// batches that were not safe, and a copy of the content files as they are.
+    /// Starts a second server from what a crash of the machine leaves now: the first `keep` unsafe
+    /// batches, and a copy of the content files as they are.
     #[must_use]
     pub(crate) fn crashed(&self, keep: usize, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ impl Rig {
         Self::over(self.table.fork_crashed(keep), folder, options)
     }
 
-    /// The server that starts where this one stops, or dies.
+    /// Ends the server, cleanly or as a crash would, and starts the next one.
     #[must_use]
     pub(crate) fn restarted(self, cleanly: bool, options: Options) -> Self {
         let Self { table, server, folder } = self;
@@ -105,7 +105,7 @@ impl Rig {
         Self::over(table, folder, options)
     }
 
-    /// What a check finds. The server may be up, but must have nothing to do.
+    /// Returns what a check finds. The server may be running, but must be idle.
     #[must_use]
     pub(crate) fn check(&self) -> Plan {
         let content = ContentStore::open(self.folder.path()).unwrap();
@@ -118,7 +118,7 @@ impl Rig {
         check::plan_on(parts).unwrap()
     }
 
-    /// Proves that a check finds nothing but leftovers.
+    /// Asserts that a check finds nothing but leftovers.
     pub(crate) fn expect_whole(&self, when: &str) {
         let plan = self.check();
         assert!(plan.is_whole(), "{when}: {:#?}", plan.findings);
@@ -139,7 +139,7 @@ impl Rig {
         request: Request,
         bytes: &[u8],
     ) -> Result<Reply, Code> {
-        disk::call_as(&self.server, who, request, bytes)
+        requests::call_as(&self.server, who, request, bytes)
     }
 
     pub(crate) fn lookup(&self, dir: Handle, text: &str) -> Result<Entry, Code> {
@@ -196,7 +196,7 @@ impl Rig {
         self.call(Request::Fsync { open, data_only: false }).map(drop)
     }
 
-    /// As the kernel does it: what cannot be flushed is let go of all the same.
+    /// Flushes and releases, as the kernel does: the release follows even if the flush fails.
     pub(crate) fn close(&self, open: OpenId) -> Result<(), Code> {
         let flushed = self.call(Request::Flush { open });
         self.call(Request::Release { open })?;
@@ -207,12 +207,12 @@ impl Rig {
         self.call(Request::Unlink { dir, name: name(text) }).map(drop)
     }
 
-    /// Makes everything that was done safe.
+    /// Makes all done batches safe.
     pub(crate) fn sync(&self) {
         self.call(Request::FsyncDir { dir: Handle::ROOT, since: None }).unwrap();
     }
 
-    /// Writes a new file, whole.
+    /// Creates, writes and closes a file.
     pub(crate) fn put(&self, dir: Handle, text: &str, bytes: &[u8]) -> Result<Entry, Code> {
         let (entry, open) = self.create(dir, text)?;
         let written = self.write(open, 0, bytes);
@@ -239,7 +239,7 @@ impl Rig {
         Ok(bytes)
     }
 
-    /// Everything a program can see.
+    /// Returns all files and directories as a program sees them.
     #[must_use]
     pub(crate) fn tree(&self) -> Tree {
         let mut tree = Tree::new();

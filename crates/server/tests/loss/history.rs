@@ -1,4 +1,4 @@
-//! What was done, and so what may be found after the power failed.
+//! What was done, and so what may be left after a loss of power.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ pub(crate) type Names = BTreeMap<String, u64>;
 /// What each path's file holds; nothing where it is a directory.
 pub(crate) type Tree = BTreeMap<String, (u64, Option<Vec<u8>>)>;
 
-/// Bytes of a file, and the number they hold from.
+/// Bytes of a file, and the operation from which on it has them.
 type Version = (usize, Arc<Vec<u8>>);
 
-/// Operations are counted from 1; what holds "at" a number holds behind that operation.
+/// Operations are numbered from 1; the state "at" a number is the one after that operation.
 #[derive(Default)]
 pub(crate) struct History {
     /// The names at 0, 1, and so on.
@@ -80,9 +80,9 @@ impl History {
         given.map(|(_, ino)| *ino).collect()
     }
 
-    /// Proves that `found` is what the volume may be after the power failed: the names of one
-    /// moment, none of those that was safe missing; of each file the bytes that were safe, unless
-    /// they were changed, and then no byte that nobody wrote.
+    /// Asserts that `found` is a possible state after the loss of power: the names of one moment,
+    /// with all that were safe; for each file the bytes that were safe, or, if they were changed
+    /// since, only bytes that the program wrote.
     pub(crate) fn expect(&self, found: &Tree, instant: Instant, when: &str) {
         let led: Names = found.iter().map(|(path, (ino, _))| (path.clone(), *ino)).collect();
         let safe = last(self.synced.iter().copied(), instant.answered);

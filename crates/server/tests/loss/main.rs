@@ -1,8 +1,8 @@
-//! Power that fails below a server: its volume lies on `lossfs`, which keeps what was synced and
-//! drops or tears the rest. The power fails before every sync, and at seeded moments between; what
-//! is left is served, is whole, keeps what was fsynced, and deals no inode number twice.
+//! A loss of power below a server: its volume is on `lossfs`, which keeps what was synced and drops
+//! or tears the rest. The power fails before every sync, and at seeded moments between. What is
+//! left can be served, is whole, keeps what was fsynced, and allocates no inode id twice.
 //!
-//! `PELAGO_LOSS_MOMENTS` says how many seeded moments; `cargo xtask loss` sets it.
+//! `PELAGO_LOSS_MOMENTS` is the number of seeded moments; `cargo xtask loss` sets it.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -16,7 +16,7 @@ use pelago_server::{Options, Passthrough, PassthroughStatus};
 use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request};
 use rustix::io::Errno;
 
-use harness::disk;
+use harness::requests;
 use harness::rig::by_hand;
 use history::{History, Instant};
 use world::{Pace, Program, World, mounted, see};
@@ -72,15 +72,15 @@ fn collect(control: &Control, pace: &Pace, wanted: Wanted, label: &str) -> Arc<M
     cuts
 }
 
-/// The power comes back: what is left is whole, and what was promised. Where there is `again`, it
-/// fails again while this is recovered.
+/// Starts a server after the loss of power: the volume is whole, and keeps what was promised. With
+/// `again`, the power fails again during the recovery.
 fn prove(cut: &Cut, history: &History, again: Option<u64>) {
-    let Some(medium) = mounted(cut.model.after_crash(cut.survival)) else { return };
+    let Some(disk) = mounted(cut.model.after_crash(cut.survival)) else { return };
     let when = &cut.when;
     let wanted = again.map(|seed| Wanted::OneIn(40, seed));
     let pace = Pace::default();
-    let cuts = wanted.map(|wanted| collect(medium.0.control(), &pace, wanted, when));
-    let world = World::on(medium, by_hand(), when);
+    let cuts = wanted.map(|wanted| collect(disk.0.control(), &pace, wanted, when));
+    let world = World::on(disk, by_hand(), when);
     let found = see(&world.server, when);
     history.expect(&found, cut.instant, when);
     let mut given = history.inos(cut.instant);
@@ -92,33 +92,33 @@ fn prove(cut: &Cut, history: &History, again: Option<u64>) {
     }
 }
 
-/// After a second failure the volume is whole, and no number is dealt twice.
+/// After a second loss of power the volume is whole, and no inode id is allocated twice.
 fn prove_opens(cut: &Cut, given: &BTreeSet<u64>) {
-    let Some(medium) = mounted(cut.model.after_crash(cut.survival)) else { return };
-    let world = World::on(medium, by_hand(), &cut.when);
+    let Some(disk) = mounted(cut.model.after_crash(cut.survival)) else { return };
+    let world = World::on(disk, by_hand(), &cut.when);
     see(&world.server, &cut.when);
     expect_new(&world, "newer", given, &cut.when);
     world.finish(&cut.when);
 }
 
-/// A new file has a new number.
+/// A new file gets an id that no file had before.
 fn expect_new(world: &World, name: &str, given: &BTreeSet<u64>, when: &str) {
-    let (entry, open) = disk::create(&world.server, Handle::ROOT, name)
-        .unwrap_or_else(|code| panic!("{when}: nothing can be made: {code:?}"));
-    assert!(!given.contains(&entry.attr.ino.raw()), "{when}: a number is dealt twice");
-    disk::write(&world.server, open, 0, &[7; 9_000]).unwrap();
-    disk::close(&world.server, open).unwrap();
-    disk::unlink(&world.server, Handle::ROOT, name).unwrap();
+    let (entry, open) = requests::create(&world.server, Handle::ROOT, name)
+        .unwrap_or_else(|code| panic!("{when}: nothing can be created: {code:?}"));
+    assert!(!given.contains(&entry.attr.ino.raw()), "{when}: an inode id is allocated twice");
+    requests::write(&world.server, open, 0, &[7; 9_000]).unwrap();
+    requests::close(&world.server, open).unwrap();
+    requests::unlink(&world.server, Handle::ROOT, name).unwrap();
 }
 
 /// Runs a program and collects cuts. `None`: nothing can be mounted here.
 fn run(seed: u64, wanted: Wanted, options: Options) -> Option<(Program, Vec<Cut>)> {
     let passes = options.passthrough == Passthrough::Always;
-    let medium = mounted(Model::new())?;
+    let disk = mounted(Model::new())?;
     let mut program = Program::new(seed, passes);
     let label = format!("program {seed}");
-    let cuts = collect(medium.0.control(), &program.pace, wanted, &label);
-    let world = World::on(medium, options, &label);
+    let cuts = collect(disk.0.control(), &program.pace, wanted, &label);
+    let world = World::on(disk, options, &label);
     let mut outside = 0;
     for _ in 0..STEPS {
         program.step(&world.server);
@@ -180,60 +180,60 @@ fn nothing_is_lost_between_syncs() {
     println!("{proven} moments of {} programs", seed - 100);
 }
 
-/// Found by a cut before the first sync that somebody asked for: the folders above a new volume,
-/// and those of the engine, had names that nobody had made safe.
+/// Found by a loss of power before the first sync of a program: the names of the folders above a
+/// new volume, and of the engine's own, had never been synced.
 #[test]
 fn the_first_fsync_of_a_new_volume_counts() {
-    let Some(medium) = mounted(Model::new()) else { return };
-    let world = World::on(medium, by_hand(), "new");
-    let (_, open) = disk::create(&world.server, Handle::ROOT, "a").unwrap();
-    disk::write(&world.server, open, 0, b"kept").unwrap();
-    disk::call(&world.server, Request::Fsync { open, data_only: false }, &[]).unwrap();
+    let Some(disk) = mounted(Model::new()) else { return };
+    let world = World::on(disk, by_hand(), "new");
+    let (_, open) = requests::create(&world.server, Handle::ROOT, "a").unwrap();
+    requests::write(&world.server, open, 0, b"kept").unwrap();
+    requests::call(&world.server, Request::Fsync { open, data_only: false }, &[]).unwrap();
     let left = world.lossfs.control().cut(Survival::Nothing);
-    let Some(medium) = mounted(left) else { return };
-    let world = World::on(medium, by_hand(), "cut");
+    let Some(disk) = mounted(left) else { return };
+    let world = World::on(disk, by_hand(), "cut");
     let found: Vec<_> =
         see(&world.server, "cut").into_iter().map(|(path, (_, bytes))| (path, bytes)).collect();
     assert_eq!(found, [("a".to_owned(), Some(b"kept".to_vec()))]);
     world.finish("cut");
 }
 
-/// Whoever stops a server cleanly may pull the plug.
+/// After a clean stop the machine may lose power.
 #[test]
 fn a_clean_stop_makes_everything_safe() {
     for seed in [11, 12] {
-        let Some(medium) = mounted(Model::new()) else { return };
+        let Some(disk) = mounted(Model::new()) else { return };
         let when = format!("program {seed}, stopped");
-        let world = World::on(medium, by_hand(), &when);
+        let world = World::on(disk, by_hand(), &when);
         let mut program = Program::new(seed, false);
         (0..STEPS).for_each(|_| program.step(&world.server));
         world.server.stop().unwrap();
         let left = world.lossfs.control().cut(Survival::Nothing);
-        let Some(medium) = mounted(left) else { return };
-        let world = World::on(medium, by_hand(), &when);
+        let Some(disk) = mounted(left) else { return };
+        let world = World::on(disk, by_hand(), &when);
         assert!(world.server.status().started_clean, "{when}");
         assert!(see(&world.server, &when) == program.tree(), "{when}");
         world.finish(&when);
     }
 }
 
-/// A group commit that nobody waited for has failed: its changes are gone, and `fsync` of the
-/// directory says so, once. Of others nothing was lost.
+/// A group commit failed without a request that waited for it. Its changes are lost, and `fsync` of
+/// their directory returns the error, once. Other directories have lost nothing.
 #[test]
 fn fsync_of_a_directory_tells_once_of_changes_that_were_lost() {
-    let Some(medium) = mounted(Model::new()) else { return };
+    let Some(disk) = mounted(Model::new()) else { return };
     let options = Options { sync_interval: Duration::from_millis(2), ..by_hand() };
-    let world = World::on(medium, options, "new");
+    let world = World::on(disk, options, "new");
     let server = &world.server;
     let make = |name: &str| {
         let (name, mode) = (Name::new(name.as_bytes()).unwrap(), NewMode::exactly(0o755));
-        match disk::call(server, Request::MakeDir { dir: Handle::ROOT, name, mode }, &[]) {
+        match requests::call(server, Request::MakeDir { dir: Handle::ROOT, name, mode }, &[]) {
             Ok(Reply::Entry(entry)) => entry.handle,
             other => panic!("{other:?}"),
         }
     };
     let [hit, other] = ["hit", "other"].map(make);
-    let sync = |dir| disk::call(server, Request::FsyncDir { dir, since: None }, &[]).map(drop);
+    let sync = |dir| requests::call(server, Request::FsyncDir { dir, since: None }, &[]).map(drop);
     sync(Handle::ROOT).unwrap();
     let fault = Fault {
         on: Operation::Sync,
@@ -243,15 +243,15 @@ fn fsync_of_a_directory_tells_once_of_changes_that_were_lost() {
         error: Errno::IO,
     };
     world.lossfs.control().fail(fault);
-    // It may be lost before it is closed, and then that says so.
-    let _closed = disk::put(server, hit, "lost", b"bytes");
+    // The file may be lost before it is closed; then the close returns the error.
+    let _closed = requests::put(server, hit, "lost", b"bytes");
     harness::until("the name is lost", || {
-        disk::lookup(server, hit, "lost").is_err_and(|code| code == Code::NotFound)
+        requests::lookup(server, hit, "lost").is_err_and(|code| code == Code::NotFound)
     });
     assert_eq!(sync(other), Ok(()));
     assert_eq!(sync(hit), Err(Code::Io));
     assert_eq!(sync(hit), Ok(()));
-    disk::put(server, hit, "kept", b"bytes").unwrap();
+    requests::put(server, hit, "kept", b"bytes").unwrap();
     assert_eq!(sync(hit), Ok(()));
     world.finish("after the loss");
 }

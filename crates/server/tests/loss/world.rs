@@ -1,5 +1,5 @@
-//! A server whose volume lies on a file system that loses what was not synced, and a random
-//! program on it.
+//! A server whose volume is on a file system that loses what was not synced, and a random program
+//! on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ use pelago_wire::{
     Request, SetAttr,
 };
 
-use super::harness::disk;
+use super::harness::requests;
 use super::history::{History, Instant, Names, Tree};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -115,7 +115,7 @@ impl Opened {
     fn write(&self, server: &Server, at: u64, bytes: &[u8]) {
         match &self.outside {
             Some(file) => file.write_all_at(bytes, at).unwrap(),
-            None => disk::write(server, self.id, at, bytes).unwrap(),
+            None => requests::write(server, self.id, at, bytes).unwrap(),
         }
     }
 }
@@ -199,7 +199,7 @@ impl Program {
             };
         };
         self.open.entry(ino).or_insert_with(|| {
-            let node = disk::lookup(server, dir, name).unwrap().handle;
+            let node = requests::lookup(server, dir, name).unwrap().handle;
             let flags = OpenFlags { passthrough: self.passes, ..BOTH };
             let (open, way) = open(server, node, flags).unwrap();
             Opened::new(open, way)
@@ -230,11 +230,12 @@ impl Program {
         self.history.changed(ino, &bytes);
         open.write(server, 0, &bytes);
         let (syncs_first, syncs_then) = (self.random.coin(), self.random.coin());
-        let fsync = || disk::call(server, Request::Fsync { open: open.id, data_only: true }, &[]);
+        let fsync =
+            || requests::call(server, Request::Fsync { open: open.id, data_only: true }, &[]);
         if syncs_first {
             fsync().unwrap();
         }
-        disk::call(server, Request::Link { node, dir, name: named(name) }, &[]).unwrap();
+        requests::call(server, Request::Link { node, dir, name: named(name) }, &[]).unwrap();
         self.names.insert(path.to_owned(), ino);
         if syncs_then {
             fsync().unwrap();
@@ -278,38 +279,38 @@ impl Program {
         let Some((ino, open)) = self.opened(path) else { return };
         let size = self.random.below(2) * self.random.below(10_000);
         let (dir, name) = find(server, path);
-        let node = disk::lookup(server, dir, name).unwrap().handle;
+        let node = requests::lookup(server, dir, name).unwrap().handle;
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         let all = self.bytes.get_mut(&ino).unwrap();
         all.resize(size as usize, 0);
         self.history.changed(ino, all);
         let request = Request::SetAttr { node, open: Some(open), set };
-        disk::call(server, request, &[]).unwrap();
+        requests::call(server, request, &[]).unwrap();
     }
 
     fn fsync(&mut self, server: &Server, path: &str) {
         let Some((ino, open)) = self.opened(path) else { return };
         let data_only = self.random.coin();
-        disk::call(server, Request::Fsync { open, data_only }, &[]).unwrap();
+        requests::call(server, Request::Fsync { open, data_only }, &[]).unwrap();
         self.history.fsynced(ino);
         self.history.names_synced();
     }
 
     fn sync_names(&mut self, server: &Server) {
-        disk::call(server, Request::FsyncDir { dir: Handle::ROOT, since: None }, &[]).unwrap();
+        requests::call(server, Request::FsyncDir { dir: Handle::ROOT, since: None }, &[]).unwrap();
         self.history.names_synced();
     }
 
     fn close(&mut self, server: &Server, path: &str) {
         let Some((ino, open)) = self.opened(path) else { return };
         self.open.remove(&ino);
-        disk::close(server, open).unwrap();
+        requests::close(server, open).unwrap();
     }
 
     fn unlink(&mut self, server: &Server, path: &str) {
         let Some(ino) = self.names.remove(path) else { return };
         let (dir, name) = find(server, path);
-        disk::unlink(server, dir, name).unwrap();
+        requests::unlink(server, dir, name).unwrap();
         self.gone(server, ino);
     }
 
@@ -326,7 +327,7 @@ impl Program {
             to: named(to_name),
             flags: RenameFlags::Replace,
         };
-        disk::call(server, request, &[]).unwrap();
+        requests::call(server, request, &[]).unwrap();
         self.names.remove(path);
         if let Some(old) = self.names.insert(to.to_owned(), ino) {
             self.history.moved_over(ino);
@@ -341,7 +342,7 @@ impl Program {
         }
         let mode = NewMode::exactly(0o755);
         let request = Request::MakeDir { dir: Handle::ROOT, name: named(name), mode };
-        let Reply::Entry(entry) = disk::call(server, request, &[]).unwrap() else {
+        let Reply::Entry(entry) = requests::call(server, request, &[]).unwrap() else {
             panic!("a new directory answers `Entry`");
         };
         self.folders.insert(name.to_owned());
@@ -355,7 +356,7 @@ impl Program {
         };
         let Some(name) = self.folders.iter().find(is_empty).cloned() else { return };
         let request = Request::RemoveDir { dir: Handle::ROOT, name: named(&name) };
-        disk::call(server, request, &[]).unwrap();
+        requests::call(server, request, &[]).unwrap();
         self.folders.remove(&name);
         self.names.remove(&name);
     }
@@ -366,7 +367,7 @@ impl Program {
         if let Some(open) = self.open.remove(&ino) {
             let id = open.id;
             drop(open);
-            disk::close(server, id).unwrap();
+            requests::close(server, id).unwrap();
         }
     }
 }
@@ -381,7 +382,7 @@ pub(crate) fn see(server: &Server, when: &str) -> Tree {
 fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) {
     let list =
         Request::List { dir, after: Cookie::START, behind: None, entries: 100, attributes: true };
-    let Reply::Listed { entries, .. } = disk::call(server, list, &[]).unwrap() else {
+    let Reply::Listed { entries, .. } = requests::call(server, list, &[]).unwrap() else {
         panic!("a listing answers `Listed`");
     };
     for listed in entries {
@@ -396,13 +397,13 @@ fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) 
         let (open, _) = open(server, entry.handle, READ)
             .unwrap_or_else(|code| panic!("{when}: {path} cannot be opened: {code:?}"));
         let read = Request::Read { open, offset: 0, size: 1 << 20 };
-        let Reply::Data(data) = disk::call(server, read, &[])
+        let Reply::Data(data) = requests::call(server, read, &[])
             .unwrap_or_else(|code| panic!("{when}: {path} cannot be read: {code:?}"))
         else {
             panic!("a read answers `Data`");
         };
         let bytes = data.as_bytes().to_vec();
-        disk::close(server, open).unwrap();
+        requests::close(server, open).unwrap();
         assert_eq!(bytes.len() as u64, entry.attr.size, "{when}: {path} is as long as it says");
         tree.insert(path, (ino, Some(bytes)));
     }
@@ -410,7 +411,7 @@ fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) 
 
 /// What a request has made: its number, its handle, and the open file.
 fn created(server: &Server, request: Request) -> (u64, Handle, Opened) {
-    match disk::call(server, request, &[]) {
+    match requests::call(server, request, &[]) {
         Ok(Reply::Created { entry, open, path }) => {
             (entry.attr.ino.raw(), entry.handle, Opened::new(open, path))
         }
@@ -419,7 +420,7 @@ fn created(server: &Server, request: Request) -> (u64, Handle, Opened) {
 }
 
 fn open(server: &Server, node: Handle, flags: OpenFlags) -> Result<(OpenId, DataPath), Code> {
-    match disk::call(server, Request::Open { node, flags }, &[])? {
+    match requests::call(server, Request::Open { node, flags }, &[])? {
         Reply::Opened { open, path, .. } => Ok((open, path)),
         other => panic!("{other:?}"),
     }
@@ -432,7 +433,9 @@ fn named(text: &str) -> Name {
 /// The directory of a path, and the name in it.
 fn find<'a>(server: &Server, path: &'a str) -> (Handle, &'a str) {
     match path.split_once('/') {
-        Some((folder, name)) => (disk::lookup(server, Handle::ROOT, folder).unwrap().handle, name),
+        Some((folder, name)) => {
+            (requests::lookup(server, Handle::ROOT, folder).unwrap().handle, name)
+        }
         None => (Handle::ROOT, path),
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to any server.
+//! Requests to a server, with or without a rig.
 
 use std::sync::mpsc;
 
@@ -14,23 +14,23 @@ pub(crate) fn call(server: &Server, request: Request, bytes: &[u8]) -> Result<Re
     call_as(server, &Context::direct(10, 20), request, bytes)
 }
 
-/// Carries out a request and waits for its answer, which may come later.
+/// Carries out a request and waits for its reply, which may come later.
 pub(crate) fn call_as(
     server: &Server,
     who: &Context,
     request: Request,
     bytes: &[u8],
 ) -> Result<Reply, Code> {
-    let (told, tells) = mpsc::channel();
+    let (sender, replies) = mpsc::channel();
     let mut later = || -> Done {
-        let told = told.clone();
-        Box::new(move |reply| told.send(reply).unwrap())
+        let sender = sender.clone();
+        Box::new(move |reply| sender.send(reply).unwrap())
     };
     let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Borrowed(bytes) };
     if let Some(now) = server.service().ask(who, request, bulk, &mut later) {
         return now.map_err(|error| error.code);
     }
-    tells.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
+    replies.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code)
 }
 
 pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, Code> {
@@ -52,7 +52,7 @@ pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry,
     }
 }
 
-/// Writes all bytes; `NoSpace` where not all are taken.
+/// Writes all bytes; `NoSpace` if only a part was written.
 pub(crate) fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
     for (part, at) in bytes.chunks(limits::IO_BYTES).zip((offset..).step_by(limits::IO_BYTES)) {
         let request = Request::Write { open, offset: at, kill_privileges: false };
@@ -74,7 +74,7 @@ pub(crate) fn unlink(server: &Server, dir: Handle, text: &str) -> Result<(), Cod
     call(server, Request::Unlink { dir, name: name(text) }, &[]).map(drop)
 }
 
-/// Writes a new file, whole.
+/// Creates, writes and closes a file.
 pub(crate) fn put(server: &Server, dir: Handle, text: &str, bytes: &[u8]) -> Result<(), Code> {
     let (_, open) = create(server, dir, text)?;
     let written = write(server, open, 0, bytes);

@@ -1,25 +1,25 @@
-//! Hands each request to what carries it out: the shard for names and attributes, the open files
-//! for bytes.
+//! The match over all requests: each goes to the shard, for names and attributes, or to the open
+//! files, for bytes.
 
 use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
 
-use super::{Answered, Parts};
+use super::{OpResult, Parts};
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewNode, Page, SetXattr};
 use pelago_store::clock;
 
-/// A request that was admitted, without its own arguments.
-pub(super) struct Call<'a> {
+/// Executes a request that was admitted; holds all that it needs apart from its own arguments.
+pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
     pub(super) context: &'a Context,
     pub(super) bytes: &'a [u8],
     pub(super) may_block: MayBlock,
 }
 
-impl Call<'_> {
-    /// Carries out a request. The match is total: the compiler names a new operation here.
-    pub(super) fn carry_out(&self, request: &Request) -> Answered {
+impl Executor<'_> {
+    /// Executes a request. The match has no wildcard, so the compiler names a new operation here.
+    pub(super) fn execute(&self, request: &Request) -> OpResult {
         let Parts { shard, opens, .. } = self.parts;
         let may_block = self.may_block;
         match request {
@@ -40,9 +40,11 @@ impl Call<'_> {
             Request::Symlink { dir, name, target } => self.symlink(*dir, name, target),
             Request::ReadLink { node } => bytes(shard.read_link(*node)),
             Request::Link { node, dir, name } => self.link(*node, *dir, name),
-            Request::Unlink { dir, name } => self.removed(shard.unlink(*dir, name, self.asked())),
+            Request::Unlink { dir, name } => {
+                self.removed(shard.unlink(*dir, name, self.op_context()))
+            }
             Request::RemoveDir { dir, name } => {
-                self.removed(shard.remove_dir(*dir, name, self.asked()))
+                self.removed(shard.remove_dir(*dir, name, self.op_context()))
             }
             Request::Rename { from_dir, from, to_dir, to, flags } => {
                 self.rename(Move { from_dir: *from_dir, from, to_dir: *to_dir, to }, *flags)
@@ -66,10 +68,10 @@ impl Call<'_> {
             Request::ListXattr { node } => bytes(shard.list_xattr(self.context, *node)),
             Request::SetXattr { node, name, value, flags, kill_setgid } => {
                 let xattr = SetXattr { name, value, flags: *flags, kill_setgid: *kill_setgid };
-                done(shard.set_xattr(*node, &xattr, self.asked()))
+                done(shard.set_xattr(*node, &xattr, self.op_context()))
             }
             Request::RemoveXattr { node, name } => {
-                done(shard.remove_xattr(*node, name, self.asked()))
+                done(shard.remove_xattr(*node, name, self.op_context()))
             }
             Request::StatFs => self.stat_fs(),
             Request::Allocate { open, offset, length, mode } => {
@@ -84,24 +86,24 @@ impl Call<'_> {
         }
     }
 
-    /// Returns who asks for a change of rows, and when.
-    pub(super) fn asked(&self) -> OpContext {
+    /// Returns the caller and the time of a change of rows.
+    pub(super) fn op_context(&self) -> OpContext {
         OpContext::by(self.context, clock::now())
     }
 }
 
-pub(super) fn entry(found: Result<Entry, Error>) -> Answered {
+pub(super) fn entry(found: Result<Entry, Error>) -> OpResult {
     Ok(Reply::Entry(found?).into())
 }
 
-fn attr(found: Result<Attr, Error>) -> Answered {
+fn attr(found: Result<Attr, Error>) -> OpResult {
     Ok(Reply::Attr(found?).into())
 }
 
-fn bytes(found: Result<Vec<u8>, Error>) -> Answered {
+fn bytes(found: Result<Vec<u8>, Error>) -> OpResult {
     Ok(Reply::Bytes(found?).into())
 }
 
-fn done<E: Into<OpError>>(done: Result<(), E>) -> Answered {
-    done.map(|()| Reply::Done.into()).map_err(Into::into)
+fn done<E: Into<OpError>>(result: Result<(), E>) -> OpResult {
+    result.map(|()| Reply::Done.into()).map_err(Into::into)
 }

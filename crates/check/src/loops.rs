@@ -1,0 +1,78 @@
+//! Directories that are below themselves.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use pelago_store::key::{self, Key};
+use pelago_store::table::{self, Change};
+use pelago_wire::InodeId;
+
+use super::window::InodeFacts;
+use super::{Check, Repair};
+use pelago_store::cycle::CycleFinder;
+
+/// The most directories that are remembered as being below the root.
+const BELOW_ROOT_MAX: usize = 1 << 20;
+
+impl Check<'_> {
+    /// Returns whether a directory is outside any loop. One whose path ends before the root has
+    /// another damage, which is reported where it is found. `below_root`: directories that are
+    /// known to be outside.
+    pub(super) fn reaches_root(
+        &self,
+        dir: InodeId,
+        below_root: &mut HashSet<InodeId>,
+    ) -> Result<bool, table::Error> {
+        let mut path = Vec::new();
+        let mut steps = CycleFinder::from(dir);
+        let mut here = dir;
+        while here != InodeId::ROOT && !below_root.contains(&here) {
+            if below_root.len() + path.len() < BELOW_ROOT_MAX {
+                path.push(here);
+            }
+            match self.parent(here)? {
+                Some(parent) => here = parent,
+                None => return Ok(true),
+            }
+            if steps.come_back(here) {
+                return Ok(false);
+            }
+        }
+        below_root.extend(path);
+        Ok(true)
+    }
+
+    /// Returns the directory of the first parent pointer.
+    fn parent(&self, dir: InodeId) -> Result<Option<InodeId>, table::Error> {
+        let range = key::parent_pointers_of(dir);
+        let mut parent = None;
+        self.table.scan(&range.from, &range.to, &mut |key, _| {
+            if let Some(Key::ParentPointer { dir, .. }) = Key::parse(key) {
+                parent = Some(dir);
+            }
+            ControlFlow::Break(())
+        })?;
+        Ok(parent)
+    }
+
+    /// Returns the repair that takes a directory out of a loop and gives it a name in the root.
+    pub(super) fn cut_loop(
+        &self,
+        ino: InodeId,
+        facts: &InodeFacts,
+    ) -> Result<Option<Repair>, table::Error> {
+        let Some((_, rnode)) = self.rnode(ino, facts)? else { return Ok(None) };
+        let range = key::parent_pointers_of(ino);
+        let mut changes = Vec::new();
+        self.table.scan(&range.from, &range.to, &mut |row, _| {
+            if let Some(Key::ParentPointer { dir, hash, name, .. }) = Key::parse(row) {
+                changes.push(Change::Delete(key::name(dir, hash, name)));
+                changes.push(Change::Delete(row.to_vec()));
+                // This makes the counts of its parent wrong; the next round repairs them.
+            }
+            ControlFlow::Continue(())
+        })?;
+        changes.extend(self.link_in_root(&rnode)?);
+        Ok(Some(Repair::rows("give it a name in the root directory", changes)))
+    }
+}

@@ -1,0 +1,58 @@
+//! What the caller chooses about a server.
+
+use std::time::Duration;
+
+use pelago_data::Passthrough;
+use pelago_store::volume::Owner;
+use pelago_wire::limits;
+
+use crate::group_commit::SYNC_INTERVAL;
+use crate::memory::MEMORY_BYTES;
+
+/// Options of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The longest time between two group commits, if there is something to commit.
+    pub sync_interval: Duration,
+    /// The largest file in bytes that is kept in the table, at most [`limits::INLINE_BYTES`]. Used
+    /// only if the volume is created; an existing volume has its own.
+    pub inline_bytes: u32,
+    /// Bytes of memory for all caches together.
+    pub memory_bytes: u64,
+    /// Whether changes are refused.
+    pub read_only: bool,
+    /// The owner of the root directory, if the volume is created.
+    pub owner: Owner,
+    /// When clients that can use descriptors of content files get them.
+    pub passthrough: Passthrough,
+    /// Whether background workers run. Tests that control every step turn them off.
+    pub workers: bool,
+    /// For tests: the server starts no thread. Work for the pool is done on the caller's thread,
+    /// all other work when the test calls [`Server::step`](crate::Server::step).
+    pub stepped: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        Self {
+            sync_interval: SYNC_INTERVAL,
+            inline_bytes: limits::INLINE_DEFAULT_BYTES as u32,
+            memory_bytes: MEMORY_BYTES,
+            read_only: false,
+            owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
+            passthrough: Passthrough::Auto,
+            workers: true,
+            stepped: false,
+        }
+    }
+}
+
+/// One step of a thread that a stepped server does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A group commit; reopens the table if it has stopped.
+    Commit,
+    /// All work that the worker of this name can do without waiting.
+    Work(&'static str),
+}

@@ -1,0 +1,274 @@
+//! Starting a server: opens the volume, recovers it after a crash, and builds the parts over it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use pelago_store::clock;
+use pelago_store::content::ContentStore;
+use pelago_store::reserve::Reserve;
+use pelago_store::table::fjall::FjallTable;
+use pelago_store::table::{self, SharedTable};
+use pelago_store::volume::{Owner, Volume, VolumeOptions};
+use pelago_wire::{Time, limits};
+
+use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
+use crate::background::{
+    ClosePending, Notify, Recount, RemoveOrphans, WatchSpace, Workers, Writeback,
+};
+use crate::group_commit::{CommitThread, GroupCommit};
+use crate::memory::MemoryLimits;
+use crate::pool::Pool;
+use crate::recovery;
+use crate::service::{self, LocalService};
+use pelago_data::{self as data, FdBudget, Notifier, OpenFiles, PassthroughStatus, Space};
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery::{self as meta_recovery, RecoverError};
+use pelago_meta::shard::{self, Shard};
+
+impl Server {
+    /// Serves the volume in `dir`, which is created if it does not exist. When this returns, the
+    /// volume is marked as in use, and is recovered if the last run ended in a crash. From then on
+    /// SIGIO does not end the process.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing but the recovery has changed the volume then.
+    pub fn start(dir: &Path, options: Options) -> Result<Self, StartError> {
+        let created = VolumeOptions { inline_bytes: options.inline_bytes };
+        let volume = Volume::open_or_create(dir, created)?;
+        let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
+        let (file, path) = volume.open_reserve()?;
+        let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
+        let table = open_table(&volume, &reserve, &options)?;
+        table.set_reserve(Arc::clone(&reserve));
+        let content = Arc::new(ContentStore::open_in(volume.content())?);
+        volume.mark_unclean()?;
+        let parts = Parts {
+            table: Arc::clone(&table) as SharedTable,
+            content,
+            volume: volume.id(),
+            hasher: volume.hasher(),
+        };
+        Self::start_over(parts, options, Some(reserve), Some(OpenVolume { table, volume }))
+    }
+
+    /// Serves these parts, without a volume around them.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_on(parts: Parts, options: Options) -> Result<Self, StartError> {
+        Self::start_over(parts, options, None, None)
+    }
+
+    fn start_over(
+        parts: Parts,
+        options: Options,
+        reserve: Option<Arc<Reserve>>,
+        volume: Option<OpenVolume>,
+    ) -> Result<Self, StartError> {
+        let dir = volume.as_ref().map(|open| open.volume.dir().to_path_buf()).unwrap_or_default();
+        let failed = |source| StartError::Recover { path: dir.clone(), source };
+        let started = clock::now();
+        let begun = begin(&dir, &parts, options.owner, started, reserve.as_deref())?;
+        let memory = MemoryLimits::of(options.memory_bytes);
+        let durability = Arc::new(Durability::default());
+        let shard = Arc::new(Shard::new(shard::Parts {
+            table: Arc::clone(&parts.table),
+            hasher: parts.hasher,
+            durability: Arc::clone(&durability),
+            epoch: begun.epoch,
+            next_id: begun.next_id,
+            cache_bytes: memory.rows as usize,
+            started,
+        }));
+        let detects_writers = data::can_detect_writers(&parts.content)?;
+        let passthrough = data::probe(options.passthrough, detects_writers);
+        let measured =
+            recovery::measure_written(&shard, &*parts.table, &parts.content, detects_writers);
+        let (recovered, still_written) = measured.map_err(failed)?;
+        let notifies = WorkerNotifies::new();
+        let content = Arc::clone(&parts.content);
+        let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
+        space.look().map_err(failed)?;
+        let core = Core { parts, options, passthrough, memory, durability, shard, space };
+        let opens = core.open_files(&notifies);
+        opens.load_marks().map_err(failed)?;
+        still_written.into_iter().try_for_each(|handle| opens.take_over(handle)).map_err(failed)?;
+        let service = core.service(&notifies, &opens)?;
+        let commit = core.commit_thread(&opens)?;
+        // Without a volume it is unknown how the last run ended.
+        let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
+        let workers = core.workers(&notifies, &opens, !started_clean)?;
+        tracing::info!(volume = %core.parts.volume, epoch = begun.epoch, "the volume is served");
+        Ok(Self {
+            dir,
+            started,
+            started_clean,
+            recovered,
+            core,
+            opens,
+            service,
+            commit,
+            last_safe: Mutex::new(LastSafe { batch: 0, seen: Instant::now() }),
+            running: Mutex::new(Running { workers, volume, stopped: false }),
+        })
+    }
+}
+
+/// Opens the table; on a full disk, a second time with the space of the reserve.
+fn open_table(
+    volume: &Volume,
+    reserve: &Reserve,
+    options: &Options,
+) -> Result<Arc<FjallTable>, StartError> {
+    let table_options = MemoryLimits::of(options.memory_bytes).table_options();
+    let opened = match FjallTable::open_in(volume.table(), table_options) {
+        Err(table::Error::NoSpace) if reserve.release()? => {
+            FjallTable::open_in(volume.table(), table_options)
+        }
+        opened => opened,
+    };
+    match opened {
+        Ok(table) => Ok(Arc::new(table)),
+        Err(error) => Err(StartError::from_table(volume.dir(), error)),
+    }
+}
+
+/// Takes over the table and begins a new epoch; on a full disk, a second time with the space of the
+/// reserve.
+fn begin(
+    dir: &Path,
+    parts: &Parts,
+    owner: Owner,
+    now: Time,
+    reserve: Option<&Reserve>,
+) -> Result<meta_recovery::Start, StartError> {
+    let begin = || meta_recovery::begin(&*parts.table, parts.volume, owner, now);
+    let mut begun = begin();
+    if let (Err(RecoverError::Table(table::Error::NoSpace)), Some(reserve)) = (&begun, reserve)
+        && reserve.release()?
+    {
+        begun = begin();
+    }
+    begun.map_err(|error| StartError::from_recover(dir, error))
+}
+
+/// What every part of a server is built over.
+pub(super) struct Core {
+    pub(super) parts: Parts,
+    pub(super) options: Options,
+    pub(super) passthrough: PassthroughStatus,
+    pub(super) memory: MemoryLimits,
+    pub(super) durability: Arc<Durability>,
+    pub(super) shard: Arc<Shard>,
+    pub(super) space: Arc<Space>,
+}
+
+/// One [`Notify`] for each worker. They exist before the workers, because the parts that make work
+/// for a worker are built first.
+struct WorkerNotifies {
+    orphans: Arc<Notify>,
+    pending_close: Arc<Notify>,
+    recount: Arc<Notify>,
+    space: Arc<Notify>,
+    writeback: Arc<Notify>,
+}
+
+impl WorkerNotifies {
+    fn new() -> Self {
+        let [orphans, pending_close, recount, space, writeback] =
+            ["orphans", "pending_close", "recount", "space", "writeback"].map(Notify::new);
+        Self { orphans, pending_close, recount, space, writeback }
+    }
+}
+
+/// Returns a function that notifies the worker.
+fn notifier(notify: &Arc<Notify>) -> Notifier {
+    let notify = Arc::clone(notify);
+    Arc::new(move || notify.notify())
+}
+
+impl Core {
+    fn open_files(&self, notifies: &WorkerNotifies) -> Arc<OpenFiles> {
+        let options = data::Options {
+            inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
+            open_bytes: self.memory.opens as usize,
+            passthrough: self.options.passthrough,
+            can_pass: self.passthrough == PassthroughStatus::Available,
+            ..data::Options::default()
+        };
+        Arc::new(OpenFiles::new(data::Parts {
+            shard: Arc::clone(&self.shard),
+            table: Arc::clone(&self.parts.table),
+            content: Arc::clone(&self.parts.content),
+            durability: Arc::clone(&self.durability),
+            space: Arc::clone(&self.space),
+            descriptors: FdBudget::of_process(),
+            read_only: self.options.read_only,
+            reap: notifier(&notifies.orphans),
+            linger: notifier(&notifies.pending_close),
+            options,
+        }))
+    }
+
+    fn service(
+        &self,
+        notifies: &WorkerNotifies,
+        opens: &Arc<OpenFiles>,
+    ) -> io::Result<Arc<LocalService>> {
+        Ok(Arc::new(LocalService::new(service::Parts {
+            shard: Arc::clone(&self.shard),
+            opens: Arc::clone(opens),
+            table: Arc::clone(&self.parts.table),
+            durability: Arc::clone(&self.durability),
+            space: Arc::clone(&self.space),
+            pool: Arc::new(match self.options.stepped {
+                true => Pool::inline(),
+                false => Pool::start(limits::POOL_SHARE)?,
+            }),
+            read_only: self.options.read_only,
+            notify_orphans: notifier(&notifies.orphans),
+        })))
+    }
+
+    fn commit_thread(&self, opens: &Arc<OpenFiles>) -> io::Result<CommitThread> {
+        let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
+        let durability = Arc::clone(&self.durability);
+        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability);
+        match self.options.stepped {
+            true => Ok(CommitThread::stepped(commit)),
+            false => CommitThread::start(commit, self.options.sync_interval),
+        }
+    }
+
+    fn workers(
+        &self,
+        notifies: &WorkerNotifies,
+        opens: &Arc<OpenFiles>,
+        unclean: bool,
+    ) -> io::Result<Workers> {
+        let mut workers = Workers::new(self.options.stepped);
+        if !self.options.workers {
+            return Ok(workers);
+        }
+        let recount = Recount::new(Arc::clone(&self.shard), self.memory.filters, unclean);
+        workers.start(&notifies.recount, recount)?;
+        let orphans = RemoveOrphans::new(
+            Arc::clone(&self.shard),
+            Arc::clone(&self.durability),
+            Arc::clone(&self.parts.table),
+            Arc::clone(&self.parts.content),
+            Arc::clone(opens),
+        );
+        workers.start(&notifies.orphans, orphans)?;
+        let pending = ClosePending::new(Arc::clone(opens), self.options.sync_interval);
+        workers.start(&notifies.pending_close, pending)?;
+        workers.start(&notifies.writeback, Writeback::new(Arc::clone(opens)))?;
+        let table = Arc::clone(&self.parts.table);
+        workers.start(&notifies.space, WatchSpace::new(Arc::clone(&self.space), table))?;
+        Ok(workers)
+    }
+}

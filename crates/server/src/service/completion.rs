@@ -1,0 +1,55 @@
+//! The reply that a request still owes its caller, when it comes later (I-8).
+
+use pelago_wire::{Done, Error, Reply};
+
+/// The callback of a request whose reply comes later. Its type makes a second reply impossible, and
+/// its `drop` asserts that there was one.
+pub(crate) struct Completion(Option<Done>);
+
+impl Completion {
+    /// Returns the completion that calls `done`.
+    #[must_use]
+    pub(crate) fn new(done: Done) -> Self {
+        Self(Some(done))
+    }
+
+    /// Replies.
+    pub(crate) fn reply(self, result: Result<Reply, Error>) {
+        (self.into_done())(result);
+    }
+
+    /// Returns the callback, which the receiver must call.
+    pub(crate) fn into_done(mut self) -> Done {
+        self.0.take().expect("taken only here, by value")
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        assert!(
+            self.0.is_none() || std::thread::panicking(),
+            "I-8: a request was dropped without a reply"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_reaches_the_callback() {
+        let (sender, receiver) = channel();
+        Completion::new(Box::new(move |result| sender.send(result).unwrap()))
+            .reply(Ok(Reply::Done));
+        assert!(matches!(receiver.recv().unwrap(), Ok(Reply::Done)));
+    }
+
+    #[test]
+    #[should_panic(expected = "I-8")]
+    fn a_request_without_a_reply_is_an_error() {
+        drop(Completion::new(Box::new(|_| {})));
+    }
+}
