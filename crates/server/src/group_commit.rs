@@ -47,7 +47,7 @@ impl GroupCommit {
         // A file that fails does not keep the others from becoming safe.
         let committed = self.opens.commit_dirty();
         // It is no promise: nobody is told that the time of a read waits for the next time.
-        if let Err(error) = self.shard.commit_reads() {
+        if let Err(error) = self.shard.commit_read_times() {
             tracing::debug!(%error, "times of reads are not written");
         }
         // Nor do counts: where they cannot be written, their directories stay marked.
@@ -56,10 +56,10 @@ impl GroupCommit {
         self.shard.begin_group_commit();
         let made = self.make_safe();
         match made {
-            Ok(()) => self.durability.writeback_errors.all_safe(),
+            Ok(()) => self.durability.writeback_errors.clear(),
             // Its callers are told once every open file knows what was lost.
             Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
-            Err(error) => self.durability.failed(error),
+            Err(error) => self.durability.fail_all(error),
         }
         let done = made.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
@@ -74,13 +74,13 @@ impl GroupCommit {
             self.table.persist().map_err(|error| table_failed("making it safe", &error))?;
         }
         // Also where it was safe before: somebody may wait who was not told.
-        self.durability.made_safe(sequence);
+        self.durability.persisted(sequence);
         Ok(())
     }
 
     /// What was begun and not made safe is lost: everybody who must know will be told.
     fn lose(&self, cause: Error) {
-        self.durability.writeback_errors.lose();
+        self.durability.writeback_errors.record();
         self.opens.tell_of_losses(cause);
     }
 
@@ -105,23 +105,23 @@ impl GroupCommit {
         }
         // Behind that: a request that begins from here on finds the errors of what was lost. Before
         // anything can be found safe again.
-        self.durability.doubt();
+        self.durability.invalidate();
         match self.shard.reopen() {
             // The engine itself may have met the failure, which was not known before it ended.
             Ok(true) if !is_known => {
                 self.lose(cause);
-                self.durability.doubt();
+                self.durability.invalidate();
             }
             Ok(_) => {}
             Err(error) => {
                 tracing::error!(%error, "the table could not be opened again");
-                self.durability.failed(cause);
+                self.durability.fail_all(cause);
                 return false;
             }
         }
         *self.cause.lock() = None;
         let measured = self.opens.measure_again();
-        self.durability.lost(cause);
+        self.durability.fail_invalidated(cause);
         if let Err(error) = measured {
             tracing::error!(%error, "the table failed again");
             return false;

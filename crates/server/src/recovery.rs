@@ -11,7 +11,7 @@ use pelago_store::rows::{Row, Writing};
 use pelago_store::table::Table;
 use pelago_wire::{Code, Generation, Handle, InodeId};
 
-use pelago_meta::shard::{BytesChange, Live, Shard};
+use pelago_meta::shard::{BytesChange, LiveAttrs, Shard};
 use pelago_store::clock;
 use pelago_store::report::{row_damaged, table_failed};
 
@@ -74,7 +74,7 @@ pub(crate) fn forget_marks(
         from.clone_from(last);
         from.push(0);
         let inos = marks.iter().map(|(_, ino, _)| *ino).filter(|ino| !written.contains(ino));
-        shard.forget_marks(&inos.collect::<Vec<_>>())?;
+        shard.delete_writing_rows(&inos.collect::<Vec<_>>())?;
     }
 }
 
@@ -103,9 +103,9 @@ fn measure(
     tells: bool,
     recovered: &mut Recovered,
 ) -> Result<Option<Handle>, pelago_wire::Error> {
-    let forget = || shard.forget_marks(&[ino]).map(|()| None);
+    let forget = || shard.delete_writing_rows(&[ino]).map(|()| None);
     recovered.files += 1;
-    let node = match shard.stored(Handle { ino, dir: mark.dir, hash: mark.hash }) {
+    let node = match shard.stored_node(Handle { ino, dir: mark.dir, hash: mark.hash }) {
         Ok(node) => node,
         // Its orphan row, or nothing, leads to the content: a leftover of a file that is gone.
         Err(error) if error.code == Code::Stale => return forget(),
@@ -131,7 +131,7 @@ fn measure(
         return Ok(written);
     }
     let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
-    let live = Live { size: measured.size, blocks: measured.blocks, mtime, ctime };
+    let live = LiveAttrs { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
     shard.commit_bytes(node.handle(), &change)?;
     recovered.corrected += u64::from(bytes_moved);

@@ -125,7 +125,7 @@ impl Shared {
             }
             let began = Instant::now();
             let is_sought = |ino: InodeId| sought.contains_key(&ino.raw());
-            let (found, more) = self.shard.names_of_numbers(&from, &is_sought)?;
+            let (found, more) = self.shard.find_embedded(&from, &is_sought)?;
             for handle in found {
                 self.answer(sought, handle);
             }
@@ -143,7 +143,7 @@ impl Shared {
 
     fn answer(&self, sought: &mut Waiting, handle: Handle) {
         for done in sought.remove(&handle.ino.raw()).into_iter().flatten() {
-            done(self.shard.found(handle).map(Reply::Entry));
+            done(self.shard.entry(handle).map(Reply::Entry));
         }
     }
 }

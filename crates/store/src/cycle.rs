@@ -20,7 +20,7 @@ impl CycleFinder {
     /// The walk comes here next. Answers whether it was here before, at the latest when it has been
     /// here a few times.
     #[must_use]
-    pub fn come_back(&mut self, here: InodeId) -> bool {
+    pub fn has_looped(&mut self, here: InodeId) -> bool {
         if here == self.seen {
             return true;
         }
@@ -45,10 +45,10 @@ mod tests {
                 step => lead + (step - lead) % round,
             };
             let mut steps = CycleFinder::from(InodeId::from_raw(place(0)));
-            let found = (1..).find(|step| steps.come_back(InodeId::from_raw(place(*step))));
+            let found = (1..).find(|step| steps.has_looped(InodeId::from_raw(place(*step))));
             assert!(found.is_some_and(|step| step <= 3 * (lead + round)), "{lead} {round}");
         }
         let mut steps = CycleFinder::from(InodeId::from_raw(0));
-        assert!((1..100_000).all(|step| !steps.come_back(InodeId::from_raw(step))));
+        assert!((1..100_000).all(|step| !steps.has_looped(InodeId::from_raw(step))));
     }
 }

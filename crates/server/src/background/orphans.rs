@@ -122,7 +122,7 @@ impl RemoveOrphans {
             return Ok(());
         }
         for (ino, generation) in self.next()? {
-            let buried = match self.shard.bury(ino) {
+            let buried = match self.shard.remove_unnamed(ino) {
                 // It stays for `check`, and keeps nobody behind it from going.
                 Err(error) if error.code == Code::Corrupt => continue,
                 buried => buried?,
@@ -188,7 +188,7 @@ impl RemoveOrphans {
         self.opens.sync_some(&files)?;
         let inos: Vec<_> = self.removed.iter().map(|(ino, _)| *ino).collect();
         for some in inos.chunks(AT_ONCE) {
-            self.shard.forget_orphans(some)?;
+            self.shard.delete_orphan_rows(some)?;
         }
         for ino in inos {
             self.under_way.remove(&ino);

@@ -50,7 +50,7 @@ impl Worker for Recount {
         let room = self.limit.saturating_sub(self.shard.limit_filters(self.limit));
         let Some(dir) = self.next(room) else {
             let Some(from) = self.from.take() else { return Ok(Piece::nothing(INTERVAL)) };
-            (self.lost, self.from) = self.shard.uncounted(&from)?;
+            (self.lost, self.from) = self.shard.dirs_to_recount(&from)?;
             return Ok(Piece { items: 0, next: Next::Again });
         };
         let Some(scan) = self.shard.begin_scan(dir)? else {
@@ -96,7 +96,7 @@ fn carry_out(scan: &Scan, room: u64) -> Result<Scanned, Error> {
         ControlFlow::Continue(())
     });
     visited.map_err(|error| table_failed("counting a directory", &error))?;
-    if let (Some(error), false) = (wrong, scan.uncounted) {
+    if let (Some(error), false) = (wrong, scan.recounts) {
         return Err(error);
     }
     Ok(scanned)

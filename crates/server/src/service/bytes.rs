@@ -58,7 +58,7 @@ impl Call<'_> {
 
     pub(super) fn fsync_dir(&self, dir: Handle, since: Option<u64>) -> Answered {
         self.parts.shard.attr(dir)?;
-        if self.parts.durability.writeback_errors.tell(dir.ino, since) {
+        if self.parts.durability.writeback_errors.report(dir.ino, since) {
             return Err(Code::Io.into());
         }
         Ok(Answer::WhenSafe(Reply::Done, Told::Directory(dir.ino)))

@@ -13,8 +13,8 @@ impl Call<'_> {
     /// Finds a file of which only the number is known.
     pub(super) fn find(&self, ino: InodeId) -> Answered {
         let shard = &self.parts.shard;
-        match shard.found(Handle::own(ino)) {
-            Err(error) if error.code == Code::Stale && shard.gave_out(ino) => {
+        match shard.entry(Handle::own(ino)) {
+            Err(error) if error.code == Code::Stale && shard.has_issued(ino) => {
                 Ok(Answer::WhenFound(ino))
             }
             found => entry(found),
