@@ -6,7 +6,7 @@
 //! request that failed has changed nothing, and is carried out again.
 //!
 //! Direct calls cannot lose a reply, so none is stored for them. A session repeats only requests
-//! among its last [`STORED_REPLIES`]; each new reply deletes the one before them.
+//! among its last 1024; each new reply deletes the one before them.
 //!
 //! All numbers are little-endian; `docs/format.md` has the layout.
 

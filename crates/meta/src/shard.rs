@@ -4,15 +4,15 @@
 //! reads the rows it needs, decides, writes one batch, and only then changes memory. An operation
 //! that fails has changed nothing, in memory or in the table.
 //!
-//! [`interface`] has the methods of [`Shard`]. Most lock, run a function of the file that is named
-//! after the operation, and commit. Those functions see the shard through [`locked::Locked`] (the
-//! rows and caches, under the lock) or [`txn::Txn`] (the same, with the batch that the operation
-//! collects), and never take the lock themselves.
+//! `interface` has the methods of [`Shard`]. Most lock, run a function of the file that is named
+//! after the operation, and commit. Those functions see the shard through `Locked` (the rows and
+//! caches, under the lock) or `Txn` (the same, with the batch that the operation collects), and
+//! never take the lock themselves.
 //!
 //! Memory beside the table:
-//! - [`RowCache`]: rows used lately, equal to the table's;
-//! - [`Directories`]: counts and times of directories between two group commits;
-//! - [`OpenInodes`]: which inodes are open, and the size and times that open files have before they
+//! - `RowCache`: rows used lately, equal to the table's;
+//! - `Directories`: counts and times of directories between two group commits;
+//! - `OpenInodes`: which inodes are open, and the size and times that open files have before they
 //!   are committed. Every attribute that leaves the shard has them merged in, under the same lock
 //!   that a commit takes, so that no caller sees the past of a file. It has a lock of its own: a
 //!   write into an open file and its release wait for no operation.
@@ -42,7 +42,7 @@ pub use list::Page;
 pub use open_inodes::{AttrSource, LiveAttrs};
 pub use read_times::{ATIME_INTERVAL_SECONDS, atime_is_due};
 pub use remove::Removed;
-pub use rename::Move;
+pub use rename::{Move, Renamed};
 pub use scan::{Scan, Scanned};
 
 use inode_ids::InodeIds;
@@ -89,7 +89,7 @@ pub struct Parts {
     pub epoch: u32,
     /// The first counter that no inode has had.
     pub next_id: u64,
-    /// Bytes for [`RowCache`].
+    /// Bytes of memory for cached rows.
     pub cache_bytes: usize,
     /// When this run began.
     pub started: Time,

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const NOBODY: u32 = NO_ID;
-
 /// Encodes entries of tag, rights and id.
 fn bytes(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut out = VERSION.to_le_bytes().to_vec();
@@ -19,9 +17,9 @@ fn list(entries: &[(u16, u16, u32)]) -> Acl {
     Acl::decode(&bytes(entries)).unwrap().unwrap()
 }
 
-const MINIMAL: [(u16, u16, u32); 3] = [(1, 6, NOBODY), (4, 5, NOBODY), (32, 4, NOBODY)];
+const MINIMAL: [(u16, u16, u32); 3] = [(1, 6, NO_ID), (4, 5, NO_ID), (32, 4, NO_ID)];
 const FULL: [(u16, u16, u32); 6] =
-    [(1, 7, NOBODY), (2, 6, 1000), (4, 7, NOBODY), (8, 5, 50), (16, 5, NOBODY), (32, 1, NOBODY)];
+    [(1, 7, NO_ID), (2, 6, 1000), (4, 7, NO_ID), (8, 5, 50), (16, 5, NO_ID), (32, 1, NO_ID)];
 
 #[test]
 fn a_list_is_encoded_as_it_was_decoded() {
@@ -35,7 +33,7 @@ fn a_list_is_encoded_as_it_was_decoded() {
 
 #[test]
 fn a_list_that_is_not_valid_is_refused() {
-    let o = NOBODY;
+    let o = NO_ID;
     let refused: [&[(u16, u16, u32)]; 16] = [
         &[(1, 6, o)],
         &[(1, 6, o), (4, 4, o)],
@@ -56,7 +54,7 @@ fn a_list_that_is_not_valid_is_refused() {
         // Rights, tags and ids that do not exist.
         &[(1, 8, o), (4, 4, o), (32, 4, o)],
         &[(1, 6, o), (4, 4, o), (64, 4, o), (32, 4, o)],
-        &[(1, 6, o), (2, 4, NOBODY), (4, 4, o), (16, 4, o), (32, 4, o)],
+        &[(1, 6, o), (2, 4, NO_ID), (4, 4, o), (16, 4, o), (32, 4, o)],
     ];
     let invalid = Err(Code::Invalid.into());
     for entries in refused {
@@ -75,9 +73,9 @@ fn a_list_that_is_not_valid_is_refused() {
 #[test]
 fn a_list_has_as_many_entries_as_the_kernel_takes() {
     let of = |count: u32| {
-        let mut entries = vec![(1, 6, NOBODY)];
+        let mut entries = vec![(1, 6, NO_ID)];
         entries.extend((0..count - 4).map(|id| (2, 4, id)));
-        entries.extend([(4, 4, NOBODY), (16, 4, NOBODY), (32, 4, NOBODY)]);
+        entries.extend([(4, 4, NO_ID), (16, 4, NO_ID), (32, 4, NO_ID)]);
         Acl::decode(&bytes(&entries))
     };
     assert!(of(511).is_ok());
@@ -89,7 +87,7 @@ fn the_mode_shows_the_mask_as_the_group() {
     assert_eq!(list(&MINIMAL).mode(0o7000), 0o7654);
     assert_eq!(list(&FULL).mode(0o2777), 0o2751);
     assert!(list(&MINIMAL).is_minimal() && !list(&FULL).is_minimal());
-    let masked = [(1, 6, NOBODY), (4, 5, NOBODY), (16, 7, NOBODY), (32, 4, NOBODY)];
+    let masked = [(1, 6, NO_ID), (4, 5, NO_ID), (16, 7, NO_ID), (32, 4, NO_ID)];
     assert!(!list(&masked).is_minimal(), "a mode has no mask");
 }
 

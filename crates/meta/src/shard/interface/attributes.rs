@@ -72,7 +72,7 @@ impl Shard {
     }
 
     /// Changes attributes in the row. The caller changes a size, and the times of an open file
-    /// that has [`LiveAttrs`](super::super::LiveAttrs).
+    /// that has [`LiveAttrs`](crate::shard::LiveAttrs).
     ///
     /// # Errors
     /// `Stale`; `Invalid` for a mode or a time out of range.
