@@ -1,8 +1,8 @@
 //! Open files: who has what open, and the bytes of small files until they are in the table.
 //!
-//! One [`Inode`] for each inode is shared by all that have it open. Its bytes are in memory up
-//! to the inline limit, and in a content file from then on; it never goes back. What it knows
-//! better than its row, size and times, it tells the shard at once ([`Shard::set_live`]), so that
+//! One [`Inode`] for each inode is shared by all that have it open. Its bytes are in memory up to
+//! the inline limit, and in a content file from then on; it never goes back. What it knows better
+//! than its row, size and times, it tells the shard at once ([`Shard::set_live_attrs`]), so that
 //! every attribute shown anywhere is right, and the table at each commit.
 //!
 //! Nothing is read or opened before it is needed: a file that is made and closed empty touches no
