@@ -232,6 +232,7 @@ impl Directories {
 
     /// If there are too many, forgets half of those that have nothing to write and are not being
     /// scanned. Called between two operations.
+    #[inline]
     pub(crate) fn make_room(&mut self) {
         // If nearly all are busy, it is not tried again for each one that is added.
         if self.known.len() < DIRECTORIES.max(self.left + DIRECTORIES / 4) {

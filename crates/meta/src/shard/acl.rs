@@ -118,6 +118,7 @@ impl Rights {
     ///
     /// # Errors
     /// `Corrupt` if the directory's list is damaged; if the table fails.
+    #[inline]
     pub(super) fn inherited(
         locked: &Locked<'_>,
         dir: &Rnode,

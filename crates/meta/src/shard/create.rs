@@ -62,6 +62,7 @@ const SETGID: u16 = 0o2000;
 ///
 /// # Errors
 /// `Exists`; `Stale`, `NotDirectory` for the directory.
+#[inline]
 pub(super) fn create(
     txn: &mut Txn<'_>,
     context: &Context,

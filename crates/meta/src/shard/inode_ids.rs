@@ -53,6 +53,7 @@ impl InodeIds {
     /// Returns what must happen before the next id is taken, if all batches up to the sequence
     /// `safe` are safe.
     #[must_use]
+    #[inline]
     pub(super) fn need(&self, safe: u64) -> Need {
         if self.next < self.ready {
             let half_used = self.ready - self.next < ID_BLOCK / 2;
@@ -78,6 +79,7 @@ impl InodeIds {
     ///
     /// # Errors
     /// [`Code::NoSpace`] if the shard has used all of its 2³⁶ ids.
+    #[inline]
     pub(super) fn take(&mut self) -> Result<InodeId, Error> {
         if self.next == self.ready {
             self.ready = self.written;
@@ -108,6 +110,7 @@ impl InodeIds {
 
 impl Locked<'_> {
     /// Takes an id for a new inode. Now and then that writes a batch of its own.
+    #[inline]
     pub(super) fn take_id(&mut self) -> Result<InodeId, Error> {
         match self.state.ids.need(self.shard.durability.safe()) {
             Need::Nothing => {}

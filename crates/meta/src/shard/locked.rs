@@ -9,7 +9,7 @@ use pelago_store::table::Batch;
 use pelago_wire::{Error, InodeId, Name};
 
 use super::Shard;
-use super::txn::{DirEntryKey, Txn};
+use super::txn::{DirEntryKey, Txn, USUAL_CHANGES};
 use crate::reply_cache::OpContext;
 
 #[cfg(test)]
@@ -28,6 +28,7 @@ pub(super) struct Locked<'a> {
 
 impl Shard {
     /// Takes the lock.
+    #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         let mut state = self.lock_state();
         #[cfg(test)]
@@ -38,14 +39,15 @@ impl Shard {
     }
 
     /// Takes the lock for an operation that writes.
+    #[inline]
     pub(super) fn begin(&self, op: impl Into<OpContext>) -> Txn<'_> {
-        Txn::new(self.lock(), op.into())
+        Txn::new(self.lock(), op.into(), USUAL_CHANGES)
     }
 
     /// Takes the lock for a batch that changes no name and no attribute of its own accord: those of
     /// the workers, of the group commit, and of open files that are committed.
     pub(super) fn begin_upkeep(&self) -> Txn<'_> {
-        Txn::new(self.lock(), OpContext::UPKEEP)
+        Txn::new(self.lock(), OpContext::UPKEEP, 0)
     }
 
     /// Returns the key of a name in a directory.
@@ -78,6 +80,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// If the table fails; nothing has changed then.
+    #[inline]
     pub(super) fn write(&mut self, batch: &Batch) -> Result<(), Error> {
         self.shard.table.write(batch).map_err(|error| table_failed("writing", &error))?;
         self.state.sequence += 1;

@@ -27,6 +27,7 @@ pub struct Removed {
 ///
 /// # Errors
 /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
+#[inline]
 pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
     let node = txn.find_entry(key)?;
     if node.rnode.kind == FileKind::Directory {

@@ -115,7 +115,8 @@ pub(super) fn rename_at_once(
     flags: RenameFlags,
     op: OpContext,
 ) -> Result<Option<Renamed>, Error> {
-    match attempt(shard.begin(op), wanted(shard, context, names, flags), &[], false)? {
+    let wanted = wanted(shard, context, names, flags);
+    match attempt(shard.begin(op), wanted, &[], false)? {
         Attempt::Renamed(renamed) => Ok(Some(renamed)),
         Attempt::TooFar(_) | Attempt::Outdated | Attempt::Reserved => Ok(None),
     }

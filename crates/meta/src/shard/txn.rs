@@ -78,8 +78,8 @@ enum MemoryChange {
     DirectoryTimeSet(InodeId, Time),
 }
 
-/// Most operations change memory in two places: a name and a node, or two names.
-const USUAL_CHANGES: usize = 2;
+/// Most operations on names change memory in two places: a name and a node, or two names.
+pub(super) const USUAL_CHANGES: usize = 2;
 
 impl<'a> Deref for Txn<'a> {
     type Target = Locked<'a>;
@@ -96,8 +96,10 @@ impl<'a> DerefMut for Txn<'a> {
 }
 
 impl<'a> Txn<'a> {
-    /// Begins an operation on a locked shard.
-    pub(super) fn new(locked: Locked<'a>, op: OpContext) -> Self {
+    /// Begins an operation on a locked shard. `changes`: how often it may change memory without
+    /// another allocation.
+    #[inline]
+    pub(super) fn new(locked: Locked<'a>, op: OpContext, changes: usize) -> Self {
         let OpContext { now, request_key, invalidations } = op;
         Self {
             batch: Batch::new(),
@@ -106,7 +108,7 @@ impl<'a> Txn<'a> {
             now,
             request_key,
             invalidations,
-            changes: Vec::new(),
+            changes: Vec::with_capacity(changes),
             flagged: Vec::new(),
         }
     }
@@ -193,7 +195,7 @@ impl<'a> Txn<'a> {
         }
         let name = entry_key.name.clone();
         let named = Named { name, ino: rnode.ino, kind: rnode.kind, is_embedded };
-        self.then(MemoryChange::NameAdded(entry_key.clone(), named));
+        self.changes.push(MemoryChange::NameAdded(entry_key.clone(), named));
     }
 
     /// Removes a name of a node. `replaced`: the batch puts another node under the same name, so
@@ -205,7 +207,7 @@ impl<'a> Txn<'a> {
         if node.location == RowLocation::Own {
             self.delete(entry_key.parent_pointer(node.rnode.ino));
         }
-        self.then(MemoryChange::NameRemoved(entry_key.clone(), node.rnode.kind));
+        self.changes.push(MemoryChange::NameRemoved(entry_key.clone(), node.rnode.kind));
     }
 
     /// Changes the row of a node. A node that is embedded in a name which changes too is written by
@@ -231,44 +233,38 @@ impl<'a> Txn<'a> {
 
     /// Keeps a node in the cache whose row is in the batch already.
     pub(super) fn cache_node(&mut self, node: Node) {
-        self.then(MemoryChange::NodeChanged(node));
+        self.changes.push(MemoryChange::NodeChanged(node));
     }
 
     /// Forgets a node whose rows the batch deletes.
     pub(super) fn forget_node(&mut self, ino: InodeId) {
-        self.then(MemoryChange::NodeRemoved(ino));
+        self.changes.push(MemoryChange::NodeRemoved(ino));
     }
 
     /// Begins the counts of a directory that the batch makes.
     pub(super) fn add_directory(&mut self, ino: InodeId, parent: InodeId) {
-        self.then(MemoryChange::DirectoryMade(ino, parent));
+        self.changes.push(MemoryChange::DirectoryMade(ino, parent));
     }
 
     /// Forgets the counts of a directory that the batch removes.
     pub(super) fn forget_directory(&mut self, ino: InodeId) {
-        self.then(MemoryChange::DirectoryRemoved(ino));
+        self.changes.push(MemoryChange::DirectoryRemoved(ino));
     }
 
     /// Notes that the batch moves a directory into another one.
     pub(super) fn move_directory(&mut self, ino: InodeId, parent: InodeId) {
         assert!(ino != parent, "I-11: a directory moves into itself");
-        self.then(MemoryChange::DirectoryMoved(ino, parent));
+        self.changes.push(MemoryChange::DirectoryMoved(ino, parent));
     }
 
     /// Sets the time of a directory's last change to any time, as `utimensat` does.
     pub(super) fn set_directory_mtime(&mut self, ino: InodeId, mtime: Time) {
-        self.then(MemoryChange::DirectoryTimeSet(ino, mtime));
-    }
-
-    fn then(&mut self, change: MemoryChange) {
-        if self.changes.capacity() == 0 {
-            self.changes.reserve_exact(USUAL_CHANGES);
-        }
-        self.changes.push(change);
+        self.changes.push(MemoryChange::DirectoryTimeSet(ino, mtime));
     }
 }
 
 impl State {
+    #[inline]
     fn apply(&mut self, change: MemoryChange, now: Time) {
         match change {
             MemoryChange::NameAdded(entry_key, named) => {
