@@ -34,7 +34,7 @@ impl Check<'_> {
                 Some(parent) => here = parent,
                 None => return Ok(true),
             }
-            if steps.come_back(here) {
+            if steps.has_looped(here) {
                 return Ok(false);
             }
         }

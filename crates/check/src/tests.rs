@@ -21,7 +21,9 @@ use pelago_wire::{
 use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery;
-use pelago_meta::shard::{self, BytesChange, Inline, Live, Mark, Move, NewNode, SetXattr, Shard};
+use pelago_meta::shard::{
+    self, BytesChange, Inline, LiveAttrs, Move, NewNode, SetXattr, Shard, WritingRow,
+};
 use pelago_store::volume::Owner;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
@@ -68,7 +70,7 @@ impl Rig {
         let dir = make(Handle::ROOT, "dir", NewNode::directory(NewMode::exactly(0o755)));
         make(dir.handle, "below", NewNode::directory(NewMode::exactly(0o755)));
         let small = make(dir.handle, "small", NewNode::file(NewMode::exactly(0o644)));
-        let live = |size| Live { size, blocks: 0, mtime: NOW, ctime: NOW };
+        let live = |size| LiveAttrs { size, blocks: 0, mtime: NOW, ctime: NOW };
         let change = BytesChange {
             live: Some(live(5)),
             inline: Inline::Put(b"hello"),
@@ -84,11 +86,11 @@ impl Rig {
         let change = BytesChange {
             live: Some(live(10_000)),
             generation: Some(Generation::FIRST),
-            mark: Mark::Put,
+            writing_row: WritingRow::Put,
             ..BytesChange::NOTHING
         };
         shard.commit_bytes(large.handle, &change).unwrap();
-        shard.forget_marks(&[large.handle.ino]).unwrap();
+        shard.delete_writing_rows(&[large.handle.ino]).unwrap();
         let (from, to) = (name("large"), name("renamed"));
         let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
         let renamed = shard.rename(&CALLER, wanted, RenameFlags::Replace, NOW).unwrap();
@@ -96,7 +98,7 @@ impl Rig {
         let linked = make(Handle::ROOT, "one", NewNode::file(NewMode::exactly(0o600)));
         let linked = shard.link(linked.handle, dir.handle, &name("two"), NOW).unwrap();
         let gone = make(Handle::ROOT, "gone", NewNode::file(NewMode::exactly(0o644)));
-        shard.hold(gone.handle).unwrap();
+        shard.acquire(gone.handle).unwrap();
         shard.unlink(Handle::ROOT, &name("gone"), NOW).unwrap();
         shard.finish().unwrap();
         table.persist().unwrap();

@@ -21,14 +21,17 @@ use pelago_wire::{Attr, InodeId};
 use crate::inode::Inode;
 use crate::open_files::OpenFiles;
 use crate::passthrough::observer::Observer;
-use pelago_meta::shard::{READ_AGAIN, read_counts};
+use pelago_meta::shard::{ATIME_INTERVAL_SECONDS, atime_is_due};
 use pelago_store::clock;
 
 impl Inode {
     /// The row was read: these are its attributes.
     pub(crate) fn loaded(&self, attr: &Attr) {
-        if !read_counts(attr, clock::now()) {
-            self.unread.store(attr.atime.seconds.saturating_add(READ_AGAIN), Ordering::Relaxed);
+        if !atime_is_due(attr, clock::now()) {
+            self.unread.store(
+                attr.atime.seconds.saturating_add(ATIME_INTERVAL_SECONDS),
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -47,10 +50,10 @@ impl OpenFiles {
         if self.read_only || !counts {
             return;
         }
-        let until = now.seconds.saturating_add(READ_AGAIN);
+        let until = now.seconds.saturating_add(ATIME_INTERVAL_SECONDS);
         // Before it is asked: attributes that change meanwhile make the next read count.
         file.unread.store(until, Ordering::Relaxed);
-        if self.shard.read(file.handle, now, always) == Ok(true) {
+        if self.shard.record_read(file.handle, now, always) == Ok(true) {
             file.read.store(true, Ordering::Relaxed);
         }
     }
@@ -65,7 +68,7 @@ impl OpenFiles {
         }
         let Ok(attr) = self.shard.attr(file.handle) else { return };
         let ContentStat { atime, mtime, ctime, .. } = outside.measured();
-        if !read_counts(&attr, now) || read_counts(&Attr { atime, mtime, ctime, ..attr }, now) {
+        if !atime_is_due(&attr, now) || atime_is_due(&Attr { atime, mtime, ctime, ..attr }, now) {
             return;
         }
         if let Err(error) = outside.set_atime(attr.atime) {
@@ -85,7 +88,7 @@ impl OpenFiles {
     pub(crate) fn keep_read(&self, file: &Inode) {
         if file.read.load(Ordering::Relaxed)
             && file.read.swap(false, Ordering::Relaxed)
-            && let Err(error) = self.shard.keep_read(file.handle)
+            && let Err(error) = self.shard.queue_read_time(file.handle)
         {
             tracing::debug!(ino = %file.handle.ino, %error, "the time of a read is lost");
         }

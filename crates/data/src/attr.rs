@@ -5,7 +5,7 @@ use pelago_wire::{Attr, Code, Error, Handle, OpenId, SetAttr};
 use crate::blocking::{MayBlock, OpError};
 use crate::inode::Inode;
 use crate::open_files::OpenFiles;
-use pelago_meta::shard::Mark;
+use pelago_meta::shard::WritingRow;
 use pelago_store::clock;
 
 impl OpenFiles {
@@ -59,7 +59,7 @@ impl OpenFiles {
         if through_open && rest.is_empty() {
             return self.shard.attr(file.handle);
         }
-        self.commit(file, &mut state, Mark::Keep)?;
+        self.commit(file, &mut state, WritingRow::Keep)?;
         if rest.is_empty() {
             return self.shard.attr(file.handle);
         }

@@ -13,7 +13,7 @@ use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId};
 use crate::blocking::{MayBlock, OpError};
 use crate::inode::{Bytes, Changed, Inode, InodeState};
 use crate::open_files::OpenFiles;
-use pelago_meta::shard::{BytesChange, Inline, Mark};
+use pelago_meta::shard::{BytesChange, Inline, WritingRow};
 use pelago_store::report::{row_damaged, table_failed};
 
 /// Bytes put into the table after which a group commit comes before its time.
@@ -178,7 +178,7 @@ impl OpenFiles {
         if state.has_content() && state.is_changed() && may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        Ok(self.commit(&file, &mut state, Mark::Keep)?)
+        Ok(self.commit(&file, &mut state, WritingRow::Keep)?)
     }
 
     /// Commits a file that has no name, where somebody has it open: before it gets its first one.
@@ -197,16 +197,16 @@ impl OpenFiles {
         &self,
         file: &Inode,
         state: &mut InodeState,
-        mark: Mark,
+        mark: WritingRow,
     ) -> Result<(), Error> {
         if state.lost {
             return Err(Code::Stale.into());
         }
         self.look_as_shown(file, state);
-        if !state.is_changed() && mark == Mark::Keep {
+        if !state.is_changed() && mark == WritingRow::Keep {
             return Ok(());
         }
-        let mut change = BytesChange { mark, ..BytesChange::NOTHING };
+        let mut change = BytesChange { writing_row: mark, ..BytesChange::NOTHING };
         if state.is_changed() {
             self.describe(file, state, &mut change)?;
             change.live = Some(state.live());
@@ -252,7 +252,7 @@ impl OpenFiles {
         {
             change.generation = Some(generation);
             change.inline = Inline::Delete;
-            change.mark = Mark::Put;
+            change.writing_row = WritingRow::Put;
         }
         let Bytes::Content(content) = &state.bytes else { return Ok(()) };
         if file.has_external_writers() {
@@ -289,7 +289,7 @@ impl OpenFiles {
         }
         let before = self.unsafe_bytes.fetch_add(put, Ordering::Relaxed);
         if before < HURRY_BYTES && before + put >= HURRY_BYTES {
-            self.durability.hurry();
+            self.durability.flush_soon();
         }
     }
 
@@ -338,7 +338,7 @@ impl OpenFiles {
             && state.marked
             && state.written == state.synced
             && !self.marks.is_failed(ino);
-        let mark = if safe { Mark::Delete } else { Mark::Keep };
+        let mark = if safe { WritingRow::Delete } else { WritingRow::Keep };
         let committed = self.commit(file, &mut state, mark);
         if let Err(error) = committed
             && error.code != Code::Stale
@@ -365,7 +365,7 @@ impl OpenFiles {
         self.keep_descriptor(file, &state);
         self.known.leave(ino, writes, |file| self.keep_error(file));
         drop(state);
-        if self.shard.let_go(ino) {
+        if self.shard.release(ino) {
             (self.reap)();
         }
         committed.map(|()| Left::Gone)
@@ -377,7 +377,7 @@ impl OpenFiles {
         file: &Inode,
         mut state: MutexGuard<'_, InodeState>,
     ) -> Result<(), Error> {
-        let committed = self.commit(file, &mut state, Mark::Keep);
+        let committed = self.commit(file, &mut state, WritingRow::Keep);
         if committed.is_err_and(|error| error.code != Code::Stale) {
             return committed;
         }

@@ -14,7 +14,7 @@ use crate::content_file::OpenContent;
 use crate::fd_budget::FdPermit;
 use crate::inode::{Bytes, Inode};
 use crate::open_files::OpenFiles;
-use pelago_meta::shard::Mark;
+use pelago_meta::shard::WritingRow;
 
 /// Content files that are looked at, at most, for one that can be closed.
 const SCAN: usize = 1024;
@@ -60,7 +60,7 @@ impl OpenFiles {
         if !(is_safe || syncs && self.sync_idle(&file, &content)) {
             return false;
         }
-        if self.commit(&file, &mut state, Mark::Keep).is_err() {
+        if self.commit(&file, &mut state, WritingRow::Keep).is_err() {
             return false;
         }
         state.bytes = Bytes::File(content.generation());

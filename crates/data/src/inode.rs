@@ -11,7 +11,7 @@ use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
 use crate::error_sequence::ErrorSequence;
 use crate::passthrough::observer::Observer;
-use pelago_meta::shard::Live;
+use pelago_meta::shard::LiveAttrs;
 
 /// A file that somebody has open.
 pub(crate) struct Inode {
@@ -185,12 +185,12 @@ impl InodeState {
     }
 
     /// Size and times as they are now.
-    pub(crate) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> LiveAttrs {
         let blocks = match self.bytes {
             Bytes::File(_) | Bytes::Content(_) => self.blocks,
             _ => self.size.div_ceil(BLOCK_BYTES) * (BLOCK_BYTES / 512),
         };
-        Live { size: self.size, blocks, mtime: self.mtime, ctime: self.ctime }
+        LiveAttrs { size: self.size, blocks, mtime: self.mtime, ctime: self.ctime }
     }
 
     /// The bytes have changed now. The change time never goes back, and the bytes' time is the

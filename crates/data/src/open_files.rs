@@ -1,8 +1,8 @@
 //! Open files: who has what open, and the bytes of small files until they are in the table.
 //!
-//! One [`Inode`] for each inode is shared by all that have it open. Its bytes are in memory up
-//! to the inline limit, and in a content file from then on; it never goes back. What it knows
-//! better than its row, size and times, it tells the shard at once ([`Shard::set_live`]), so that
+//! One [`Inode`] for each inode is shared by all that have it open. Its bytes are in memory up to
+//! the inline limit, and in a content file from then on; it never goes back. What it knows better
+//! than its row, size and times, it tells the shard at once ([`Shard::set_live_attrs`]), so that
 //! every attribute shown anywhere is right, and the table at each commit.
 //!
 //! Nothing is read or opened before it is needed: a file that is made and closed empty touches no
@@ -27,7 +27,7 @@ use pelago_wire::{
 
 use crate::space::Space;
 use pelago_meta::durability::Durability;
-use pelago_meta::shard::{Mark, NewNode, Shard};
+use pelago_meta::shard::{NewNode, Shard, WritingRow};
 use pelago_store::clock;
 use pelago_store::report::content_failed;
 use pelago_wire::id_map::IdSet;
@@ -314,7 +314,7 @@ impl OpenFiles {
         self.look(&opened.file, &mut state);
         let committed = if state.is_changed() {
             let _slot = if state.has_content() { self.slot(may_block)? } else { None };
-            self.commit(&opened.file, &mut state, Mark::Keep)
+            self.commit(&opened.file, &mut state, WritingRow::Keep)
         } else {
             Ok(())
         };
@@ -358,7 +358,7 @@ impl OpenFiles {
 
     /// One more has a file open. Everybody who comes in goes out by [`OpenFiles::leave`].
     pub(crate) fn enter(&self, handle: Handle, writes: bool) -> Result<(Arc<Inode>, Attr), Error> {
-        let (node, attr) = self.shard.hold(handle)?;
+        let (node, attr) = self.shard.acquire(handle)?;
         let refused = match node.rnode.kind {
             FileKind::Regular => {
                 let make = || {
@@ -371,7 +371,7 @@ impl OpenFiles {
             FileKind::Directory => Code::IsDirectory,
             _ => Code::Invalid,
         };
-        if self.shard.let_go(handle.ino) {
+        if self.shard.release(handle.ino) {
             (self.reap)();
         }
         Err(refused.into())

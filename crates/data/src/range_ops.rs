@@ -249,7 +249,7 @@ impl OpenFiles {
             (state.size, state.blocks) = (now.size, now.blocks);
         }
         state.changed.row = true;
-        self.shard.set_live(file.handle.ino, Some(state.live()));
+        self.shard.set_live_attrs(file.handle.ino, Some(state.live()));
     }
 
     /// Copies between content files, into one that nobody else changes meanwhile.

@@ -95,7 +95,7 @@ impl OpenFiles {
         if !matches!(state.bytes, Bytes::Unknown) {
             return Ok(());
         }
-        let rnode = self.shard.stored(file.handle)?.rnode;
+        let rnode = self.shard.stored_node(file.handle)?.rnode;
         if rnode.kind != FileKind::Regular {
             return Err(Code::Invalid.into());
         }
@@ -155,7 +155,7 @@ impl OpenFiles {
         state.ctime = state.ctime.next().max(measured.ctime);
         if !self.read_only {
             state.changed.row = true;
-            self.shard.set_live(ino, Some(state.live()));
+            self.shard.set_live_attrs(ino, Some(state.live()));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::inode::{Bytes, Inode, InodeState};
 use crate::lost_ranges::Lost;
 use crate::open_files::OpenFiles;
 use crate::writing::{Ended, Watch};
-use pelago_meta::shard::Mark;
+use pelago_meta::shard::WritingRow;
 use pelago_store::report::content_failed;
 
 impl OpenFiles {
@@ -56,7 +56,7 @@ impl OpenFiles {
 
     /// The same, of a directory.
     pub fn tell_directory(&self, dir: InodeId, cause: Error) -> Error {
-        let _unseen = self.durability.writeback_errors.tell(dir, None);
+        let _unseen = self.durability.writeback_errors.report(dir, None);
         cause
     }
 
@@ -84,7 +84,7 @@ impl OpenFiles {
     pub fn expect_no_loss(&self, ino: InodeId) -> Result<(), Error> {
         let unseen = match self.known.file(ino) {
             Some(file) => file.errors.tell_unseen(),
-            None => self.durability.writeback_errors.tell(ino, None).then(|| Code::Io.into()),
+            None => self.durability.writeback_errors.report(ino, None).then(|| Code::Io.into()),
         };
         unseen.map_or(Ok(()), Err)
     }
@@ -105,14 +105,14 @@ impl OpenFiles {
         let mut state = file.lock(may_block)?;
         self.load(file, &mut state)?;
         if !state.has_content() || !(state.marked || self.marks.is_unsafe(ino)) {
-            self.commit(file, &mut state, Mark::Keep)?;
+            self.commit(file, &mut state, WritingRow::Keep)?;
             return Ok(());
         }
         if may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
         let content = self.open_content(file, &mut state)?;
-        self.commit(file, &mut state, Mark::Keep)?;
+        self.commit(file, &mut state, WritingRow::Keep)?;
         if self.marks.is_failed(ino) {
             // The system would answer success now, about other bytes than those that it lost.
             return Err(Code::Io.into());
@@ -277,7 +277,7 @@ impl OpenFiles {
         }
         match self.known.file(ino) {
             Some(file) => file.errors.record(error),
-            None if in_error => self.durability.writeback_errors.keep(ino),
+            None if in_error => self.durability.writeback_errors.record_inode(ino),
             None => {}
         }
     }
@@ -285,7 +285,7 @@ impl OpenFiles {
     /// The last one leaves: an error that nobody was told of waits for the next opener.
     pub(crate) fn keep_error(&self, file: &Inode) {
         if file.errors.unseen().is_some() {
-            self.durability.writeback_errors.keep(file.handle.ino);
+            self.durability.writeback_errors.record_inode(file.handle.ino);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
 use crate::inode::{Bytes, Changed, Inode, InodeState};
 use crate::open_files::{OpenFiles, Written};
-use pelago_meta::shard::{BytesChange, Inline, Live, Mark, Shard};
+use pelago_meta::shard::{BytesChange, Inline, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
 
 /// Where a write goes and what it does besides.
@@ -141,11 +141,11 @@ impl OpenFiles {
         state.touch(clock::now());
         let timed = made.set_times(None, Some(state.mtime));
         timed.map_err(|error| self.refused(&error))?;
-        let live = Live { size: 0, blocks: 0, ..state.live() };
+        let live = LiveAttrs { size: 0, blocks: 0, ..state.live() };
         let change = BytesChange {
             live: Some(live),
             generation: Some(generation),
-            mark: Mark::Put,
+            writing_row: WritingRow::Put,
             ..BytesChange::NOTHING
         };
         self.tell(file, &change)?;
@@ -153,7 +153,7 @@ impl OpenFiles {
         self.marks.heal(ino);
         self.has_begun(file, state, OpenContent::new(made, descriptor));
         file.changed();
-        self.shard.set_live(ino, Some(state.live()));
+        self.shard.set_live_attrs(ino, Some(state.live()));
         if let Some(before) = before {
             // What is left of it after a failure is for `check`.
             drop(self.content.remove(ino, before));
@@ -215,7 +215,7 @@ impl OpenFiles {
             state.changed.bytes = true;
             self.dirty.lock().insert(file.handle.ino);
         }
-        self.shard.set_live(file.handle.ino, Some(state.live()));
+        self.shard.set_live_attrs(file.handle.ino, Some(state.live()));
     }
 
     fn write_content(
@@ -268,7 +268,7 @@ impl OpenFiles {
         state.touch(clock::now());
         let measured = content.stat().map_err(|error| self.refused(&error))?;
         (state.size, state.blocks) = (measured.size, measured.blocks);
-        self.shard.set_live(file.handle.ino, Some(state.live()));
+        self.shard.set_live_attrs(file.handle.ino, Some(state.live()));
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl OpenFiles {
                 true => Ok(()),
                 false => content.set_times(None, Some(state.mtime)),
             };
-            let change = BytesChange { mark: Mark::Put, ..BytesChange::NOTHING };
+            let change = BytesChange { writing_row: WritingRow::Put, ..BytesChange::NOTHING };
             let marked = timed
                 .map_err(|error| self.refused(&error))
                 .and_then(|()| self.tell(file, &change).map(drop));
@@ -342,8 +342,11 @@ impl OpenFiles {
             Ok(content)
         });
         let content = timed.map_err(|error| self.refused(&error))?;
-        let change =
-            BytesChange { generation: Some(generation), mark: Mark::Put, ..BytesChange::NOTHING };
+        let change = BytesChange {
+            generation: Some(generation),
+            writing_row: WritingRow::Put,
+            ..BytesChange::NOTHING
+        };
         self.tell(file, &change)?;
         let content = match write {
             true => OpenContent::new(content, descriptor),
@@ -390,10 +393,10 @@ impl OpenFiles {
         let told = named.and_then(|(content, blocks)| {
             state.blocks = blocks;
             let change = BytesChange {
-                live: Some(Live { blocks, ..state.live() }),
+                live: Some(LiveAttrs { blocks, ..state.live() }),
                 inline: if stored || state.changed.all { Inline::Delete } else { Inline::Keep },
                 generation: Some(generation),
-                mark: Mark::Put,
+                writing_row: WritingRow::Put,
                 ..BytesChange::NOTHING
             };
             self.tell(file, &change)?;

@@ -192,7 +192,7 @@ impl WritingSet {
                     && !state.lost.contains_key(&one.ino)
             };
             let inos: Vec<_> = some.iter().filter(still).map(|one| one.ino).collect();
-            shard.forget_marks(&inos)?;
+            shard.delete_writing_rows(&inos)?;
             let mut closed = Vec::with_capacity(inos.len());
             for ino in &inos {
                 state.marks.remove(ino);

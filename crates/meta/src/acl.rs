@@ -1,25 +1,25 @@
-//! POSIX access control lists: what they look like as extended attributes, and what becomes of them
-//! when a mode changes, when they change, and when something is made below them.
+//! POSIX access control lists: their form as extended attributes, how list and mode follow each
+//! other, and what a new node inherits.
 //!
-//! The rules are those of POSIX 1003.1e draft 17 as Linux has them (`fs/posix_acl.c`); who may do
-//! what is checked by the kernel. An access list says no more than the mode where it has only an
-//! owner, a group and the others: then the mode is kept and the list is not. A list with more has a
-//! mask, which the mode shows as the rights of the group.
+//! The rules are those of POSIX 1003.1e draft 17 as Linux has them (`fs/posix_acl.c`); the kernel
+//! checks permissions. An access list with only an owner, a group and the others says no more than
+//! the mode, and is not stored. A longer list has a mask, which the mode shows as the rights of the
+//! group.
 //!
 //! No I/O: `shard::acl` reads and writes the rows.
 
 use pelago_wire::{Code, Error, limits};
 
-/// A list that makes sense.
+/// A list that is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acl(Vec<Entry>);
 
-/// What something new gets from the default list of its directory.
+/// What a new node gets from the default list of its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Inherited {
     /// Its mode.
     pub(crate) mode: u16,
-    /// Its access list, where the mode does not say it all.
+    /// Its access list, unless the mode says as much.
     pub(crate) access: Option<Acl>,
 }
 
@@ -28,11 +28,11 @@ struct Entry {
     tag: Tag,
     /// Read 4, write 2, execute 1.
     rights: u16,
-    /// Which user or group, for those that are named.
+    /// The user or group of a named entry, otherwise [`NO_ID`].
     id: u32,
 }
 
-/// Whom an entry is about, in the order of a list.
+/// The subject of an entry, in the order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner,
@@ -43,16 +43,16 @@ enum Tag {
     Others,
 }
 
-/// The version that stands before the entries.
+/// The version before the entries.
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-/// The id of entries that name nobody, and of nobody.
+/// The id of entries without a name.
 const NO_ID: u32 = u32::MAX;
 const RIGHTS: u16 = 0o7;
 
 impl Acl {
-    /// The list that these bytes are; `None` for one without entries, which is as good as none.
+    /// Decodes a list; `None` for one without entries, which means none.
     ///
     /// # Errors
     /// `Invalid` for anything else, `TooBig` for more than [`limits::ACL_BYTES`].
@@ -70,10 +70,10 @@ impl Acl {
         }
         let entries: Option<Vec<_>> = entries.iter().map(Entry::decode).collect();
         let list = Self(entries.ok_or(Code::Invalid)?);
-        if list.makes_sense() { Ok(Some(list)) } else { Err(Code::Invalid.into()) }
+        if list.is_valid() { Ok(Some(list)) } else { Err(Code::Invalid.into()) }
     }
 
-    /// The bytes of the list.
+    /// Encodes the list.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD_BYTES + self.0.len() * ENTRY_BYTES);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -83,35 +83,35 @@ impl Acl {
         out
     }
 
-    /// The mode of a file that had `mode` and gets this access list.
+    /// Returns the mode of a file that had `mode` and gets this access list.
     pub(crate) fn mode(&self, mode: u16) -> u16 {
         let group = if self.rights(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup };
         let bits = |tag, shift: u16| self.rights(tag).unwrap_or(0) << shift;
         mode & !0o777 | bits(Tag::Owner, 6) | bits(group, 3) | bits(Tag::Others, 0)
     }
 
-    /// Whether a mode says all that this access list does.
+    /// Whether a mode says as much as this access list.
     pub(crate) fn is_minimal(&self) -> bool {
         self.0.iter().all(|entry| entry.is_in_mode())
     }
 
-    /// This access list after a change of the mode.
+    /// Returns this access list after a change of the mode.
     #[must_use]
-    pub(crate) fn changed(mut self, mode: u16) -> Self {
+    pub(crate) fn with_mode(mut self, mode: u16) -> Self {
         let has_mask = self.rights(Tag::Mask).is_some();
         for entry in &mut self.0 {
-            if let Some(shift) = entry.tag.place_in_mode(has_mask) {
+            if let Some(shift) = entry.tag.shift_in_mode(has_mask) {
                 entry.rights = mode >> shift & RIGHTS;
             }
         }
         self
     }
 
-    /// What is made with `mode` in a directory that has this as its default list.
+    /// Returns what a node inherits that is made with `mode` in a directory with this default list.
     pub(crate) fn inherit(mut self, mode: u16) -> Inherited {
         let has_mask = self.rights(Tag::Mask).is_some();
         for entry in &mut self.0 {
-            if let Some(shift) = entry.tag.place_in_mode(has_mask) {
+            if let Some(shift) = entry.tag.shift_in_mode(has_mask) {
                 entry.rights &= mode >> shift;
             }
         }
@@ -122,10 +122,10 @@ impl Acl {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.rights)
     }
 
-    /// Owner, owning group and others once each, a mask where anybody is named and at most one,
-    /// all in their order. Named users and groups may stand in any order and more than once, as in
-    /// Linux, where the first of them counts.
-    fn makes_sense(&self) -> bool {
+    /// Owner, owning group and others exactly once; one mask, which may be missing if no user or
+    /// group is named; all in the order of [`Tag`]. Named users may come in any order and more than
+    /// once, and so may groups: as in Linux, the first of them counts.
+    fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let names = count(Tag::User) + count(Tag::Group) > 0;
         let masks = count(Tag::Mask);
@@ -144,7 +144,7 @@ impl Entry {
         match tag {
             Tag::User | Tag::Group if id == NO_ID => None,
             Tag::User | Tag::Group => Some(Self { tag, rights, id }),
-            // Whatever stands there means nothing.
+            // The id of other entries has no meaning.
             _ => Some(Self { tag, rights, id: NO_ID }),
         }
     }
@@ -177,9 +177,9 @@ impl Tag {
         1 << self as u16
     }
 
-    /// How far the rights are shifted in the mode, where they stand there; `has_mask`: the list has
-    /// a mask, which then stands for the group.
-    const fn place_in_mode(self, has_mask: bool) -> Option<u16> {
+    /// Returns by how many bits the rights are shifted in the mode; `None` if the mode does not
+    /// show them. `has_mask`: the list has a mask, which the mode shows instead of the group.
+    const fn shift_in_mode(self, has_mask: bool) -> Option<u16> {
         match self {
             Self::Owner => Some(6),
             Self::OwningGroup if !has_mask => Some(3),

@@ -1,59 +1,59 @@
-//! What a server knows of a directory besides its row: count and times, kept in memory between
-//! group commits, and the filter of its names.
+//! What memory has of a directory besides its row: count and times between two group commits, and
+//! the filter of its names.
 //!
 //! One create costs one row: the count of the directory is not written with it. The first change
-//! after a group commit puts a `dirty` mark into its own batch; the group commit writes the
-//! count and takes the mark away. A partition found dirty at start is counted again by a worker.
+//! after a group commit puts a row with the `dirty` flag into its own batch; the group commit
+//! writes the count without the flag. A worker counts a directory again that is flagged at start.
 
 use pelago_store::rows::Partition;
+use pelago_wire::id_map::IdMap;
 use pelago_wire::{InodeId, NameHash, Time};
 
 use crate::name_filter::Filter;
-use pelago_wire::id_map::IdMap;
 
-#[cfg(test)]
-pub(crate) use changes::CHANGES;
 pub(crate) use changes::Changes;
+#[cfg(test)]
+pub(crate) use changes::RECORDED_CHANGES;
 
 mod changes;
 
-/// Directories that are remembered; those with nothing to write are forgotten beyond that.
+/// Directories in memory, at most; beyond that, those with nothing to write are forgotten.
 pub(crate) const DIRECTORIES: usize = 1 << 16;
 
 /// One directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Names in it.
+    /// The number of names.
     pub(crate) names: u64,
-    /// Of those, directories.
+    /// The number of directories among them.
     pub(crate) directories: u64,
     /// Last change of its names.
     pub(crate) mtime: Time,
     /// As `mtime`, but never set back.
     pub(crate) ctime: Time,
-    /// The directory above, once somebody asked.
+    /// The directory above; `None` until it is needed.
     pub(crate) parent: Option<InodeId>,
-    /// The `dirty` mark is on the medium.
-    pub(crate) marked: bool,
+    /// The row in the table has the `dirty` flag.
+    pub(crate) is_dirty_in_table: bool,
     /// The count was lost in an unclean stop and waits for a worker.
-    pub(crate) uncounted: bool,
+    pub(crate) needs_recount: bool,
     /// Which names it may have.
-    pub(crate) filter: Known,
+    pub(crate) filter: FilterState,
 }
 
-/// How much is known of a directory's names.
+/// The filter of a directory, if it is known.
 #[derive(Debug)]
-pub(crate) enum Known {
-    /// Nothing: the engine answers.
-    Nothing,
-    /// A worker scans the names as they were at a snapshot; these came and went since.
-    Scanning(Changes),
-    /// All.
-    All(Filter),
+pub(crate) enum FilterState {
+    /// There is none: the engine is asked for each name.
+    Absent,
+    /// A worker scans the names of a snapshot; these came and went since.
+    Building(Changes),
+    /// The filter has all names.
+    Ready(Filter),
 }
 
 impl Directory {
-    /// A directory that was just made.
+    /// Returns a directory that was just made.
     #[must_use]
     pub(crate) fn empty(now: Time, parent: InodeId) -> Self {
         Self {
@@ -62,18 +62,18 @@ impl Directory {
             mtime: now,
             ctime: now,
             parent: Some(parent),
-            marked: false,
-            uncounted: false,
-            filter: Known::All(Filter::new()),
+            is_dirty_in_table: false,
+            needs_recount: false,
+            filter: FilterState::Ready(Filter::new()),
         }
     }
 
-    /// A directory as its partition row says; without one it has no names yet, and `made` is the
-    /// time it shows. `started` is when this life of the server began.
+    /// Returns a directory as its row says; without a row it has had no names, and `made` is the
+    /// time it shows. `started`: when this run of the server began.
     #[must_use]
     pub(crate) fn stored(row: Option<&Partition>, made: Time, started: Time) -> Self {
         let Some(row) = row else {
-            let filter = Known::Nothing;
+            let filter = FilterState::Absent;
             return Self { parent: None, filter, ..Self::empty(made, InodeId::ROOT) };
         };
         let mut directory = Self {
@@ -82,19 +82,19 @@ impl Directory {
             mtime: row.mtime,
             ctime: row.ctime,
             parent: None,
-            marked: row.dirty,
-            uncounted: row.dirty,
-            filter: Known::Nothing,
+            is_dirty_in_table: row.dirty,
+            needs_recount: row.dirty,
+            filter: FilterState::Absent,
         };
         if row.dirty {
-            // Its last changes were not written: no earlier than this may be shown for them.
+            // Times of its last changes were not written. They are no later than the start.
             directory.mtime = directory.mtime.max(started);
             directory.ctime = directory.ctime.max(started);
         }
         directory
     }
 
-    /// The row that says this.
+    /// Returns the row.
     #[must_use]
     pub(crate) fn row(&self, dirty: bool) -> Partition {
         Partition {
@@ -107,49 +107,51 @@ impl Directory {
         }
     }
 
-    /// Whether a name with this hash is known to be absent.
+    /// Whether no name has this hash. `false` if that is not known.
     #[must_use]
     pub(crate) fn lacks(&self, hash: NameHash) -> bool {
-        matches!(&self.filter, Known::All(filter) if !filter.may_contain(hash))
+        matches!(&self.filter, FilterState::Ready(filter) if !filter.may_contain(hash))
     }
 
-    /// Whether it is known to have no names. Its count would not do: that may be wrong after a
-    /// crash.
+    /// Whether it has no names for certain. The count is not enough: it may be wrong after a crash.
     #[must_use]
     pub(crate) fn is_surely_empty(&self) -> bool {
-        matches!(&self.filter, Known::All(filter) if filter.is_empty())
+        matches!(&self.filter, FilterState::Ready(filter) if filter.is_empty())
     }
 
-    /// A name came.
-    pub(crate) fn came(&mut self, hash: NameHash, is_directory: bool, now: Time) {
+    /// Counts a name that was added.
+    pub(crate) fn name_added(&mut self, hash: NameHash, is_directory: bool, now: Time) {
         self.names += 1;
         self.directories += u64::from(is_directory);
         self.touch(now);
         match &mut self.filter {
-            Known::Nothing => {}
-            Known::Scanning(changes) => changes.came(hash, is_directory),
-            Known::All(filter) => filter.insert(hash),
+            FilterState::Absent => {}
+            FilterState::Building(changes) => changes.name_added(hash, is_directory),
+            FilterState::Ready(filter) => filter.insert(hash),
         }
     }
 
-    /// A name went.
-    pub(crate) fn went(&mut self, hash: NameHash, is_directory: bool, now: Time) {
-        // An uncounted directory may have lost what it counts from.
+    /// Counts a name that was removed.
+    pub(crate) fn name_removed(&mut self, hash: NameHash, is_directory: bool, now: Time) {
+        // Below zero only if the count was lost.
         self.names = self.names.saturating_sub(1);
         self.directories = self.directories.saturating_sub(u64::from(is_directory));
         self.directories = self.directories.min(self.names);
         self.touch(now);
         match &mut self.filter {
-            Known::Nothing => {}
-            Known::Scanning(changes) => changes.went(hash, is_directory),
-            Known::All(filter) => filter.remove(hash),
+            FilterState::Absent => {}
+            FilterState::Building(changes) => changes.name_removed(hash, is_directory),
+            FilterState::Ready(filter) => {
+                let was_there = filter.remove(hash);
+                assert!(was_there, "I-7: a filter denied a name that was just removed");
+            }
         }
     }
 
-    /// Its names changed now.
+    /// Sets the times after a change of the names.
     pub(crate) fn touch(&mut self, now: Time) {
-        // Callers may come in another order than they looked at the clock. Only a time that was set
-        // is later than the last change.
+        // Operations may come in another order than they read the clock. Only a time that was set
+        // by a caller is later than the last change.
         let was_set = self.mtime > self.ctime;
         self.mtime = if was_set { now } else { self.mtime.max(now) };
         self.ctime = self.ctime.next().max(now);
@@ -160,85 +162,87 @@ impl Directory {
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     known: IdMap<InodeId, Directory>,
-    /// Those whose count differs from what is written.
+    /// Those whose count differs from the table's.
     changed: Vec<InodeId>,
-    /// How many could not be forgotten the last time.
+    /// How many were left after the last [`Directories::make_room`].
     left: usize,
 }
 
 impl Directories {
-    /// The directory, where it is known.
+    /// Returns a directory, if it is in memory.
     pub(crate) fn get(&self, ino: InodeId) -> Option<&Directory> {
         self.known.get(&ino)
     }
 
-    /// The directory, to change it.
+    /// Returns a directory to change, if it is in memory.
     pub(crate) fn get_mut(&mut self, ino: InodeId) -> Option<&mut Directory> {
         self.known.get_mut(&ino)
     }
 
-    /// The directory is known from now on.
+    /// Adds a directory.
     pub(crate) fn insert(&mut self, ino: InodeId, directory: Directory) {
         self.known.insert(ino, directory);
     }
 
-    /// The directory is gone.
+    /// Removes a directory that is gone.
     pub(crate) fn remove(&mut self, ino: InodeId) {
         self.known.remove(&ino);
     }
 
-    /// The mark of this directory was just written: its count is written at the next group commit.
-    pub(crate) fn marked(&mut self, ino: InodeId) {
+    /// The row of a directory has the `dirty` flag, or must be written without it: the next group
+    /// commit writes its count.
+    pub(crate) fn flagged_dirty(&mut self, ino: InodeId) {
         if let Some(directory) = self.known.get_mut(&ino) {
-            directory.marked = true;
+            directory.is_dirty_in_table = true;
             self.changed.push(ino);
         }
     }
 
-    /// Takes the directories whose count is to be written.
-    pub(crate) fn take_changed(&mut self) -> Vec<InodeId> {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// Whether counts are to be written.
+    /// Returns the directories whose count is to be written. Some may be gone.
     #[must_use]
-    pub(crate) fn have_changed(&self) -> bool {
-        !self.changed.is_empty()
+    pub(crate) fn changed(&self) -> &[InodeId] {
+        &self.changed
     }
 
-    /// Bytes that the filters take.
+    /// All counts were written.
+    pub(crate) fn clear_changed(&mut self) {
+        self.changed.clear();
+    }
+
+    /// Returns the bytes of memory that the filters take.
     #[must_use]
     pub(crate) fn filter_bytes(&self) -> u64 {
         let bytes = |directory: &Directory| match &directory.filter {
-            Known::All(filter) => filter.bytes() as u64,
+            FilterState::Ready(filter) => filter.bytes() as u64,
             _ => 0,
         };
         self.known.values().map(bytes).sum()
     }
 
-    /// All that are known.
+    /// Returns all that are in memory.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (InodeId, &Directory)> {
         self.known.iter().map(|(ino, directory)| (*ino, directory))
     }
 
-    /// Forgets everything: after the table was opened again.
+    /// Forgets all: after the table was opened again.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
         self.changed.clear();
     }
 
-    /// Forgets half of those that have nothing to write and no scan under way, where there are too
-    /// many. To be called between two operations.
+    /// If there are too many, forgets half of those that have nothing to write and are not being
+    /// scanned. Called between two operations.
+    #[inline]
     pub(crate) fn make_room(&mut self) {
-        // Where nearly all are busy it is not tried again for each one that comes.
+        // If nearly all are busy, it is not tried again for each one that is added.
         if self.known.len() < DIRECTORIES.max(self.left + DIRECTORIES / 4) {
             return;
         }
         let mut keep = false;
         self.known.retain(|_, directory| {
-            let busy = directory.marked || matches!(directory.filter, Known::Scanning(_));
+            let is_scanned = matches!(directory.filter, FilterState::Building(_));
             keep = !keep;
-            busy || keep
+            directory.is_dirty_in_table || is_scanned || keep
         });
         self.left = self.known.len();
     }
@@ -248,21 +252,21 @@ impl Directories {
 mod tests {
     use super::*;
 
-    /// An operation that brings directories in finds those that it looked at before; between two
-    /// operations only those go that have nothing to write.
+    /// An operation that adds directories still finds those that it read before; between two
+    /// operations only those are forgotten that have nothing to write.
     #[test]
-    fn room_is_made_between_operations_and_from_what_is_written() {
+    fn directories_are_forgotten_between_operations_and_never_if_dirty() {
         let mut directories = Directories::default();
         let made = |number| InodeId::from_raw(number);
         let all = DIRECTORIES as u64 + 2;
         for number in 0..all {
             directories.insert(made(number), Directory::empty(Time::default(), InodeId::ROOT));
-            directories.marked(made(number));
+            directories.flagged_dirty(made(number));
         }
         directories.make_room();
         assert!((0..all).all(|number| directories.get(made(number)).is_some()));
         for number in 0..all {
-            directories.get_mut(made(number)).unwrap().marked = number % 8 == 0;
+            directories.get_mut(made(number)).unwrap().is_dirty_in_table = number % 8 == 0;
         }
         directories.left = 0;
         directories.make_room();

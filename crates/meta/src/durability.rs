@@ -1,4 +1,4 @@
-//! Which batches are done and which are safe, and who waits for them.
+//! Which batches are done, which are safe, and which callers wait for that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,160 +8,164 @@ use pelago_wire::{Code, Error};
 
 use crate::writeback_errors::WritebackErrors;
 
-/// Called once: when the batch that was waited for is safe, or with the reason why it may never be.
+/// Called once: when the batch is safe, or with the reason why it may never be.
 pub(crate) type WhenSafe = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// Sequence numbers of a shard's batches, counted from 1 in each life of the server.
+/// Sequences of a shard's batches, counted from 1 in each run of the server.
 #[derive(Default)]
 pub struct Durability {
     done: AtomicU64,
     safe: AtomicU64,
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// How often what was done and not safe may have been lost.
+    /// How often batches that were done and not safe may have been lost.
     invalidations: AtomicU64,
-    /// What was done and then lost.
+    /// The inodes whose changes were done and then lost.
     pub writeback_errors: WritebackErrors,
 }
 
-/// Someone who waits.
+/// A caller that waits.
 struct Callback {
     /// The batch.
     sequence: u64,
     /// [`Durability::invalidations`] before it was written.
     invalidations: u64,
-    tell: WhenSafe,
+    when_safe: WhenSafe,
 }
 
 #[derive(Default)]
 struct Waiting {
     callbacks: Vec<Callback>,
-    /// Somebody wants a group commit before its time.
-    wanted: bool,
-    stopped: bool,
+    /// A group commit is wanted before its time.
+    is_wanted: bool,
+    has_stopped: bool,
 }
 
 impl Durability {
-    /// The batch `sequence` was applied; called in order.
-    pub(crate) fn did(&self, sequence: u64) {
+    /// The batch `sequence` was applied. Called in order, under the lock of the shard.
+    pub(crate) fn applied(&self, sequence: u64) {
         self.done.store(sequence, Ordering::Release);
     }
 
-    /// The newest batch that was applied.
+    /// Returns the sequence of the newest batch that was applied.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
     }
 
-    /// The newest batch that is on stable storage.
+    /// Returns the sequence of the newest batch on stable storage.
     #[must_use]
     pub fn safe(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// Everything to `sequence` is safe: those who waited for it are told, on this thread.
-    pub fn made_safe(&self, sequence: u64) {
-        self.safe.fetch_max(sequence, Ordering::AcqRel);
-        let ready = {
-            let mut waiting = self.waiting.lock();
-            waiting.take(|one| one.sequence <= sequence)
-        };
-        ready.into_iter().for_each(|one| (one.tell)(Ok(())));
+    /// All batches up to `sequence` are safe: calls back, on this thread, the callers that waited
+    /// for them.
+    pub fn persisted(&self, sequence: u64) {
+        self.advance_safe(sequence);
+        let ready = self.waiting.lock().take(|waiting| waiting.sequence <= sequence);
+        ready.into_iter().for_each(|waiting| (waiting.when_safe)(Ok(())));
     }
 
-    /// As [`Durability::made_safe`], for callers who hold locks: those who wait are told by the
-    /// group commit, which comes before its time.
-    pub(crate) fn found_safe(&self, sequence: u64) {
-        self.safe.fetch_max(sequence, Ordering::AcqRel);
+    /// As [`Durability::persisted`], for callers that hold locks: a group commit that comes before
+    /// its time calls back.
+    pub(crate) fn persisted_under_lock(&self, sequence: u64) {
+        self.advance_safe(sequence);
         let mut waiting = self.waiting.lock();
         if !waiting.callbacks.is_empty() {
-            waiting.wanted = true;
+            waiting.is_wanted = true;
             self.changed.notify_all();
         }
     }
 
-    /// What was done and is not safe may be lost from now on, though its numbers are passed.
-    pub fn doubt(&self) {
+    fn advance_safe(&self, sequence: u64) {
+        assert!(sequence <= self.done(), "I-2: a batch is safe that was never applied");
+        self.safe.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Batches that are done and not safe may be lost, although their sequences are behind.
+    pub fn invalidate(&self) {
         // Under the lock: a caller of `when_safe` either waits already, or finds the new count.
         let _waiting = self.waiting.lock();
         self.invalidations.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often that was so.
+    /// Returns how often [`Durability::invalidate`] was called.
     #[must_use]
     pub fn invalidations(&self) -> u64 {
         self.invalidations.load(Ordering::Acquire)
     }
 
-    /// A group commit failed: those who wait are told why, since what failed may never become safe.
-    pub fn failed(&self, error: Error) {
+    /// A group commit failed: calls back every caller that waits with the error, because what
+    /// failed may never become safe.
+    pub fn fail_all(&self, error: Error) {
         let waiting = std::mem::take(&mut self.waiting.lock().callbacks);
-        waiting.into_iter().for_each(|one| (one.tell)(Err(error)));
+        waiting.into_iter().for_each(|waiting| (waiting.when_safe)(Err(error)));
     }
 
-    /// What was done before the last doubt is lost: those who wait for it are told why.
-    pub fn lost(&self, error: Error) {
+    /// The batches from before the last [`Durability::invalidate`] are lost: calls back the callers
+    /// that wait for them with the error.
+    pub fn fail_invalidated(&self, error: Error) {
         let invalidations = self.invalidations();
-        let waiting = self.waiting.lock().take(|one| one.invalidations != invalidations);
-        waiting.into_iter().for_each(|one| (one.tell)(Err(error)));
+        let lost = self.waiting.lock().take(|waiting| waiting.invalidations != invalidations);
+        lost.into_iter().for_each(|waiting| (waiting.when_safe)(Err(error)));
     }
 
-    /// Calls `tell` when everything to `sequence` is safe, at once where it is, and asks for a
-    /// group commit before its time where it is not. `invalidations` is the count from before the
-    /// caller did what it waits for: with a newer one that may be lost, and is not safe.
-    pub fn when_safe(&self, sequence: u64, invalidations: u64, tell: WhenSafe) {
+    /// Calls `when_safe` once all batches up to `sequence` are safe: at once if they are, otherwise
+    /// after a group commit, which comes before its time. `invalidations` is the count from before
+    /// the batch was written: if it has changed, the batch may be lost, and the call gets an error.
+    pub fn when_safe(&self, sequence: u64, invalidations: u64, when_safe: WhenSafe) {
         {
             let mut waiting = self.waiting.lock();
             if self.invalidations() != invalidations {
                 drop(waiting);
-                tell(Err(Code::Io.into()));
+                when_safe(Err(Code::Io.into()));
                 return;
             }
             if self.safe() < sequence {
-                if !waiting.stopped {
-                    waiting.callbacks.push(Callback { sequence, invalidations, tell });
-                    waiting.wanted = true;
+                if !waiting.has_stopped {
+                    waiting.callbacks.push(Callback { sequence, invalidations, when_safe });
+                    waiting.is_wanted = true;
                     self.changed.notify_all();
                     return;
                 }
                 drop(waiting);
-                tell(Err(Code::Io.into()));
+                when_safe(Err(Code::Io.into()));
                 return;
             }
         }
-        tell(Ok(()));
+        when_safe(Ok(()));
     }
 
     /// Asks for a group commit before its time.
-    pub fn hurry(&self) {
-        self.waiting.lock().wanted = true;
+    pub fn flush_soon(&self) {
+        self.waiting.lock().is_wanted = true;
         self.changed.notify_all();
     }
 
-    /// For the group committer: waits until somebody hurries, at most `interval`. Answers `false`
-    /// once [`Durability::stop`] was called.
+    /// For the group committer: waits until a group commit is wanted, at most `interval`. Returns
+    /// `false` once [`Durability::stop`] was called.
     pub fn wait_for_work(&self, interval: Duration) -> bool {
         let mut waiting = self.waiting.lock();
-        if !waiting.wanted && !waiting.stopped {
+        if !waiting.is_wanted && !waiting.has_stopped {
             self.changed.wait_for(&mut waiting, interval);
         }
-        waiting.wanted = false;
-        !waiting.stopped
+        waiting.is_wanted = false;
+        !waiting.has_stopped
     }
 
-    /// No group commit comes any more: those who wait, and those who will, are told that it is not
-    /// safe.
+    /// No group commit comes any more: callers that wait, and those that will, get an error.
     pub fn stop(&self) {
-        self.waiting.lock().stopped = true;
+        self.waiting.lock().has_stopped = true;
         self.changed.notify_all();
-        self.failed(Code::Io.into());
+        self.fail_all(Code::Io.into());
     }
 }
 
 impl Waiting {
-    /// Takes out those of whom this is so.
-    fn take(&mut self, is_so: impl Fn(&Callback) -> bool) -> Vec<Callback> {
-        let (taken, left) = self.callbacks.drain(..).partition(is_so);
+    /// Takes out the callbacks that meet a condition.
+    fn take(&mut self, condition: impl Fn(&Callback) -> bool) -> Vec<Callback> {
+        let (taken, left) = self.callbacks.drain(..).partition(condition);
         self.callbacks = left;
         taken
     }
@@ -169,55 +173,71 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
 
-    fn tells(told: &Sender<bool>) -> WhenSafe {
-        let told = told.clone();
-        Box::new(move |safe| told.send(safe.is_ok()).unwrap())
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Waits for a batch; the receiver gets whether it was safe.
+    fn wait(durability: &Durability, sequence: u64, invalidations: u64) -> Receiver<bool> {
+        let (send, receive) = channel();
+        let send = move |safe: Result<(), Error>| send.send(safe.is_ok()).unwrap();
+        durability.when_safe(sequence, invalidations, Box::new(send));
+        receive
     }
 
-    /// Who finds a batch safe may hold a lock that those who wait for it want.
-    #[test]
-    fn those_who_wait_are_told_by_the_group_commit_alone() {
+    fn after(batches: u64) -> Durability {
         let durability = Durability::default();
-        let (told, answers) = channel();
-        durability.when_safe(3, 0, tells(&told));
-        assert!(durability.wait_for_work(Duration::from_secs(3600)), "somebody waits");
-        durability.found_safe(4);
-        assert!(answers.try_recv().is_err());
-        assert!(durability.wait_for_work(Duration::from_secs(3600)), "somebody is to be told");
-        durability.made_safe(3);
-        assert_eq!(answers.try_recv(), Ok(true));
-        durability.when_safe(4, 0, tells(&told));
-        assert_eq!(answers.try_recv(), Ok(true));
+        (1..=batches).for_each(|sequence| durability.applied(sequence));
+        durability
     }
 
-    /// The table was opened again between what was done and the wait for it: its number is passed,
-    /// but it may be among what was lost.
+    /// A caller that persists may hold a lock that the callbacks need.
     #[test]
-    fn what_was_done_before_a_doubt_is_never_found_safe_behind_it() {
-        let durability = Durability::default();
-        let (told, answers) = channel();
-        durability.did(1);
+    fn a_persist_under_a_lock_calls_back_later() {
+        let durability = after(4);
+        let waits = wait(&durability, 3, 0);
+        assert!(durability.wait_for_work(HOUR), "a caller waits");
+        durability.persisted_under_lock(4);
+        assert!(waits.try_recv().is_err());
+        assert!(durability.wait_for_work(HOUR), "the group commit comes before its time");
+        durability.persisted(3);
+        assert_eq!(waits.try_recv(), Ok(true));
+    }
+
+    #[test]
+    fn a_batch_that_is_safe_already_is_not_waited_for() {
+        let durability = after(4);
+        durability.persisted_under_lock(4);
+        assert_eq!(wait(&durability, 4, 0).try_recv(), Ok(true));
+    }
+
+    /// The table was opened again between a batch and the wait for it: its sequence is behind, but
+    /// it may be among the lost ones.
+    #[test]
+    fn a_batch_from_before_an_invalidation_is_never_called_safe_after_it() {
+        let durability = after(1);
         let before = durability.invalidations();
-        durability.doubt();
-        durability.made_safe(1);
-        durability.when_safe(1, before, tells(&told));
-        assert_eq!(answers.try_recv(), Ok(false));
-        durability.when_safe(1, durability.invalidations(), tells(&told));
-        assert_eq!(answers.try_recv(), Ok(true));
+        durability.invalidate();
+        durability.persisted(1);
+        assert_eq!(wait(&durability, 1, before).try_recv(), Ok(false));
+        assert_eq!(wait(&durability, 1, durability.invalidations()).try_recv(), Ok(true));
     }
 
     #[test]
-    fn a_stop_answers_all_who_wait_and_all_who_come_behind() {
-        let durability = Durability::default();
-        let (told, answers) = channel();
-        durability.when_safe(1, 0, tells(&told));
+    fn a_stop_fails_callers_that_wait_and_callers_that_come_later() {
+        let durability = after(2);
+        let waits = wait(&durability, 1, 0);
         durability.stop();
-        durability.when_safe(2, 0, tells(&told));
-        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [false, false]);
-        assert!(!durability.wait_for_work(Duration::from_secs(3600)));
+        let later = wait(&durability, 2, 0);
+        assert_eq!((waits.try_recv(), later.try_recv()), (Ok(false), Ok(false)));
+        assert!(!durability.wait_for_work(HOUR));
+    }
+
+    #[test]
+    #[should_panic = "I-2"]
+    fn a_batch_that_was_never_applied_cannot_be_safe() {
+        after(2).persisted(3);
     }
 }

@@ -1,14 +1,15 @@
 //! Names and attributes: the single writer of directories and inodes, over a table.
 //!
-//! [`shard`] carries out operations, each as one batch. [`row_cache`], [`directory`] and
+//! [`shard`] carries out operations, each as one batch. [`row_cache`], `directory` and
 //! [`name_filter`] are what it keeps in memory beside the table. [`durability`] knows which batches
 //! are safe, and [`writeback_errors`] which inodes lost changes. [`reply_cache`] stores replies, so
-//! that a repeated request is not carried out twice. [`acl`] has the rules of access control lists.
+//! that a repeated request is not carried out twice. `acl` has the rules of access control lists.
+//! [`recovery`] is the first step of a run.
 
 #![forbid(unsafe_code)]
 
-pub mod acl;
-pub mod directory;
+mod acl;
+mod directory;
 pub mod durability;
 pub mod name_filter;
 pub mod recovery;

@@ -1,51 +1,53 @@
-//! Which names a directory may have, in memory: a yes may be wrong, a no never is.
+//! Which names a directory may have, in memory: a yes may be wrong, a no never is (I-7).
 //!
-//! A create has to know that its name is free. The engine answers that from its own filters run by
-//! run; this one answers from one place, for a directory whose names are all known. It is exact
-//! over 32-bit fingerprints: a fingerprint that several names share is counted, so that names can
-//! go again (`docs/decisions/0003-name-filter.md`).
+//! A create must know that its name is free. The engine would ask one filter for each of its runs;
+//! this one answers for the whole directory, if all its names are known. It is exact over 32-bit
+//! fingerprints: a fingerprint that several names share is counted, so that names can be removed
+//! (`docs/decisions/0003-name-filter.md`).
 //!
-//! A large directory's fingerprints stand in 65,536 buckets by their high halves, so that a name
-//! costs little more than the two bytes of the low half, and nothing is ever built again as it
-//! grows.
+//! The fingerprints of a large directory are in 65,536 buckets by their high halves, so that a name
+//! costs little more than the two bytes of the low half, and nothing is rebuilt as it grows.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use pelago_wire::NameHash;
 
-/// Names from which on a directory is large: four to a bucket.
-const MANY: usize = 1 << 18;
-/// As many as there are high halves.
+/// Names of a directory that is not large yet, at most: four to a bucket.
+const SMALL_NAMES: usize = 1 << 18;
+/// One for each high half of a fingerprint.
 const BUCKETS: usize = 1 << 16;
 /// A bucket grows by so many fingerprints.
 const STEP: usize = 8;
-/// Bytes of a bucket without its fingerprints: itself, and the allocator's head.
+/// Bytes of a bucket without its fingerprints: itself, and the allocator's header.
 const BUCKET_BYTES: usize = size_of::<Vec<u16>>() + 8;
 /// Fingerprints that are compared at once.
 const LANES: usize = 16;
 
 /// The fingerprints of all names of one directory.
 #[derive(Debug)]
-pub enum Filter {
-    /// Up to [`MANY`] names.
-    Few(Few),
-    /// More; also when some have gone again.
-    Many(Many),
+pub struct Filter(Fingerprints);
+
+#[derive(Debug)]
+enum Fingerprints {
+    /// Of up to [`SMALL_NAMES`] names.
+    Small(Small),
+    /// Of a directory that has or had more.
+    Large(Large),
 }
 
 /// The fingerprints of a small directory.
 #[derive(Debug, Default)]
-pub struct Few {
+struct Small {
     present: HashSet<u32, BuildHasherDefault<AsIs>>,
-    /// Fingerprints that several names share, with the count of names behind the first.
+    /// Fingerprints that several names share, with the number of names after the first.
     shared: HashMap<u32, u32, BuildHasherDefault<AsIs>>,
 }
 
 /// The fingerprints of a large directory.
 #[derive(Debug)]
-pub struct Many {
-    /// Low halves by their high halves, in no order; one that is shared stands there as often.
+struct Large {
+    /// Low halves by their high halves, in no order; one that names share is there for each.
     buckets: Box<[Vec<u16>]>,
     /// Fingerprints for which the buckets have space.
     space: usize,
@@ -58,99 +60,100 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// The filter of an empty directory.
+    /// Returns the filter of an empty directory.
     #[must_use]
     pub fn new() -> Self {
-        Self::Few(Few::default())
+        Self(Fingerprints::Small(Small::default()))
     }
 
-    /// A name with this hash came.
+    /// Adds a name with this hash.
     pub fn insert(&mut self, hash: NameHash) {
-        match self {
-            Self::Few(few) => {
-                few.insert(fingerprint(hash));
-                if few.present.len() > MANY {
-                    *self = Self::Many(few.spread());
+        match &mut self.0 {
+            Fingerprints::Small(small) => {
+                small.insert(fingerprint(hash));
+                if small.present.len() > SMALL_NAMES {
+                    self.0 = Fingerprints::Large(small.to_large());
                 }
             }
-            Self::Many(many) => many.insert(fingerprint(hash)),
+            Fingerprints::Large(large) => large.insert(fingerprint(hash)),
         }
     }
 
-    /// A name with this hash, inserted before, went.
-    pub(crate) fn remove(&mut self, hash: NameHash) {
-        match self {
-            Self::Few(few) => few.remove(fingerprint(hash)),
-            Self::Many(many) => many.remove(fingerprint(hash)),
+    /// Removes a name with this hash. Returns whether there was one.
+    pub(crate) fn remove(&mut self, hash: NameHash) -> bool {
+        match &mut self.0 {
+            Fingerprints::Small(small) => small.remove(fingerprint(hash)),
+            Fingerprints::Large(large) => large.remove(fingerprint(hash)),
         }
     }
 
-    /// Whether a name with this hash may be there.
+    /// Whether there may be a name with this hash.
     #[must_use]
     pub(crate) fn may_contain(&self, hash: NameHash) -> bool {
-        match self {
-            Self::Few(few) => few.present.contains(&fingerprint(hash)),
-            Self::Many(many) => many.contains(fingerprint(hash)),
+        match &self.0 {
+            Fingerprints::Small(small) => small.present.contains(&fingerprint(hash)),
+            Fingerprints::Large(large) => large.contains(fingerprint(hash)),
         }
     }
 
-    /// Whether there is no name at all. A large directory that was emptied is not sure of it.
+    /// Whether there is no name. `false` for a large directory that was emptied.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Self::Few(few) if few.present.is_empty())
+        matches!(&self.0, Fingerprints::Small(small) if small.present.is_empty())
     }
 
-    /// Bytes that the filter of so many names takes at the most.
+    /// Returns the bytes of memory that the filter of so many names takes at most.
     #[must_use]
     pub(crate) fn bytes_for(names: u64) -> u64 {
-        if names <= MANY as u64 {
-            // Just after the table grew.
+        if names <= SMALL_NAMES as u64 {
+            // Just after the hash table grew.
             return names.saturating_mul(10);
         }
         (BUCKETS * (BUCKET_BYTES + 2 * STEP)) as u64 + names.saturating_mul(2)
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the bytes of memory that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        match self {
-            // A slot and its control byte; the table doubles as it grows.
-            Self::Few(few) => few.present.capacity() * 5 + few.shared.capacity() * 9,
-            Self::Many(many) => BUCKETS * BUCKET_BYTES + many.space * 2,
+        match &self.0 {
+            // A slot and its control byte; the hash table doubles as it grows.
+            Fingerprints::Small(small) => {
+                small.present.capacity() * 5 + small.shared.capacity() * 9
+            }
+            Fingerprints::Large(large) => BUCKETS * BUCKET_BYTES + large.space * 2,
         }
     }
 }
 
-impl Few {
+impl Small {
     fn insert(&mut self, print: u32) {
         if !self.present.insert(print) {
             *self.shared.entry(print).or_insert(0) += 1;
         }
     }
 
-    fn remove(&mut self, print: u32) {
+    fn remove(&mut self, print: u32) -> bool {
         match self.shared.get_mut(&print) {
-            None => {
-                self.present.remove(&print);
+            None => self.present.remove(&print),
+            Some(1) => self.shared.remove(&print).is_some(),
+            Some(more) => {
+                *more -= 1;
+                true
             }
-            Some(1) => {
-                self.shared.remove(&print);
-            }
-            Some(more) => *more -= 1,
         }
     }
 
-    fn spread(&self) -> Many {
-        let mut many = Many { buckets: vec![Vec::new(); BUCKETS].into(), space: 0 };
+    fn to_large(&self) -> Large {
+        let mut large = Large { buckets: vec![Vec::new(); BUCKETS].into(), space: 0 };
         let again = self.shared.iter().flat_map(|(print, more)| (0..*more).map(move |_| print));
-        self.present.iter().chain(again).for_each(|print| many.insert(*print));
-        many
+        self.present.iter().chain(again).for_each(|print| large.insert(*print));
+        large
     }
 }
 
-impl Many {
+impl Large {
     fn insert(&mut self, print: u32) {
-        let (bucket, low) = place(print);
+        let (bucket, low) = split(print);
         let bucket = &mut self.buckets[bucket];
         if bucket.len() == bucket.capacity() {
             self.space -= bucket.capacity();
@@ -160,25 +163,24 @@ impl Many {
         bucket.push(low);
     }
 
-    fn remove(&mut self, print: u32) {
-        let (bucket, low) = place(print);
+    fn remove(&mut self, print: u32) -> bool {
+        let (bucket, low) = split(print);
         let bucket = &mut self.buckets[bucket];
-        if let Some(at) = bucket.iter().position(|other| *other == low) {
-            bucket.swap_remove(at);
-        }
+        let at = bucket.iter().position(|other| *other == low);
+        at.map(|at| bucket.swap_remove(at)).is_some()
     }
 
     fn contains(&self, print: u32) -> bool {
-        let (bucket, low) = place(print);
+        let (bucket, low) = split(print);
         let (lanes, rest) = self.buckets[bucket].as_chunks::<LANES>();
-        // Without a way out of the inner loop the lanes are compared at once.
+        // Without an exit from the inner loop the lanes are compared at once.
         let in_lanes =
             |lanes: &[u16; LANES]| lanes.iter().fold(false, |found, other| found | (*other == low));
         lanes.iter().any(in_lanes) || rest.contains(&low)
     }
 }
 
-/// Fingerprints are bits of a hash already.
+/// Hashes fingerprints as they are: they are bits of a hash already.
 #[derive(Debug, Default)]
 pub(crate) struct AsIs(u64);
 
@@ -199,13 +201,13 @@ impl Hasher for AsIs {
     }
 }
 
-/// The low half of the hash: the high half is what neighbours in a partition share.
+/// Returns the low half of the hash: names of one partition may share bits of the high half.
 fn fingerprint(hash: NameHash) -> u32 {
     (hash.0 & u64::from(u32::MAX)) as u32
 }
 
-/// The bucket of a fingerprint, and what stands there of it.
-fn place(print: u32) -> (usize, u16) {
+/// Returns the bucket of a fingerprint, and the half that is stored there.
+fn split(print: u32) -> (usize, u16) {
     ((print >> 16) as usize, (print & 0xffff) as u16)
 }
 
@@ -213,7 +215,7 @@ fn place(print: u32) -> (usize, u16) {
 mod tests {
     use super::*;
 
-    /// A filter of as many names as asked for, all different from those of the tests.
+    /// Returns a filter of so many names, all different from those of the tests.
     fn of(names: u32) -> Filter {
         let mut filter = Filter::new();
         (0..names).for_each(|n| filter.insert(spread_out(n | (1 << 31))));
@@ -226,38 +228,37 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_a_fingerprint_go_one_by_one() {
-        for names in [0, MANY as u32 + 1] {
+    fn names_that_share_a_fingerprint_are_removed_one_by_one() {
+        for names in [0, SMALL_NAMES as u32 + 1] {
             let mut filter = of(names);
             let one = spread_out(7);
             let other = NameHash(one.0 | (1 << 40));
             for hash in [one, other, one] {
                 filter.insert(hash);
             }
-            filter.remove(one);
-            filter.remove(other);
+            assert!(filter.remove(one) && filter.remove(other));
             assert!(filter.may_contain(one));
-            filter.remove(one);
+            assert!(filter.remove(one) && !filter.remove(one));
             assert!(!filter.may_contain(one) && !filter.may_contain(other));
             assert_eq!(filter.is_empty(), names == 0);
         }
     }
 
-    /// Also fingerprints that several names share are taken along when a directory becomes large.
+    /// Fingerprints that several names share keep their count.
     #[test]
     fn a_filter_answers_the_same_when_its_directory_becomes_large() {
         let mut filter = Filter::new();
-        let all = MANY as u32 * 3;
+        let all = SMALL_NAMES as u32 * 3;
         (0..10).for_each(|_| filter.insert(spread_out(5)));
         (0..all).for_each(|n| filter.insert(spread_out(n)));
-        assert!(matches!(filter, Filter::Many(_)));
-        (0..all).step_by(2).for_each(|n| filter.remove(spread_out(n)));
+        assert!(matches!(filter.0, Fingerprints::Large(_)));
+        (0..all).step_by(2).for_each(|n| assert!(filter.remove(spread_out(n))));
         assert!((0..all).all(|n| filter.may_contain(spread_out(n)) == (n % 2 == 1)));
-        (0..11).for_each(|_| filter.remove(spread_out(5)));
+        (0..11).for_each(|_| assert!(filter.remove(spread_out(5))));
         assert!(!filter.may_contain(spread_out(5)));
     }
 
-    /// Counted: the filters of five million names fit into the memory they all may take.
+    /// So the filters of five million names fit into the memory that all filters may take.
     #[test]
     fn a_large_filter_takes_little_more_than_two_bytes_a_name() {
         let mut filter = of(1_000_000);

@@ -1,4 +1,5 @@
-//! What happens before the first request: whose table it is, and where numbering goes on.
+//! The first step of a run: makes sure that the table is this volume's, and finds the epoch and the
+//! first id.
 
 use std::ops::ControlFlow;
 
@@ -8,12 +9,12 @@ use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::{Owner, SHARD, VolumeId};
 use pelago_wire::{InodeId, Time};
 
-/// Where a shard goes on.
+/// Where a shard continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// The epoch of this life.
+    /// The epoch of this run, from 1.
     pub epoch: u32,
-    /// The first counter that was never given to an inode.
+    /// The first counter that no inode has had.
     pub next_id: u64,
 }
 
@@ -27,28 +28,30 @@ pub enum RecoverError {
     /// The table belongs to another volume.
     #[error("the table belongs to volume {found}, not to {wanted}")]
     Foreign {
-        /// Whose table it is.
+        /// The volume that it belongs to.
         found: VolumeId,
-        /// Whose it should be.
+        /// The volume that was started.
         wanted: VolumeId,
     },
-    /// There are rows, but none that says whose they are.
-    #[error("the table does not say whose it is")]
+    /// There are rows, but none that names their volume.
+    #[error("the table has rows, but none that names its volume; run `pelago check`")]
     NoIdentity,
     /// A row that is needed to start cannot be read.
-    #[error("a row that says where the volume goes on is damaged")]
+    #[error(
+        "the row of the volume's identity or of its high-water mark is damaged; run `pelago check`"
+    )]
     Damaged(#[from] RowError),
     /// A row that is needed to start is missing.
-    #[error("the row that says which numbers are used is missing")]
+    #[error("the row of the high-water mark of inode ids is missing; run `pelago check`")]
     NoHighWater,
-    /// As many lives as a volume can have.
-    #[error("the volume was started too often")]
+    /// The epoch has no next value.
+    #[error("the volume was started 2³² times, which is the limit")]
     Epochs,
 }
 
-/// Makes sure that the table is this volume's and begins a new life in it; a table without any row
-/// gets its first ones. Writes one batch: every later batch that survives a crash, survives with
-/// it, so that no two lives share an epoch.
+/// Makes sure that the table is this volume's, and begins a new run; a table without any row gets
+/// its first ones. Writes one batch. Every later batch that survives a crash does so together with
+/// this one, so that no two runs share an epoch.
 ///
 /// # Errors
 /// [`RecoverError`]; nothing was written then.
@@ -66,17 +69,17 @@ pub fn begin(
         return Err(RecoverError::Foreign { found: identity.volume, wanted: volume });
     }
     let value = table.get(&key::high_water(SHARD))?.ok_or(RecoverError::NoHighWater)?;
-    let (stamp, mark) = HighWater::decode(&value)?;
+    let (stamp, high_water) = HighWater::decode(&value)?;
     let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
     let mut batch = Batch::new();
-    // Without it nothing can be removed.
+    // On a full disk nothing could be removed without it.
     batch.allow_reserve();
-    batch.put(key::high_water(SHARD), mark.encode(Stamp { epoch, sequence: 0 }));
+    batch.put(key::high_water(SHARD), high_water.encode(Stamp { epoch, sequence: 0 }));
     table.write(&batch)?;
-    Ok(Start { epoch, next_id: mark.next })
+    Ok(Start { epoch, next_id: high_water.next })
 }
 
-/// The first rows of a volume.
+/// Writes the first rows of a volume.
 fn make(
     table: &dyn Table,
     volume: VolumeId,

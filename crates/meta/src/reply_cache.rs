@@ -1,12 +1,12 @@
-//! Answers that are remembered, so that a request that is repeated is not carried out twice.
+//! Stored replies, so that a repeated request is not carried out twice.
 //!
 //! A client that lost its connection cannot know whether its last requests were carried out. It
-//! sends them again under the same numbers. The answer of each request that changes names or
-//! attributes is kept in a row that is written in the batch of the change itself: either both are
-//! there, or neither. A request that failed has changed nothing, and is simply tried again.
+//! sends them again with the same ids. The reply to each request that changes names or attributes
+//! is stored in a row of the batch of the change itself: either both are there, or neither. A
+//! request that failed has changed nothing, and is carried out again.
 //!
-//! Direct calls cannot lose an answer, so none is remembered for them. A session repeats only what
-//! is among its last [`REMEMBERED`] requests; the answer before them goes when a new one comes.
+//! Direct calls cannot lose a reply, so none is stored for them. A session repeats only requests
+//! among its last 1024; each new reply deletes the one before them.
 //!
 //! All numbers are little-endian; `docs/format.md` has the layout.
 
@@ -17,22 +17,22 @@ use pelago_wire::{
     Attr, Context, Entry, FileKind, Handle, InodeId, NameHash, Reply, RequestId, SessionId, Time,
 };
 
-/// Answers that are remembered for each session.
-pub(crate) const REMEMBERED: u64 = 1024;
+/// Replies that are stored for each session.
+pub(crate) const STORED_REPLIES: u64 = 1024;
 
-/// When an operation happens, and as which request its answer is remembered.
+/// The time of an operation, and the request that it carries out.
 #[derive(Debug, Clone, Copy)]
 pub struct OpContext {
-    /// The time that it shows.
+    /// The time that its changes show.
     pub now: Time,
-    /// `None`: its answer is not remembered.
+    /// The request; `None` if its reply is not stored.
     pub request_key: Option<RequestKey>,
-    /// [`crate::durability::Durability::invalidations`] before it looked at what it relies on: with
-    /// another count it fails.
+    /// [`crate::durability::Durability::invalidations`] before the caller read what the operation
+    /// relies on; with another count at its commit the operation fails.
     pub invalidations: Option<u64>,
 }
 
-/// Which request it is.
+/// A request that may be repeated: its session and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestKey {
     session: SessionId,
@@ -40,7 +40,12 @@ pub struct RequestKey {
 }
 
 impl OpContext {
-    /// A request of somebody, now.
+    /// That of batches which show no time of their own and answer no request.
+    pub(crate) const UPKEEP: Self =
+        Self { now: Time { seconds: 0, nanos: 0 }, request_key: None, invalidations: None };
+
+    /// Returns the context of a request.
+    #[must_use]
     pub fn by(context: &Context, now: Time) -> Self {
         Self { now, request_key: RequestKey::of(context), invalidations: None }
     }
@@ -53,22 +58,23 @@ impl From<Time> for OpContext {
 }
 
 impl RequestKey {
-    /// What is remembered for a request; `None` for direct calls.
+    /// Returns the key of a request; `None` for direct calls.
+    #[must_use]
     pub fn of(context: &Context) -> Option<Self> {
         let (session, request) = (context.session, context.request);
         (session != SessionId::DIRECT).then_some(Self { session, request })
     }
 
-    /// The key of the answer.
+    /// Returns the key of the row.
     pub(crate) fn key(&self) -> Vec<u8> {
         key::cached_reply(self.session, self.request)
     }
 
-    /// Puts the answer into the batch of the change, and forgets the one that is too old.
+    /// Puts the reply into the batch of the change, and deletes the one that is too old.
     pub(crate) fn put(&self, batch: &mut Batch, reply: &Reply, stamp: Stamp) {
         let Some(bytes) = encode(reply) else { return };
         batch.put(self.key(), rows::CachedReply { code: 0, reply: &bytes }.encode(stamp));
-        if let Some(old) = self.request.0.checked_sub(REMEMBERED) {
+        if let Some(old) = self.request.0.checked_sub(STORED_REPLIES) {
             batch.delete(key::cached_reply(self.session, RequestId(old)));
         }
     }
@@ -80,7 +86,7 @@ const ATTR: u8 = 3;
 const REMOVED: u8 = 4;
 const RENAMED: u8 = 5;
 
-/// The bytes of an answer to a change of names or attributes; `None` for any other.
+/// Encodes the reply to a change of names or attributes; `None` for any other.
 fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(192);
     match reply {
@@ -110,7 +116,7 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The answer that these bytes are; `None` where they are none.
+/// Decodes a reply; `None` if the bytes are damaged.
 pub(crate) fn decode(mut bytes: &[u8]) -> Option<Reply> {
     let rest = &mut bytes;
     let reply = match take::<1>(rest)? {
@@ -207,7 +213,7 @@ fn take_attr(rest: &mut &[u8]) -> Option<Attr> {
         mtime: take_time(rest)?,
         ctime: take_time(rest)?,
         btime: take_time(rest)?,
-        // What is answered twice was true once.
+        // A replayed reply may be stale: no cache may keep it.
         volatile: true,
     })
 }
@@ -217,23 +223,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_answer_comes_back_and_no_other_bytes_do() {
+    fn every_reply_is_decoded_and_no_other_bytes_are() {
         let time = Time { seconds: -5, nanos: 999_999_999 };
         let attr = Attr {
-            ino: InodeId::from_raw(7),
-            kind: FileKind::Symlink,
             mode: 0o7777,
-            links: 1,
             uid: 2,
             gid: 3,
             rdev: 4,
             size: 5,
             blocks: 6,
             atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
+            mtime: Time { seconds: 1, nanos: 0 },
+            ctime: Time { seconds: 2, nanos: 0 },
+            btime: Time { seconds: 3, nanos: 0 },
             volatile: true,
+            ..Attr::empty(InodeId::from_raw(7), FileKind::Symlink)
         };
         let handle = Handle::at(InodeId::from_raw(7), InodeId::ROOT, NameHash(9));
         let replies = [

@@ -1,7 +1,7 @@
-//! RowCache that were used lately, so that warm operations do not ask the engine.
+//! Rows that were used lately, so that most operations do not ask the engine.
 //!
 //! The caches are part of a shard's state and change under its lock, after the batch that changed
-//! the rows was written. What they hold is always what the table holds.
+//! the rows was written. They always equal the table.
 
 use std::mem::size_of;
 
@@ -11,7 +11,7 @@ use quick_cache::unsync::Cache;
 use pelago_store::rows::Rnode;
 use pelago_wire::{FileKind, Handle, InodeId, Name, NameHash};
 
-/// Where the row of a node stands.
+/// Where the rnode of a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowLocation {
     /// In the row of its only name.
@@ -23,24 +23,25 @@ pub(crate) enum RowLocation {
         /// The name.
         name: Name,
     },
-    /// In `inodes`: a directory, a file that has or had several names, or one that has none left.
+    /// In a row of its own: a directory, a file that has or had several names, or one that has
+    /// none.
     Own,
 }
 
-/// A row and where it stands.
+/// An rnode and its location.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The row.
+    /// The rnode.
     pub rnode: Rnode,
-    /// Where it stands.
-    pub(crate) place: RowLocation,
+    /// Where it is.
+    pub(crate) location: RowLocation,
 }
 
 impl Node {
-    /// The handle whose hint is right now.
+    /// Returns the handle with the newest hint.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        match &self.place {
+        match &self.location {
             RowLocation::Name { dir, hash, .. } => Handle::at(self.rnode.ino, *dir, *hash),
             RowLocation::Own => Handle::own(self.rnode.ino),
         }
@@ -50,14 +51,14 @@ impl Node {
 /// What a name leads to.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
-    /// The name: several may have one hash.
+    /// The name, because several may have one hash.
     pub(crate) name: Name,
-    /// The file.
+    /// The inode.
     pub(crate) ino: InodeId,
-    /// What it is.
+    /// The kind of the inode.
     pub(crate) kind: FileKind,
-    /// Whether the rnode stands in the row of the name.
-    pub(crate) here: bool,
+    /// Whether the rnode is in the row of the name.
+    pub(crate) is_embedded: bool,
 }
 
 /// The caches of one shard.
@@ -67,7 +68,7 @@ pub(crate) struct RowCache {
 }
 
 impl RowCache {
-    /// Caches that together take about `bytes`.
+    /// Returns caches that together take about `bytes`.
     #[must_use]
     pub(crate) fn new(bytes: usize) -> Self {
         let (nodes, names) = (bytes / 3 * 2, bytes / 3);
@@ -77,52 +78,52 @@ impl RowCache {
         }
     }
 
-    /// The node, where it is known.
+    /// Returns a node, if it is cached.
     pub(crate) fn node(&self, ino: InodeId) -> Option<&Node> {
         self.nodes.get(&ino)
     }
 
-    /// The node is now this.
+    /// Adds or replaces a node.
     pub(crate) fn put_node(&mut self, node: Node) {
         self.nodes.insert(node.rnode.ino, node);
     }
 
-    /// The node is gone.
-    pub(crate) fn drop_node(&mut self, ino: InodeId) {
+    /// Removes a node that is gone.
+    pub(crate) fn remove_node(&mut self, ino: InodeId) {
         self.nodes.remove(&ino);
     }
 
-    /// What the name leads to, where that is known.
+    /// Returns what a name leads to, if that is cached.
     pub(crate) fn named(&self, dir: InodeId, hash: NameHash, name: &Name) -> Option<&Named> {
         self.names.get(&(dir, hash)).filter(|named| named.name == *name)
     }
 
-    /// The name leads to this now.
+    /// Adds or replaces what a name leads to.
     pub(crate) fn put_named(&mut self, dir: InodeId, hash: NameHash, named: Named) {
         self.names.insert((dir, hash), named);
     }
 
-    /// The name is gone.
-    pub(crate) fn drop_named(&mut self, dir: InodeId, hash: NameHash) {
+    /// Removes a name that is gone.
+    pub(crate) fn remove_named(&mut self, dir: InodeId, hash: NameHash) {
         self.names.remove(&(dir, hash));
     }
 
-    /// Forgets everything: after the table was opened again.
+    /// Forgets all: after the table was opened again.
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
         self.names.clear();
     }
 
-    /// Bytes they take.
+    /// Returns the bytes of memory that they take.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.nodes.weight() + self.names.weight()
     }
 }
 
-/// A node with the cache's own entry and the head of its name.
+/// Bytes of a node with the cache's entry and the header of its name.
 const NODE_BYTES: usize = size_of::<Node>() + 96;
-/// A name with its head and the cache's own entry.
+/// Bytes of a name with its header and the cache's entry.
 const NAMED_BYTES: usize = size_of::<Named>() + 96;
 
 #[derive(Clone)]
@@ -130,7 +131,7 @@ struct Weight;
 
 impl Weighter<InodeId, Node> for Weight {
     fn weight(&self, _: &InodeId, node: &Node) -> u64 {
-        let name = match &node.place {
+        let name = match &node.location {
             RowLocation::Name { name, .. } => name.as_bytes().len(),
             RowLocation::Own => 0,
         };

@@ -1,40 +1,38 @@
 //! Inodes whose changes were answered and then lost, because the journal could not be made safe.
 //!
-//! Linux tells of bytes that could not be written back through `fsync`; here rows can be lost the
+//! Linux reports bytes that could not be written back through `fsync`; here rows can be lost the
 //! same way. [`WritebackErrors`] knows which inodes changed since the last group commit, and which
-//! of them lost that change. A file that is open takes its loss into its own [error
-//! sequence](crate::open); a directory, and a file that nobody has open, keeps it here until
-//! somebody asks.
+//! of them lost that change. An open file moves its loss to its own error sequence (in `data`); the
+//! loss of a directory, or of a file that is not open, stays here until it is reported.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use pelago_wire::{InodeId, limits};
-
 use pelago_wire::id_map::IdSet;
+use pelago_wire::{InodeId, limits};
 
 /// Inodes that changed, up to [`limits::CHANGED_INODES`].
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    some: IdSet<InodeId>,
+    inos: IdSet<InodeId>,
     /// There were more.
-    more: bool,
+    has_more: bool,
 }
 
 impl Changed {
     /// Adds an inode.
     pub(crate) fn insert(&mut self, ino: InodeId) {
-        if self.some.len() < limits::CHANGED_INODES {
-            self.some.insert(ino);
+        if self.inos.len() < limits::CHANGED_INODES {
+            self.inos.insert(ino);
         } else {
-            self.more |= !self.some.contains(&ino);
+            self.has_more |= !self.inos.contains(&ino);
         }
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.some.is_empty() && !self.more
+        self.inos.is_empty() && !self.has_more
     }
 
     fn extend(&mut self, other: Self) {
@@ -42,15 +40,15 @@ impl Changed {
             *self = other;
             return;
         }
-        self.more |= other.more;
-        other.some.into_iter().for_each(|ino| self.insert(ino));
+        self.has_more |= other.has_more;
+        other.inos.into_iter().for_each(|ino| self.insert(ino));
     }
 }
 
-/// What is not safe yet, and what was lost.
+/// Changes that are not safe yet, and changes that were lost.
 #[derive(Debug, Default)]
 pub struct WritebackErrors {
-    /// Whether anything was ever lost: spares the lock on every open.
+    /// Whether any change was ever lost: spares the lock on every open.
     any: AtomicBool,
     /// A leaf; taken under the lock of the table of opens too.
     state: Mutex<State>,
@@ -61,76 +59,68 @@ struct State {
     /// What changed before the group commit that is under way, and is not safe.
     committing: Changed,
     lost: BTreeMap<InodeId, Loss>,
-    /// More inodes than are kept apart lost changes.
-    more: Option<Loss>,
-    /// Counts up with each time that something was lost.
-    number: u64,
+    /// The last loss of the inodes for which `lost` had no room.
+    others: Option<Loss>,
+    /// How often changes were lost.
+    losses: u64,
 }
 
 /// A loss of one inode.
 #[derive(Debug, Clone, Copy)]
 struct Loss {
+    /// [`State::losses`] with this one.
     number: u64,
-    /// Somebody was told.
-    seen: bool,
+    /// A caller was told.
+    is_reported: bool,
 }
 
 impl WritebackErrors {
     /// A group commit is about to make these changes safe.
-    pub(crate) fn begin(&self, changed: Changed) {
+    pub(crate) fn track(&self, changed: Changed) {
         self.state.lock().committing.extend(changed);
     }
 
-    /// All that was begun is safe.
-    pub fn all_safe(&self) {
+    /// All tracked changes are safe.
+    pub fn clear(&self) {
         self.state.lock().committing = Changed::default();
     }
 
-    /// All that was begun is lost, as far as anybody knows. Answers whether there was something.
-    pub fn lose(&self) -> bool {
+    /// Records all tracked changes as lost. Returns whether there were any.
+    pub fn record(&self) -> bool {
         let mut state = self.state.lock();
-        let State { committing, lost, more, number } = &mut *state;
-        let begun = std::mem::take(committing);
-        if begun.is_empty() {
+        let lost = std::mem::take(&mut state.committing);
+        if lost.is_empty() {
             return false;
         }
-        *number += 1;
-        let loss = Loss { number: *number, seen: false };
-        for ino in begun.some {
-            if lost.len() < limits::CHANGED_INODES || lost.contains_key(&ino) {
-                lost.insert(ino, loss);
-            } else {
-                *more = Some(loss);
-            }
+        let loss = state.next_loss();
+        for ino in lost.inos {
+            state.insert(ino, loss);
         }
-        if begun.more {
-            *more = Some(loss);
+        if lost.has_more {
+            state.others = Some(loss);
         }
         self.any.store(true, Ordering::Release);
         true
     }
 
-    /// A file that nobody has open keeps an error that no descriptor was told of.
-    pub fn keep(&self, ino: InodeId) {
+    /// Records the loss of one inode: a file is closed with an error that no descriptor was told
+    /// of.
+    pub fn record_inode(&self, ino: InodeId) {
         let mut state = self.state.lock();
-        state.number += 1;
-        let loss = Loss { number: state.number, seen: false };
-        if state.lost.len() < limits::CHANGED_INODES {
-            state.lost.insert(ino, loss);
-        } else {
-            state.more = Some(loss);
-        }
+        let loss = state.next_loss();
+        state.insert(ino, loss);
         self.any.store(true, Ordering::Release);
     }
 
-    /// How often something was lost: what a directory's descriptor starts from.
+    /// Returns how often changes were lost. A descriptor of a directory notes it at its open, for
+    /// [`WritebackErrors::report`].
     #[must_use]
     pub fn count(&self) -> u64 {
-        if self.any.load(Ordering::Acquire) { self.state.lock().number } else { 0 }
+        if self.any.load(Ordering::Acquire) { self.state.lock().losses } else { 0 }
     }
 
-    /// Takes the loss of a file that nobody was told of: its error sequence tells of it from now
-    /// on.
+    /// Takes the loss of a file that is being opened; its error sequence reports it from then on.
+    /// Returns whether there is one that was not reported yet.
     #[must_use]
     pub fn take(&self, ino: InodeId) -> bool {
         if !self.any.load(Ordering::Acquire) {
@@ -138,30 +128,46 @@ impl WritebackErrors {
         }
         let mut state = self.state.lock();
         match state.lost.remove(&ino) {
-            Some(loss) => !loss.seen,
-            None => state.more.as_mut().is_some_and(Loss::see),
+            Some(loss) => !loss.is_reported,
+            None => state.others.as_mut().is_some_and(Loss::report),
         }
     }
 
-    /// Whether a caller that knows of `since` writeback_errors must be told that this inode lost
-    /// changes; without that count, whether nobody was told yet. The caller is told now.
+    /// Returns whether the caller must be told that an inode lost changes, and notes that it was:
+    /// it must if the loss was not reported yet, or if it came after `since`, a
+    /// [`WritebackErrors::count`].
     #[must_use]
-    pub fn tell(&self, ino: InodeId, since: Option<u64>) -> bool {
+    pub fn report(&self, ino: InodeId, since: Option<u64>) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
         let mut state = self.state.lock();
-        let State { lost, more, .. } = &mut *state;
-        let Some(loss) = lost.get_mut(&ino).or(more.as_mut()) else { return false };
+        let State { lost, others, .. } = &mut *state;
+        let Some(loss) = lost.get_mut(&ino).or(others.as_mut()) else { return false };
         let is_new = since.is_some_and(|since| since < loss.number);
-        loss.see() | is_new
+        loss.report() | is_new
+    }
+}
+
+impl State {
+    fn next_loss(&mut self) -> Loss {
+        self.losses += 1;
+        Loss { number: self.losses, is_reported: false }
+    }
+
+    fn insert(&mut self, ino: InodeId, loss: Loss) {
+        if self.lost.len() < limits::CHANGED_INODES || self.lost.contains_key(&ino) {
+            self.lost.insert(ino, loss);
+        } else {
+            self.others = Some(loss);
+        }
     }
 }
 
 impl Loss {
-    /// Somebody is told. Answers whether nobody was before.
-    fn see(&mut self) -> bool {
-        !std::mem::replace(&mut self.seen, true)
+    /// Notes that a caller is told. Returns whether it is the first.
+    fn report(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_reported, true)
     }
 }
 
@@ -179,51 +185,65 @@ mod tests {
         changed
     }
 
+    /// Returns errors after the loss of these inodes.
+    fn lost(numbers: std::ops::Range<u64>) -> WritebackErrors {
+        let errors = WritebackErrors::default();
+        errors.track(changed(numbers));
+        assert!(errors.record());
+        errors
+    }
+
     #[test]
-    fn what_was_begun_and_not_made_safe_is_lost() {
-        let writeback_errors = WritebackErrors::default();
-        writeback_errors.begin(changed(0..3));
-        writeback_errors.all_safe();
-        assert!(!writeback_errors.lose(), "all was safe");
-        writeback_errors.begin(changed(5..7));
-        writeback_errors.begin(changed(7..8));
-        assert!(writeback_errors.lose());
-        let told = (0..9).filter(|number| writeback_errors.tell(ino(*number), None));
-        assert_eq!(told.collect::<Vec<_>>(), [5, 6, 7]);
-        assert!(!(0..9).any(|number| writeback_errors.tell(ino(number), None)));
+    fn changes_that_became_safe_are_not_lost() {
+        let errors = WritebackErrors::default();
+        errors.track(changed(0..3));
+        errors.clear();
+        assert!(!errors.record());
+    }
+
+    #[test]
+    fn each_tracked_inode_is_reported_once() {
+        let errors = WritebackErrors::default();
+        errors.track(changed(5..7));
+        errors.track(changed(7..8));
+        assert!(errors.record());
+        let reported = (0..9).filter(|number| errors.report(ino(*number), None));
+        assert_eq!(reported.collect::<Vec<_>>(), [5, 6, 7]);
+        assert!(!(0..9).any(|number| errors.report(ino(number), None)));
     }
 
     #[test]
     fn each_descriptor_of_a_directory_is_told_once() {
-        let writeback_errors = WritebackErrors::default();
-        let before = writeback_errors.count();
-        writeback_errors.begin(changed(1..2));
-        writeback_errors.lose();
-        let after = writeback_errors.count();
-        assert!(writeback_errors.tell(ino(1), Some(before)));
-        assert!(writeback_errors.tell(ino(1), Some(before)), "another one of before");
-        assert!(!writeback_errors.tell(ino(1), Some(after)), "others were told when it was opened");
-        assert!(!writeback_errors.tell(ino(2), Some(before)));
+        let errors = WritebackErrors::default();
+        let before = errors.count();
+        errors.track(changed(1..2));
+        errors.record();
+        let after = errors.count();
+        assert!(errors.report(ino(1), Some(before)));
+        assert!(errors.report(ino(1), Some(before)), "another one from before");
+        assert!(!errors.report(ino(1), Some(after)), "it was opened after a report");
+        assert!(!errors.report(ino(2), Some(before)));
     }
 
     #[test]
-    fn a_file_takes_its_loss_along() {
-        let writeback_errors = WritebackErrors::default();
-        writeback_errors.begin(changed(1..3));
-        writeback_errors.lose();
-        assert!(writeback_errors.take(ino(1)) && !writeback_errors.take(ino(1)));
-        assert!(writeback_errors.tell(ino(2), None) && !writeback_errors.take(ino(2)));
-        writeback_errors.keep(ino(2));
-        assert!(writeback_errors.take(ino(2)));
+    fn an_open_takes_a_loss_that_was_not_reported() {
+        let errors = lost(1..3);
+        assert!(errors.take(ino(1)) && !errors.take(ino(1)));
+        assert!(errors.report(ino(2), None) && !errors.take(ino(2)));
     }
 
     #[test]
-    fn with_too_many_the_next_one_is_told() {
-        let writeback_errors = WritebackErrors::default();
-        writeback_errors.begin(changed(0..limits::CHANGED_INODES as u64 + 1));
-        writeback_errors.lose();
-        assert!(writeback_errors.tell(ino(1 << 40), None));
-        assert!(!writeback_errors.tell(ino(1 << 41), None));
-        assert!(writeback_errors.tell(ino(1), None));
+    fn an_error_of_a_closed_file_is_taken_by_its_next_open() {
+        let errors = WritebackErrors::default();
+        errors.record_inode(ino(2));
+        assert!(errors.take(ino(2)) && !errors.take(ino(2)));
+    }
+
+    #[test]
+    fn with_too_many_losses_the_next_caller_is_told() {
+        let errors = lost(0..limits::CHANGED_INODES as u64 + 1);
+        assert!(errors.report(ino(1 << 40), None));
+        assert!(!errors.report(ino(1 << 41), None));
+        assert!(errors.report(ino(1), None));
     }
 }

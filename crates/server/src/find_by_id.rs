@@ -130,7 +130,7 @@ impl Shared {
             }
             let began = Instant::now();
             let is_wanted = |ino: InodeId| waiters.contains_key(&ino.raw());
-            let (found, more) = self.shard.names_of_numbers(&from, &is_wanted)?;
+            let (found, more) = self.shard.find_embedded(&from, &is_wanted)?;
             for handle in found {
                 self.reply(waiters, handle);
             }
@@ -148,7 +148,7 @@ impl Shared {
 
     fn reply(&self, waiters: &mut Waiters, handle: Handle) {
         for done in waiters.remove(&handle.ino.raw()).into_iter().flatten() {
-            done.reply(self.shard.found(handle).map(Reply::Entry));
+            done.reply(self.shard.entry(handle).map(Reply::Entry));
         }
     }
 }

@@ -47,7 +47,7 @@ impl GroupCommit {
         // A file that fails does not prevent the others from becoming safe.
         let committed = self.opens.commit_dirty();
         // Read times are no promise: the next group commit writes them.
-        if let Err(error) = self.shard.commit_reads() {
+        if let Err(error) = self.shard.commit_read_times() {
             tracing::debug!(%error, "cannot write read times");
         }
         // Nor are counts: if they cannot be written, their directories stay dirty.
@@ -56,11 +56,11 @@ impl GroupCommit {
         self.shard.begin_group_commit();
         let synced = self.make_safe();
         match synced {
-            Ok(()) => self.durability.writeback_errors.all_safe(),
+            Ok(()) => self.durability.writeback_errors.clear(),
             // `reopen_table` fails the requests that wait, after it has told every open file what
             // was lost.
             Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
-            Err(error) => self.durability.failed(error),
+            Err(error) => self.durability.fail_all(error),
         }
         let done = synced.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
@@ -77,13 +77,13 @@ impl GroupCommit {
             self.table.persist().map_err(|error| table_failed("syncing the journal", &error))?;
         }
         // Even if all was safe before: a request may still wait to be called back.
-        self.durability.made_safe(sequence);
+        self.durability.persisted(sequence);
         Ok(())
     }
 
     /// Notes that changes which were not safe are lost, so that later requests return the error.
     fn report_losses(&self, cause: Error) {
-        self.durability.writeback_errors.lose();
+        self.durability.writeback_errors.record();
         self.opens.tell_of_losses(cause);
     }
 
@@ -108,23 +108,23 @@ impl GroupCommit {
         }
         // After that, so that a request that begins now finds the errors of what was lost; and
         // before anything can be called safe again.
-        self.durability.doubt();
+        self.durability.invalidate();
         match self.shard.reopen() {
             // The engine may have failed a sync of its own, which shows only now.
             Ok(true) if !sync_failed => {
                 self.report_losses(cause);
-                self.durability.doubt();
+                self.durability.invalidate();
             }
             Ok(_) => {}
             Err(error) => {
                 tracing::error!(%error, "cannot reopen the table; every request fails until then");
-                self.durability.failed(cause);
+                self.durability.fail_all(cause);
                 return false;
             }
         }
         *self.cause.lock() = None;
         let measured = self.opens.measure_again();
-        self.durability.lost(cause);
+        self.durability.fail_invalidated(cause);
         if let Err(error) = measured {
             tracing::error!(%error, "the table failed again after it was reopened");
             return false;

@@ -11,7 +11,7 @@ use pelago_store::rows::{Row, Writing};
 use pelago_store::table::Table;
 use pelago_wire::{Code, Generation, Handle, InodeId};
 
-use pelago_meta::shard::{BytesChange, Live, Shard};
+use pelago_meta::shard::{BytesChange, LiveAttrs, Shard};
 use pelago_store::clock;
 use pelago_store::report::{content_failed, row_damaged, table_failed};
 
@@ -76,7 +76,7 @@ pub(crate) fn forget_writing_rows(
         from.clone_from(&last.key);
         from.push(0);
         let inos = rows.iter().map(|row| row.ino).filter(|ino| !keep.contains(ino));
-        shard.forget_marks(&inos.collect::<Vec<_>>())?;
+        shard.delete_writing_rows(&inos.collect::<Vec<_>>())?;
     }
 }
 
@@ -115,9 +115,9 @@ fn measure(
     detects_writers: bool,
     report: &mut RecoveryReport,
 ) -> Result<Option<Handle>, pelago_wire::Error> {
-    let forget = || shard.forget_marks(&[ino]).map(|()| None);
+    let forget = || shard.delete_writing_rows(&[ino]).map(|()| None);
     report.files += 1;
-    let node = match shard.stored(Handle { ino, dir: row.dir, hash: row.hash }) {
+    let node = match shard.stored_node(Handle { ino, dir: row.dir, hash: row.hash }) {
         Ok(node) => node,
         // The file was removed. If it has a content file, its orphan row leads there.
         Err(error) if error.code == Code::Stale => return forget(),
@@ -142,7 +142,7 @@ fn measure(
         return Ok(written);
     }
     let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
-    let live = Live { size: measured.size, blocks: measured.blocks, mtime, ctime };
+    let live = LiveAttrs { size: measured.size, blocks: measured.blocks, mtime, ctime };
     let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
     shard.commit_bytes(node.handle(), &change)?;
     report.corrected += u64::from(bytes_moved);

@@ -182,7 +182,7 @@ impl Server {
         shard.finish().map_err(StopError::Commit)?;
         let done = durability.done();
         parts.table.persist().map_err(StopError::Table)?;
-        durability.made_safe(done);
+        durability.persisted(done);
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Server {
 
     fn memory(&self) -> Vec<MemoryUse> {
         let Core { parts, memory, shard, .. } = &self.core;
-        let (rows, filters) = shard.memory();
+        let (rows, filters) = shard.memory_bytes();
         let table = parts.table.usage().memory_bytes;
         [
             ("TABLE_MEMORY_BYTES", memory.table, table),

@@ -293,7 +293,7 @@ impl Dispatcher {
                     if !replayed {
                         return Err(Code::NotSupported.into());
                     }
-                    if let Some(reply) = self.parts.shard.answered(&request_key)? {
+                    if let Some(reply) = self.parts.shard.cached_reply(&request_key)? {
                         return Ok(Some(reply));
                     }
                 }

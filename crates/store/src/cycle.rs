@@ -1,33 +1,35 @@
-//! Finds that a walk through a tree comes back to where it was, without remembering the places.
+//! Finds a loop in a walk along parents, in constant memory (Brent's algorithm).
 
 use pelago_wire::InodeId;
 
-/// A walk: looks back at one place at a time, twice as far behind each time, so that a loop is
-/// found within three times its length.
+/// A walk. It remembers one inode at a time, each for twice as many steps as the one before, so
+/// that a loop is found within three times the length of the way into it and around it.
 pub struct CycleFinder {
-    seen: InodeId,
+    /// The inode that is remembered.
+    remembered: InodeId,
+    /// Steps until another one is.
     left: u64,
+    /// Steps for which it is remembered in all.
     span: u64,
 }
 
 impl CycleFinder {
-    /// A walk from here.
+    /// Begins a walk.
     #[must_use]
     pub const fn from(start: InodeId) -> Self {
-        Self { seen: start, left: 1, span: 1 }
+        Self { remembered: start, left: 1, span: 1 }
     }
 
-    /// The walk comes here next. Answers whether it was here before, at the latest when it has been
-    /// here a few times.
+    /// Takes a step. Returns whether the walk is in a loop, which may be noticed after some rounds.
     #[must_use]
-    pub fn come_back(&mut self, here: InodeId) -> bool {
-        if here == self.seen {
+    pub fn has_looped(&mut self, here: InodeId) -> bool {
+        if here == self.remembered {
             return true;
         }
         self.left -= 1;
         if self.left == 0 {
             self.span *= 2;
-            (self.seen, self.left) = (here, self.span);
+            (self.remembered, self.left) = (here, self.span);
         }
         false
     }
@@ -38,17 +40,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loops_are_found_and_straight_ways_are_none() {
+    fn loops_are_found_and_straight_walks_have_none() {
         for (lead, round) in [(0, 1), (0, 2), (5, 1), (100, 7), (3, 1000)] {
             let place = |step: u64| match step {
                 step if step < lead => step,
                 step => lead + (step - lead) % round,
             };
             let mut steps = CycleFinder::from(InodeId::from_raw(place(0)));
-            let found = (1..).find(|step| steps.come_back(InodeId::from_raw(place(*step))));
+            let found = (1..).find(|step| steps.has_looped(InodeId::from_raw(place(*step))));
             assert!(found.is_some_and(|step| step <= 3 * (lead + round)), "{lead} {round}");
         }
         let mut steps = CycleFinder::from(InodeId::from_raw(0));
-        assert!((1..100_000).all(|step| !steps.come_back(InodeId::from_raw(step))));
+        assert!((1..100_000).all(|step| !steps.has_looped(InodeId::from_raw(step))));
     }
 }

@@ -1,14 +1,14 @@
-//! Maps whose keys are numbers that we gave out ourselves: nobody can choose them to collide.
+//! Maps whose keys are ids that the server chose: no user can make them collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by a number of ours.
+/// A map by ids that the server chose.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-/// A set of numbers of ours.
+/// A set of ids that the server chose.
 pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Spreads one 64-bit number over all bits.
+/// Hashes one 64-bit id: spreads it over all bits.
 #[derive(Default)]
 pub struct IdHasher(u64);
 

@@ -1,6 +1,6 @@
-//! Names of extended attributes that have a meaning to a server.
+//! Names of the extended attributes that a server interprets.
 
-/// The list that says which users and groups may do what with a file (`acl(5)`).
+/// The access control list of a file (`acl(5)`).
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The list that a directory gives to nodes that are made in it (`acl(5)`).
+/// The access control list that new nodes inherit from a directory (`acl(5)`).
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";

@@ -20,7 +20,7 @@ use pelago_store::content::{self, ContentFile, ContentStat, ContentStore};
 use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
 use crate::content_file::OpenContent;
-use pelago_meta::shard::{self, Live};
+use pelago_meta::shard::{self, LiveAttrs};
 use pelago_store::clock;
 
 /// What is seen of a content file that somebody reaches without a request.
@@ -61,7 +61,7 @@ struct Seen {
     /// The time of its last read that was looked at last.
     atime: Time,
     /// Size and times that follow from it; only while somebody may write.
-    live: Option<Live>,
+    live: Option<LiveAttrs>,
     /// They have moved since [`Observer::look`] answered last.
     moved: bool,
     /// They have moved since somebody was shown them. The row's change time may be ahead of the
@@ -143,7 +143,7 @@ impl Observer {
 
     /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`. Where
     /// somebody `has_written` it before anybody here knew, that counts.
-    pub(crate) fn begin(&self, measured: ContentStat, live: Live, has_written: bool) {
+    pub(crate) fn begin(&self, measured: ContentStat, live: LiveAttrs, has_written: bool) {
         let _asking = self.asking.lock();
         let mut seen = self.seen.lock();
         let same_time = !has_written
@@ -154,7 +154,7 @@ impl Observer {
         seen.moved = !same;
         seen.live = Some(match same {
             true => live,
-            false => Live {
+            false => LiveAttrs {
                 size: measured.size,
                 blocks: measured.blocks,
                 mtime: if same_time { live.mtime } else { measured.mtime },
@@ -237,7 +237,7 @@ impl Observer {
 
     /// Size and times now, and whether they have moved since this was asked last. `None`: nobody
     /// may write it.
-    pub(crate) fn look(&self) -> Option<(Live, bool)> {
+    pub(crate) fn look(&self) -> Option<(LiveAttrs, bool)> {
         let _asking = self.asking.lock();
         let mut seen = self.measure(Touched::Nothing);
         let moved = std::mem::take(&mut seen.moved);
@@ -275,7 +275,7 @@ impl shard::AttrSource for Observer {
         };
         let read = seen.measured.atime;
         let moved = std::mem::replace(&mut seen.atime, read) != read;
-        let counts = moved && seen.readers > 0 && shard::read_counts(&attr, read);
+        let counts = moved && seen.readers > 0 && shard::atime_is_due(&attr, read);
         Attr { atime: if counts { read } else { attr.atime }, ..attr }
     }
 }

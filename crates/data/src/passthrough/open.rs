@@ -210,7 +210,7 @@ impl OpenFiles {
         })?;
         state.outside = Some(Arc::clone(&outside));
         let seen = Arc::clone(&outside) as Arc<dyn shard::AttrSource>;
-        self.shard.set_outside(ino, Some(seen));
+        self.shard.set_attr_source(ino, Some(seen));
         Ok(outside)
     }
 }

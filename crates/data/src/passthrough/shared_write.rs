@@ -11,7 +11,7 @@ use crate::commit::{Left, STALL};
 use crate::inode::{Bytes, Inode, InodeState};
 use crate::open_files::OpenFiles;
 use crate::passthrough::observer::Observer;
-use pelago_meta::shard::Mark;
+use pelago_meta::shard::WritingRow;
 use pelago_wire::id_map::IdSet;
 
 impl OpenFiles {
@@ -28,7 +28,7 @@ impl OpenFiles {
             return Ok(());
         }
         // The row has everything then, and the content file the same time of its bytes.
-        self.commit(file, state, Mark::Keep)?;
+        self.commit(file, state, WritingRow::Keep)?;
         let content = outside.lend().map_err(|error| self.refused(&error))?;
         self.mark(file, state, &content)?;
         let measured = content.stat().map_err(|error| self.refused(&error))?;
@@ -87,7 +87,7 @@ impl OpenFiles {
         // Until it is committed. If there is nothing to commit, nothing takes it away again, and it
         // would hide what another opener sets.
         let live = state.is_changed().then(|| state.live());
-        self.shard.set_live(file.handle.ino, live);
+        self.shard.set_live_attrs(file.handle.ino, live);
         outside.end();
         file.set_changing(false);
         // What was synced meanwhile is not what was written last.
@@ -126,7 +126,7 @@ impl OpenFiles {
     pub(crate) fn see_no_more(&self, file: &Inode, state: &mut InodeState) {
         let ino = file.handle.ino;
         if state.outside.is_some() && !file.has_external_writers() && self.known.outside(ino) == 0 {
-            self.shard.set_outside(ino, None);
+            self.shard.set_attr_source(ino, None);
             state.outside = None;
         }
     }

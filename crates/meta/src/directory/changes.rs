@@ -1,82 +1,82 @@
-//! What happens to the names of a directory while they are scanned.
+//! Changes of a directory's names while they are scanned.
 
 use pelago_wire::NameHash;
 
 use crate::name_filter::Filter;
 
-/// Changes that are kept one by one: 4 MiB.
-pub(crate) const CHANGES: usize = 1 << 18;
+/// Changes that are recorded one by one: 4 MiB.
+pub(crate) const RECORDED_CHANGES: usize = 1 << 18;
 
-/// What came and went since a scan began. How many is always known; which names only where there
-/// were no more than [`CHANGES`].
+/// The names that were added and removed since a scan began. How many is always known; which ones
+/// only up to [`RECORDED_CHANGES`].
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    came: Count,
-    went: Count,
-    /// In order; empty where there were too many.
+    added: Count,
+    removed: Count,
+    /// In order; empty if there were too many.
     each: Vec<Change>,
     too_many: bool,
 }
 
-/// How many names.
+/// A number of names.
 #[derive(Debug, Default)]
 struct Count {
     names: u64,
-    /// Of those, directories.
+    /// The directories among them.
     directories: u64,
 }
 
 #[derive(Debug)]
 struct Change {
     hash: NameHash,
-    /// Else it went.
-    came: bool,
+    /// Added, or else removed.
+    is_added: bool,
 }
 
 impl Changes {
-    /// A name with this hash came.
-    pub(crate) fn came(&mut self, hash: NameHash, is_directory: bool) {
-        self.came.add(is_directory);
-        self.keep(Change { hash, came: true });
+    /// Records a name that was added.
+    pub(crate) fn name_added(&mut self, hash: NameHash, is_directory: bool) {
+        self.added.add(is_directory);
+        self.record(Change { hash, is_added: true });
     }
 
-    /// A name with this hash went.
-    pub(crate) fn went(&mut self, hash: NameHash, is_directory: bool) {
-        self.went.add(is_directory);
-        self.keep(Change { hash, came: false });
+    /// Records a name that was removed.
+    pub(crate) fn name_removed(&mut self, hash: NameHash, is_directory: bool) {
+        self.removed.add(is_directory);
+        self.record(Change { hash, is_added: false });
     }
 
-    /// Whether there were more than are kept.
+    /// Whether there were more than are recorded.
     #[must_use]
     pub(crate) const fn were_too_many(&self) -> bool {
         self.too_many
     }
 
-    /// How many names, and directories among them, there are now where there were so many.
+    /// Returns the numbers of names and of directories now, given those at the start of the scan.
     #[must_use]
     pub(crate) const fn count_on(&self, (names, directories): (u64, u64)) -> (u64, u64) {
-        let names = (names + self.came.names).saturating_sub(self.went.names);
-        let directories = directories + self.came.directories;
-        (names, directories.saturating_sub(self.went.directories))
+        let names = (names + self.added.names).saturating_sub(self.removed.names);
+        let directories = directories + self.added.directories;
+        (names, directories.saturating_sub(self.removed.directories))
     }
 
-    /// The filter as it is now; `None` where nobody knows which names came and went.
+    /// Returns the filter now, given that of the start; `None` if not all changes were recorded.
     #[must_use]
     pub(crate) fn filter_on(&self, mut filter: Filter) -> Option<Filter> {
         if self.too_many {
             return None;
         }
         for change in &self.each {
-            match change.came {
+            match change.is_added {
                 true => filter.insert(change.hash),
-                false => filter.remove(change.hash),
+                false => _ = filter.remove(change.hash),
             }
         }
         Some(filter)
     }
 
-    fn keep(&mut self, change: Change) {
-        self.too_many |= self.each.len() == CHANGES;
+    fn record(&mut self, change: Change) {
+        self.too_many |= self.each.len() == RECORDED_CHANGES;
         match self.too_many {
             false => self.each.push(change),
             true => self.each = Vec::new(),

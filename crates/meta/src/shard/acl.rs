@@ -1,42 +1,45 @@
-//! Access control lists as rows: kept as extended attributes, and the mode kept in step with them.
+//! Access control lists as rows: stored as extended attributes, while the mode follows them and
+//! they follow the mode.
 //!
-//! The flags of a row say which lists there are, so that a file or directory without any costs
-//! nothing: no row is asked for in vain.
+//! The flags of an rnode say which lists there are, so that a file or directory without any costs
+//! no read of a row that does not exist.
 
 use pelago_store::key;
-use pelago_store::rows::{Rnode, Row, Xattr};
+use pelago_store::rows::{Rnode, Xattr};
+use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{Code, Error, FileKind, InodeId, XattrFlags};
 
+use super::NewNode;
+use super::locked::Locked;
 use super::txn::Txn;
-use super::{NewNode, Shard};
+use super::xattr;
 use crate::acl::Acl;
-use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// Which of the two lists.
+/// A kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
     /// Who may do what with a file or directory.
     Access,
-    /// What a directory gives to what is made in it.
+    /// What a directory hands down to new nodes in it.
     Default,
 }
 
-/// An extended attribute that is set.
+/// An extended attribute to set.
 #[derive(Debug, Clone, Copy)]
 pub struct SetXattr<'a> {
     /// Its name, prefix included.
     pub name: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// Whether it must exist or must not.
+    /// Whether it must exist, or must not.
     pub flags: XattrFlags,
-    /// Clear the setgid bit if it is an access control list.
+    /// Clear the setgid bit if it is an access list.
     pub kill_setgid: bool,
 }
 
-/// What something new is made with.
+/// The mode and the lists of a new node.
 pub(super) struct Rights {
-    /// Its mode, but for what a setgid directory gives.
+    /// The mode, without the setgid bit of a setgid directory.
     pub(super) mode: u16,
     access: Option<Acl>,
     default: Option<Acl>,
@@ -45,10 +48,10 @@ pub(super) struct Rights {
 const SETGID: u16 = 0o2000;
 
 impl List {
-    /// Both.
+    /// Both kinds.
     pub(super) const ALL: [Self; 2] = [Self::Access, Self::Default];
 
-    /// Its name.
+    /// Returns the name of the extended attribute.
     pub(super) const fn name(self) -> &'static [u8] {
         match self {
             Self::Access => ACL_ACCESS,
@@ -56,7 +59,7 @@ impl List {
         }
     }
 
-    /// The list with this name.
+    /// Returns the kind whose extended attribute has this name.
     pub(super) fn named(name: &[u8]) -> Option<Self> {
         match name {
             ACL_ACCESS => Some(Self::Access),
@@ -65,27 +68,28 @@ impl List {
         }
     }
 
-    /// Whether a file has it.
-    pub(super) fn is_kept(self, rnode: &Rnode) -> bool {
+    /// Whether a node has such a list.
+    pub(super) fn is_on(self, rnode: &Rnode) -> bool {
         match self {
             Self::Access => rnode.flags.has_acl,
             Self::Default => rnode.flags.has_default_acl,
         }
     }
 
-    /// A file has it, or not.
-    pub(super) fn keep(self, rnode: &mut Rnode, kept: bool) {
+    /// Sets whether a node has such a list.
+    pub(super) fn set_flag(self, rnode: &mut Rnode, has: bool) {
         match self {
-            Self::Access => rnode.flags.has_acl = kept,
-            Self::Default => rnode.flags.has_default_acl = kept,
+            Self::Access => rnode.flags.has_acl = has,
+            Self::Default => rnode.flags.has_default_acl = has,
         }
     }
 
-    /// A file gets it: changes its mode, and answers the bytes to keep; `None` where none are.
+    /// Gives a node this list: changes its mode, and returns the bytes to store; `None` if there is
+    /// nothing to store.
     ///
     /// # Errors
     /// `Invalid`, `TooBig`; `NotSupported` for a symbolic link; `AccessDenied` for a default list
-    /// of what is no directory.
+    /// on a file.
     pub(super) fn set(
         self,
         rnode: &mut Rnode,
@@ -109,62 +113,65 @@ impl List {
     }
 }
 
-impl Shard {
-    /// What something new in a directory is made with.
+impl Rights {
+    /// Returns what a new node gets in a directory.
     ///
     /// # Errors
-    /// Where the table fails or the directory's list is damaged.
-    pub(super) fn rights_below(&self, dir: &Rnode, new: &NewNode) -> Result<Rights, Error> {
+    /// `Corrupt` if the directory's list is damaged; if the table fails.
+    #[inline]
+    pub(super) fn inherited(
+        locked: &Locked<'_>,
+        dir: &Rnode,
+        new: &NewNode,
+    ) -> Result<Self, Error> {
         if !dir.flags.has_default_acl || new.kind == FileKind::Symlink {
-            return Ok(Rights { mode: new.mode.masked(), access: None, default: None });
+            return Ok(Self { mode: new.mode.masked(), access: None, default: None });
         }
-        let list = self.stored_list(dir.ino, ACL_DEFAULT)?;
+        let list = stored_list(locked, dir.ino, ACL_DEFAULT)?;
         let default = Some(&list).filter(|_| new.kind == FileKind::Directory).cloned();
         let inherited = list.inherit(new.mode.mode);
-        Ok(Rights { mode: inherited.mode, access: inherited.access, default })
+        Ok(Self { mode: inherited.mode, access: inherited.access, default })
     }
 
-    /// The mode of a file changed: its access list, where it has one, changes with it.
-    ///
-    /// # Errors
-    /// As [`Shard::rights_below`].
-    pub(super) fn put_mode_in_list(&self, tx: &mut Txn, rnode: &Rnode) -> Result<(), Error> {
-        if rnode.flags.has_acl {
-            let list = self.stored_list(rnode.ino, ACL_ACCESS)?.changed(rnode.mode);
-            put(tx, rnode.ino, ACL_ACCESS, &list);
-        }
-        Ok(())
-    }
-
-    /// A list that a row says is there.
-    fn stored_list(&self, ino: InodeId, name: &[u8]) -> Result<Acl, Error> {
-        let list = self.stored_xattr(ino, name)?.map(|bytes| Acl::decode(&bytes));
-        if let Some(Ok(Some(list))) = list {
-            return Ok(list);
-        }
-        tracing::error!(%ino, "an access control list is damaged; run `pelago check`");
-        Err(Code::Corrupt.into())
-    }
-}
-
-impl Rights {
-    /// Says in the row which lists there will be.
-    pub(super) fn flag(&self, rnode: &mut Rnode) {
+    /// Sets the flags for the lists that [`Rights::put`] will store.
+    pub(super) fn set_flags(&self, rnode: &mut Rnode) {
         let flags = &mut rnode.flags;
         (flags.has_acl, flags.has_default_acl) = (self.access.is_some(), self.default.is_some());
         flags.has_xattrs = flags.has_acl || flags.has_default_acl;
     }
 
-    /// Puts the lists beside the row.
-    pub(super) fn put(&self, tx: &mut Txn, ino: InodeId) {
+    /// Stores the lists.
+    pub(super) fn put(&self, txn: &mut Txn<'_>, ino: InodeId) {
         for (name, list) in [(ACL_ACCESS, &self.access), (ACL_DEFAULT, &self.default)] {
             if let Some(list) = list {
-                put(tx, ino, name, list);
+                put(txn, ino, name, list);
             }
         }
     }
 }
 
-fn put(tx: &mut Txn, ino: InodeId, name: &[u8], list: &Acl) {
-    tx.batch.put(key::xattr(ino, name), Xattr { value: &list.encode() }.encode(tx.stamp));
+/// Makes the access list of a node, if it has one, follow a change of the mode.
+///
+/// # Errors
+/// As [`Rights::inherited`].
+pub(super) fn follow_mode(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<(), Error> {
+    if rnode.flags.has_acl {
+        let list = stored_list(txn, rnode.ino, ACL_ACCESS)?.with_mode(rnode.mode);
+        put(txn, rnode.ino, ACL_ACCESS, &list);
+    }
+    Ok(())
+}
+
+/// Returns a list that exists according to the flags of its node.
+fn stored_list(locked: &Locked<'_>, ino: InodeId, name: &[u8]) -> Result<Acl, Error> {
+    let list = xattr::stored(locked, ino, name)?.map(|bytes| Acl::decode(&bytes));
+    if let Some(Ok(Some(list))) = list {
+        return Ok(list);
+    }
+    tracing::error!(%ino, "an access control list is damaged; run `pelago check`");
+    Err(Code::Corrupt.into())
+}
+
+fn put(txn: &mut Txn<'_>, ino: InodeId, name: &[u8], list: &Acl) {
+    txn.put(key::xattr(ino, name), &Xattr { value: &list.encode() });
 }

@@ -1,162 +1,137 @@
-//! New files, directories and links of every kind.
+//! Makes files, directories and links of every kind.
 
-use pelago_store::key;
-use pelago_store::rows::{Orphan, Rnode, RnodeFlags, Row};
+use pelago_store::rows::{Rnode, RnodeFlags};
 use pelago_wire::{
-    Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, Reply, Time, limits,
+    Code, Context, Entry, Error, FileKind, Handle, InodeId, NewMode, Reply, Time, limits,
 };
 
 use super::acl::Rights;
-use super::txn::DirEntryKey;
-use super::{Shard, State};
-use crate::reply_cache::OpContext;
+use super::txn::{DirEntryKey, Txn};
 use crate::row_cache::{Node, RowLocation};
 
-/// What is to be made.
+/// What to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewNode {
-    /// What it shall be.
+    /// The kind.
     pub kind: FileKind,
-    /// Its mode.
+    /// The mode, before a default access control list of the directory.
     pub mode: NewMode,
-    /// Device number, for devices.
+    /// The device number; 0 for all but devices.
     pub rdev: u32,
-    /// What it says, for symbolic links.
+    /// The target of a symbolic link, empty for others.
     pub target: Vec<u8>,
 }
 
 impl NewNode {
-    /// An ordinary file.
+    /// Returns an ordinary file.
     #[must_use]
     pub fn file(mode: NewMode) -> Self {
         Self { kind: FileKind::Regular, mode, rdev: 0, target: Vec::new() }
     }
 
-    /// A directory.
+    /// Returns a directory.
     #[must_use]
     pub fn directory(mode: NewMode) -> Self {
         Self { kind: FileKind::Directory, mode, rdev: 0, target: Vec::new() }
     }
 
-    /// A symbolic link.
+    /// Returns a symbolic link.
     #[must_use]
     pub fn symlink(target: Vec<u8>) -> Self {
         Self { kind: FileKind::Symlink, mode: NewMode::exactly(0o777), rdev: 0, target }
+    }
+
+    /// Checks the target of a symbolic link.
+    ///
+    /// # Errors
+    /// `NameTooLong`; `Invalid` if it is empty or contains a NUL.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.target.len() > limits::TARGET_BYTES {
+            return Err(Code::NameTooLong.into());
+        }
+        if self.kind == FileKind::Symlink && (self.target.is_empty() || self.target.contains(&0)) {
+            return Err(Code::Invalid.into());
+        }
+        Ok(())
     }
 }
 
 const SETGID: u16 = 0o2000;
 
-impl Shard {
-    /// Makes a node under a free name. `hold`: it is held from birth, as [`Shard::hold`] does.
-    ///
-    /// # Errors
-    /// `Exists`; `NameTooLong` for a target; `Stale`, `NotDirectory` for the directory.
-    pub fn create(
-        &self,
-        context: &Context,
-        dir: Handle,
-        name: &Name,
-        new: NewNode,
-        hold: bool,
-        now: Time,
-    ) -> Result<Entry, Error> {
-        if new.target.len() > limits::TARGET_BYTES {
-            return Err(Code::NameTooLong.into());
-        }
-        if new.kind == FileKind::Symlink && (new.target.is_empty() || new.target.contains(&0)) {
-            return Err(Code::Invalid.into());
-        }
-        let spot = DirEntryKey {
-            dir: dir.ino,
-            hash: self.hasher.hash(name.as_bytes()),
-            name: name.clone(),
-        };
-        let mut state = self.lock();
-        self.directory(&mut state, dir)?;
-        if self.named(&mut state, spot.dir, spot.hash, name)?.is_some() {
-            return Err(Code::Exists.into());
-        }
-        let place = if new.kind == FileKind::Directory { RowLocation::Own } else { spot.place() };
-        let (rnode, rights) = self.rnode_below(&mut state, context, dir, new, now)?;
-        let (ino, node) = (rnode.ino, Node { rnode, place });
-        let entry =
-            self.put_new(&mut state, &spot, (node, &rights), OpContext::by(context, now))?;
-        if hold {
-            self.holds.hold(ino, false);
-        }
-        Ok(entry)
+/// Makes a node under a free name.
+///
+/// # Errors
+/// `Exists`; `Stale`, `NotDirectory` for the directory.
+#[inline]
+pub(super) fn create(
+    txn: &mut Txn<'_>,
+    context: &Context,
+    key: &DirEntryKey,
+    new: NewNode,
+) -> Result<Entry, Error> {
+    txn.load_directory(Handle::own(key.dir))?;
+    if txn.named(key)?.is_some() {
+        return Err(Code::Exists.into());
     }
+    let location = match new.kind {
+        FileKind::Directory => RowLocation::Own,
+        _ => key.location(),
+    };
+    let (rnode, rights) = new_rnode_in(txn, context, key.dir, new)?;
+    let node = Node { rnode, location };
+    txn.flag_dirty(key.dir);
+    txn.put_name(key, &node);
+    rights.put(txn, node.rnode.ino);
+    let (ino, handle, mut attr) = (node.rnode.ino, node.handle(), node.rnode.attr());
+    if attr.kind == FileKind::Directory {
+        attr.links = 2;
+        txn.add_directory(ino, key.dir);
+        txn.put_node(node);
+    } else {
+        txn.cache_node(node);
+    }
+    let entry = Entry { handle, attr };
+    txn.store_reply(&Reply::Entry(entry));
+    Ok(entry)
+}
 
-    /// Makes a file without a name, by the rules of a directory of which nothing changes. It is
-    /// held from birth: [`Shard::link`] gives it a name, or it goes with its last holder.
-    ///
-    /// # Errors
-    /// `Stale`, `NotDirectory` for the directory.
-    pub fn create_unnamed(
-        &self,
-        context: &Context,
-        dir: Handle,
-        new: NewNode,
-        now: Time,
-    ) -> Result<Entry, Error> {
-        let mut state = self.lock();
-        self.directory(&mut state, dir)?;
-        let (mut rnode, rights) = self.rnode_below(&mut state, context, dir, new, now)?;
-        rnode.links = 0;
-        let (ino, node) = (rnode.ino, Node { rnode, place: RowLocation::Own });
-        let entry = Entry { handle: node.handle(), attr: node.rnode.attr() };
-        let mut tx = self.begin_tx(&state, now);
-        rights.put(&mut tx, ino);
-        // Whoever starts after a crash removes it.
-        let orphan = Orphan { generation: None };
-        tx.batch.put(key::orphan(ino), orphan.encode(tx.stamp));
-        tx.put_node(node);
-        self.finish_txn(&mut state, tx)?;
-        self.holds.hold(ino, true);
-        Ok(entry)
-    }
+/// Makes a file without a name, by the rules of a directory, which does not change.
+///
+/// # Errors
+/// `Stale`, `NotDirectory` for the directory.
+pub(super) fn create_unnamed(
+    txn: &mut Txn<'_>,
+    context: &Context,
+    dir: Handle,
+    new: NewNode,
+) -> Result<Entry, Error> {
+    txn.load_directory(dir)?;
+    let (mut rnode, rights) = new_rnode_in(txn, context, dir.ino, new)?;
+    rnode.links = 0;
+    let node = Node { rnode, location: RowLocation::Own };
+    let entry = Entry { handle: node.handle(), attr: node.rnode.attr() };
+    rights.put(txn, node.rnode.ino);
+    txn.put_unnamed(node);
+    Ok(entry)
+}
 
-    /// A new node as it is in a directory, and the rights that it inherits there.
-    pub(super) fn rnode_below(
-        &self,
-        state: &mut State,
-        context: &Context,
-        dir: Handle,
-        new: NewNode,
-        now: Time,
-    ) -> Result<(Rnode, Rights), Error> {
-        let parent = self.node(state, Handle::own(dir.ino))?.rnode;
-        let rights = self.rights_below(&parent, &new)?;
-        let ino = self.take_id(state)?;
-        let rnode = new_rnode(ino, new, context, &parent, (&rights, now));
-        Ok((rnode, rights))
-    }
-
-    fn put_new(
-        &self,
-        state: &mut State,
-        spot: &DirEntryKey,
-        (node, rights): (Node, &Rights),
-        asked: OpContext,
-    ) -> Result<Entry, Error> {
-        let mut tx = self.begin_tx(state, asked);
-        self.mark(state, &mut tx, spot.dir);
-        tx.put_name(spot, &node);
-        rights.put(&mut tx, node.rnode.ino);
-        let (ino, handle, mut attr) = (node.rnode.ino, node.handle(), node.rnode.attr());
-        if attr.kind == FileKind::Directory {
-            attr.links = 2;
-            tx.made_directory(ino, spot.dir);
-            tx.put_node(node);
-        } else {
-            tx.remember_node(node);
-        }
-        let entry = Entry { handle, attr };
-        tx.answer(&Reply::Entry(entry));
-        self.finish_txn(state, tx)?;
-        Ok(entry)
-    }
+/// Returns a new node of a directory, and the rights that it inherits there. Takes its id, so the
+/// batch must still be empty.
+///
+/// # Errors
+/// `Stale` for the directory; `NoSpace` if there are no ids; `Corrupt` if the directory's list is
+/// damaged; if the table fails.
+pub(super) fn new_rnode_in(
+    txn: &mut Txn<'_>,
+    context: &Context,
+    dir: InodeId,
+    new: NewNode,
+) -> Result<(Rnode, Rights), Error> {
+    let parent = txn.node(Handle::own(dir))?.rnode;
+    let rights = Rights::inherited(txn, &parent, &new)?;
+    let ino = txn.take_id()?;
+    let rnode = new_rnode(ino, new, context, &parent, (&rights, txn.now));
+    Ok((rnode, rights))
 }
 
 fn new_rnode(
@@ -192,6 +167,6 @@ fn new_rnode(
         deleted_at: Time::default(),
         target: new.target,
     };
-    rights.flag(&mut rnode);
+    rights.set_flags(&mut rnode);
     rnode
 }

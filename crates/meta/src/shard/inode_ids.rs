@@ -1,50 +1,60 @@
-//! Numbers for new inodes: never one twice, not even over a crash of the machine.
+//! Ids for new inodes: never one twice, not even across a crash of the machine (I-3).
 //!
-//! Numbers come from blocks of [`ID_BLOCK`]. That a block is taken is written and made safe before
-//! its first number is used: at the first create of a life that costs one wait for the disk, later
-//! blocks are written when the one before is half used, and are safe long before they are needed.
+//! Ids come from blocks of [`ID_BLOCK`]. A high-water mark above a block is written and made safe
+//! before the first id of the block is used: the first create of a run waits once for the disk;
+//! later blocks are written when the one before is half used, and are safe long before they are
+//! needed.
 
+use pelago_store::key;
+use pelago_store::report::table_failed;
+use pelago_store::rows::{HighWater, Row};
+use pelago_store::table::Batch;
+use pelago_store::volume::SHARD;
 use pelago_wire::limits::ID_BLOCK;
 use pelago_wire::{Code, Error, InodeId};
 
-/// The numbers of one shard.
+use super::locked::Locked;
+
+/// The ids of one shard.
 #[derive(Debug)]
-pub struct Ids {
+pub(super) struct InodeIds {
     site: u16,
     shard: u16,
     next: u64,
-    /// Numbers below are this life's to use.
+    /// Counters below are this run's to use.
     ready: u64,
-    /// Numbers below are written as used; safe once the sequence beside it is.
+    /// The high-water mark: counters below are written as used, which is safe once the batch with
+    /// [`InodeIds::written_at`] is.
     written: u64,
     written_at: u64,
 }
 
-/// What must happen before [`Ids::take`].
+/// What must happen before [`InodeIds::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub(super) enum Need {
     /// Nothing.
     Nothing,
-    /// Write this mark, in any batch from now on.
+    /// Write this high-water mark, in any batch from now on.
     Write(u64),
-    /// Write this mark in a batch and make it safe before the number is taken.
+    /// Write this high-water mark and make it safe first.
     WriteAndWait(u64),
-    /// Make the batch with this sequence safe before the number is taken.
+    /// Make the batch with this sequence safe first.
     Wait(u64),
 }
 
-impl Ids {
-    /// The numbers from `next` on, none of them reserved yet.
+impl InodeIds {
+    /// Returns the ids from the counter `next` on, none of them reserved yet.
     #[must_use]
-    pub(crate) fn new(site: u16, shard: u16, next: u64) -> Self {
+    pub(super) fn new(site: u16, shard: u16, next: u64) -> Self {
         let next = next.max(InodeId::ROOT.counter() + 1);
         Self { site, shard, next, ready: next, written: next, written_at: 0 }
     }
 
-    /// What must happen before the next number can be taken, where everything to sequence `safe` is
-    /// safe.
+    /// Returns what must happen before the next id is taken, if all batches up to the sequence
+    /// `safe` are safe.
     #[must_use]
-    pub(crate) fn need(&self, safe: u64) -> Need {
+    #[inline]
+    pub(super) fn need(&self, safe: u64) -> Need {
         if self.next < self.ready {
             let half_used = self.ready - self.next < ID_BLOCK / 2;
             if half_used && self.written == self.ready {
@@ -58,40 +68,76 @@ impl Ids {
         if self.written_at > safe { Need::Wait(self.written_at) } else { Need::Nothing }
     }
 
-    /// The mark `to` was written by the batch with this sequence.
-    pub(crate) fn wrote(&mut self, to: u64, sequence: u64) {
+    /// The batch with this sequence wrote the high-water mark `to`.
+    pub(super) fn wrote(&mut self, to: u64, sequence: u64) {
+        assert!(to > self.written, "I-3: the high-water mark of inode ids would go back");
         self.written = to;
         self.written_at = sequence;
     }
 
-    /// The next number, after everything that [`Ids::need`] named has happened.
+    /// Takes the next id, after what [`InodeIds::need`] returned has happened.
     ///
     /// # Errors
-    /// [`Code::NoSpace`] when a shard has used all of its 2³⁶ numbers.
-    pub(crate) fn take(&mut self) -> Result<InodeId, Error> {
+    /// [`Code::NoSpace`] if the shard has used all of its 2³⁶ ids.
+    #[inline]
+    pub(super) fn take(&mut self) -> Result<InodeId, Error> {
         if self.next == self.ready {
             self.ready = self.written;
         }
+        assert!(self.next < self.ready, "I-3: an inode id is above the high-water mark");
         let id = InodeId::new(self.site, self.shard, self.next).ok_or(Code::NoSpace)?;
         self.next += 1;
         Ok(id)
     }
 
-    /// The table was opened again and may have lost the last mark. Numbers that are in use are not
-    /// in doubt: their mark was safe before the first of them was taken.
-    pub(crate) fn doubt(&mut self) {
+    /// The table was opened again and may have lost the last high-water mark. Ids in use are not
+    /// concerned: their mark was safe before the first of them was taken.
+    pub(super) fn invalidate(&mut self) {
         self.written = self.ready;
     }
 
-    /// The mark [`Ids::next`] was written: the next number needs a mark of its own.
-    pub(crate) fn gave_back(&mut self) {
+    /// [`InodeIds::next`] was written as the high-water mark: the next id needs a new one.
+    pub(super) fn returned(&mut self) {
         (self.ready, self.written) = (self.next, self.next);
     }
 
-    /// The number that the next life begins with, where this one ends cleanly.
+    /// Returns the counter with which the next run begins, if this one ends cleanly.
     #[must_use]
-    pub(crate) fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> u64 {
         self.next
+    }
+}
+
+impl Locked<'_> {
+    /// Takes an id for a new inode. Now and then that writes a batch of its own.
+    #[inline]
+    pub(super) fn take_id(&mut self) -> Result<InodeId, Error> {
+        match self.state.ids.need(self.shard.durability.safe()) {
+            Need::Nothing => {}
+            Need::Write(to) => self.reserve_ids(to)?,
+            Need::WriteAndWait(to) => {
+                self.reserve_ids(to)?;
+                self.persist(self.state.sequence)?;
+            }
+            Need::Wait(sequence) => self.persist(sequence)?,
+        }
+        self.state.ids.take()
+    }
+
+    fn reserve_ids(&mut self, to: u64) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        batch.put(key::high_water(SHARD), HighWater { next: to }.encode(self.next_stamp()));
+        self.write(&batch)?;
+        let sequence = self.state.sequence;
+        self.state.ids.wrote(to, sequence);
+        Ok(())
+    }
+
+    fn persist(&self, sequence: u64) -> Result<(), Error> {
+        let table = &self.shard.table;
+        table.persist().map_err(|error| table_failed("making a block of ids safe", &error))?;
+        self.shard.durability.persisted_under_lock(sequence);
+        Ok(())
     }
 }
 
@@ -100,8 +146,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_safe_before_its_first_number_is_used() {
-        let mut ids = Ids::new(0, 0, 0);
+    fn a_block_is_safe_before_its_first_id_is_used() {
+        let mut ids = InodeIds::new(0, 0, 0);
         assert_eq!(ids.need(0), Need::WriteAndWait(2 + ID_BLOCK));
         ids.wrote(2 + ID_BLOCK, 1);
         assert_eq!(ids.need(0), Need::Wait(1));
@@ -120,18 +166,18 @@ mod tests {
         assert_eq!(ids.take().unwrap().raw(), 2 + ID_BLOCK);
     }
 
-    /// Neither a mark that may be lost nor one that was given back lets a number be used.
+    /// Neither a high-water mark that may be lost nor one that was lowered lets an id be used.
     #[test]
-    fn a_mark_in_doubt_is_written_again() {
-        let mut ids = Ids::new(0, 0, 0);
+    fn a_high_water_mark_that_may_be_lost_is_written_again() {
+        let mut ids = InodeIds::new(0, 0, 0);
         ids.wrote(2 + ID_BLOCK, 1);
-        ids.doubt();
+        ids.invalidate();
         assert_eq!(ids.need(1), Need::WriteAndWait(2 + ID_BLOCK));
         ids.wrote(2 + ID_BLOCK, 2);
         ids.take().unwrap();
-        ids.doubt();
+        ids.invalidate();
         assert_eq!(ids.need(2), Need::Nothing);
-        ids.gave_back();
+        ids.returned();
         assert_eq!((ids.next(), ids.need(2)), (3, Need::WriteAndWait(3 + ID_BLOCK)));
     }
 }

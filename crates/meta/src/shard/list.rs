@@ -1,42 +1,44 @@
 //! Listings: pages of a directory in the order of its hashes.
 //!
-//! A page is read from a snapshot without the shard's lock, so that a long listing stops nobody.
-//! Attributes are filled in under the lock. Where a batch was written in between, rows of the
-//! page may be old; then the page is read again under the lock: an attribute that leaves a shard is
-//! never older than the last change it answered. What is read under the lock begins at a key that
-//! is known by then, and has no more rows than the page.
+//! A page is read from a snapshot without the shard's lock, so that a long listing stops no other
+//! operation. Attributes are filled in under the lock. If a batch was written in between, rows of
+//! the page may be old; then the page is read again under the lock: an attribute that leaves a
+//! shard is never older than the last change it answered (I-4). That second read begins at a key
+//! that is known by then, and has no more rows than the page.
 //!
-//! Names whose hashes are equal, in the bits that a place has, are told apart by ranks
-//! ([`Cookie`]). Who goes on from a ranked place says the name it is behind, so that the page
-//! begins there; if only the rank is known, names are counted up to it.
+//! Names whose hashes are equal in the bits that a cookie has are told apart by ranks ([`Cookie`]).
+//! A client that continues behind a ranked cookie says the name that it was behind, so that the
+//! page begins there; if only the rank is known, names are counted up to it.
 
 use std::ops::ControlFlow;
 
 use pelago_store::key;
+use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{NameRow, Row};
 use pelago_store::table::{self, Visitor};
 use pelago_wire::{Code, Cookie, DirEntry, Error, Handle, InodeId, Name, NameHash, limits};
 
-use super::{Shard, State};
-use crate::row_cache::{Named, Node, RowLocation};
-use pelago_store::report::{row_damaged, table_failed};
+use super::Shard;
+use super::locked::Locked;
+use super::txn::DirEntryKey;
+use crate::row_cache::{Named, Node};
 
-/// What a listing asks for.
+/// A page to list.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
     /// The directory.
     pub dir: Handle,
-    /// Behind which place to go on.
+    /// The cookie behind which the page begins.
     pub after: Cookie,
-    /// The name that a ranked place was behind, if that is known.
+    /// The name that a ranked cookie was given to, if that is known.
     pub behind: Option<&'a Name>,
-    /// Entries wanted.
+    /// The number of entries, clamped to 1 and [`limits::LIST_ENTRIES`].
     pub entries: usize,
-    /// Whether handles and attributes are wanted too.
+    /// Whether entries have handles and attributes.
     pub attributes: bool,
 }
 
-/// Entries, and whether nothing comes behind them.
+/// Entries, and whether the listing ends with them.
 pub(crate) type Listed = (Vec<DirEntry>, bool);
 
 struct Listing {
@@ -52,105 +54,99 @@ struct Start {
     from: Vec<u8>,
     /// The first bits of hashes whose names are counted …
     prefix: u64,
-    /// … and how many of them stand before the first key; `None`: not counted yet.
+    /// … and how many of them come before the first key; `None` until they are counted.
     before: Option<u64>,
 }
 
-impl Shard {
-    /// A page of a directory, without `.` and `..`.
-    ///
-    /// # Errors
-    /// `Stale`, `NotDirectory`.
-    pub fn list(&self, page: Page<'_>) -> Result<Listed, Error> {
-        let page = Page { entries: page.entries.clamp(1, limits::LIST_ENTRIES), ..page };
-        let (snapshot, sequence) = {
-            let mut state = self.lock();
-            self.directory(&mut state, page.dir)?;
-            let snapshot =
-                self.table.snapshot().map_err(|error| table_failed("listing", &error))?;
-            (snapshot, state.sequence)
-        };
-        let mut scan = |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| {
-            match snapshot.scan(from, to, visit) {
-                // The table was opened again in between; it shows what is there now as well.
-                Err(table::Error::StaleSnapshot) => self.table.scan(from, to, visit),
-                scanned => scanned,
-            }
-        };
-        let Some(mut start) = self.start(page, &mut scan)? else { return Ok((Vec::new(), true)) };
-        let (rows, end) = read_page(page, &mut start, true, &mut scan)?;
-        if !page.attributes {
-            return Ok((rows.iter().map(plain_entry).collect(), end));
+/// Lists a page of a directory, without `.` and `..`.
+pub(super) fn list(shard: &Shard, page: Page<'_>) -> Result<Listed, Error> {
+    let page = Page { entries: page.entries.clamp(1, limits::LIST_ENTRIES), ..page };
+    let (snapshot, sequence) = {
+        let mut locked = shard.lock();
+        locked.load_directory(page.dir)?;
+        let snapshot = shard.table.snapshot().map_err(|error| table_failed("listing", &error))?;
+        (snapshot, locked.state.sequence)
+    };
+    let mut scan = |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| {
+        match snapshot.scan(from, to, visit) {
+            // The table was opened again in between; it shows what is there now as well.
+            Err(table::Error::StaleSnapshot) => shard.table.scan(from, to, visit),
+            scanned => scanned,
         }
-        for row in &rows {
-            self.holds.refresh(row.row.ino());
-        }
-        let mut state = self.lock();
-        if state.sequence == sequence {
-            return Ok((self.with_attributes(&mut state, page.dir.ino, rows)?, end));
-        }
-        let mut scan =
-            |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| self.table.scan(from, to, visit);
-        let (rows, end) = read_page(page, &mut start, false, &mut scan)?;
-        Ok((self.with_attributes(&mut state, page.dir.ino, rows)?, end))
+    };
+    let Some(mut start) = start(shard, page, &mut scan)? else { return Ok((Vec::new(), true)) };
+    let (rows, end) = read_page(page, &mut start, true, &mut scan)?;
+    if !page.attributes {
+        return Ok((rows.iter().map(plain_entry).collect(), end));
     }
+    for row in &rows {
+        shard.open_inodes.refresh(row.row.ino());
+    }
+    let mut locked = shard.lock();
+    if locked.state.sequence == sequence {
+        return Ok((with_attributes(&mut locked, page.dir.ino, rows)?, end));
+    }
+    let mut scan =
+        |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| shard.table.scan(from, to, visit);
+    let (rows, end) = read_page(page, &mut start, false, &mut scan)?;
+    Ok((with_attributes(&mut locked, page.dir.ino, rows)?, end))
+}
 
-    /// Returns where a page begins; `None` if nothing can be there.
-    fn start(&self, page: Page<'_>, scan: &mut Scan<'_>) -> Result<Option<Start>, Error> {
-        let dir = page.dir.ino;
-        let Some((first, rank)) = page.after.rank() else {
-            let Some(first) = page.after.first_hash_behind() else { return Ok(None) };
-            let prefix = first.prefix();
-            let before = (NameHash::first_of(prefix) == first).then_some(0);
-            return Ok(Some(Start { from: key::names_from(dir, first), prefix, before }));
-        };
+/// Returns where a page begins; `None` if no name can be there.
+fn start(shard: &Shard, page: Page<'_>, scan: &mut Scan<'_>) -> Result<Option<Start>, Error> {
+    let dir = page.dir.ino;
+    let Some((first, rank)) = page.after.rank() else {
+        let Some(first) = page.after.first_hash_behind() else { return Ok(None) };
         let prefix = first.prefix();
-        let known = page.behind.map(|name| (self.hasher.hash(name.as_bytes()), name));
-        if let Some((hash, name)) = known.filter(|(hash, _)| hash.prefix() == prefix) {
-            let from = behind(key::name(dir, hash, name.as_bytes()));
-            return Ok(Some(Start { from, prefix, before: Some(rank) }));
+        let before = (NameHash::first_of(prefix) == first).then_some(0);
+        return Ok(Some(Start { from: key::names_from(dir, first), prefix, before }));
+    };
+    let prefix = first.prefix();
+    let known = page.behind.map(|name| (shard.hasher.hash(name.as_bytes()), name));
+    if let Some((hash, name)) = known.filter(|(hash, _)| hash.prefix() == prefix) {
+        let from = behind(key::name(dir, hash, name.as_bytes()));
+        return Ok(Some(Start { from, prefix, before: Some(rank) }));
+    }
+    let from = key::names_from(dir, first);
+    let (from, before) = skip(dir, from, prefix, rank, scan)?;
+    Ok(Some(Start { from, prefix, before: Some(before) }))
+}
+
+fn with_attributes(
+    locked: &mut Locked<'_>,
+    dir: InodeId,
+    rows: Vec<Listing>,
+) -> Result<Vec<DirEntry>, Error> {
+    rows.into_iter().map(|row| full_entry(locked, dir, row)).collect()
+}
+
+fn full_entry(locked: &mut Locked<'_>, dir: InodeId, row: Listing) -> Result<DirEntry, Error> {
+    let mut listed = plain_entry(&row);
+    let Listing { hash, name, row, .. } = row;
+    let named = Named {
+        name: name.clone(),
+        ino: row.ino(),
+        kind: row.kind(),
+        is_embedded: matches!(row, NameRow::Rnode(_)),
+    };
+    let key = DirEntryKey { dir, hash, name };
+    let node = match row {
+        NameRow::Rnode(rnode) => {
+            let node = Node { rnode, location: key.into_location() };
+            locked.state.rows.put_node(node.clone());
+            node
         }
-        let from = key::names_from(dir, first);
-        let (from, before) = skip(dir, from, prefix, rank, scan)?;
-        Ok(Some(Start { from, prefix, before: Some(before) }))
-    }
-
-    fn with_attributes(
-        &self,
-        state: &mut State,
-        dir: InodeId,
-        rows: Vec<Listing>,
-    ) -> Result<Vec<DirEntry>, Error> {
-        rows.into_iter().map(|row| self.full_entry(state, dir, row)).collect()
-    }
-
-    fn full_entry(&self, state: &mut State, dir: InodeId, row: Listing) -> Result<DirEntry, Error> {
-        let mut listed = plain_entry(&row);
-        let Listing { hash, name, row, .. } = row;
-        let named = Named {
-            name: name.clone(),
-            ino: row.ino(),
-            kind: row.kind(),
-            here: matches!(row, NameRow::Rnode(_)),
-        };
-        let node = match row {
-            NameRow::Rnode(rnode) => {
-                let node = Node { rnode, place: RowLocation::Name { dir, hash, name } };
-                state.rows.put_node(node.clone());
-                node
-            }
-            NameRow::Link { .. } => self.node_of(state, dir, hash, &named)?,
-        };
-        state.rows.put_named(dir, hash, named);
-        listed.entry = Some(self.entry(state, &node)?);
-        Ok(listed)
-    }
+        NameRow::Link { .. } => locked.node_named(&key, &named)?,
+    };
+    locked.state.rows.put_named(dir, hash, named);
+    listed.entry = Some(locked.entry_of(&node)?);
+    Ok(listed)
 }
 
 type Scan<'a> = dyn FnMut(&[u8], &[u8], &mut Visitor<'_>) -> Result<(), table::Error> + 'a;
 
-/// The rows of a page, and whether nothing comes behind them. Names before it are counted only if
-/// `may_count`.
+/// Returns the rows of a page, and whether the listing ends with them. Names before it are counted
+/// only if `may_count`.
 fn read_page(
     page: Page<'_>,
     start: &mut Start,
@@ -190,7 +186,8 @@ fn read_page(
     Ok((rows, next.is_none()))
 }
 
-/// Gives places to those names whose hash the next one shares. `next` is the hash behind the page.
+/// Gives ranked cookies to names whose neighbour would have the same cookie. `next` is the hash
+/// behind the page.
 fn rank(rows: &mut [Listing], next: Option<NameHash>, start: &Start) -> Result<(), Error> {
     let (mut prefix, mut rank) = (start.prefix, start.before.unwrap_or(0));
     for index in 0..rows.len() {
@@ -207,8 +204,8 @@ fn rank(rows: &mut [Listing], next: Option<NameHash>, start: &Start) -> Result<(
     Ok(())
 }
 
-/// Passes over `rank` names of a prefix. Answers the key behind them, and how many they were: fewer
-/// if there are no more.
+/// Skips `rank` names of a prefix. Returns the key behind them, and how many there were: fewer if
+/// the prefix has no more.
 fn skip(
     dir: InodeId,
     from: Vec<u8>,
@@ -242,7 +239,7 @@ fn count(from: &[u8], to: &[u8], scan: &mut Scan<'_>) -> Result<u64, Error> {
     Ok(rows)
 }
 
-/// The lowest key behind this one.
+/// Returns the lowest key behind this one.
 fn behind(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key

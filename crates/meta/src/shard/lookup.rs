@@ -1,246 +1,154 @@
-//! Where rows are: by handle, by name, and upwards.
+//! Finds nodes by handle and by name, and the directory above one. Memory is asked before the
+//! table.
 
-use std::ops::ControlFlow;
+use pelago_store::report::row_damaged;
+use pelago_store::rows::{NameRow, Rnode, Row};
+use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Time};
 
-use pelago_store::key::{self, Key};
-use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row};
-use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Name, NameHash, Time};
-
-use super::{Shard, State};
+use super::locked::Locked;
+use super::stored;
+use super::txn::DirEntryKey;
 use crate::directory::Directory;
-use crate::row_cache::{Named, Node, RowLocation};
-use pelago_store::report::{row_damaged, table_failed};
+use crate::row_cache::{Named, Node};
 
-impl Shard {
-    /// What a name leads to.
+/// Returns what a name leads to. The attributes of a file that is written without requests are
+/// those of its last refresh.
+///
+/// # Errors
+/// `NotFound`; `NotDirectory`, `Stale` for the directory.
+pub(super) fn lookup(locked: &mut Locked<'_>, key: &DirEntryKey) -> Result<Entry, Error> {
+    let node = locked.find_entry(key)?;
+    locked.entry_of(&node)
+}
+
+/// Returns the directory above a directory. The root is above itself.
+///
+/// # Errors
+/// `NotDirectory`, `Stale`.
+pub(super) fn parent(locked: &mut Locked<'_>, dir: Handle) -> Result<Entry, Error> {
+    locked.load_directory(dir)?;
+    let parent = locked.parent_of(dir.ino)?;
+    let node = locked.node(Handle::own(parent))?;
+    locked.entry_of(&node)
+}
+
+impl Locked<'_> {
+    /// Returns the node of a handle.
     ///
     /// # Errors
-    /// `NotFound`; `NotDirectory`, `Stale` for the directory.
-    pub fn lookup(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
-        let mut found = self.lookup_known(dir, name)?;
-        let mut looked = None;
-        while looked != Some(found.attr.ino) && self.holds.refresh(found.attr.ino) {
-            looked = Some(found.attr.ino);
-            found = self.lookup_known(dir, name)?;
-        }
-        Ok(found)
-    }
-
-    /// The same, with the attributes of a file that changes without a request as they were when it
-    /// was looked at last.
-    fn lookup_known(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
-        let hash = self.hasher.hash(name.as_bytes());
-        let mut state = self.lock();
-        self.directory(&mut state, dir)?;
-        let named = self.named(&mut state, dir.ino, hash, name)?.ok_or(Code::NotFound)?;
-        let node = self.node_of(&mut state, dir.ino, hash, &named)?;
-        self.entry(&state, &node)
-    }
-
-    /// The directory above.
-    ///
-    /// # Errors
-    /// `NotDirectory`, `Stale`.
-    pub fn parent(&self, dir: Handle) -> Result<Entry, Error> {
-        let mut state = self.lock();
-        self.directory(&mut state, dir)?;
-        let parent = self.parent_of(&mut state, dir.ino)?;
-        let node = self.node(&mut state, Handle::own(parent))?;
-        self.entry(&state, &node)
-    }
-
-    /// The node of a handle: in the caches, at the hint, where `moved` says, or in `inodes`.
-    pub(super) fn node(&self, state: &mut State, handle: Handle) -> Result<Node, Error> {
-        if let Some(node) = state.rows.node(handle.ino) {
+    /// `Stale`.
+    pub(super) fn node(&mut self, handle: Handle) -> Result<Node, Error> {
+        if let Some(node) = self.state.rows.node(handle.ino) {
             return Ok(node.clone());
         }
-        let node = self.seek(handle)?.ok_or(Code::Stale)?;
-        state.rows.put_node(node.clone());
+        let node = stored::node(&*self.shard.table, handle)?.ok_or(Code::Stale)?;
+        self.state.rows.put_node(node.clone());
         Ok(node)
     }
 
-    fn seek(&self, handle: Handle) -> Result<Option<Node>, Error> {
-        if handle.is_under_a_name()
-            && let Some(node) = self.seek_under(handle.dir, handle.hash, handle.ino)?
-        {
-            return Ok(Some(node));
-        }
-        if let Some(rnode) = self.stored_rnode(handle.ino)? {
-            return Ok(Some(Node { rnode, place: RowLocation::Own }));
-        }
-        let key = key::moved(handle.ino);
-        let Some(value) = self.get(&key)? else { return Ok(None) };
-        let (_, moved) = Moved::decode(&value).map_err(|error| row_damaged(&key, error))?;
-        self.seek_under(moved.dir, moved.hash, handle.ino)
-    }
-
-    /// The node `ino` among the names with `hash` in `dir`.
-    fn seek_under(
-        &self,
-        dir: InodeId,
-        hash: NameHash,
-        ino: InodeId,
-    ) -> Result<Option<Node>, Error> {
-        let range = key::names_with_hash(dir, hash);
-        let mut found = Ok(None);
-        let visited =
-            self.table.scan(
-                &range.from,
-                &range.to,
-                &mut |key, value| match NameRow::decode(value) {
-                    Ok((_, NameRow::Rnode(rnode))) if rnode.ino == ino => {
-                        found = node_under(key, rnode);
-                        ControlFlow::Break(())
-                    }
-                    Ok(_) => ControlFlow::Continue(()),
-                    Err(error) => {
-                        found = Err(row_damaged(key, error));
-                        ControlFlow::Break(())
-                    }
-                },
-            );
-        visited.map_err(|error| table_failed("seeking a row", &error))?;
-        found
-    }
-
-    pub(super) fn stored_rnode(&self, ino: InodeId) -> Result<Option<Rnode>, Error> {
-        let key = key::inode(ino);
-        let Some(value) = self.get(&key)? else { return Ok(None) };
-        let (_, rnode) = Rnode::decode(&value).map_err(|error| row_damaged(&key, error))?;
-        Ok(Some(rnode))
-    }
-
-    /// What a name in a directory that was checked leads to.
-    pub(super) fn named(
-        &self,
-        state: &mut State,
-        dir: InodeId,
-        hash: NameHash,
-        name: &Name,
-    ) -> Result<Option<Named>, Error> {
-        if state.directories.get(dir).is_some_and(|directory| directory.lacks(hash)) {
+    /// Returns what a name in a directory that was loaded leads to.
+    pub(super) fn named(&mut self, key: &DirEntryKey) -> Result<Option<Named>, Error> {
+        let directory = self.state.directories.get(key.dir);
+        if directory.is_some_and(|directory| directory.lacks(key.hash)) {
             return Ok(None);
         }
-        if let Some(named) = state.rows.named(dir, hash, name) {
+        if let Some(named) = self.state.rows.named(key.dir, key.hash, &key.name) {
             return Ok(Some(named.clone()));
         }
-        let key = key::name(dir, hash, name.as_bytes());
-        let Some(value) = self.get(&key)? else { return Ok(None) };
-        let (_, row) = NameRow::decode(&value).map_err(|error| row_damaged(&key, error))?;
-        let here = matches!(row, NameRow::Rnode(_));
-        let named = Named { name: name.clone(), ino: row.ino(), kind: row.kind(), here };
+        let row_key = key.row_key();
+        let Some(value) = stored::get(&*self.shard.table, &row_key)? else { return Ok(None) };
+        let (_, row) = NameRow::decode(&value).map_err(|error| row_damaged(&row_key, error))?;
+        let is_embedded = matches!(row, NameRow::Rnode(_));
+        let named = Named { name: key.name.clone(), ino: row.ino(), kind: row.kind(), is_embedded };
         if let NameRow::Rnode(rnode) = row {
-            let place = RowLocation::Name { dir, hash, name: name.clone() };
-            state.rows.put_node(Node { rnode, place });
+            self.state.rows.put_node(Node { rnode, location: key.location() });
         }
-        state.rows.put_named(dir, hash, named.clone());
+        self.state.rows.put_named(key.dir, key.hash, named.clone());
         Ok(Some(named))
     }
 
-    /// The node that a name leads to.
-    pub(super) fn node_of(
-        &self,
-        state: &mut State,
-        dir: InodeId,
-        hash: NameHash,
-        named: &Named,
-    ) -> Result<Node, Error> {
-        let handle = match named.here {
-            true => Handle::at(named.ino, dir, hash),
+    /// Returns the node that a name leads to.
+    pub(super) fn node_named(&mut self, key: &DirEntryKey, named: &Named) -> Result<Node, Error> {
+        let handle = match named.is_embedded {
+            true => Handle::at(named.ino, key.dir, key.hash),
             false => Handle::own(named.ino),
         };
-        self.node(state, handle).map_err(|error| match error.code {
-            // The name is there, its row is not: no caller's fault.
+        self.node(handle).map_err(|error| match error.code {
+            // The name has a row and the node has none: damage, and no stale handle of the caller.
             Code::Stale => Code::Corrupt.into(),
             _ => error,
         })
     }
 
-    /// Makes sure that a handle is a directory's, and that its count is known.
-    pub(super) fn directory(&self, state: &mut State, dir: Handle) -> Result<(), Error> {
-        if state.directories.get(dir.ino).is_some() {
+    /// Returns the node of a name, after loading its directory.
+    ///
+    /// # Errors
+    /// `NotFound`; `Stale`, `NotDirectory` for the directory.
+    pub(super) fn find_entry(&mut self, key: &DirEntryKey) -> Result<Node, Error> {
+        self.load_directory(Handle::own(key.dir))?;
+        let named = self.named(key)?.ok_or(Code::NotFound)?;
+        self.node_named(key, &named)
+    }
+
+    /// Makes sure that a handle is a directory's, and that its counts are in memory.
+    ///
+    /// # Errors
+    /// `Stale`, `NotDirectory`.
+    pub(super) fn load_directory(&mut self, dir: Handle) -> Result<(), Error> {
+        if self.state.directories.get(dir.ino).is_some() {
             return Ok(());
         }
-        let node = self.node(state, Handle::own(dir.ino))?;
+        let node = self.node(Handle::own(dir.ino))?;
         if node.rnode.kind != FileKind::Directory {
             return Err(Code::NotDirectory.into());
         }
-        let row = self.stored_partition(dir.ino)?;
-        let directory = Directory::stored(row.as_ref(), node.rnode.mtime, self.started);
-        state.directories.insert(dir.ino, directory);
+        let directory = self.stored_directory(&node.rnode)?;
+        self.state.directories.insert(dir.ino, directory);
         Ok(())
     }
 
-    fn stored_partition(&self, dir: InodeId) -> Result<Option<Partition>, Error> {
-        let key = key::partition(dir, 0);
-        let Some(value) = self.get(&key)? else { return Ok(None) };
-        let (_, row) = Partition::decode(&value).map_err(|error| row_damaged(&key, error))?;
-        Ok(Some(row))
+    fn stored_directory(&self, rnode: &Rnode) -> Result<Directory, Error> {
+        let row = stored::partition(&*self.shard.table, rnode.ino)?;
+        Ok(Directory::stored(row.as_ref(), rnode.mtime, self.shard.started))
     }
 
-    /// The directory above a directory whose count is known. The root is above itself.
-    pub(super) fn parent_of(&self, state: &mut State, dir: InodeId) -> Result<InodeId, Error> {
+    /// Returns the directory above a directory that was loaded. The root is above itself.
+    pub(super) fn parent_of(&mut self, dir: InodeId) -> Result<InodeId, Error> {
         if dir == InodeId::ROOT {
             return Ok(dir);
         }
-        if let Some(parent) = state.directories.get(dir).and_then(|known| known.parent) {
+        if let Some(parent) = self.state.directories.get(dir).and_then(|known| known.parent) {
             return Ok(parent);
         }
-        let (parent, _, _) = self.first_name_of(dir)?.ok_or(Code::Stale)?;
-        if let Some(known) = state.directories.get_mut(dir) {
+        let name = stored::first_name_of(&*self.shard.table, dir)?;
+        let (parent, _, _) = name.ok_or(Code::Stale)?;
+        if let Some(known) = self.state.directories.get_mut(dir) {
             known.parent = Some(parent);
         }
         Ok(parent)
     }
 
-    /// One of the names of a node in `inodes`.
-    pub(super) fn first_name_of(
-        &self,
-        ino: InodeId,
-    ) -> Result<Option<(InodeId, NameHash, Name)>, Error> {
-        let range = key::parent_pointers_of(ino);
-        let mut found = None;
-        let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
-            if let Some(Key::ParentPointer { dir, hash, name, .. }) = Key::parse(key) {
-                found = Name::new(name).ok().map(|name| (dir, hash, name));
-            }
-            ControlFlow::Break(())
-        });
-        visited.map_err(|error| table_failed("seeking a name", &error))?;
-        Ok(found)
+    /// Returns the handle of a node, and its attributes as they are now.
+    pub(super) fn entry_of(&self, node: &Node) -> Result<Entry, Error> {
+        Ok(Entry { handle: node.handle(), attr: self.attr_of(&node.rnode)? })
     }
 
-    /// What is answered for a node: its handle, and its attributes as they are now.
-    pub(super) fn entry(&self, state: &State, node: &Node) -> Result<Entry, Error> {
-        Ok(Entry { handle: node.handle(), attr: self.attr_of(state, &node.rnode)? })
-    }
-
-    /// The attributes of a node as they are now; of one that changes without a request, as they
-    /// were when it was looked at last.
-    pub(super) fn attr_of(&self, state: &State, rnode: &Rnode) -> Result<Attr, Error> {
+    /// Returns the attributes of a node as they are now; for a file that is written without
+    /// requests, as they were at the last refresh.
+    pub(super) fn attr_of(&self, rnode: &Rnode) -> Result<Attr, Error> {
         let attr = rnode.attr();
         if rnode.kind != FileKind::Directory {
-            return Ok(self.holds.merge(rnode.ino, attr));
+            return Ok(self.shard.open_inodes.merge(rnode.ino, attr));
         }
-        let unknown;
-        let directory = match state.directories.get(rnode.ino) {
-            Some(directory) => directory,
-            None => {
-                let row = self.stored_partition(rnode.ino)?;
-                unknown = Directory::stored(row.as_ref(), rnode.mtime, self.started);
-                &unknown
-            }
-        };
-        Ok(directory_attr(attr, directory))
-    }
-
-    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.table.get(key).map_err(|error| table_failed("reading", &error))
+        match self.state.directories.get(rnode.ino) {
+            Some(directory) => Ok(directory_attr(attr, directory)),
+            None => Ok(directory_attr(attr, &self.stored_directory(rnode)?)),
+        }
     }
 }
 
-/// A directory that was removed shows no links; any other shows its own name, its `.`, and the `..`
-/// of each directory in it.
+/// Merges counts and times into the attributes of a directory. A directory that was removed shows
+/// no links; any other shows its own name, its `.`, and the `..` of each directory in it.
 fn directory_attr(attr: Attr, directory: &Directory) -> Attr {
     let links = u32::try_from(directory.directories).unwrap_or(u32::MAX).saturating_add(2);
     Attr {
@@ -252,13 +160,7 @@ fn directory_attr(attr: Attr, directory: &Directory) -> Attr {
     }
 }
 
-fn node_under(key: &[u8], rnode: Rnode) -> Result<Option<Node>, Error> {
-    let (dir, hash, bytes) = key::parse_name(key).ok_or(Code::Corrupt)?;
-    let name = Name::new(bytes).map_err(|_| Code::Corrupt)?;
-    Ok(Some(Node { rnode, place: RowLocation::Name { dir, hash, name } }))
-}
-
-/// A time that is surely later than `before`, and now where the clock has moved on.
+/// Returns a time that is certainly later than `before`: `now`, if the clock has moved on.
 pub(super) fn later_than(before: Time, now: Time) -> Time {
     now.max(before.next())
 }

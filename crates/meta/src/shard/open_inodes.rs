@@ -1,210 +1,60 @@
-//! Inodes that are open, and what open files know better than their rows.
+//! Inodes that are open, and what is known of open files before it is in their rows.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use pelago_store::table::Batch;
-use pelago_wire::{Attr, Code, Error, Generation, Handle, InodeId, Time};
-
-use super::Shard;
-use super::commit::put_node;
-use crate::row_cache::Node;
 use pelago_wire::id_map::IdMap;
+use pelago_wire::{Attr, Handle, InodeId, Time};
 
-/// Seconds after which a read counts again.
-pub const READ_AGAIN: i64 = 24 * 60 * 60;
-/// Times of reads that wait for the next group commit, at the most.
-const READS: usize = 4096;
-/// Of those, so many are written in one batch, while others wait for the shard.
-const READS_AT_ONCE: usize = 32;
+use super::read_times::ReadTimes;
 
-/// The inodes that are open. They come under a shard's lock and go without it: who finds under that
-/// lock that an inode is not held can rely on it until the lock's end. A leaf.
+/// The open inodes of a shard. They are added under the shard's lock and removed without it: an
+/// operation that finds under that lock that an inode is not open can rely on it until it unlocks.
+/// A leaf.
 #[derive(Debug, Default)]
 pub(super) struct OpenInodes {
-    all: Mutex<All>,
+    inner: Mutex<Inner>,
     /// How many have an [`AttrSource`].
-    outsides: AtomicUsize,
+    attr_sources: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct All {
-    held: IdMap<InodeId, Held>,
-    /// When files were read last whose readers have left, where their rows do not say so yet. They
-    /// go under a shard's lock.
-    reads: IdMap<InodeId, (Handle, Time)>,
+struct Inner {
+    open: IdMap<InodeId, OpenInode>,
+    /// Removed under a shard's lock only.
+    reads: ReadTimes,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    /// How often.
-    opens: u32,
-    /// It has no name yet, or lost its last, or is about to.
-    unnamed: bool,
-    /// What is not committed yet.
-    live: Option<Live>,
-    /// When it was read last, where its row does not say so yet.
+struct OpenInode {
+    /// How many references there are; never 0.
+    references: u32,
+    /// It has no name yet, or lost its last one, or an operation is about to remove that.
+    is_unnamed: bool,
+    /// Size and times that are not committed yet.
+    live: Option<LiveAttrs>,
+    /// Time of the last read, if its row does not have it yet.
     atime: Option<Time>,
-    /// Who sees what is done to it without a request.
-    outside: Option<Arc<dyn AttrSource>>,
-}
-
-/// Who sees what is done to the bytes of a held inode where no request tells of it.
-pub trait AttrSource: fmt::Debug + Send + Sync {
-    /// Looks at the bytes again. May wait for the medium: never called under a lock of the shard.
-    fn refresh(&self);
-
-    /// The attributes as they were at the last look, where these are those that are known without
-    /// it. A time of the last read that it changes is what the row is told next. Waits for nothing.
-    fn merge(&self, attr: Attr) -> Attr;
-}
-
-impl OpenInodes {
-    /// One more holds it.
-    pub(super) fn hold(&self, ino: InodeId, unnamed: bool) {
-        let mut all = self.all.lock();
-        let held = all.held.entry(ino).or_default();
-        held.opens += 1;
-        held.unnamed |= unnamed;
-    }
-
-    /// Whether it is held.
-    pub(super) fn has(&self, ino: InodeId) -> bool {
-        self.all.lock().held.contains_key(&ino)
-    }
-
-    /// Its last name goes. Answers whether it is held; whoever lets go of it last is then told.
-    pub(super) fn loses_its_names(&self, ino: InodeId) -> bool {
-        let mut all = self.all.lock();
-        let Some(held) = all.held.get_mut(&ino) else { return false };
-        held.unnamed = true;
-        true
-    }
-
-    /// It has got its first name.
-    pub(super) fn has_a_name(&self, ino: InodeId) {
-        self.change(ino, |held| held.unnamed = false);
-    }
-
-    /// When it was read last, where its row does not say so yet.
-    pub(super) fn read_at(&self, ino: InodeId) -> Option<Time> {
-        self.all.lock().read_at(ino)
-    }
-
-    /// The row says when it was read last, or somebody has set that.
-    pub(super) fn read_is_known(&self, ino: InodeId) {
-        self.committed(ino, false);
-    }
-
-    /// The row says when it was read last, and (`live`) its size and times.
-    pub(super) fn committed(&self, ino: InodeId, live: bool) {
-        let mut all = self.all.lock();
-        all.reads.remove(&ino);
-        if let Some(held) = all.held.get_mut(&ino) {
-            held.atime = None;
-            held.live = held.live.filter(|_| !live);
-        }
-    }
-
-    /// Who has read it leaves: the time of that waits for [`Shard::commit_reads`]. Answers `false`
-    /// where too many do already.
-    fn keep_read(&self, handle: Handle) -> bool {
-        let mut all = self.all.lock();
-        let All { held, reads } = &mut *all;
-        let Some(held) = held.get_mut(&handle.ino) else { return true };
-        if reads.len() >= READS {
-            return held.atime.is_none();
-        }
-        if let Some(atime) = held.atime.take() {
-            reads.insert(handle.ino, (handle, atime));
-        }
-        true
-    }
-
-    /// Some of the files whose readers have left.
-    fn some_reads(&self) -> Vec<Handle> {
-        let all = self.all.lock();
-        all.reads.values().take(READS_AT_ONCE).map(|(handle, _)| *handle).collect()
-    }
-
-    /// The attributes of its row as they are now.
-    pub(super) fn merge(&self, ino: InodeId, attr: Attr) -> Attr {
-        let mut all = self.all.lock();
-        let attr = Attr { atime: all.read_at(ino).unwrap_or(attr.atime), ..attr };
-        let Some(held) = all.held.get_mut(&ino) else { return attr };
-        let attr = held.live.map_or(attr, |live| live.merge(attr));
-        let Some(outside) = &held.outside else { return attr };
-        let seen = outside.merge(attr);
-        if seen.atime != attr.atime {
-            held.atime = Some(seen.atime);
-        }
-        seen
-    }
-
-    /// Looks at the bytes of an inode again, if they change without a request. Answers whether they
-    /// may. May wait for the medium.
-    pub(super) fn refresh(&self, ino: InodeId) -> bool {
-        if self.outsides.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        let outside = self.all.lock().held.get(&ino).and_then(|held| held.outside.clone());
-        outside.inspect(|outside| outside.refresh()).is_some()
-    }
-
-    /// This one is asked from now on.
-    fn set_outside(&self, ino: InodeId, outside: Option<Arc<dyn AttrSource>>) {
-        let mut all = self.all.lock();
-        let Some(held) = all.held.get_mut(&ino) else { return };
-        self.outsides.fetch_add(usize::from(outside.is_some()), Ordering::AcqRel);
-        let before = std::mem::replace(&mut held.outside, outside);
-        self.outsides.fetch_sub(usize::from(before.is_some()), Ordering::AcqRel);
-    }
-
-    /// One less holds it. Answers whether nobody does and it has lost its names.
-    fn let_go(&self, ino: InodeId) -> bool {
-        let mut all = self.all.lock();
-        let Some(held) = all.held.get_mut(&ino) else { return false };
-        held.opens -= 1;
-        if held.opens > 0 {
-            return false;
-        }
-        let Some(held) = all.held.remove(&ino) else { return false };
-        self.outsides.fetch_sub(usize::from(held.outside.is_some()), Ordering::AcqRel);
-        held.unnamed
-    }
-
-    fn change(&self, ino: InodeId, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.all.lock().held.get_mut(&ino) {
-            change(held);
-        }
-    }
-}
-
-impl All {
-    /// A reader that is there has read later than one that has left.
-    fn read_at(&self, ino: InodeId) -> Option<Time> {
-        let held = self.held.get(&ino).and_then(|held| held.atime);
-        held.or_else(|| self.reads.get(&ino).map(|(_, atime)| *atime))
-    }
+    attr_source: Option<Arc<dyn AttrSource>>,
 }
 
 /// Size and times of an open file that its row does not have yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveAttrs {
     /// Bytes.
     pub size: u64,
-    /// Units of 512 bytes on the medium.
+    /// Units of 512 bytes on the disk.
     pub blocks: u64,
     /// Last change of the bytes.
     pub mtime: Time,
-    /// Last change of the bytes or of the times; the row's may be later.
+    /// Last change of the bytes or of the times; that of the row may be later.
     pub ctime: Time,
 }
 
-impl Live {
-    /// The attributes as they are now.
+impl LiveAttrs {
+    /// Returns the attributes of the row as they are now.
     #[must_use]
     pub fn merge(&self, attr: Attr) -> Attr {
         Attr {
@@ -217,144 +67,167 @@ impl Live {
     }
 }
 
-impl Shard {
-    /// OpenInodes an inode that is being opened: while it is held its rows stay, whatever happens
-    /// to its names. Answers the node as stored, and its attributes as they are now.
-    ///
-    /// # Errors
-    /// `Stale` where it is gone.
-    pub fn hold(&self, handle: Handle) -> Result<(Node, Attr), Error> {
-        self.holds.refresh(handle.ino);
-        let mut state = self.lock();
-        let node = self.node(&mut state, handle)?;
-        let attr = self.attr_of(&state, &node.rnode)?;
-        self.holds.hold(node.rnode.ino, node.rnode.links == 0);
-        Ok((node, attr))
+/// Attributes of an open file that programs write without requests.
+pub trait AttrSource: fmt::Debug + Send + Sync {
+    /// Reads the attributes again. May wait for the disk: never called under a lock of the shard.
+    fn refresh(&self);
+
+    /// Returns the attributes as they were at the last refresh, given those that are known without
+    /// it. A time of the last read that differs goes to the row next. Waits for nothing.
+    fn merge(&self, attr: Attr) -> Attr;
+}
+
+impl OpenInodes {
+    /// Adds a reference.
+    pub(super) fn acquire(&self, ino: InodeId, is_unnamed: bool) {
+        let mut inner = self.inner.lock();
+        let open = inner.open.entry(ino).or_default();
+        open.references += 1;
+        open.is_unnamed |= is_unnamed;
     }
 
-    /// Whether the bytes of an inode are in a content file.
-    ///
-    /// # Errors
-    /// `Stale` where it is gone.
-    pub fn has_content(&self, handle: Handle) -> Result<bool, Error> {
-        let mut state = self.lock();
-        if let Some(node) = state.rows.node(handle.ino) {
-            return Ok(node.rnode.flags.has_content);
+    /// Removes a reference. Returns whether it was the last one of an unnamed inode.
+    pub(super) fn release(&self, ino: InodeId) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(open) = inner.open.get_mut(&ino) else { return false };
+        assert!(open.references > 0, "an open inode has no references");
+        open.references -= 1;
+        if open.references > 0 {
+            return false;
         }
-        Ok(self.node(&mut state, handle)?.rnode.flags.has_content)
+        let Some(open) = inner.open.remove(&ino) else { return false };
+        self.count_attr_sources(open.attr_source.is_some(), false);
+        open.is_unnamed
     }
 
-    /// Lets go of a held inode. Answers whether it has neither name nor holder now, so that its
-    /// orphan row can be worked off.
-    pub fn let_go(&self, ino: InodeId) -> bool {
-        let unnamed = self.holds.let_go(ino);
-        if unnamed {
-            // The operation that takes its last name may still be writing the orphan row.
-            drop(self.lock());
+    /// Whether an inode is open.
+    pub(super) fn contains(&self, ino: InodeId) -> bool {
+        self.inner.lock().open.contains_key(&ino)
+    }
+
+    /// The last name is about to be removed. Returns whether the inode is open; then
+    /// [`OpenInodes::release`] reports its last reference.
+    pub(super) fn set_unnamed(&self, ino: InodeId) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(open) = inner.open.get_mut(&ino) else { return false };
+        open.is_unnamed = true;
+        true
+    }
+
+    /// The inode has got its first name.
+    pub(super) fn set_named(&self, ino: InodeId) {
+        self.change(ino, |open| open.is_unnamed = false);
+    }
+
+    /// Sets size and times that the row does not have; `None` if it has the newest.
+    pub(super) fn set_live_attrs(&self, ino: InodeId, live: Option<LiveAttrs>) {
+        self.change(ino, |open| open.live = live);
+    }
+
+    /// Sets the time of the last read, which the row does not have.
+    pub(super) fn set_read_time(&self, ino: InodeId, atime: Time) {
+        self.change(ino, |open| open.atime = Some(atime));
+    }
+
+    /// Returns the time of the last read if the row does not have it yet.
+    pub(super) fn read_time(&self, ino: InodeId) -> Option<Time> {
+        self.inner.lock().read_time(ino)
+    }
+
+    /// The row has the time of the last read, or a caller has set another one.
+    pub(super) fn read_time_is_known(&self, ino: InodeId) {
+        self.committed(ino, false);
+    }
+
+    /// The row has the time of the last read and, if `live`, size and times.
+    pub(super) fn committed(&self, ino: InodeId, live: bool) {
+        let mut inner = self.inner.lock();
+        inner.reads.remove(ino);
+        if let Some(open) = inner.open.get_mut(&ino) {
+            open.atime = None;
+            open.live = open.live.filter(|_| !live);
         }
-        unnamed
     }
 
-    /// Returns whether an open file or an unfinished release refers to this inode.
-    #[must_use]
-    pub fn is_held(&self, ino: InodeId) -> bool {
-        self.holds.has(ino)
-    }
-
-    /// An open file knows its size and times better than its row, or (`None`) no better any more.
-    /// Without effect where it is not held.
-    pub fn set_live(&self, ino: InodeId, live: Option<Live>) {
-        self.holds.change(ino, |held| held.live = live);
-    }
-
-    /// From now on this one is asked what is done to a held file without a request; `None`: nothing
-    /// is. Without effect where it is not held.
-    pub fn set_outside(&self, ino: InodeId, outside: Option<Arc<dyn AttrSource>>) {
-        self.holds.set_outside(ino, outside);
-    }
-
-    /// A held file is read. As with `relatime`, that counts only where nobody has read it since it
-    /// changed, or for a day, unless it counts `always`. Shown at once, and in the row with its
-    /// next commit or with [`Shard::keep_read`]. Answers whether it counts.
-    ///
-    /// # Errors
-    /// `Stale` where it is gone.
-    pub fn read(&self, handle: Handle, now: Time, always: bool) -> Result<bool, Error> {
-        self.holds.refresh(handle.ino);
-        let mut state = self.lock();
-        let node = self.node(&mut state, handle)?;
-        let attr = self.attr_of(&state, &node.rnode)?;
-        let counts = always || read_counts(&attr, now);
-        if counts {
-            self.holds.change(handle.ino, |held| held.atime = Some(now));
+    /// A reader of an open file leaves: moves the time of its read to those that wait for a group
+    /// commit. Returns `false`, and does nothing, if too many wait.
+    pub(super) fn queue_read_time(&self, handle: Handle) -> bool {
+        let mut inner = self.inner.lock();
+        let Inner { open, reads } = &mut *inner;
+        let Some(open) = open.get_mut(&handle.ino) else { return true };
+        if reads.is_full() {
+            return open.atime.is_none();
         }
-        Ok(counts)
-    }
-
-    /// A reader of a held file leaves: when it was read is written with the next group commit where
-    /// its row does not say so yet, or at once where too many wait for that.
-    ///
-    /// # Errors
-    /// As [`Shard::commit_reads`].
-    pub fn keep_read(&self, handle: Handle) -> Result<(), Error> {
-        if self.holds.keep_read(handle) {
-            return Ok(());
+        if let Some(atime) = open.atime.take() {
+            reads.insert(handle, atime);
         }
-        self.write_reads(&[handle])
+        true
     }
 
-    /// Writes when files were read last whose readers have left. For other servers they are the
-    /// same versions as before. What fails stays for the next time.
-    ///
-    /// # Errors
-    /// Where the table fails.
-    pub fn commit_reads(&self) -> Result<(), Error> {
-        // As many as there can be now: whoever waits for this group commit does not wait for those
-        // who leave meanwhile.
-        for _ in 0..READS.div_ceil(READS_AT_ONCE) {
-            let some = self.holds.some_reads();
-            if some.is_empty() {
-                break;
+    /// Returns some of the files whose time of the last read waits for a group commit.
+    pub(super) fn some_queued_reads(&self) -> Vec<Handle> {
+        self.inner.lock().reads.some()
+    }
+
+    /// Returns the attributes of a row as they are now.
+    pub(super) fn merge(&self, ino: InodeId, attr: Attr) -> Attr {
+        let mut inner = self.inner.lock();
+        let attr = Attr { atime: inner.read_time(ino).unwrap_or(attr.atime), ..attr };
+        let Some(open) = inner.open.get_mut(&ino) else { return attr };
+        let attr = open.live.map_or(attr, |live| live.merge(attr));
+        let Some(attr_source) = &open.attr_source else { return attr };
+        let merged = attr_source.merge(attr);
+        if merged.atime != attr.atime {
+            open.atime = Some(merged.atime);
+        }
+        merged
+    }
+
+    /// Refreshes the [`AttrSource`] of an inode. Returns whether it has one. May wait for the disk.
+    pub(super) fn refresh(&self, ino: InodeId) -> bool {
+        if self.attr_sources.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        #[cfg(test)]
+        super::lock_cost::assert_not_locked();
+        let source = self.inner.lock().open.get(&ino).and_then(|open| open.attr_source.clone());
+        source.inspect(|source| source.refresh()).is_some()
+    }
+
+    /// Sets or removes the [`AttrSource`] of an open inode.
+    pub(super) fn set_attr_source(&self, ino: InodeId, source: Option<Arc<dyn AttrSource>>) {
+        let mut inner = self.inner.lock();
+        let Some(open) = inner.open.get_mut(&ino) else { return };
+        let has = source.is_some();
+        let had = std::mem::replace(&mut open.attr_source, source).is_some();
+        self.count_attr_sources(had, has);
+    }
+
+    /// Called under the lock of [`Inner`].
+    fn count_attr_sources(&self, had: bool, has: bool) {
+        match (had, has) {
+            (false, true) => {
+                self.attr_sources.fetch_add(1, Ordering::AcqRel);
             }
-            self.write_reads(&some)?;
-        }
-        Ok(())
-    }
-
-    fn write_reads(&self, handles: &[Handle]) -> Result<(), Error> {
-        let mut state = self.lock();
-        let stamp = self.stamp(&state);
-        let (mut batch, mut nodes) = (Batch::new(), Vec::with_capacity(handles.len()));
-        for handle in handles {
-            let Some(atime) = self.holds.read_at(handle.ino) else { continue };
-            match self.node(&mut state, *handle) {
-                Ok(mut node) if node.rnode.links > 0 || self.holds.has(handle.ino) => {
-                    node.rnode.atime = atime;
-                    put_node(&mut batch, &node, stamp);
-                    nodes.push(node);
-                }
-                // Nobody would look at the row of a file that has neither name nor holder.
-                Ok(_) => {}
-                Err(error) if matches!(error.code, Code::Stale | Code::Corrupt) => {}
-                Err(error) => return Err(error),
+            (true, false) => {
+                let before = self.attr_sources.fetch_sub(1, Ordering::AcqRel);
+                assert!(before > 0, "an attribute source was removed that was never counted");
             }
+            (true, true) | (false, false) => {}
         }
-        self.write(&mut state, batch)?;
-        nodes.into_iter().for_each(|node| state.rows.put_node(node));
-        handles.iter().for_each(|handle| self.holds.read_is_known(handle.ino));
-        Ok(())
     }
 
-    /// The generation that the next content file of an inode gets.
-    #[must_use]
-    pub fn next_generation(last: Option<Generation>) -> Generation {
-        last.map_or(Generation::FIRST, |last| Generation(last.0 + 1))
+    fn change(&self, ino: InodeId, change: impl FnOnce(&mut OpenInode)) {
+        if let Some(open) = self.inner.lock().open.get_mut(&ino) {
+            change(open);
+        }
     }
 }
 
-/// Whether a read of a file with these attributes counts. Changes that are dated in the future do
-/// not make every read count.
-pub fn read_counts(attr: &Attr, now: Time) -> bool {
-    let unseen = |change: Time| attr.atime <= change && change < now;
-    unseen(attr.mtime) || unseen(attr.ctime) || now.seconds - attr.atime.seconds >= READ_AGAIN
+impl Inner {
+    /// A reader that has the file open has read later than one that has left.
+    fn read_time(&self, ino: InodeId) -> Option<Time> {
+        let open = self.open.get(&ino).and_then(|open| open.atime);
+        open.or_else(|| self.reads.get(ino))
+    }
 }

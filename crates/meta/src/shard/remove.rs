@@ -1,193 +1,156 @@
-//! Names that go, and files that go with their last name.
+//! Removes names, and files with their last name.
 
 use std::ops::ControlFlow;
 
 use pelago_store::key;
-use pelago_store::rows::{Orphan, Row};
-use pelago_wire::{Attr, Code, Error, FileKind, Handle, InodeId, Name, Reply};
+use pelago_store::report::table_failed;
+use pelago_store::rows::Orphan;
+use pelago_wire::{Attr, Code, Error, FileKind, InodeId, Reply};
 
+use super::locked::Locked;
 use super::lookup::later_than;
 use super::txn::{DirEntryKey, Txn};
-use super::{Shard, State};
+use super::xattr;
 use crate::directory::Directory;
-use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};
-use pelago_store::report::table_failed;
 
-/// What a name that was removed led to.
+/// What a removed name led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// The file's attributes now; `links` are the names it still has (a directory: 0).
+    /// The attributes afterwards; `links` counts the names that are left (a directory: 0).
     pub attr: Attr,
-    /// Whether an orphan row was written that can be worked off now.
+    /// Whether an orphan row was written for the worker `orphans`.
     pub orphaned: bool,
 }
 
-impl Shard {
-    /// Removes a name that is no directory's.
-    ///
-    /// # Errors
-    /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
-    pub fn unlink(
-        &self,
-        dir: Handle,
-        name: &Name,
-        asked: impl Into<OpContext>,
-    ) -> Result<Removed, Error> {
-        let mut state = self.lock();
-        let (spot, node) = self.find_at(&mut state, dir, name)?;
-        if node.rnode.kind == FileKind::Directory {
-            return Err(Code::IsDirectory.into());
-        }
-        let mut tx = self.begin_tx(&state, asked);
-        self.mark(&state, &mut tx, spot.dir);
-        let removed = self.drop_file(&state, &mut tx, &spot, node, false)?;
-        tx.answer(&Reply::Removed(removed.attr));
-        tx.batch.allow_reserve();
-        self.finish_txn(&mut state, tx)?;
-        Ok(removed)
+/// Removes a name that is no directory's.
+///
+/// # Errors
+/// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
+#[inline]
+pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
+    let node = txn.find_entry(key)?;
+    if node.rnode.kind == FileKind::Directory {
+        return Err(Code::IsDirectory.into());
     }
+    txn.flag_dirty(key.dir);
+    let removed = remove_file(txn, key, node, false)?;
+    txn.store_reply(&Reply::Removed(removed.attr));
+    txn.batch.allow_reserve();
+    Ok(removed)
+}
 
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
-    pub fn remove_dir(
-        &self,
-        dir: Handle,
-        name: &Name,
-        asked: impl Into<OpContext>,
-    ) -> Result<Removed, Error> {
-        let mut state = self.lock();
-        let (spot, node) = self.find_at(&mut state, dir, name)?;
-        if node.rnode.kind != FileKind::Directory {
-            return Err(Code::NotDirectory.into());
-        }
-        self.expect_empty(&state, node.rnode.ino)?;
-        let mut tx = self.begin_tx(&state, asked);
-        self.mark(&state, &mut tx, spot.dir);
-        let removed = self.drop_directory(&state, &mut tx, &spot, node, false)?;
-        tx.answer(&Reply::Removed(removed.attr));
-        tx.batch.allow_reserve();
-        self.finish_txn(&mut state, tx)?;
-        Ok(removed)
+/// Removes an empty directory.
+///
+/// # Errors
+/// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
+pub(super) fn remove_dir(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
+    let node = txn.find_entry(key)?;
+    if node.rnode.kind != FileKind::Directory {
+        return Err(Code::NotDirectory.into());
     }
+    expect_empty(txn, node.rnode.ino)?;
+    txn.flag_dirty(key.dir);
+    let removed = remove_directory(txn, key, node, false)?;
+    txn.store_reply(&Reply::Removed(removed.attr));
+    txn.batch.allow_reserve();
+    Ok(removed)
+}
 
-    /// The spot and the node of a name.
-    pub(super) fn find_at(
-        &self,
-        state: &mut State,
-        dir: Handle,
-        name: &Name,
-    ) -> Result<(DirEntryKey, Node), Error> {
-        let spot = DirEntryKey {
-            dir: dir.ino,
-            hash: self.hasher.hash(name.as_bytes()),
-            name: name.clone(),
-        };
-        self.directory(state, dir)?;
-        let named = self.named(state, spot.dir, spot.hash, name)?.ok_or(Code::NotFound)?;
-        let node = self.node_of(state, spot.dir, spot.hash, &named)?;
-        Ok((spot, node))
+/// Makes sure that a directory has no names. If memory does not know that, the table is scanned for
+/// a row; the count is never trusted, because it may be wrong after a crash.
+///
+/// # Errors
+/// `NotEmpty`; if the table fails.
+pub(super) fn expect_empty(locked: &Locked<'_>, dir: InodeId) -> Result<(), Error> {
+    if locked.state.directories.get(dir).is_some_and(Directory::is_surely_empty) {
+        return Ok(());
     }
+    let range = key::names_of_dir(dir);
+    let mut empty = true;
+    let visited = locked.shard.table.scan(&range.from, &range.to, &mut |_, _| {
+        empty = false;
+        ControlFlow::Break(())
+    });
+    visited.map_err(|error| table_failed("scanning a directory", &error))?;
+    if empty { Ok(()) } else { Err(Code::NotEmpty.into()) }
+}
 
-    /// Looks for a row where the names are not known, never at a count: a count may be wrong.
-    pub(super) fn expect_empty(&self, state: &State, dir: InodeId) -> Result<(), Error> {
-        if state.directories.get(dir).is_some_and(Directory::is_surely_empty) {
-            return Ok(());
-        }
-        let range = key::names_of_dir(dir);
-        let mut empty = true;
-        let visited = self.table.scan(&range.from, &range.to, &mut |_, _| {
-            empty = false;
-            ControlFlow::Break(())
-        });
-        visited.map_err(|error| table_failed("looking into a directory", &error))?;
-        if empty { Ok(()) } else { Err(Code::NotEmpty.into()) }
+/// Removes one name of a file, and with its last name the file. While it is open its rows stay.
+/// `replaced`: as for [`Txn::remove_name`].
+pub(super) fn remove_file(
+    txn: &mut Txn<'_>,
+    key: &DirEntryKey,
+    mut node: Node,
+    replaced: bool,
+) -> Result<Removed, Error> {
+    txn.remove_name(key, &node, replaced);
+    node.rnode.links = node.rnode.links.saturating_sub(1);
+    node.rnode.ctime = later_than(node.rnode.ctime, txn.now);
+    node.rnode.version += 1;
+    let attr = txn.attr_of(&node.rnode)?;
+    if attr.links > 0 {
+        txn.put_node(node);
+        return Ok(Removed { attr, orphaned: false });
     }
+    // Before the batch: an opener that leaves from here on waits for it, and then reports the
+    // orphan.
+    if txn.shard.open_inodes.set_unnamed(node.rnode.ino) {
+        keep_unnamed(txn, node);
+        return Ok(Removed { attr, orphaned: false });
+    }
+    let orphaned = delete_rows(txn, &node)?;
+    Ok(Removed { attr, orphaned })
+}
 
-    /// One name of a file goes; the file goes with its last, but stays as long as it is held.
-    pub(super) fn drop_file(
-        &self,
-        state: &State,
-        tx: &mut Txn,
-        spot: &DirEntryKey,
-        mut node: Node,
-        replaced: bool,
-    ) -> Result<Removed, Error> {
-        tx.drop_name(spot, &node, replaced);
-        let ino = node.rnode.ino;
-        node.rnode.links = node.rnode.links.saturating_sub(1);
-        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
-        node.rnode.version += 1;
-        let attr = self.attr_of(state, &node.rnode)?;
-        if attr.links > 0 {
-            tx.put_node(node);
-            return Ok(Removed { attr, orphaned: false });
-        }
-        if self.holds.loses_its_names(ino) {
-            self.keep_unnamed(tx, node);
-            return Ok(Removed { attr, orphaned: false });
-        }
-        let orphaned = self.drop_rows(tx, &node)?;
-        Ok(Removed { attr, orphaned })
-    }
+/// Removes an empty directory with its name. `replaced`: as for [`Txn::remove_name`].
+pub(super) fn remove_directory(
+    txn: &mut Txn<'_>,
+    key: &DirEntryKey,
+    mut node: Node,
+    replaced: bool,
+) -> Result<Removed, Error> {
+    let ino = node.rnode.ino;
+    node.rnode.links = 0;
+    node.rnode.ctime = later_than(node.rnode.ctime, txn.now);
+    let attr = txn.attr_of(&node.rnode)?;
+    txn.remove_name(key, &node, replaced);
+    txn.delete(key::partition(ino, 0));
+    txn.forget_directory(ino);
+    let orphaned = delete_rows(txn, &node)?;
+    Ok(Removed { attr, orphaned })
+}
 
-    /// An empty directory goes with its name.
-    pub(super) fn drop_directory(
-        &self,
-        state: &State,
-        tx: &mut Txn,
-        spot: &DirEntryKey,
-        mut node: Node,
-        replaced: bool,
-    ) -> Result<Removed, Error> {
-        let ino = node.rnode.ino;
-        node.rnode.links = 0;
-        node.rnode.ctime = later_than(node.rnode.ctime, tx.now);
-        let attr = self.attr_of(state, &node.rnode)?;
-        tx.drop_name(spot, &node, replaced);
-        tx.batch.delete(key::partition(ino, 0));
-        tx.forget_directory(ino);
-        let orphaned = self.drop_rows(tx, &node)?;
-        Ok(Removed { attr, orphaned })
+/// Keeps the rnode of an open file that has lost its last name, in a row of its own.
+fn keep_unnamed(txn: &mut Txn<'_>, mut node: Node) {
+    if node.rnode.flags.moved {
+        txn.delete(key::moved(node.rnode.ino));
+        node.rnode.flags.moved = false;
     }
+    node.rnode.deleted_at = txn.now;
+    node.location = RowLocation::Own;
+    txn.put_unnamed(node);
+}
 
-    /// A file without a name that is held: its row moves to `inodes`, and an orphan row tells
-    /// whoever starts after a crash to remove it.
-    fn keep_unnamed(&self, tx: &mut Txn, mut node: Node) {
-        let ino = node.rnode.ino;
-        if node.rnode.flags.moved {
-            tx.batch.delete(key::moved(ino));
-            node.rnode.flags.moved = false;
-        }
-        let orphan = Orphan { generation: node.rnode.generation };
-        tx.batch.put(key::orphan(ino), orphan.encode(tx.stamp));
-        node.rnode.deleted_at = tx.now;
-        node.place = RowLocation::Own;
-        tx.put_node(node);
+/// Deletes the rows of a node without a name. Returns whether an orphan row was written, because a
+/// content file, or many extended attributes, are left to a worker.
+fn delete_rows(txn: &mut Txn<'_>, node: &Node) -> Result<bool, Error> {
+    let rnode = &node.rnode;
+    if node.location == RowLocation::Own {
+        txn.delete(key::inode(rnode.ino));
     }
-
-    /// All rows of a node without a name go. Answers whether a content file, or many extended
-    /// attributes, are left for a worker.
-    fn drop_rows(&self, tx: &mut Txn, node: &Node) -> Result<bool, Error> {
-        let rnode = &node.rnode;
-        if node.place == RowLocation::Own {
-            tx.batch.delete(key::inode(rnode.ino));
-        }
-        if rnode.flags.moved {
-            tx.batch.delete(key::moved(rnode.ino));
-        }
-        if rnode.flags.inline {
-            tx.batch.delete(key::inline(rnode.ino));
-        }
-        let xattrs = rnode.flags.has_xattrs && self.drop_xattrs(&mut tx.batch, rnode)?;
-        let orphan = Orphan { generation: rnode.generation };
-        let left = xattrs || orphan.generation.is_some();
-        if left {
-            tx.batch.put(key::orphan(rnode.ino), orphan.encode(tx.stamp));
-        }
-        tx.forget_node(rnode.ino);
-        Ok(left)
+    if rnode.flags.moved {
+        txn.delete(key::moved(rnode.ino));
     }
+    if rnode.flags.inline {
+        txn.delete(key::inline(rnode.ino));
+    }
+    let xattrs_are_left = rnode.flags.has_xattrs && xattr::delete_few(txn, rnode)?;
+    let orphan = Orphan { generation: rnode.generation };
+    let is_left = xattrs_are_left || orphan.generation.is_some();
+    if is_left {
+        txn.put(key::orphan(rnode.ino), &orphan);
+    }
+    txn.forget_node(rnode.ino);
+    Ok(is_left)
 }

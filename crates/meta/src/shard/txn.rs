@@ -1,15 +1,17 @@
-//! One operation's batch, and what changes in memory once it is written.
+//! One operation: its batch, and the changes of memory that follow the batch.
 //!
-//! An operation collects both in a [`Txn`] and ends with [`Shard::finish_txn`]: the batch is
-//! written, and only then does memory change, so that a failed write leaves both as they were.
+//! The functions of an operation collect both in a [`Txn`]. [`Txn::commit`] writes the batch, and
+//! only then changes memory, so that a failed write leaves both as they were (I-1).
+
+use std::ops::{Deref, DerefMut};
 
 use pelago_store::key;
-use pelago_store::rows::{NameRow, ParentPointer, Row, Stamp};
+use pelago_store::rows::{NameRow, Orphan, ParentPointer, Row, Stamp};
 use pelago_store::table::Batch;
 use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 
-use super::commit::put_node;
-use super::{Shard, State};
+use super::State;
+use super::locked::Locked;
 use crate::directory::Directory;
 use crate::reply_cache::{OpContext, RequestKey};
 use crate::row_cache::{Named, Node, RowLocation};
@@ -23,194 +25,296 @@ pub(super) struct DirEntryKey {
 }
 
 impl DirEntryKey {
-    pub(super) fn key(&self) -> Vec<u8> {
+    /// Returns the key of the name's row.
+    pub(super) fn row_key(&self) -> Vec<u8> {
         key::name(self.dir, self.hash, self.name.as_bytes())
     }
 
-    pub(super) fn place(&self) -> RowLocation {
+    /// Returns the location of an rnode that is embedded in the name's row.
+    pub(super) fn location(&self) -> RowLocation {
         RowLocation::Name { dir: self.dir, hash: self.hash, name: self.name.clone() }
     }
 
+    /// As [`DirEntryKey::location`], without a copy of the name.
+    pub(super) fn into_location(self) -> RowLocation {
+        RowLocation::Name { dir: self.dir, hash: self.hash, name: self.name }
+    }
+
+    /// Returns the key of the row that leads from an inode back to this name.
     pub(super) fn parent_pointer(&self, ino: InodeId) -> Vec<u8> {
         key::parent_pointer(ino, self.dir, self.hash, self.name.as_bytes())
     }
 }
 
-/// An operation under way.
-pub(super) struct Txn {
+/// An operation under way: the locked shard, and the batch that the operation has collected.
+pub(super) struct Txn<'a> {
+    locked: Locked<'a>,
     pub(super) batch: Batch,
-    pub(super) stamp: Stamp,
+    /// The stamp of every row in the batch.
+    stamp: Stamp,
+    /// The time that changes of this operation show.
     pub(super) now: Time,
-    /// The request whose answer is remembered.
+    /// The request whose reply is stored with the batch.
     request_key: Option<RequestKey>,
+    /// As [`OpContext::invalidations`].
     invalidations: Option<u64>,
-    after: Vec<After>,
-    /// Directories whose mark is in the batch.
-    marks: Vec<InodeId>,
+    /// Changes of memory, in the order in which they are made.
+    changes: Vec<MemoryChange>,
+    /// Directories whose `dirty` flag is in the batch.
+    flagged: Vec<InodeId>,
 }
 
-enum After {
-    Came(DirEntryKey, Named),
-    Went(DirEntryKey, FileKind),
-    Node(Node),
-    NodeGone(InodeId),
+/// A change of memory that follows the batch.
+enum MemoryChange {
+    NameAdded(DirEntryKey, Named),
+    NameRemoved(DirEntryKey, FileKind),
+    NodeChanged(Node),
+    NodeRemoved(InodeId),
+    /// A directory, and the one above it.
     DirectoryMade(InodeId, InodeId),
-    DirectoryGone(InodeId),
+    DirectoryRemoved(InodeId),
+    /// A directory, and the one that it is in now.
     DirectoryMoved(InodeId, InodeId),
+    DirectoryTimeSet(InodeId, Time),
 }
 
-impl Txn {
-    /// This is what is answered, and what a request that is repeated is answered again.
-    pub(super) fn answer(&mut self, reply: &Reply) {
+/// Most operations on names change memory in two places: a name and a node, or two names.
+pub(super) const USUAL_CHANGES: usize = 2;
+
+impl<'a> Deref for Txn<'a> {
+    type Target = Locked<'a>;
+
+    fn deref(&self) -> &Locked<'a> {
+        &self.locked
+    }
+}
+
+impl<'a> DerefMut for Txn<'a> {
+    fn deref_mut(&mut self) -> &mut Locked<'a> {
+        &mut self.locked
+    }
+}
+
+impl<'a> Txn<'a> {
+    /// Begins an operation on a locked shard. `changes`: how often it may change memory without
+    /// another allocation.
+    #[inline]
+    pub(super) fn new(locked: Locked<'a>, op: OpContext, changes: usize) -> Self {
+        let OpContext { now, request_key, invalidations } = op;
+        Self {
+            batch: Batch::new(),
+            stamp: locked.next_stamp(),
+            locked,
+            now,
+            request_key,
+            invalidations,
+            changes: Vec::with_capacity(changes),
+            flagged: Vec::new(),
+        }
+    }
+
+    /// Writes the batch, then changes memory. Returns the shard, still locked. An empty batch
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// If the table fails; `Io` if it was opened again since the operation read what it relies on.
+    pub(super) fn commit(self) -> Result<Locked<'a>, Error> {
+        let Self { mut locked, batch, stamp, now, invalidations, changes, flagged, .. } = self;
+        if batch.is_empty() {
+            assert!(changes.is_empty(), "I-1: memory would change without a batch");
+            return Ok(locked);
+        }
+        // Under the shard's lock, under which the table is opened again.
+        if invalidations.is_some_and(|before| before != locked.shard.durability.invalidations()) {
+            return Err(Code::Io.into());
+        }
+        assert!(
+            stamp.sequence == locked.state.sequence + 1,
+            "I-1: another batch was written between the rows of this one and its commit"
+        );
+        locked.write(&batch)?;
+        for dir in flagged {
+            locked.state.directories.flagged_dirty(dir);
+        }
+        for change in changes {
+            locked.state.apply(change, now);
+        }
+        Ok(locked)
+    }
+
+    /// Puts a row into the batch.
+    pub(super) fn put<'r>(&mut self, key: Vec<u8>, row: &impl Row<'r>) {
+        self.batch.put(key, row.encode(self.stamp));
+    }
+
+    /// Deletes a row with the batch.
+    pub(super) fn delete(&mut self, key: Vec<u8>) {
+        self.batch.delete(key);
+    }
+
+    /// Stores the reply in the batch, for a repetition of the same request.
+    pub(super) fn store_reply(&mut self, reply: &Reply) {
         if let Some(request_key) = self.request_key {
             request_key.put(&mut self.batch, reply, self.stamp);
         }
     }
 
-    /// A name leads to a node from now on: its row holds the rnode or refers to it, as the node's
-    /// place says.
-    pub(super) fn put_name(&mut self, spot: &DirEntryKey, node: &Node) {
+    /// Takes an id for a new inode. Now and then that writes a batch of its own.
+    ///
+    /// # Errors
+    /// If the table fails; `NoSpace` if the shard has no ids left.
+    pub(super) fn take_id(&mut self) -> Result<InodeId, Error> {
+        assert!(self.batch.is_empty(), "I-1: an id is taken before the first row of a batch");
+        let id = self.locked.take_id()?;
+        self.stamp = self.locked.next_stamp();
+        Ok(id)
+    }
+
+    /// The names of a directory change: puts its `dirty` flag into the batch, unless the table has
+    /// it.
+    pub(super) fn flag_dirty(&mut self, dir: InodeId) {
+        let Some(directory) = self.locked.state.directories.get(dir) else { return };
+        if !directory.is_dirty_in_table && !self.flagged.contains(&dir) {
+            self.batch.put(key::partition(dir, 0), directory.row(true).encode(self.stamp));
+            self.flagged.push(dir);
+        }
+    }
+
+    /// Adds a name of a node: its row embeds the rnode or refers to it, as the node's location
+    /// says.
+    pub(super) fn put_name(&mut self, entry_key: &DirEntryKey, node: &Node) {
         let rnode = &node.rnode;
-        let here = node.place != RowLocation::Own;
-        let row = match here {
+        let is_embedded = node.location != RowLocation::Own;
+        let row = match is_embedded {
             true => NameRow::Rnode(rnode.clone()),
             false => NameRow::Link { ino: rnode.ino, kind: rnode.kind },
         };
-        self.batch.put(spot.key(), row.encode(self.stamp));
-        if !here {
-            self.batch.put(spot.parent_pointer(rnode.ino), ParentPointer.encode(self.stamp));
+        self.put(entry_key.row_key(), &row);
+        if !is_embedded {
+            self.put(entry_key.parent_pointer(rnode.ino), &ParentPointer);
         }
-        let named = Named { name: spot.name.clone(), ino: rnode.ino, kind: rnode.kind, here };
-        self.after.push(After::Came(spot.clone(), named));
+        let name = entry_key.name.clone();
+        let named = Named { name, ino: rnode.ino, kind: rnode.kind, is_embedded };
+        self.changes.push(MemoryChange::NameAdded(entry_key.clone(), named));
     }
 
-    /// A name that leads to a node goes. `replaced`: another comes in its place in this batch, so
-    /// that its row need not be deleted.
-    pub(super) fn drop_name(&mut self, spot: &DirEntryKey, node: &Node, replaced: bool) {
+    /// Removes a name of a node. `replaced`: the batch puts another node under the same name, so
+    /// that the row need not be deleted.
+    pub(super) fn remove_name(&mut self, entry_key: &DirEntryKey, node: &Node, replaced: bool) {
         if !replaced {
-            self.batch.delete(spot.key());
+            self.delete(entry_key.row_key());
         }
-        if node.place == RowLocation::Own {
-            self.batch.delete(spot.parent_pointer(node.rnode.ino));
+        if node.location == RowLocation::Own {
+            self.delete(entry_key.parent_pointer(node.rnode.ino));
         }
-        self.after.push(After::Went(spot.clone(), node.rnode.kind));
+        self.changes.push(MemoryChange::NameRemoved(entry_key.clone(), node.rnode.kind));
     }
 
-    /// The row of a node changes. A node under a name is written with the name by [`Txn::put_name`]
-    /// where that changes too.
+    /// Changes the row of a node. A node that is embedded in a name which changes too is written by
+    /// [`Txn::put_name`] and needs [`Txn::cache_node`] only.
     pub(super) fn put_node(&mut self, node: Node) {
         put_node(&mut self.batch, &node, self.stamp);
-        self.after.push(After::Node(node));
+        self.cache_node(node);
     }
 
-    /// As [`Txn::put_node`], where the row is in the batch already.
-    pub(super) fn remember_node(&mut self, node: Node) {
-        self.after.push(After::Node(node));
+    /// Puts the row of a node into the batch, and leaves memory to the caller.
+    pub(super) fn put_row_of(&mut self, node: &Node) {
+        put_node(&mut self.batch, node, self.stamp);
     }
 
-    /// A node is gone; its rows are deleted by the caller.
+    /// Puts a node that is or becomes unnamed, together with its orphan row: after a crash, that
+    /// row tells the server to remove the file.
+    pub(super) fn put_unnamed(&mut self, node: Node) {
+        assert!(node.rnode.links == 0, "I-6: an orphan row was written for a file with a name");
+        let orphan = Orphan { generation: node.rnode.generation };
+        self.put(key::orphan(node.rnode.ino), &orphan);
+        self.put_node(node);
+    }
+
+    /// Keeps a node in the cache whose row is in the batch already.
+    pub(super) fn cache_node(&mut self, node: Node) {
+        self.changes.push(MemoryChange::NodeChanged(node));
+    }
+
+    /// Forgets a node whose rows the batch deletes.
     pub(super) fn forget_node(&mut self, ino: InodeId) {
-        self.after.push(After::NodeGone(ino));
+        self.changes.push(MemoryChange::NodeRemoved(ino));
     }
 
-    /// A directory was made.
-    pub(super) fn made_directory(&mut self, ino: InodeId, parent: InodeId) {
-        self.after.push(After::DirectoryMade(ino, parent));
+    /// Begins the counts of a directory that the batch makes.
+    pub(super) fn add_directory(&mut self, ino: InodeId, parent: InodeId) {
+        self.changes.push(MemoryChange::DirectoryMade(ino, parent));
     }
 
-    /// A directory is gone.
+    /// Forgets the counts of a directory that the batch removes.
     pub(super) fn forget_directory(&mut self, ino: InodeId) {
-        self.after.push(After::DirectoryGone(ino));
+        self.changes.push(MemoryChange::DirectoryRemoved(ino));
     }
 
-    /// A directory is below another one now.
-    pub(super) fn moved_directory(&mut self, ino: InodeId, parent: InodeId) {
-        self.after.push(After::DirectoryMoved(ino, parent));
-    }
-}
-
-impl Shard {
-    /// An operation that begins now.
-    pub(super) fn begin_tx(&self, state: &State, asked: impl Into<OpContext>) -> Txn {
-        let OpContext { now, request_key, invalidations } = asked.into();
-        Txn {
-            batch: Batch::new(),
-            stamp: self.stamp(state),
-            now,
-            request_key,
-            invalidations,
-            after: Vec::with_capacity(2),
-            marks: Vec::new(),
-        }
+    /// Notes that the batch moves a directory into another one.
+    pub(super) fn move_directory(&mut self, ino: InodeId, parent: InodeId) {
+        assert!(ino != parent, "I-11: a directory moves into itself");
+        self.changes.push(MemoryChange::DirectoryMoved(ino, parent));
     }
 
-    /// Names in a directory change: puts the mark that its count is not what is written, where the
-    /// medium does not have it.
-    pub(super) fn mark(&self, state: &State, tx: &mut Txn, dir: InodeId) {
-        let Some(directory) = state.directories.get(dir) else { return };
-        if !directory.marked && !tx.marks.contains(&dir) {
-            tx.batch.put(key::partition(dir, 0), directory.row(true).encode(tx.stamp));
-            tx.marks.push(dir);
-        }
-    }
-
-    /// Writes the batch, then changes memory.
-    ///
-    /// # Errors
-    /// If the table fails; `Io` if it was opened again since the operation looked at what it relies
-    /// on.
-    pub(super) fn finish_txn(&self, state: &mut State, tx: Txn) -> Result<(), Error> {
-        // Under the shard's lock, under which the table is opened again.
-        if tx
-            .invalidations
-            .is_some_and(|invalidations| invalidations != self.durability.invalidations())
-        {
-            return Err(Code::Io.into());
-        }
-        self.write(state, tx.batch)?;
-        for dir in tx.marks {
-            state.directories.marked(dir);
-        }
-        for after in tx.after {
-            state.apply(after, tx.now);
-        }
-        Ok(())
+    /// Sets the time of a directory's last change to any time, as `utimensat` does.
+    pub(super) fn set_directory_mtime(&mut self, ino: InodeId, mtime: Time) {
+        self.changes.push(MemoryChange::DirectoryTimeSet(ino, mtime));
     }
 }
 
 impl State {
-    fn apply(&mut self, after: After, now: Time) {
-        match after {
-            After::Came(spot, named) => {
-                self.changed.insert(spot.dir);
+    #[inline]
+    fn apply(&mut self, change: MemoryChange, now: Time) {
+        match change {
+            MemoryChange::NameAdded(entry_key, named) => {
+                self.changed.insert(entry_key.dir);
                 self.changed.insert(named.ino);
-                if let Some(directory) = self.directories.get_mut(spot.dir) {
-                    directory.came(spot.hash, named.kind == FileKind::Directory, now);
+                if let Some(directory) = self.directories.get_mut(entry_key.dir) {
+                    let is_directory = named.kind == FileKind::Directory;
+                    directory.name_added(entry_key.hash, is_directory, now);
                 }
-                self.rows.put_named(spot.dir, spot.hash, named);
+                self.rows.put_named(entry_key.dir, entry_key.hash, named);
             }
-            After::Went(spot, kind) => {
-                self.changed.insert(spot.dir);
-                if let Some(directory) = self.directories.get_mut(spot.dir) {
-                    directory.went(spot.hash, kind == FileKind::Directory, now);
+            MemoryChange::NameRemoved(entry_key, kind) => {
+                self.changed.insert(entry_key.dir);
+                if let Some(directory) = self.directories.get_mut(entry_key.dir) {
+                    let is_directory = kind == FileKind::Directory;
+                    directory.name_removed(entry_key.hash, is_directory, now);
                 }
-                self.rows.drop_named(spot.dir, spot.hash);
+                self.rows.remove_named(entry_key.dir, entry_key.hash);
             }
-            After::Node(node) => {
+            MemoryChange::NodeChanged(node) => {
                 self.changed.insert(node.rnode.ino);
                 self.rows.put_node(node);
             }
-            After::NodeGone(ino) => self.rows.drop_node(ino),
-            After::DirectoryMade(ino, parent) => {
+            MemoryChange::NodeRemoved(ino) => self.rows.remove_node(ino),
+            MemoryChange::DirectoryMade(ino, parent) => {
                 self.directories.insert(ino, Directory::empty(now, parent));
             }
-            After::DirectoryGone(ino) => self.directories.remove(ino),
-            After::DirectoryMoved(ino, parent) => {
-                self.moves += 1;
+            MemoryChange::DirectoryRemoved(ino) => self.directories.remove(ino),
+            MemoryChange::DirectoryMoved(ino, parent) => {
+                self.directory_moves += 1;
                 if let Some(directory) = self.directories.get_mut(ino) {
                     directory.parent = Some(parent);
                 }
             }
+            MemoryChange::DirectoryTimeSet(ino, mtime) => {
+                if let Some(directory) = self.directories.get_mut(ino) {
+                    directory.mtime = mtime;
+                }
+            }
+        }
+    }
+}
+
+/// Puts the row of a node at its location.
+fn put_node(batch: &mut Batch, node: &Node, stamp: Stamp) {
+    match &node.location {
+        RowLocation::Own => batch.put(key::inode(node.rnode.ino), node.rnode.encode(stamp)),
+        RowLocation::Name { dir, hash, name } => {
+            let row = NameRow::Rnode(node.rnode.clone());
+            batch.put(key::name(*dir, *hash, name.as_bytes()), row.encode(stamp));
         }
     }
 }

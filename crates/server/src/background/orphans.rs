@@ -133,7 +133,7 @@ impl RemoveOrphans {
             return Ok(());
         }
         for (ino, generation) in self.next_orphans()? {
-            let removed = match self.shard.bury(ino) {
+            let removed = match self.shard.remove_unnamed(ino) {
                 // A damaged file stays for `pelago check`, and does not block those after it.
                 Err(error) if error.code == Code::Corrupt => continue,
                 removed => removed?,
@@ -204,7 +204,7 @@ impl RemoveOrphans {
         self.opens.sync_some(&files)?;
         let inos: Vec<_> = self.without_content.iter().map(|(ino, _)| *ino).collect();
         for some in inos.chunks(BATCH) {
-            self.shard.forget_orphans(some)?;
+            self.shard.delete_orphan_rows(some)?;
         }
         for ino in inos {
             self.in_progress.remove(&ino);

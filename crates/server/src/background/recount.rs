@@ -50,7 +50,7 @@ impl Worker for Recount {
         let room = self.limit.saturating_sub(self.shard.limit_filters(self.limit));
         let Some(dir) = self.next(room) else {
             let Some(cursor) = self.cursor.take() else { return Ok(WorkDone::nothing(INTERVAL)) };
-            (self.uncounted, self.cursor) = self.shard.uncounted(&cursor)?;
+            (self.uncounted, self.cursor) = self.shard.dirs_to_recount(&cursor)?;
             return Ok(WorkDone { items: 0, next: NextRun::Soon });
         };
         let Some(scan) = self.shard.begin_scan(dir)? else {
@@ -97,7 +97,7 @@ fn scan_names(scan: &Scan, room: u64) -> Result<Scanned, Error> {
         ControlFlow::Continue(())
     });
     visited.map_err(|error| table_failed("counting a directory", &error))?;
-    if let (Some(error), false) = (damaged, scan.uncounted) {
+    if let (Some(error), false) = (damaged, scan.recounts) {
         return Err(error);
     }
     Ok(scanned)

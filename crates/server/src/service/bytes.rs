@@ -58,7 +58,7 @@ impl Executor<'_> {
 
     pub(super) fn fsync_dir(&self, dir: Handle, since: Option<u64>) -> OpResult {
         self.parts.shard.attr(dir)?;
-        if self.parts.durability.writeback_errors.tell(dir.ino, since) {
+        if self.parts.durability.writeback_errors.report(dir.ino, since) {
             return Err(Code::Io.into());
         }
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Directory(dir.ino)))

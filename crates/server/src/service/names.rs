@@ -14,8 +14,8 @@ impl Executor<'_> {
     /// all names.
     pub(super) fn find(&self, ino: InodeId) -> OpResult {
         let shard = &self.parts.shard;
-        match shard.found(Handle::own(ino)) {
-            Err(error) if error.code == Code::Stale && shard.gave_out(ino) => {
+        match shard.entry(Handle::own(ino)) {
+            Err(error) if error.code == Code::Stale && shard.has_issued(ino) => {
                 Ok(Outcome::WhenFound(ino))
             }
             found => entry(found),

@@ -80,7 +80,7 @@ fn one_batch_tells_of_many_reads() {
     rig.commit.run().unwrap();
     let batches = rig.durability.done();
     handles.iter().for_each(|handle| read_once(&rig, *handle, COUNTED));
-    rig.shard.commit_reads().unwrap();
+    rig.shard.commit_read_times().unwrap();
     assert_eq!(rig.durability.done(), batches + 2);
     for handle in [handles[1], handles[2], handles[3]] {
         rig.set(handle, None, times(past(), past())).unwrap();
@@ -91,7 +91,7 @@ fn one_batch_tells_of_many_reads() {
     let flags = pelago_wire::RenameFlags::Replace;
     rig.call(Request::Rename { from_dir: dir, from, to_dir: dir, to, flags }).unwrap();
     rig.unlink("f3");
-    rig.shard.commit_reads().unwrap();
+    rig.shard.commit_read_times().unwrap();
     let killed = rig.killed();
     assert!(killed.look("g").unwrap().attr.atime > past());
     assert!(killed.look("f1").unwrap().attr.atime > past());
@@ -208,6 +208,6 @@ fn a_removed_file_is_read_without_a_trace() {
     let batches = rig.durability.done();
     rig.read(open, 0, 10).unwrap();
     rig.close(open);
-    rig.shard.commit_reads().unwrap();
+    rig.shard.commit_read_times().unwrap();
     assert_eq!(rig.durability.done(), batches);
 }

@@ -30,7 +30,7 @@ fn an_empty_file_writes_one_batch() {
     let (entry, open) = rig.create("f", BOTH);
     rig.close(open);
     assert_eq!(rig.durability.done(), before + 1);
-    assert_eq!((rig.opens.count(), rig.shard.is_held(entry.handle.ino)), (0, false));
+    assert_eq!((rig.opens.count(), rig.shard.is_open(entry.handle.ino)), (0, false));
     assert_eq!(rig.bytes("f"), b"");
     assert_eq!(rig.attr(entry.handle).unwrap().blocks, 0);
 }
@@ -216,7 +216,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
         let before = rig.reaped.load(Ordering::Relaxed);
         rig.close(open);
         assert_eq!(rig.reaped.load(Ordering::Relaxed), before + 1);
-        assert!(rig.shard.bury(entry.handle.ino).is_ok());
+        assert!(rig.shard.remove_unnamed(entry.handle.ino).is_ok());
         assert_eq!(rig.attr(entry.handle), Err(Code::Stale));
     }
 }
@@ -332,7 +332,7 @@ fn a_file_that_cannot_be_committed_when_it_is_closed_is_committed_later() {
     assert_eq!(rig.bytes("f"), b"late");
     assert!(rig.space.is_short());
     rig.commit.run().unwrap();
-    assert!(!rig.shard.is_held(entry.handle.ino));
+    assert!(!rig.shard.is_open(entry.handle.ino));
     assert_eq!(rig.crashed(0).bytes("f"), b"late");
 }
 
@@ -686,7 +686,7 @@ fn callers_that_meet_at_the_same_files_leave_them_whole() {
             assert_eq!(again.look(text), Err(Code::NotFound));
             continue;
         };
-        assert!(!rig.shard.is_held(entry.handle.ino));
+        assert!(!rig.shard.is_open(entry.handle.ino));
         let bytes = rig.bytes(text);
         assert_eq!(bytes.len() as u64, entry.attr.size);
         assert_eq!(again.look(text).unwrap().attr, entry.attr);

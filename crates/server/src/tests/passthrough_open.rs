@@ -59,7 +59,7 @@ fn a_file_that_gets_no_content_file_begins_in_memory() {
         if named {
             assert_eq!(rig.bytes("f"), bytes);
         }
-        assert_eq!((rig.opens.counts(), rig.shard.is_held(entry.handle.ino)), (NONE, false));
+        assert_eq!((rig.opens.counts(), rig.shard.is_open(entry.handle.ino)), (NONE, false));
     }
 }
 
@@ -77,7 +77,7 @@ fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes
     assert_eq!(open().err(), Some(Code::Io));
     assert_eq!(rig.opens.counts().opens, 0);
     rig.opens.let_go_of_closed().unwrap();
-    assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
+    assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
     assert_eq!(rig.attr(file.handle).unwrap().size, LARGE as u64);
     failing.heal();
     // Its name may be lost: only another content file has a safe one.
@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_marked_is_not_handed_out() {
     rig.table.fail_at(0, table::Error::NoSpace);
     let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
     assert_eq!(refused.err(), Some(Code::NoSpace));
-    assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
+    assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
     assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().volatile);
     // While space is short nobody is handed anything to write.
     rig.space.look().unwrap();
@@ -123,9 +123,9 @@ fn a_file_that_cannot_be_marked_is_not_handed_out() {
 fn a_file_without_its_content_file_is_refused_to_who_would_be_handed_it() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
-    let row = rig.shard.stored(file.handle).unwrap().rnode;
+    let row = rig.shard.stored_node(file.handle).unwrap().rnode;
     rig.content.remove(file.handle.ino, row.generation.unwrap()).unwrap();
     let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
     assert_eq!(refused.err(), Some(Code::Corrupt));
-    assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
+    assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
 }

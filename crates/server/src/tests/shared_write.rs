@@ -268,7 +268,7 @@ fn flush_commits_what_the_content_file_says() {
     program.write_all_at(&[3; 10], LARGE as u64).unwrap();
     rig.call(Request::Flush { open }).unwrap();
     assert_eq!(rig.durability.done(), batches + 1);
-    let row = rig.shard.stored(file.handle).unwrap().rnode;
+    let row = rig.shard.stored_node(file.handle).unwrap().rnode;
     assert_eq!(row.size, LARGE as u64 + 10);
     assert_eq!(row.mtime, rig.attr(file.handle).unwrap().mtime);
 }
@@ -310,7 +310,7 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     rig.close(open);
     assert_eq!((rig.opens.count(), rig.opens.lingering()), (0, 1));
     assert_eq!(rig.opens.let_go_of_closed().unwrap(), 0);
-    assert!(rig.shard.is_held(file.handle.ino) && rig.is_marked(file.handle));
+    assert!(rig.shard.is_open(file.handle.ino) && rig.is_marked(file.handle));
     assert_eq!(rig.opens.settle().unwrap(), 0);
     let before = rig.attr(file.handle).unwrap();
     assert!(before.volatile);
@@ -549,7 +549,7 @@ fn reads_by_descriptor_count_as_others_do() {
         let shown = rig.attr(entry.handle).unwrap();
         rig.close(open);
         assert_eq!(rig.attr(entry.handle).unwrap(), shown);
-        rig.shard.commit_reads().unwrap();
+        rig.shard.commit_read_times().unwrap();
         assert_eq!(rig.killed().attr(entry.handle).unwrap().atime, shown.atime);
         shown.atime
     };
@@ -588,7 +588,7 @@ fn what_cannot_be_handed_out_changes_nothing() {
         few.call(Request::Open { node: file.handle, flags: PASS }).err(),
         Some(Code::TooManyOpen)
     );
-    assert_eq!((few.opens.count(), few.shard.is_held(file.handle.ino)), (0, false));
+    assert_eq!((few.opens.count(), few.shard.is_open(file.handle.ino)), (0, false));
 }
 
 /// Three batches: the file, its content file with the mark, and its size and times when it is
@@ -628,9 +628,9 @@ fn an_end_keeps_the_marks_of_those_that_are_still_written() {
         (rig.is_marked(held.handle), rig.is_marked(left.handle))
     };
     assert_eq!(end(), (true, false));
-    let row = rig.shard.stored(held.handle).unwrap().rnode;
+    let row = rig.shard.stored_node(held.handle).unwrap().rnode;
     assert_eq!(row.mtime, rig.attr(held.handle).unwrap().mtime);
-    assert!(rig.shard.stored(left.handle).unwrap().rnode.mtime > left.attr.mtime);
+    assert!(rig.shard.stored_node(left.handle).unwrap().rnode.mtime > left.attr.mtime);
     drop(mapped);
     assert_eq!(end(), (false, false));
 }

@@ -3,7 +3,7 @@
 use super::*;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
@@ -16,11 +16,11 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 }
 
 fn full(mask: u16) -> Vec<u8> {
-    list(&[(1, 6, NOBODY), (2, 7, 30), (4, 5, NOBODY), (16, mask, NOBODY), (32, 0, NOBODY)])
+    list(&[(1, 6, NO_ID), (2, 7, 30), (4, 5, NO_ID), (16, mask, NO_ID), (32, 0, NO_ID)])
 }
 
 fn minimal() -> Vec<u8> {
-    list(&[(1, 6, NOBODY), (4, 5, NOBODY), (32, 0, NOBODY)])
+    list(&[(1, 6, NO_ID), (4, 5, NO_ID), (32, 0, NO_ID)])
 }
 
 impl Rig {
@@ -52,7 +52,7 @@ fn a_list_and_the_mode_stay_in_step() {
     assert_eq!((rig.mode(file), rig.get(file, ACL_ACCESS)), (0o650, Ok(full(5))));
     rig.set(file, b"user.a", b"").unwrap();
     rig.set(file, ACL_ACCESS, &minimal()).unwrap();
-    assert_eq!(rig.get(file, ACL_ACCESS), Err(Code::NoXattr), "the mode says it all");
+    assert_eq!(rig.get(file, ACL_ACCESS), Err(Code::NoXattr), "the mode says as much");
     assert_eq!(rig.get(file, b"user.a"), Ok(Vec::new()));
     rig.shard.remove_xattr(file, b"user.a", at(150)).unwrap();
     rig.shard.remove_xattr(file, ACL_ACCESS, at(150)).unwrap();
@@ -60,7 +60,7 @@ fn a_list_and_the_mode_stay_in_step() {
 }
 
 #[test]
-fn a_list_that_cannot_be_changes_nothing() {
+fn a_list_that_is_refused_changes_nothing() {
     let rig = Rig::new();
     let file = rig.file(ROOT, "f", 110).handle;
     let link = rig.make(ROOT, "l", NewNode::symlink(b"x".to_vec()), 110).handle;
@@ -75,12 +75,12 @@ fn a_list_that_cannot_be_changes_nothing() {
 }
 
 #[test]
-fn setgid_goes_with_a_list_by_somebody_outside_the_group() {
+fn a_caller_outside_the_group_clears_setgid() {
     let rig = Rig::new();
     let file = rig.make(ROOT, "f", NewNode::file(NewMode::exactly(0o6775)), 110).handle;
     let value = minimal();
-    let asked = xattr(ACL_ACCESS, &value, XattrFlags::Any);
-    rig.shard.set_xattr(file, &SetXattr { kill_setgid: true, ..asked }, at(130)).unwrap();
+    let access = xattr(ACL_ACCESS, &value, XattrFlags::Any);
+    rig.shard.set_xattr(file, &SetXattr { kill_setgid: true, ..access }, at(130)).unwrap();
     assert_eq!(rig.mode(file), 0o4650);
     let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
     let file = rig.make(ROOT, "g", NewNode::file(NewMode::exactly(0o6745)), 110).handle;
@@ -90,42 +90,77 @@ fn setgid_goes_with_a_list_by_somebody_outside_the_group() {
     assert_eq!(rig.mode(file), 0o745);
 }
 
+const MASKED: NewMode = NewMode { mode: 0o777, umask: 0o027 };
+
+/// A directory with a default list, below the root.
+fn with_default_list(rig: &Rig, list: &[u8]) -> Handle {
+    let dir = rig.make(ROOT, "with a list", NewNode::directory(MASKED), 110).handle;
+    rig.set(dir, ACL_DEFAULT, list).unwrap();
+    dir
+}
+
 #[test]
-fn a_default_list_is_handed_down_instead_of_the_umask() {
+fn without_a_default_list_the_umask_counts() {
     let rig = Rig::new();
-    let masked = NewMode { mode: 0o777, umask: 0o027 };
-    let dir = rig.make(ROOT, "d", NewNode::directory(masked), 110).handle;
+    let dir = rig.make(ROOT, "d", NewNode::directory(MASKED), 110).handle;
     assert_eq!(rig.mode(dir), 0o750);
-    rig.set(dir, ACL_DEFAULT, &full(7)).unwrap();
-    let below = rig.make(dir, "d", NewNode::directory(masked), 120).handle;
+}
+
+#[test]
+fn a_directory_inherits_both_lists_instead_of_the_umask() {
+    let rig = Rig::new();
+    let dir = with_default_list(&rig, &full(7));
+    let below = rig.make(dir, "d", NewNode::directory(MASKED), 120).handle;
     assert_eq!(rig.mode(below), 0o670);
-    assert_eq!(
-        (rig.get(below, ACL_ACCESS), rig.get(below, ACL_DEFAULT)),
-        (Ok(full(7)), Ok(full(7)))
-    );
-    let file = rig.make(below, "f", NewNode::file(NewMode { mode: 0o646, umask: 0 }), 120).handle;
+    assert_eq!(rig.get(below, ACL_ACCESS), Ok(full(7)));
+    assert_eq!(rig.get(below, ACL_DEFAULT), Ok(full(7)));
+}
+
+#[test]
+fn a_file_inherits_an_access_list_only() {
+    let rig = Rig::new();
+    let dir = with_default_list(&rig, &full(7));
+    let file = rig.make(dir, "f", NewNode::file(NewMode { mode: 0o646, umask: 0 }), 120).handle;
     assert_eq!((rig.mode(file), rig.get(file, ACL_ACCESS)), (0o640, Ok(full(4))));
     assert_eq!(rig.get(file, ACL_DEFAULT), Err(Code::NoXattr));
-    let link = rig.make(below, "l", NewNode::symlink(b"x".to_vec()), 120).handle;
+}
+
+#[test]
+fn a_symbolic_link_inherits_no_list() {
+    let rig = Rig::new();
+    let dir = with_default_list(&rig, &full(7));
+    let link = rig.make(dir, "l", NewNode::symlink(b"x".to_vec()), 120).handle;
     assert_eq!((rig.mode(link), rig.get(link, ACL_ACCESS)), (0o777, Err(Code::NoXattr)));
-    rig.set(below, ACL_DEFAULT, &minimal()).unwrap();
-    assert_eq!(rig.get(below, ACL_DEFAULT), Ok(minimal()), "a default list is kept however short");
-    let file = rig.make(below, "g", NewNode::file(masked), 120).handle;
+}
+
+#[test]
+fn a_short_default_list_is_stored_and_inherited_as_a_mode() {
+    let rig = Rig::new();
+    let dir = with_default_list(&rig, &minimal());
+    assert_eq!(rig.get(dir, ACL_DEFAULT), Ok(minimal()));
+    let file = rig.make(dir, "g", NewNode::file(MASKED), 120).handle;
     assert_eq!((rig.mode(file), rig.get(file, ACL_ACCESS)), (0o650, Err(Code::NoXattr)));
     assert_eq!(rig.shard.list_xattr(&CALLER, file).unwrap(), b"");
-    rig.set(below, ACL_DEFAULT, &list(&[])).unwrap();
-    assert_eq!(rig.get(below, ACL_DEFAULT), Err(Code::NoXattr));
-    for text in ["f", "g", "l"] {
-        rig.shard.unlink(below, &name(text), at(130)).unwrap();
-    }
+}
+
+#[test]
+fn an_empty_default_list_removes_the_list() {
+    let rig = Rig::new();
+    let dir = with_default_list(&rig, &full(7));
+    rig.set(dir, ACL_DEFAULT, &list(&[])).unwrap();
+    assert_eq!(rig.get(dir, ACL_DEFAULT), Err(Code::NoXattr));
+}
+
+#[test]
+fn lists_are_removed_with_their_nodes() {
+    let rig = Rig::new();
+    let dir = with_default_list(&rig, &full(7));
+    rig.make(dir, "f", NewNode::file(MASKED), 120);
+    rig.make(dir, "d", NewNode::directory(MASKED), 120);
+    rig.shard.unlink(dir, &name("f"), at(130)).unwrap();
     rig.shard.remove_dir(dir, &name("d"), at(130)).unwrap();
-    rig.shard.remove_dir(ROOT, &name("d"), at(130)).unwrap();
-    let left = key::all(key::RowKind::Xattr);
-    let mut rows = 0;
-    let count = &mut |_: &[u8], _: &[u8]| {
-        rows += 1;
-        std::ops::ControlFlow::Continue(())
-    };
-    rig.table.scan(&left.from, &left.to, count).unwrap();
-    assert_eq!(rows, 0, "lists go with what had them");
+    rig.shard.remove_dir(ROOT, &name("with a list"), at(130)).unwrap();
+    let range = key::all(key::RowKind::Xattr);
+    let left = rig.row_keys().range(range.from..range.to).count();
+    assert_eq!(left, 0);
 }

@@ -1,4 +1,4 @@
-//! Directories that move, however deep the tree is and whoever else moves some.
+//! Directories that move (I-11): in deep trees, and while others move.
 
 use std::sync::Barrier;
 
@@ -6,12 +6,12 @@ use pelago_store::rows::ParentPointer;
 use pelago_wire::limits;
 
 use super::*;
-use crate::shard::work::Work;
+use crate::shard::lock_cost::LockCost;
 
 const NEAR: usize = limits::CLIMB_STEPS;
 
 impl Rig {
-    /// As many directories below each other; answers all of them.
+    /// Makes directories below each other. Returns all of them, the top included.
     fn chain(&self, top: Handle, levels: usize) -> Vec<Handle> {
         let mut chain = vec![top];
         for _ in 0..levels {
@@ -27,14 +27,13 @@ impl Rig {
         (to_dir, to): (Handle, &str),
     ) -> Result<(), Code> {
         let (from, to) = (name(from), name(to));
-        let wanted = Move { from_dir, from: &from, to_dir, to: &to };
-        let renamed = self.shard.rename(&CALLER, wanted, RenameFlags::NoReplace, at(9));
+        let names = Move { from_dir, from: &from, to_dir, to: &to };
+        let renamed = self.shard.rename(&CALLER, names, RenameFlags::NoReplace, at(9));
         renamed.map(drop).map_err(|error| error.code)
     }
 }
 
-/// Neither a rename within a directory nor one far away looks at more rows under the lock than a
-/// few, however deep the tree is.
+/// A rename reads a bounded number of rows under the lock: within a directory, and far away.
 #[test]
 fn a_rename_holds_the_lock_no_longer_in_a_deep_tree() {
     let rig = Rig::new();
@@ -47,32 +46,32 @@ fn a_rename_holds_the_lock_no_longer_in_a_deep_tree() {
             if forget {
                 rig.shard.forget_rows();
             }
-            Work::take_most();
+            LockCost::take_max();
         };
         begin();
         rig.try_move((bottom, "a"), (bottom, "b")).unwrap();
-        let within = Work::take_most();
-        assert!(within.read <= 16, "{within:?}");
+        let within = LockCost::take_max();
+        assert!(within.rows_read <= 16, "{within:?}");
         begin();
         rig.try_move((bottom, "b"), (chain[chain.len() - 2], "b")).unwrap();
         rig.try_move((chain[chain.len() - 2], "b"), (bottom, "a")).unwrap();
-        let across = Work::take_most();
-        assert!(across.read <= NEAR + 32, "{across:?}");
+        let across = LockCost::take_max();
+        assert!(across.rows_read <= NEAR + 32, "{across:?}");
         begin();
         assert_eq!(rig.try_move((ROOT, "d"), (moved, "d")), Err(Code::WouldLoop));
-        assert!(Work::take_most().read <= NEAR + 32);
+        assert!(LockCost::take_max().rows_read <= NEAR + 32);
     }
     let far = name("d");
-    let wanted = Move { from_dir: bottom, from: &name("a"), to_dir: chain[1], to: &far };
+    let names = Move { from_dir: bottom, from: &name("a"), to_dir: chain[1], to: &far };
     let swap = RenameFlags::Exchange;
     // A directory that is exchanged with one above itself would be below itself.
-    let exchanged = rig.shard.rename(&CALLER, wanted, swap, at(9));
+    let exchanged = rig.shard.rename(&CALLER, names, swap, at(9));
     assert_eq!(exchanged.unwrap_err().code, Code::WouldLoop);
 }
 
-/// Who serves others is told that it takes long, and nothing is done.
+/// A thread that must not wait learns that the rename takes long, and nothing is done.
 #[test]
-fn a_caller_in_a_hurry_goes_no_long_way() {
+fn a_rename_at_once_climbs_no_long_way() {
     let rig = Rig::new();
     let chain = rig.chain(ROOT, 2 * NEAR);
     let bottom = chain[chain.len() - 1];
@@ -80,20 +79,20 @@ fn a_caller_in_a_hurry_goes_no_long_way() {
     let moved = rig.dir(ROOT, "a", 1).handle;
     rig.dir(moved, "below", 1);
     let at_once = |from_dir, to_dir| {
-        let wanted = Move { from_dir, from: &from, to_dir, to: &to };
-        rig.shard.rename_at_once(&CALLER, wanted, RenameFlags::Replace, at(9))
+        let names = Move { from_dir, from: &from, to_dir, to: &to };
+        rig.shard.rename_at_once(&CALLER, names, RenameFlags::Replace, at(9))
     };
     assert_eq!(at_once(ROOT, bottom), Ok(None));
-    assert!(rig.look(ROOT, "a").is_ok() && rig.look(bottom, "b").is_err());
+    assert!(rig.lookup(ROOT, "a").is_ok() && rig.lookup(bottom, "b").is_err());
     assert!(matches!(at_once(ROOT, chain[3]), Ok(Some(_))));
     rig.try_move((chain[3], "b"), (bottom, "b")).unwrap();
 }
 
-/// Two trees, each of which moves to the bottom of the other at the same moment: one of them does.
+/// Two trees that move to the bottom of each other at the same moment: only one of them does.
 #[test]
 fn crossing_renames_make_no_loop() {
     let rig = Rig::new();
-    // One that is near enough, one that is not.
+    // One is near enough for the lock, one is not.
     for (round, levels) in [3, 3 * NEAR].into_iter().cycle().take(60).enumerate() {
         let (one, other) = (format!("one{round}"), format!("other{round}"));
         let first = rig.chain(rig.dir(ROOT, &one, 1).handle, levels);
@@ -132,9 +131,9 @@ fn crossing_renames_make_no_loop() {
     }
 }
 
-/// Deeper than any limit was: the walk ends at the root and nowhere else.
+/// The climb ends at the root and nowhere else.
 #[test]
-fn a_directory_moves_however_deep_it_is() {
+fn a_directory_moves_in_a_tree_of_a_million_levels() {
     const LEVELS: u64 = (1 << 20) + 10;
     let rig = Rig::new();
     let moved = rig.dir(ROOT, "moved", 1).handle;
@@ -160,7 +159,7 @@ fn a_directory_moves_however_deep_it_is() {
     rig.table.write(&batch).unwrap();
     rig.shard.forget_rows();
     rig.try_move((ROOT, "moved"), (bottom, "moved")).unwrap();
-    // One that never ends can only be damage.
+    // A way that never ends can only be damage.
     let mut batch = Batch::new();
     batch.delete(listed(level(0), InodeId::ROOT));
     batch.put(listed(level(0), level(1000)), ParentPointer.encode(stamp));

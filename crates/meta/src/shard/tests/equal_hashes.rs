@@ -1,10 +1,10 @@
 //! Names with equal hashes: each comes once, in pages of any size, and a listing of them visits
-//! about as many rows as it answers.
+//! about as many rows as it returns.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pelago_store::table::{Pressure, Snapshot, Usage, Visitor};
+use pelago_store::table::{self, Pressure, Snapshot, Usage, Visitor};
 use pelago_wire::{DirEntry, limits};
 
 use super::*;
@@ -88,7 +88,7 @@ impl Table for Counted {
     }
 }
 
-/// A shard whose hashes differ in so few bits, with many names in the root.
+/// A shard whose hashes have few bits, with many names in the root.
 struct Scene {
     table: FakeTable,
     shard: Shard,
@@ -136,7 +136,7 @@ impl Scene {
         self.shard.list(page).unwrap()
     }
 
-    /// Lists from a place to the end as a client does; `exactly`: it says the names it is behind.
+    /// Lists from a cookie to the end as a client does; `exactly`: it says the names it is behind.
     fn list(&self, from: Cookie, entries: usize, exactly: bool) -> Vec<DirEntry> {
         let mut listed: Vec<DirEntry> = Vec::new();
         let mut after = from;
@@ -159,8 +159,7 @@ fn texts(entries: &[DirEntry]) -> Vec<String> {
     entries.iter().map(|entry| entry.name.to_string()).collect()
 }
 
-/// All names of one hash, of a few, of some that share no more than a prefix, and of as many as
-/// there are names.
+/// Bits of the hashes: all names equal, a few hashes, some that share a prefix only, all different.
 const BITS: [u32; 5] = [0, 1, 6, 12, 64];
 
 #[test]
@@ -174,33 +173,33 @@ fn each_name_comes_once_and_the_rows_visited_are_linear() {
             let set: BTreeSet<String> = listed.iter().cloned().collect();
             assert_eq!(listed.len(), MANY, "bits {bits}, {entries} entries");
             assert_eq!(set, scene.names, "bits {bits}, {entries} entries");
-            // Each page looks at one row behind it.
+            // Each page reads one row behind it.
             let pages = MANY.div_ceil(entries);
             assert!(visited <= MANY + 2 * pages, "bits {bits}: {visited} rows, {pages} pages");
         }
     }
 }
 
-/// Who knows no names still gets every name once, and the same places.
+/// A client that says no names gets every name once too, and the same cookies.
 #[test]
-fn places_alone_lead_to_the_same_names() {
+fn cookies_alone_lead_to_the_same_names() {
     for bits in BITS {
         let scene = Scene::new(bits);
         let exact = scene.list(Cookie::START, 100, true);
         let counted = scene.list(Cookie::START, 100, false);
         assert_eq!(texts(&counted), texts(&exact), "bits {bits}");
-        let places = |listed: &[DirEntry]| -> Vec<Cookie> {
+        let cookies = |listed: &[DirEntry]| -> Vec<Cookie> {
             listed.iter().map(|entry| entry.cookie).collect()
         };
-        assert_eq!(places(&counted), places(&exact), "bits {bits}");
-        let distinct: BTreeSet<Cookie> = places(&exact).into_iter().collect();
-        assert_eq!(distinct.len(), MANY, "bits {bits}: two names have one place");
+        assert_eq!(cookies(&counted), cookies(&exact), "bits {bits}");
+        let distinct: BTreeSet<Cookie> = cookies(&exact).into_iter().collect();
+        assert_eq!(distinct.len(), MANY, "bits {bits}: two names have one cookie");
     }
 }
 
 /// `telldir`, a restart, `seekdir`.
 #[test]
-fn a_place_stays_good_after_a_restart() {
+fn a_cookie_is_valid_after_a_restart() {
     for bits in BITS {
         let scene = Scene::new(bits);
         let listed = scene.list(Cookie::START, 100, true);
@@ -212,10 +211,10 @@ fn a_place_stays_good_after_a_restart() {
     }
 }
 
-/// A directory is emptied while it is listed, as `rm -r` does: names are removed before the place,
-/// and none behind it is left out.
+/// A directory is emptied while it is listed, as `rm -r` does: names before the cookie are removed,
+/// and none behind it is skipped.
 #[test]
-fn names_that_go_meanwhile_move_no_place_of_who_knows_the_name() {
+fn removed_names_do_not_move_a_cookie_that_comes_with_its_name() {
     for bits in BITS {
         let scene = Scene::new(bits);
         let (mut after, mut behind, mut seen) = (Cookie::START, None::<Name>, 0);
@@ -237,9 +236,9 @@ fn names_that_go_meanwhile_move_no_place_of_who_knows_the_name() {
     }
 }
 
-/// Places of names whose hash is theirs alone follow from the hash: nothing else moves them.
+/// The cookie of a name whose hash is unique follows from the hash: nothing else moves it.
 #[test]
-fn a_place_without_equals_stays_whatever_comes_and_goes() {
+fn a_cookie_of_a_unique_hash_never_moves() {
     let scene = Scene::new(64);
     let listed = scene.list(Cookie::START, 100, true);
     assert!(listed.iter().all(|entry| entry.cookie.rank().is_none()));
@@ -254,9 +253,9 @@ fn a_place_without_equals_stays_whatever_comes_and_goes() {
     }
 }
 
-/// A place that never was, or that a directory with fewer names has, leads somewhere and ends.
+/// A cookie that was never given, or to a directory with fewer names, gets a page or an error.
 #[test]
-fn any_place_leads_somewhere_and_ends() {
+fn any_cookie_is_answered() {
     let scene = Scene::new(1);
     for offset in [3 << 61, (3 << 61) + 1, (3 << 61) | limits::EQUAL_NAMES, u64::MAX >> 1, u64::MAX]
     {
@@ -266,7 +265,7 @@ fn any_place_leads_somewhere_and_ends() {
                 Page { dir: ROOT, after: Cookie(offset), behind, entries: 10, attributes: false };
             match scene.shard.list(page) {
                 Ok((entries, _)) => assert!(entries.len() <= 10),
-                // Behind the last rank there is.
+                // Behind the highest rank.
                 Err(error) => assert_eq!(error.code, Code::TooBig),
             }
         }

@@ -1,24 +1,23 @@
-//! What one operation does while it holds the lock of all names: rows have a limit, whatever others
-//! have made.
+//! What one operation does while it holds the lock of all names: its rows are bounded, in any tree.
 
 use pelago_wire::limits;
 
 use super::*;
-use crate::shard::work::Work;
+use crate::shard::lock_cost::LockCost;
 
 impl Rig {
-    /// The most that one hold of the lock does while this runs.
-    fn most_work(&self, run: impl FnOnce()) -> Work {
-        // From the rows alone.
+    /// Returns the highest cost of one hold of the lock while this runs.
+    fn max_cost(&self, run: impl FnOnce()) -> LockCost {
+        // From the table alone.
         self.shard.forget_rows();
-        Work::take_most();
+        LockCost::take_max();
         run();
-        Work::take_most()
+        LockCost::take_max()
     }
 
     fn put_value(&self, node: Handle, name: &str, value: &[u8]) {
-        let asked = xattr(name.as_bytes(), value, XattrFlags::Any);
-        self.shard.set_xattr(node, &asked, at(120)).unwrap();
+        let xattr = xattr(name.as_bytes(), value, XattrFlags::Any);
+        self.shard.set_xattr(node, &xattr, at(120)).unwrap();
     }
 
     fn list(&self, node: Handle) -> Vec<u8> {
@@ -26,14 +25,14 @@ impl Rig {
     }
 }
 
-/// Values of a file may be gigabytes: who sets, lists or removes another one reads none of them.
+/// Values of a file may be gigabytes: an operation on another one reads none of them.
 #[test]
 fn extended_attributes_are_set_and_listed_without_reading_values() {
     let rig = Rig::new();
     let file = rig.file(ROOT, "f", 1).handle;
     let value = vec![7; limits::XATTR_VALUE_BYTES];
     (0..300).for_each(|number| rig.put_value(file, &format!("user.{number:05}"), &value));
-    let work = rig.most_work(|| {
+    let cost = rig.max_cost(|| {
         rig.put_value(file, "user.new", b"");
         rig.put_value(file, "user.00007", b"other");
         let listed = rig.list(file);
@@ -41,20 +40,20 @@ fn extended_attributes_are_set_and_listed_without_reading_values() {
         rig.shard.remove_xattr(file, b"user.00008", at(130)).unwrap();
         rig.shard.remove_xattr(file, b"user.new", at(131)).unwrap();
     });
-    assert!(work.read <= 8 && work.read_bytes < limits::XATTR_VALUE_BYTES, "{work:?}");
+    assert!(cost.rows_read <= 8 && cost.bytes_read < limits::XATTR_VALUE_BYTES, "{cost:?}");
     assert_eq!(rig.shard.get_xattr(file, b"user.00007").unwrap(), b"other");
     assert_eq!(rig.shard.get_xattr(file, b"user.00009").unwrap(), value);
     assert_eq!(rig.shard.get_xattr(file, b"user.00008").unwrap_err().code, Code::NoXattr);
     assert_eq!(rig.list(file).split(|byte| *byte == 0).count() - 1, 299);
 }
 
-/// A file and a directory with as many extended attributes as there may be go in pieces, and leave
-/// nothing.
+/// The extended attributes of a file or directory with as many as there may be are deleted in
+/// pieces, and none is left.
 #[test]
-fn many_extended_attributes_go_in_pieces() {
+fn many_extended_attributes_are_deleted_in_pieces() {
     for directory in [false, true] {
         let rig = Rig::new();
-        let before = rows_of(&rig.table);
+        let before = rig.row_keys();
         let node = match directory {
             true => rig.dir(ROOT, "n", 1).handle,
             false => rig.file(ROOT, "n", 1).handle,
@@ -62,32 +61,32 @@ fn many_extended_attributes_go_in_pieces() {
         let mut count = 0;
         loop {
             let name = format!("user.{count:x}");
-            let asked = xattr(name.as_bytes(), b"v", XattrFlags::Any);
-            match rig.shard.set_xattr(node, &asked, at(120)) {
+            let xattr = xattr(name.as_bytes(), b"v", XattrFlags::Any);
+            match rig.shard.set_xattr(node, &xattr, at(120)) {
                 Ok(()) => count += 1,
                 Err(error) => break assert_eq!(error.code, Code::TooBig),
             }
         }
         assert!(count > limits::LOCK_ROWS);
-        let work = rig.most_work(|| {
+        let cost = rig.max_cost(|| {
             let removed = match directory {
                 true => rig.shard.remove_dir(ROOT, &name("n"), at(130)),
                 false => rig.shard.unlink(ROOT, &name("n"), at(130)),
             };
             assert!(removed.unwrap().orphaned, "a worker does the rest");
             assert_eq!(rig.shard.attr(node).unwrap_err().code, Code::Stale);
-            rig.shard.bury(node.ino).unwrap().unwrap();
-            rig.shard.forget_orphans(&[node.ino]).unwrap();
+            rig.shard.remove_unnamed(node.ino).unwrap().unwrap();
+            rig.shard.delete_orphan_rows(&[node.ino]).unwrap();
         });
-        assert!(work.read + work.written <= limits::LOCK_ROWS, "{work:?}");
-        let after = rows_of(&rig.table);
+        assert!(cost.rows_read + cost.rows_written <= limits::LOCK_ROWS, "{cost:?}");
+        let after = rig.row_keys();
         let left: Vec<_> = after.iter().filter(|key| !before.contains(*key)).collect();
-        // The count of the root, and the numbers that were taken.
+        // The count of the root, and the high-water mark of ids.
         assert!(left.len() <= 2, "{left:?}");
     }
 }
 
-/// Each operation on names and attributes, in a tree that others have filled.
+/// Each operation on names and attributes, in a deep tree and a full directory.
 #[test]
 fn no_operation_holds_the_lock_for_many_rows() {
     let rig = Rig::new();
@@ -103,17 +102,17 @@ fn no_operation_holds_the_lock_for_many_rows() {
     }
     let moves = |from_dir, from: &str, to_dir, to: &str, flags| {
         let (from, to) = (name(from), name(to));
-        let wanted = Move { from_dir, from: &from, to_dir, to: &to };
-        rig.shard.rename(&CALLER, wanted, flags, at(9)).unwrap();
+        let names = Move { from_dir, from: &from, to_dir, to: &to };
+        rig.shard.rename(&CALLER, names, flags, at(9)).unwrap();
     };
     let plain = RenameFlags::Replace;
-    let work = rig.most_work(|| {
-        rig.look(full, "link7").unwrap();
+    let cost = rig.max_cost(|| {
+        rig.lookup(full, "link7").unwrap();
         rig.shard.parent(deep).unwrap();
         rig.file(deep, "new", 3);
         rig.dir(deep, "made", 3);
         rig.dir(deep, "other", 3);
-        rig.file(rig.look(deep, "made").unwrap().handle, "in", 3);
+        rig.file(rig.lookup(deep, "made").unwrap().handle, "in", 3);
         moves(deep, "made", deep, "renamed", plain);
         moves(deep, "renamed", full, "renamed", plain);
         moves(full, "renamed", deep, "other", RenameFlags::Exchange);
@@ -128,7 +127,7 @@ fn no_operation_holds_the_lock_for_many_rows() {
         rig.shard.set_attr(full, &set, at(6)).unwrap();
         rig.shard.write_counts().unwrap();
     });
-    assert!(work.read <= limits::CLIMB_STEPS + 32, "{work:?}");
+    assert!(cost.rows_read <= limits::CLIMB_STEPS + 32, "{cost:?}");
     let list = || {
         let mut after = Cookie::START;
         loop {
@@ -141,16 +140,6 @@ fn no_operation_holds_the_lock_for_many_rows() {
             }
         }
     };
-    let work = rig.most_work(list);
-    assert!(work.read + work.written <= limits::LOCK_ROWS, "{work:?}");
-}
-
-fn rows_of(table: &FakeTable) -> std::collections::BTreeSet<Vec<u8>> {
-    let mut rows = std::collections::BTreeSet::new();
-    let visit = &mut |key: &[u8], _: &[u8]| {
-        rows.insert(key.to_vec());
-        std::ops::ControlFlow::Continue(())
-    };
-    table.scan(&[1], &[], visit).unwrap();
-    rows
+    let cost = rig.max_cost(list);
+    assert!(cost.rows_read + cost.rows_written <= limits::LOCK_ROWS, "{cost:?}");
 }

@@ -1,0 +1,156 @@
+//! Commits the bytes, size and times of an open file to its rows.
+
+use pelago_store::key;
+use pelago_store::rows::{self, Orphan, Writing};
+use pelago_wire::{Attr, Error, Generation, Handle, Time};
+
+use super::txn::Txn;
+use super::{LiveAttrs, Shard};
+use crate::row_cache::Node;
+
+/// A commit of an open file.
+#[derive(Debug, Clone, Copy)]
+pub struct BytesChange<'a> {
+    /// Size, blocks and times; `None` leaves those of the row.
+    pub live: Option<LiveAttrs>,
+    /// Time of the last read; `None` leaves that of the row, or writes the one that waits for the
+    /// next group commit.
+    pub atime: Option<Time>,
+    /// What becomes of the inline bytes.
+    pub inline: Inline<'a>,
+    /// The content file that has the bytes from now on; `None` leaves that of the row.
+    pub generation: Option<Generation>,
+    /// What becomes of the `writing` row.
+    pub writing_row: WritingRow,
+    /// Clear setuid, and setgid if the group may execute, as a write without privilege does.
+    pub kill_privileges: bool,
+}
+
+/// What becomes of a file's inline bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inline<'a> {
+    /// They stay, if there are any.
+    Keep,
+    /// These are all bytes of the file.
+    Put(&'a [u8]),
+    /// They are deleted: the file is empty, or its bytes are in a content file.
+    Delete,
+}
+
+/// What becomes of a file's `writing` row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WritingRow {
+    /// It stays, if there is one.
+    Keep,
+    /// It is written, for the content file of this change or else of the row.
+    Put,
+    /// It is deleted: the bytes are safe, and no program writes them.
+    Delete,
+}
+
+impl BytesChange<'_> {
+    /// A commit that changes nothing yet.
+    pub const NOTHING: Self = Self {
+        live: None,
+        atime: None,
+        inline: Inline::Keep,
+        generation: None,
+        writing_row: WritingRow::Keep,
+        kill_privileges: false,
+    };
+
+    /// Whether this is a part of a truncation: its end, or the `writing` row that comes before.
+    fn frees_space(&self, node: &Node) -> bool {
+        let is_shorter = self.live.is_some_and(|live| live.size < node.rnode.size);
+        is_shorter || self.writing_row == WritingRow::Put && self.generation.is_none()
+    }
+
+    /// Changes the rnode. Returns whether it differs.
+    fn apply(&self, node: &mut Node) -> bool {
+        let rnode = &mut node.rnode;
+        let before = rnode.clone();
+        if let Some(live) = self.live {
+            (rnode.size, rnode.blocks, rnode.mtime) = (live.size, live.blocks, live.mtime);
+            rnode.ctime = rnode.ctime.max(live.ctime);
+        }
+        if let Some(atime) = self.atime {
+            rnode.atime = atime;
+        }
+        match self.inline {
+            Inline::Keep => {}
+            Inline::Put(_) => rnode.flags.inline = true,
+            Inline::Delete => rnode.flags.inline = false,
+        }
+        if let Some(generation) = self.generation {
+            rnode.generation = Some(generation);
+            rnode.flags.has_content = true;
+        }
+        if self.kill_privileges {
+            rnode.mode = without_privileges(rnode.mode);
+        }
+        if *rnode == before {
+            return false;
+        }
+        rnode.version += 1;
+        true
+    }
+
+    /// Puts the rows beside the rnode.
+    fn put_beside(&self, txn: &mut Txn<'_>, node: &Node) {
+        let ino = node.rnode.ino;
+        match self.inline {
+            Inline::Keep => {}
+            Inline::Put(bytes) => txn.put(key::inline(ino), &rows::Inline { bytes }),
+            Inline::Delete => txn.delete(key::inline(ino)),
+        }
+        if self.generation.is_some() && node.rnode.links == 0 {
+            // The worker that removes the file finds its content by the orphan row.
+            txn.put(key::orphan(ino), &Orphan { generation: node.rnode.generation });
+        }
+        match (self.writing_row, node.rnode.generation) {
+            (WritingRow::Put, Some(generation)) => {
+                let Handle { dir, hash, .. } = node.handle();
+                txn.put(key::writing(ino), &Writing { dir, hash, generation });
+            }
+            (WritingRow::Delete, _) => txn.delete(key::writing(ino)),
+            (WritingRow::Keep | WritingRow::Put, _) => {}
+        }
+    }
+}
+
+/// Commits an open file: afterwards its row is up to date, and its [`LiveAttrs`] are forgotten.
+/// Returns the attributes, and the sequence of the batch.
+///
+/// # Errors
+/// `Stale` if the file is gone; if the table fails, and then nothing has changed.
+pub(super) fn commit(
+    shard: &Shard,
+    handle: Handle,
+    change: &BytesChange<'_>,
+) -> Result<(Attr, u64), Error> {
+    let mut txn = shard.begin_upkeep();
+    let mut node = txn.node(handle)?;
+    let read_at = shard.open_inodes.read_time(handle.ino);
+    let change = &BytesChange { atime: change.atime.or(read_at), ..*change };
+    if change.frees_space(&node) {
+        txn.batch.allow_reserve();
+    }
+    if change.apply(&mut node) {
+        txn.put_row_of(&node);
+    }
+    change.put_beside(&mut txn, &node);
+    let mut locked = txn.commit()?;
+    locked.state.changed.insert(handle.ino);
+    shard.open_inodes.committed(handle.ino, change.live.is_some());
+    let attr = locked.attr_of(&node.rnode)?;
+    locked.state.rows.put_node(node);
+    Ok((attr, locked.state.sequence))
+}
+
+/// Returns the mode after a write without privilege: without setuid, and without setgid if the
+/// group may execute (otherwise that bit means mandatory locking and stays), as
+/// `should_remove_suid` in Linux.
+pub(super) fn without_privileges(mode: u16) -> u16 {
+    let without = mode & !0o4000;
+    if mode & 0o010 != 0 { without & !0o2000 } else { without }
+}

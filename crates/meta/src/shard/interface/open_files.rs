@@ -1,0 +1,112 @@
+//! Open files: references, attributes that are not committed yet, times of reads, and commits.
+
+use std::sync::Arc;
+
+use pelago_wire::{Attr, Error, Generation, Handle, InodeId, Time};
+
+use crate::row_cache::Node;
+use crate::shard::{
+    AttrSource, BytesChange, LiveAttrs, Shard, atime_is_due, file_bytes, read_times,
+};
+
+impl Shard {
+    /// Adds a reference to an inode that is being opened: while it is open its rows stay, even
+    /// without a name. Returns the node as stored, and its attributes as they are now.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn acquire(&self, handle: Handle) -> Result<(Node, Attr), Error> {
+        self.open_inodes.refresh(handle.ino);
+        let mut locked = self.lock();
+        let node = locked.node(handle)?;
+        let attr = locked.attr_of(&node.rnode)?;
+        self.open_inodes.acquire(node.rnode.ino, node.rnode.links == 0);
+        Ok((node, attr))
+    }
+
+    /// Removes a reference. Returns whether the inode has neither name nor reference now, so that
+    /// the worker `orphans` can remove it. Takes the lock only if it has no name.
+    pub fn release(&self, ino: InodeId) -> bool {
+        let is_orphan = self.open_inodes.release(ino);
+        if is_orphan {
+            // The operation that removes its last name may still be writing the orphan row.
+            drop(self.lock());
+        }
+        is_orphan
+    }
+
+    /// Whether an open file or an unfinished release refers to an inode.
+    #[must_use]
+    pub fn is_open(&self, ino: InodeId) -> bool {
+        self.open_inodes.contains(ino)
+    }
+
+    /// Sets size and times that the row of an open file does not have yet; `None` if it has the
+    /// newest. Without effect if the file is not open.
+    pub fn set_live_attrs(&self, ino: InodeId, live: Option<LiveAttrs>) {
+        self.open_inodes.set_live_attrs(ino, live);
+    }
+
+    /// Sets the source of attributes for an open file that programs write without requests; `None`
+    /// if they do so no more. Without effect if the file is not open.
+    pub fn set_attr_source(&self, ino: InodeId, source: Option<Arc<dyn AttrSource>>) {
+        self.open_inodes.set_attr_source(ino, source);
+    }
+
+    /// Notes a read of an open file, if it counts: `always`, or as with `relatime`
+    /// ([`atime_is_due`]). It is shown at once, and is in the row with the next commit or with
+    /// [`Shard::queue_read_time`]. Returns whether it counts.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn record_read(&self, handle: Handle, now: Time, always: bool) -> Result<bool, Error> {
+        self.open_inodes.refresh(handle.ino);
+        let mut locked = self.lock();
+        let node = locked.node(handle)?;
+        let attr = locked.attr_of(&node.rnode)?;
+        let counts = always || atime_is_due(&attr, now);
+        if counts {
+            self.open_inodes.set_read_time(handle.ino, now);
+        }
+        Ok(counts)
+    }
+
+    /// A reader of an open file leaves: the time of its read is written with the next group commit,
+    /// or at once if too many wait for that.
+    ///
+    /// # Errors
+    /// As [`Shard::commit_read_times`].
+    pub fn queue_read_time(&self, handle: Handle) -> Result<(), Error> {
+        if self.open_inodes.queue_read_time(handle) {
+            return Ok(());
+        }
+        read_times::write(self, &[handle])
+    }
+
+    /// Writes the times of reads that wait for it. What fails stays for the next time.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn commit_read_times(&self) -> Result<(), Error> {
+        read_times::commit(self)
+    }
+
+    /// Commits an open file: afterwards its row is up to date, and its [`LiveAttrs`] are forgotten.
+    /// Returns the attributes, and the sequence of the batch.
+    ///
+    /// # Errors
+    /// `Stale` if the file is gone; if the table fails, and then nothing has changed.
+    pub fn commit_bytes(
+        &self,
+        handle: Handle,
+        change: &BytesChange<'_>,
+    ) -> Result<(Attr, u64), Error> {
+        file_bytes::commit(self, handle, change)
+    }
+
+    /// Returns the generation of the next content file of an inode, after `last`.
+    #[must_use]
+    pub fn next_generation(last: Option<Generation>) -> Generation {
+        last.map_or(Generation::FIRST, |last| Generation(last.0 + 1))
+    }
+}

@@ -1,0 +1,151 @@
+//! What the group commit, the workers and the service need beside operations.
+
+use pelago_store::table;
+use pelago_wire::{Error, Generation, Handle, InodeId, Reply};
+
+use crate::reply_cache::RequestKey;
+use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, upkeep, writing_rows};
+
+impl Shard {
+    /// Writes the counts of all directories that changed since the last time, so that the next
+    /// [`table::Table::persist`] makes them safe with the changes. Returns the sequence of the
+    /// newest batch.
+    ///
+    /// # Errors
+    /// If the table fails; the counts are then written the next time.
+    pub fn write_counts(&self) -> Result<u64, Error> {
+        upkeep::write_counts(self, false)
+    }
+
+    /// Hands the inodes that changed since the last call to
+    /// [`WritebackErrors`](crate::writeback_errors::WritebackErrors): the group commit that begins
+    /// now makes their changes safe, or loses them.
+    pub fn begin_group_commit(&self) {
+        let mut locked = self.lock();
+        let changed = std::mem::take(&mut locked.state.changed);
+        self.durability.writeback_errors.track(changed);
+    }
+
+    /// Writes the last batches of a clean run: times of reads, counts, and the end of the ids that
+    /// were used.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn finish(&self) -> Result<(), Error> {
+        upkeep::finish(self)
+    }
+
+    /// Opens the table again if it has stopped, forgets what is in memory of its rows, and trusts
+    /// no row that may be lost. Returns whether what was not safe is lost.
+    ///
+    /// # Errors
+    /// The table's; then nothing is forgotten.
+    pub fn reopen(&self) -> Result<bool, table::Error> {
+        upkeep::reopen(self)
+    }
+
+    /// Forgets what is in memory of the rows.
+    pub fn forget_rows(&self) {
+        self.lock().state.forget_rows();
+    }
+
+    /// Returns the bytes of memory that cached rows and filters take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        let locked = self.lock();
+        (locked.state.rows.bytes(), locked.state.directories.filter_bytes())
+    }
+
+    /// Returns the reply to a request, if it is stored.
+    ///
+    /// # Errors
+    /// If the table fails, or the row is damaged.
+    pub fn cached_reply(&self, request_key: &RequestKey) -> Result<Option<Reply>, Error> {
+        replies::get(&*self.table, request_key)
+    }
+
+    /// Returns a directory in use whose names should be scanned: one whose count was lost in an
+    /// unclean stop, or else one whose filter takes less than `room` bytes.
+    #[must_use]
+    pub fn next_to_scan(&self, room: u64) -> Option<InodeId> {
+        scan::next(&self.lock().state, room)
+    }
+
+    /// Returns directories whose count was lost in an unclean stop, among some rows from the key
+    /// `from` on, and the key at which to continue; `None` after the last row.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn dirs_to_recount(&self, from: &[u8]) -> Result<scan::Part<InodeId>, Error> {
+        scan::dirs_to_recount(&*self.table, from)
+    }
+
+    /// Begins a scan: from now on the shard records which names come and go. `None` if the
+    /// directory is gone, or needs no scan any more.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn begin_scan(&self, dir: InodeId) -> Result<Option<Scan>, Error> {
+        scan::begin(&mut self.lock(), dir)
+    }
+
+    /// Ends a scan: its result, with what was recorded since it began, is known from now on.
+    /// `None`: it failed. Returns whether so much was recorded that the filter is unknown: another
+    /// scan at once would end no better.
+    pub fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) -> bool {
+        scan::end(&mut self.lock().state, dir, scanned)
+    }
+
+    /// Drops filters, the largest first, until all together take at most `limit` bytes. Returns
+    /// their bytes.
+    pub fn limit_filters(&self, limit: u64) -> u64 {
+        scan::limit_filters(&mut self.lock().state, limit)
+    }
+
+    /// Returns the wanted files that are embedded in their names, among some rows from the key
+    /// `from` on (empty: from the first), and the key at which to continue; `None` after the last
+    /// row.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn find_embedded(
+        &self,
+        from: &[u8],
+        is_wanted: &dyn Fn(InodeId) -> bool,
+    ) -> Result<scan::Part<Handle>, Error> {
+        scan::find_embedded(&*self.table, from, is_wanted)
+    }
+
+    /// Deletes the rows of a file that has no name and is not open, except its orphan row: from
+    /// then on it cannot be opened. Returns the sequence of the last batch, and the newest content
+    /// file that the rows named; `None`, and nothing is done, if the file is open or has a name.
+    ///
+    /// # Errors
+    /// If the table fails, or a row is damaged.
+    pub fn remove_unnamed(&self, ino: InodeId) -> Result<Option<(u64, Option<Generation>)>, Error> {
+        orphans::remove_unnamed(self, ino)
+    }
+
+    /// Deletes the orphan rows of files that [`Shard::remove_unnamed`] removed and whose content
+    /// files are gone for good.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn delete_orphan_rows(&self, inos: &[InodeId]) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        orphans::delete_rows(&mut txn, inos);
+        txn.commit()?;
+        Ok(())
+    }
+
+    /// Deletes the `writing` rows of files that are not being written and whose bytes are safe.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn delete_writing_rows(&self, inos: &[InodeId]) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        writing_rows::delete(&mut txn, inos);
+        txn.commit()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! A shard whose lock is held.
+//!
+//! [`Locked`] is what the functions of an operation work on: while one exists, no other thread
+//! reads or changes the state. How it finds rows is in [`super::lookup`].
+
+use pelago_store::report::table_failed;
+use pelago_store::rows::Stamp;
+use pelago_store::table::Batch;
+use pelago_wire::{Error, InodeId, Name};
+
+use super::Shard;
+use super::txn::{DirEntryKey, Txn, USUAL_CHANGES};
+use crate::reply_cache::OpContext;
+
+#[cfg(test)]
+use super::lock_cost::StateGuard;
+#[cfg(not(test))]
+type StateGuard<'a> = parking_lot::MutexGuard<'a, super::State>;
+
+/// How often a caller tries the lock before it sleeps: for 20 to 100 microseconds.
+const SPINS: u32 = 2_000;
+
+/// A shard whose lock is held by this thread.
+pub(super) struct Locked<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) state: StateGuard<'a>,
+}
+
+impl Shard {
+    /// Takes the lock.
+    #[inline]
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let mut state = self.lock_state();
+        #[cfg(test)]
+        (state.locked_times += 1);
+        // Not when a directory comes in: an operation relies on those that it has read.
+        state.directories.make_room();
+        Locked { shard: self, state }
+    }
+
+    /// Takes the lock for an operation that writes.
+    #[inline]
+    pub(super) fn begin(&self, op: impl Into<OpContext>) -> Txn<'_> {
+        Txn::new(self.lock(), op.into(), USUAL_CHANGES)
+    }
+
+    /// Takes the lock for a batch that changes no name and no attribute of its own accord: those of
+    /// the workers, of the group commit, and of open files that are committed.
+    pub(super) fn begin_upkeep(&self) -> Txn<'_> {
+        Txn::new(self.lock(), OpContext::UPKEEP, 0)
+    }
+
+    /// Returns the key of a name in a directory.
+    pub(super) fn entry_key(&self, dir: InodeId, name: &Name) -> DirEntryKey {
+        DirEntryKey { dir, hash: self.hasher.hash(name.as_bytes()), name: name.clone() }
+    }
+
+    /// An operation takes a few microseconds, less than putting a thread to sleep and waking it. So
+    /// a caller spins for the time of some operations before it sleeps.
+    fn lock_state(&self) -> StateGuard<'_> {
+        for _ in 0..SPINS {
+            if !self.state.is_locked()
+                && let Some(state) = self.state.try_lock()
+            {
+                return StateGuard::from(state);
+            }
+            std::hint::spin_loop();
+        }
+        StateGuard::from(self.state.lock())
+    }
+}
+
+impl Locked<'_> {
+    /// Returns the stamp of the batch that is written next.
+    pub(super) fn next_stamp(&self) -> Stamp {
+        Stamp { epoch: self.shard.epoch, sequence: self.state.sequence + 1 }
+    }
+
+    /// Writes a batch whose rows bear [`Locked::next_stamp`].
+    ///
+    /// # Errors
+    /// If the table fails; nothing has changed then.
+    #[inline]
+    pub(super) fn write(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.shard.table.write(batch).map_err(|error| table_failed("writing", &error))?;
+        self.state.sequence += 1;
+        self.shard.durability.applied(self.state.sequence);
+        Ok(())
+    }
+}

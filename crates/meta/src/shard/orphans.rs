@@ -1,0 +1,78 @@
+//! Removes files that have no name and are not open.
+
+use std::sync::atomic::Ordering;
+
+use pelago_store::key;
+use pelago_store::rows::Rnode;
+use pelago_wire::{Error, Generation, InodeId};
+
+use super::txn::Txn;
+use super::{Shard, stored, xattr};
+
+/// The sequence of the last batch that deleted rows, and the newest content file that they named.
+pub(super) type RemovedRows = (u64, Option<Generation>);
+
+/// Deletes the rows of a file, except its orphan row: from then on it cannot be opened. `None`, and
+/// nothing is done, if it is open or has a name.
+pub(super) fn remove_unnamed(shard: &Shard, ino: InodeId) -> Result<Option<RemovedRows>, Error> {
+    let Some((mut sequence, generation, mut xattrs_are_left)) = remove_rows(shard, ino)? else {
+        return Ok(None);
+    };
+    while xattrs_are_left {
+        let mut txn = shard.begin_upkeep();
+        txn.batch.allow_reserve();
+        xattrs_are_left = xattr::delete_some(&mut txn, ino)?;
+        sequence = txn.commit()?.state.sequence;
+    }
+    Ok(Some((sequence, generation)))
+}
+
+/// Returns also whether extended attributes are left.
+fn remove_rows(
+    shard: &Shard,
+    ino: InodeId,
+) -> Result<Option<(u64, Option<Generation>, bool)>, Error> {
+    let mut txn = shard.begin_upkeep();
+    if shard.open_inodes.contains(ino) {
+        return Ok(None);
+    }
+    let (generation, xattrs_are_left) = match stored::rnode(&*shard.table, ino)? {
+        Some(rnode) if rnode.links > 0 => return Ok(None),
+        Some(rnode) => (rnode.generation, delete_all(&mut txn, &rnode)?),
+        // Its rows went with its last name, except many extended attributes.
+        None => (None, shard.has_xattrs.load(Ordering::Acquire)),
+    };
+    txn.batch.allow_reserve();
+    let mut locked = txn.commit()?;
+    locked.state.rows.remove_node(ino);
+    Ok(Some((locked.state.sequence, generation, xattrs_are_left)))
+}
+
+/// Deletes the orphan rows of files whose other rows and content files are gone for good, and their
+/// `writing` rows.
+pub(super) fn delete_rows(txn: &mut Txn<'_>, inos: &[InodeId]) {
+    txn.batch.allow_reserve();
+    for ino in inos {
+        assert!(
+            !txn.shard.open_inodes.contains(*ino),
+            "I-6: the orphan row of an open file would be deleted"
+        );
+        txn.delete(key::orphan(*ino));
+        txn.delete(key::writing(*ino));
+    }
+}
+
+/// Returns whether extended attributes are left.
+fn delete_all(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<bool, Error> {
+    txn.delete(key::inode(rnode.ino));
+    if rnode.flags.inline {
+        txn.delete(key::inline(rnode.ino));
+    }
+    if rnode.flags.moved {
+        txn.delete(key::moved(rnode.ino));
+    }
+    match rnode.flags.has_xattrs {
+        true => xattr::delete_few(txn, rnode),
+        false => Ok(false),
+    }
+}

@@ -1,0 +1,97 @@
+//! Rows as the table has them, decoded. None of these reads needs the lock of the shard; most
+//! callers hold it.
+
+use std::ops::ControlFlow;
+
+use pelago_store::key::{self, Key};
+use pelago_store::report::{row_damaged, table_failed};
+use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row};
+use pelago_store::table::Table;
+use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
+
+use crate::row_cache::{Node, RowLocation};
+
+/// Returns the value of a row.
+pub(super) fn get(table: &dyn Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    table.get(key).map_err(|error| table_failed("reading", &error))
+}
+
+/// Returns the node of a handle: at the hint, in `inodes`, or where `moved` says.
+pub(super) fn node(table: &dyn Table, handle: Handle) -> Result<Option<Node>, Error> {
+    if handle.is_under_a_name()
+        && let Some(node) = node_with_hash(table, handle.dir, handle.hash, handle.ino)?
+    {
+        return Ok(Some(node));
+    }
+    if let Some(rnode) = rnode(table, handle.ino)? {
+        return Ok(Some(Node { rnode, location: RowLocation::Own }));
+    }
+    let key = key::moved(handle.ino);
+    let Some(value) = get(table, &key)? else { return Ok(None) };
+    let (_, moved) = Moved::decode(&value).map_err(|error| row_damaged(&key, error))?;
+    node_with_hash(table, moved.dir, moved.hash, handle.ino)
+}
+
+/// Returns the node `ino` if it is embedded in one of the names with `hash` in `dir`.
+fn node_with_hash(
+    table: &dyn Table,
+    dir: InodeId,
+    hash: NameHash,
+    ino: InodeId,
+) -> Result<Option<Node>, Error> {
+    let range = key::names_with_hash(dir, hash);
+    let mut found = Ok(None);
+    let visited =
+        table.scan(&range.from, &range.to, &mut |key, value| match NameRow::decode(value) {
+            Ok((_, NameRow::Rnode(rnode))) if rnode.ino == ino => {
+                found = embedded_node(key, rnode).map(Some);
+                ControlFlow::Break(())
+            }
+            Ok(_) => ControlFlow::Continue(()),
+            Err(error) => {
+                found = Err(row_damaged(key, error));
+                ControlFlow::Break(())
+            }
+        });
+    visited.map_err(|error| table_failed("seeking a row", &error))?;
+    found
+}
+
+fn embedded_node(key: &[u8], rnode: Rnode) -> Result<Node, Error> {
+    let (dir, hash, bytes) = key::parse_name(key).ok_or(Code::Corrupt)?;
+    let name = Name::new(bytes).map_err(|_| Code::Corrupt)?;
+    Ok(Node { rnode, location: RowLocation::Name { dir, hash, name } })
+}
+
+/// Returns the rnode that has a row of its own.
+pub(super) fn rnode(table: &dyn Table, ino: InodeId) -> Result<Option<Rnode>, Error> {
+    let key = key::inode(ino);
+    let Some(value) = get(table, &key)? else { return Ok(None) };
+    let (_, rnode) = Rnode::decode(&value).map_err(|error| row_damaged(&key, error))?;
+    Ok(Some(rnode))
+}
+
+/// Returns counts and times of a directory.
+pub(super) fn partition(table: &dyn Table, dir: InodeId) -> Result<Option<Partition>, Error> {
+    let key = key::partition(dir, 0);
+    let Some(value) = get(table, &key)? else { return Ok(None) };
+    let (_, row) = Partition::decode(&value).map_err(|error| row_damaged(&key, error))?;
+    Ok(Some(row))
+}
+
+/// Returns one of the names of a node that has a row of its own.
+pub(super) fn first_name_of(
+    table: &dyn Table,
+    ino: InodeId,
+) -> Result<Option<(InodeId, NameHash, Name)>, Error> {
+    let range = key::parent_pointers_of(ino);
+    let mut found = None;
+    let visited = table.scan(&range.from, &range.to, &mut |key, _| {
+        if let Some(Key::ParentPointer { dir, hash, name, .. }) = Key::parse(key) {
+            found = Name::new(name).ok().map(|name| (dir, hash, name));
+        }
+        ControlFlow::Break(())
+    });
+    visited.map_err(|error| table_failed("seeking a name", &error))?;
+    Ok(found)
+}

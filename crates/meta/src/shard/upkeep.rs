@@ -1,0 +1,65 @@
+//! What a shard does beside its operations: the counts of directories at a group commit, the last
+//! batch of a run, and the reopening of a table that has stopped.
+
+use pelago_store::key;
+use pelago_store::rows::HighWater;
+use pelago_store::table;
+use pelago_store::volume::SHARD;
+use pelago_wire::Error;
+
+use super::Shard;
+
+/// Writes the counts of all directories that changed since the last time. Returns the sequence of
+/// the newest batch. `is_last`: the batch may use the reserve, because no other one follows.
+pub(super) fn write_counts(shard: &Shard, is_last: bool) -> Result<u64, Error> {
+    let mut txn = shard.begin_upkeep();
+    if txn.state.directories.changed().is_empty() {
+        return Ok(txn.state.sequence);
+    }
+    if is_last {
+        txn.batch.allow_reserve();
+    }
+    let changed = txn.state.directories.changed().to_vec();
+    for ino in &changed {
+        let Some(directory) = txn.state.directories.get(*ino) else { continue };
+        if !directory.needs_recount {
+            let row = directory.row(false);
+            txn.put(key::partition(*ino, 0), &row);
+        }
+    }
+    let mut locked = txn.commit()?;
+    locked.state.directories.clear_changed();
+    for ino in changed {
+        if let Some(directory) = locked.state.directories.get_mut(ino) {
+            directory.is_dirty_in_table = directory.needs_recount;
+        }
+    }
+    Ok(locked.state.sequence)
+}
+
+/// Writes the last batches of a clean run: times of reads, counts, and the end of the ids that were
+/// used.
+pub(super) fn finish(shard: &Shard) -> Result<(), Error> {
+    // As in a group commit, a time of a read that is lost breaks no promise.
+    if let Err(error) = super::read_times::commit(shard) {
+        tracing::debug!(%error, "times of reads are not written");
+    }
+    write_counts(shard, true)?;
+    let mut txn = shard.begin_upkeep();
+    txn.batch.allow_reserve();
+    let high_water = HighWater { next: txn.state.ids.next() };
+    txn.put(key::high_water(SHARD), &high_water);
+    txn.commit()?.state.ids.returned();
+    Ok(())
+}
+
+/// Opens the table again if it has stopped, and forgets what is in memory of its rows. No operation
+/// runs in between: a row that is derived from a lost one would fit none of the others. Returns
+/// whether what was not safe is lost.
+pub(super) fn reopen(shard: &Shard) -> Result<bool, table::Error> {
+    let mut locked = shard.lock();
+    let loses = shard.table.reopen()?;
+    locked.state.forget_rows();
+    locked.state.ids.invalidate();
+    Ok(loses)
+}
