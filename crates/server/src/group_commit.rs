@@ -63,7 +63,7 @@ impl GroupCommit {
         }
         let done = made.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
-            self.opens.met_full();
+            self.opens.note_disk_full();
         }
         done
     }
@@ -81,7 +81,7 @@ impl GroupCommit {
     /// What was begun and not made safe is lost: everybody who must know will be told.
     fn lose(&self, cause: Error) {
         self.durability.writeback_errors.lose();
-        self.opens.tell_of_losses(cause);
+        self.opens.record_losses(cause);
     }
 
     fn has_stopped(&self) -> bool {
@@ -98,7 +98,7 @@ impl GroupCommit {
         // that it has lost.
         self.shard.begin_group_commit();
         self.shard.forget_rows();
-        self.opens.doubt();
+        self.opens.invalidate();
         let is_known = self.table.has_failed_sync();
         if is_known {
             self.lose(cause);
@@ -120,7 +120,7 @@ impl GroupCommit {
             }
         }
         *self.cause.lock() = None;
-        let measured = self.opens.measure_again();
+        let measured = self.opens.remeasure();
         self.durability.lost(cause);
         if let Err(error) = measured {
             tracing::error!(%error, "the table failed again");

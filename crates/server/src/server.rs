@@ -200,11 +200,14 @@ impl Server {
         let notifies = Notifies::new();
         let content = Arc::clone(&parts.content);
         let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
-        space.look().map_err(failed)?;
+        space.refresh().map_err(failed)?;
         let core = Core { parts, options, passthrough, memory, durability, shard, space };
         let opens = core.opens(&notifies);
-        opens.load_marks().map_err(failed)?;
-        written.into_iter().try_for_each(|handle| opens.take_over(handle)).map_err(failed)?;
+        opens.load_writing_rows().map_err(failed)?;
+        written
+            .into_iter()
+            .try_for_each(|handle| opens.resume_external_writes(handle))
+            .map_err(failed)?;
         let router = core.router(&notifies, &opens)?;
         let committer = core.committer(&opens)?;
         // Without a volume nobody knows how the life before ended.
@@ -310,11 +313,11 @@ impl Server {
     fn settle(&self) -> Result<(), StopError> {
         let Core { parts, durability, shard, .. } = &self.core;
         // Programs may write on by descriptors and mappings: the next start measures those files.
-        let mut written = self.opens.still_changing();
+        let mut written = self.opens.externally_written();
         self.opens.commit_all().map_err(StopError::Commit)?;
-        self.opens.sync_marked()?;
+        self.opens.sync_writing()?;
         // Their bytes are not on the medium, whatever its memory shows: so the next life knows.
-        written.extend(self.opens.in_error());
+        written.extend(self.opens.inodes_in_error());
         recovery::forget_marks(shard, &*parts.table, &written).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = durability.done();
@@ -415,7 +418,7 @@ impl Core {
             inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
             open_bytes: self.memory.opens as usize,
             passthrough: self.options.passthrough,
-            can_pass: self.passthrough == PassthroughStatus::Available,
+            can_detect_writers: self.passthrough == PassthroughStatus::Available,
             ..data::Options::default()
         };
         Arc::new(OpenFiles::new(data::Parts {
@@ -424,10 +427,10 @@ impl Core {
             content: Arc::clone(&self.parts.content),
             durability: Arc::clone(&self.durability),
             space: Arc::clone(&self.space),
-            descriptors: FdBudget::of_process(),
+            fd_budget: FdBudget::of_process(),
             read_only: self.options.read_only,
-            reap: notifies.orphans(),
-            linger: notifier(&notifies.pending_close),
+            notify_orphans: notifies.orphans(),
+            notify_pending_close: notifier(&notifies.pending_close),
             options,
         }))
     }

@@ -178,8 +178,8 @@ impl Inner {
                 let tell = move |safe: Result<(), Error>| match safe {
                     Ok(()) => done(Ok(reply)),
                     Err(cause) => done(Err(match told {
-                        Told::Open(open) => opens.tell_open(open, cause),
-                        Told::Directory(dir) => opens.tell_directory(dir, cause),
+                        Told::Open(open) => opens.open_error(open, cause),
+                        Told::Directory(dir) => opens.directory_error(dir, cause),
                         Told::Nothing => cause,
                     })),
                 };
@@ -219,7 +219,7 @@ impl Inner {
             && error.code == Code::NoSpace
             && effect.writes_rows()
         {
-            self.parts.space.noticed_full();
+            self.parts.space.note_full();
         }
         answered
     }

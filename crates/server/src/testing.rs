@@ -136,14 +136,14 @@ impl Rig {
             content: Arc::clone(&content),
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),
-            descriptors: Arc::clone(&descriptors),
+            fd_budget: Arc::clone(&descriptors),
             read_only: options.read_only,
-            reap: Arc::clone(&reap),
-            linger: Arc::new(|| {}),
+            notify_orphans: Arc::clone(&reap),
+            notify_pending_close: Arc::new(|| {}),
             options: options.open,
         }));
-        opens.load_marks().unwrap();
-        written.into_iter().for_each(|handle| opens.take_over(handle).unwrap());
+        opens.load_writing_rows().unwrap();
+        written.into_iter().for_each(|handle| opens.resume_external_writes(handle).unwrap());
         let router = Router::new(service::Parts {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),

@@ -149,7 +149,7 @@ impl RemoveOrphans {
             && sequence <= safe
         {
             if let Some(generation) = generation {
-                self.opens.let_go_of_content(ino);
+                self.opens.forget_content(ino);
                 let removed = self.content.remove(ino, generation);
                 removed.map_err(|error| content_failed(&error))?;
             }
@@ -185,7 +185,7 @@ impl RemoveOrphans {
         }
         let files = |(ino, generation): &Orphaned| generation.map(|number| (*ino, number));
         let files: Vec<_> = self.removed.iter().filter_map(files).collect();
-        self.opens.sync_some(&files)?;
+        self.opens.sync_contents(&files)?;
         let inos: Vec<_> = self.removed.iter().map(|(ino, _)| *ino).collect();
         for some in inos.chunks(AT_ONCE) {
             self.shard.forget_orphans(some)?;

@@ -47,11 +47,11 @@ impl Worker for ClosePending {
         if now < due {
             return Ok(Piece::nothing(due - now));
         }
-        let items = self.opens.let_go_of_closed();
+        let items = self.opens.release_closed();
         let (end, took) = (Instant::now(), now.elapsed());
         self.rests = end + took * (SHARE - 1);
         let wait = self.interval.max(self.rests - end);
-        self.due = (self.opens.lingering() > 0).then(|| end + wait);
+        self.due = (self.opens.pending_closes() > 0).then(|| end + wait);
         let next = self.due.map_or(Next::Notified, |_| Next::After(wait));
         Ok(Piece { items: items? as u64, next })
     }

@@ -29,7 +29,7 @@ impl WatchSpace {
 
 impl Worker for WatchSpace {
     fn work(&mut self) -> Result<Piece, Error> {
-        self.space.look()?;
+        self.space.refresh()?;
         if !self.space.is_short() {
             match self.table.resume_flushes() {
                 // The group commit opens it again.

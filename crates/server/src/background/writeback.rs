@@ -26,7 +26,7 @@ impl Writeback {
 
 impl Worker for Writeback {
     fn work(&mut self) -> Result<Piece, Error> {
-        let items = self.opens.settle()? as u64;
+        let items = self.opens.write_back()? as u64;
         Ok(Piece { items, next: Next::After(INTERVAL) })
     }
 }

@@ -56,7 +56,7 @@ fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
     }
     drop(killed);
     files.iter().for_each(|(_, open)| rig.close(*open));
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert_eq!((rig.opens.count(), rig.descriptors.taken()), (0, 0));
     assert!(!rig.opens.any_unsafe());
     for (number, (text, _)) in (0_u8..).zip(&files) {
@@ -117,7 +117,7 @@ fn files_that_were_handed_out_stay_open() {
     assert_eq!(rig.read(idle, 0, 10), Err(Code::TooManyOpen));
     program.write_all_at(b"goes on", 0).unwrap();
     rig.call(Request::Release { open }).unwrap();
-    assert_eq!(rig.opens.let_go_of_closed().unwrap(), usize::from(rig.opens.lingering() > 0));
+    assert_eq!(rig.opens.release_closed().unwrap(), usize::from(rig.opens.pending_closes() > 0));
     assert_eq!(rig.read(idle, 0, 1).unwrap(), [0], "there is room again");
 }
 
@@ -142,8 +142,8 @@ fn a_file_whose_content_is_closed_is_told_again() {
     let files = filled(&rig, 2);
     let entry = rig.look("f0").unwrap();
     let written = rig.durability.done();
-    rig.opens.doubt();
-    rig.opens.measure_again().unwrap();
+    rig.opens.invalidate();
+    rig.opens.remeasure().unwrap();
     rig.commit.run().unwrap();
     assert!(rig.durability.done() >= written + 2, "both are told");
     assert!(rig.is_marked(entry.handle));

@@ -341,14 +341,14 @@ fn a_mark_stands_until_the_bytes_are_safe_and_nobody_writes() {
     let rig = Rig::new();
     let file = rig.file("f", &pattern(10_000));
     assert!(rig.is_marked(file.handle) && rig.opens.is_unsafe(file.handle.ino));
-    assert_eq!(rig.opens.settle().unwrap(), 1);
+    assert_eq!(rig.opens.write_back().unwrap(), 1);
     assert!(!rig.is_marked(file.handle) && !rig.opens.is_unsafe(file.handle.ino));
 
     let open = rig.open(file.handle, BOTH).unwrap();
     assert!(!rig.is_marked(file.handle), "nothing changed yet");
     rig.write(open, 0, b"x").unwrap();
     assert!(rig.is_marked(file.handle));
-    assert_eq!(rig.opens.settle().unwrap(), 0, "somebody writes");
+    assert_eq!(rig.opens.write_back().unwrap(), 0, "somebody writes");
     let told = rig.begin(Request::Fsync { open, data_only: false }, &[]);
     while told.try_recv().is_err() {
         rig.commit.run().unwrap();
@@ -362,7 +362,7 @@ fn a_mark_stands_until_the_bytes_are_safe_and_nobody_writes() {
     rig.close(open);
     let again = rig.killed();
     assert!(again.is_marked(file.handle) && again.opens.is_unsafe(file.handle.ino));
-    assert_eq!(again.opens.settle().unwrap(), 1);
+    assert_eq!(again.opens.write_back().unwrap(), 1);
     assert!(!again.is_marked(file.handle));
 }
 
@@ -395,7 +395,7 @@ fn times_that_are_set_stay_and_the_next_write_shows_now() {
         let set = SetAttr { mtime: Some(SetTime::To(at(88))), ..SetAttr::default() };
         rig.set(entry.handle, None, set).unwrap();
         assert_eq!(rig.killed().attr(entry.handle).unwrap().mtime, at(88));
-        rig.opens.settle().unwrap();
+        rig.opens.write_back().unwrap();
         let set = SetAttr { mtime: Some(SetTime::To(at(99))), ..SetAttr::default() };
         let seen = rig.set(entry.handle, None, set).unwrap();
         let open = rig.open(entry.handle, BOTH).unwrap();
@@ -459,7 +459,7 @@ fn many_writers_of_one_file_lose_nothing() {
         scope.spawn(|| {
             for _ in 0..20 {
                 rig.commit.run().unwrap();
-                rig.opens.settle().unwrap();
+                rig.opens.write_back().unwrap();
             }
         });
     });
@@ -502,6 +502,18 @@ fn a_full_table_leaves_what_was_there() {
     assert_eq!(rig.killed().bytes("f"), pattern(LIMIT));
 }
 
+/// An event loop hands over what would wait for the disk, and the caller gets the right answer.
+#[test]
+fn requests_that_would_block_are_carried_out_by_the_pool() {
+    let open = pelago_data::Options { io_permits: 0, ..Default::default() };
+    let rig = Rig::with(Options { open, ..Options::default() });
+    let (_, open) = rig.create("f", BOTH);
+    assert_eq!(rig.write(open, 0, b"abc"), Ok((3, 3)));
+    assert_eq!(rig.write(open, 0, &pattern(50_000)), Ok((50_000, 50_000)));
+    assert_eq!(rig.read(open, 49_990, 100).unwrap(), &pattern(50_000)[49_990..]);
+    rig.close(open);
+}
+
 #[test]
 fn mutations_go_to_the_pool_while_the_table_is_pressed() {
     let rig = Rig::new();
@@ -538,7 +550,7 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
     assert_eq!(again.bytes("f"), [pattern(100), pattern(10_000)].concat());
     assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io), "what it was before");
     rig.close(open);
-    assert_eq!(rig.opens.settle().unwrap(), 1);
+    assert_eq!(rig.opens.write_back().unwrap(), 1);
     assert!(!rig.is_marked(entry.handle));
 }
 
@@ -598,8 +610,8 @@ fn a_file_is_as_a_vector_whatever_is_done() {
                 }
                 4 => rig.commit.run().unwrap(),
                 5 => {
-                    rig.opens.let_go_of_closed().unwrap();
-                    rig.opens.settle().unwrap();
+                    rig.opens.release_closed().unwrap();
+                    rig.opens.write_back().unwrap();
                 }
                 6 => {
                     opens.iter().for_each(|(open, ..)| {
@@ -673,7 +685,7 @@ fn callers_that_meet_at_the_same_files_leave_them_whole() {
         scope.spawn(|| {
             for _ in 0..30 {
                 rig.commit.run().unwrap();
-                rig.opens.settle().unwrap();
+                rig.opens.write_back().unwrap();
             }
         });
     });
@@ -692,7 +704,7 @@ fn callers_that_meet_at_the_same_files_leave_them_whole() {
         assert_eq!(again.look(text).unwrap().attr, entry.attr);
         assert!(again.bytes(text) == bytes);
     }
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert!(!rig.opens.any_unsafe());
 }
 

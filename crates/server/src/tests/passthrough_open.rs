@@ -76,7 +76,7 @@ fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes
     failing.refuse(Operation::SyncNames, 0, u64::MAX, Errno::IO);
     assert_eq!(open().err(), Some(Code::Io));
     assert_eq!(rig.opens.counts().opens, 0);
-    rig.opens.let_go_of_closed().unwrap();
+    rig.opens.release_closed().unwrap();
     assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
     assert_eq!(rig.attr(file.handle).unwrap().size, LARGE as u64);
     failing.heal();
@@ -105,14 +105,14 @@ fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes
 fn a_file_that_cannot_be_marked_is_not_handed_out() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     rig.table.fail_at(0, table::Error::NoSpace);
     let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
     assert_eq!(refused.err(), Some(Code::NoSpace));
     assert_eq!((rig.opens.counts(), rig.shard.is_held(file.handle.ino)), (NONE, false));
     assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().volatile);
     // While space is short nobody is handed anything to write.
-    rig.space.look().unwrap();
+    rig.space.refresh().unwrap();
     let (open, _, path) = rig.find_way(file.handle, PASS);
     assert!(matches!(path, DataPath::Passthrough(_)) && rig.is_marked(file.handle));
     rig.call(Request::Release { open }).unwrap();

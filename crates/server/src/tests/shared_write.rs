@@ -59,7 +59,7 @@ impl Rig {
     /// A large file with all attributes as its row has them, and nothing unsafe.
     fn large(&self, text: &str) -> Entry {
         self.file(text, &[1; LARGE]);
-        self.opens.settle().unwrap();
+        self.opens.write_back().unwrap();
         self.look(text).unwrap()
     }
 }
@@ -149,7 +149,7 @@ fn the_mark_stands_before_a_write_open_is_answered() {
     assert!(rig.is_marked(file.handle) && attr.volatile);
     assert_eq!(Attr { volatile: false, ..attr }, file.attr, "an open changes nothing");
     rig.close(open);
-    rig.opens.let_go_of_closed().unwrap();
+    rig.opens.release_closed().unwrap();
     assert_eq!(rig.attr(file.handle).unwrap(), file.attr);
 }
 
@@ -190,12 +190,12 @@ fn every_attribute_shows_what_is_written_without_a_request() {
     drop(program);
     let shown = rig.attr(file.handle).unwrap();
     rig.close(open);
-    rig.opens.let_go_of_closed().unwrap();
+    rig.opens.release_closed().unwrap();
     let closed = rig.attr(file.handle).unwrap();
     assert_eq!(closed, Attr { volatile: false, ..shown }, "closing changes nothing");
     assert!(rig.is_marked(file.handle), "its bytes are not safe");
     assert_eq!(rig.killed().attr(file.handle).unwrap(), closed, "its row knows");
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert!(!rig.is_marked(file.handle));
 }
 
@@ -252,7 +252,7 @@ fn times_that_are_set_win_while_somebody_writes_without_a_request() {
     rig.set(file.handle, None, set).unwrap();
     drop(program);
     rig.close(open);
-    rig.opens.let_go_of_closed().unwrap();
+    rig.opens.release_closed().unwrap();
     assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));
     assert_eq!(rig.killed().attr(file.handle).unwrap().mtime, at(77));
 }
@@ -292,10 +292,10 @@ fn an_fsync_is_no_promise_for_what_is_written_behind_it() {
     program.write_all_at(b"again", 0).unwrap();
     drop(program);
     rig.close(open);
-    rig.opens.let_go_of_closed().unwrap();
-    assert_eq!(rig.opens.lingering(), 0);
+    rig.opens.release_closed().unwrap();
+    assert_eq!(rig.opens.pending_closes(), 0);
     assert!(rig.is_marked(file.handle));
-    assert_eq!(rig.opens.settle().unwrap(), 1);
+    assert_eq!(rig.opens.write_back().unwrap(), 1);
 }
 
 /// A mapping outlives every open: the file stays open here until it ends, and what was written
@@ -308,10 +308,10 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     let mut mapped = MappedPage::new(&program).unwrap();
     drop(program);
     rig.close(open);
-    assert_eq!((rig.opens.count(), rig.opens.lingering()), (0, 1));
-    assert_eq!(rig.opens.let_go_of_closed().unwrap(), 0);
+    assert_eq!((rig.opens.count(), rig.opens.pending_closes()), (0, 1));
+    assert_eq!(rig.opens.release_closed().unwrap(), 0);
     assert!(rig.shard.is_held(file.handle.ino) && rig.is_marked(file.handle));
-    assert_eq!(rig.opens.settle().unwrap(), 0);
+    assert_eq!(rig.opens.write_back().unwrap(), 0);
     let before = rig.attr(file.handle).unwrap();
     assert!(before.volatile);
     mapped.write(9);
@@ -323,12 +323,12 @@ fn a_file_that_is_mapped_lingers_until_it_is_not() {
     let (open, program) = rig.pass(file.handle, PASS);
     drop(program);
     rig.close(open);
-    assert_eq!((rig.opens.lingering(), rig.opens.let_go_of_closed().unwrap()), (1, 0));
+    assert_eq!((rig.opens.pending_closes(), rig.opens.release_closed().unwrap()), (1, 0));
     rig.unlink("f");
     assert_eq!(rig.reaped.load(Ordering::Relaxed), 0);
     drop(mapped);
-    assert_eq!(rig.opens.let_go_of_closed().unwrap(), 1);
-    assert_eq!(rig.opens.lingering(), 0);
+    assert_eq!(rig.opens.release_closed().unwrap(), 1);
+    assert_eq!(rig.opens.pending_closes(), 0);
 }
 
 /// Whoever waits until nobody uses a volume looks again and again: at no moment is a file that
@@ -352,14 +352,14 @@ fn a_file_that_lingers_is_counted_at_every_moment() {
             wrong
         });
         let closed = [Request::Flush { open }, Request::Release { open }].map(|end| rig.call(end));
-        let gone: Vec<_> = (0..1000).map(|_| rig.opens.let_go_of_closed()).collect();
+        let gone: Vec<_> = (0..1000).map(|_| rig.opens.release_closed()).collect();
         ended.store(true, Ordering::Release);
         assert_eq!(watched.join().unwrap(), None);
         assert!(closed.iter().all(Result::is_ok) && gone.iter().all(|gone| *gone == Ok(0)));
     });
     assert_eq!(rig.opens.counts(), Counts { opens: 0, closed: 1 });
     drop(mapped);
-    assert_eq!(rig.opens.let_go_of_closed(), Ok(1));
+    assert_eq!(rig.opens.release_closed(), Ok(1));
     assert_eq!(rig.opens.counts(), Counts { opens: 0, closed: 0 });
 }
 
@@ -378,7 +378,7 @@ fn files_that_linger_need_no_descriptor() {
         (file, mapped)
     };
     let mut files: Vec<_> = (0..5).map(linger).collect();
-    assert_eq!((rig.opens.lingering(), rig.descriptors.taken()), (5, 0));
+    assert_eq!((rig.opens.pending_closes(), rig.descriptors.taken()), (5, 0));
     for (number, (file, mapped)) in (1_u8..).zip(&mut files) {
         let before = rig.attr(file.handle).unwrap();
         assert!(before.volatile);
@@ -388,7 +388,7 @@ fn files_that_linger_need_no_descriptor() {
         let set = SetAttr { mtime: Some(SetTime::To(at(77))), ..SetAttr::default() };
         assert_eq!(rig.set(file.handle, None, set).unwrap().mtime, at(77));
         assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));
-        assert_eq!(rig.opens.let_go_of_closed().unwrap(), 0);
+        assert_eq!(rig.opens.release_closed().unwrap(), 0);
     }
     assert_eq!(rig.bytes("f3")[0], 4, "by a request");
     let (open, program) = rig.pass(files[1].0.handle, PASS);
@@ -396,20 +396,20 @@ fn files_that_linger_need_no_descriptor() {
     assert_eq!(rig.attr(files[1].0.handle).unwrap().size, LARGE as u64 + 10);
     drop(program);
     rig.close(open);
-    assert_eq!(rig.opens.let_go_of_closed().unwrap(), 0);
-    assert_eq!((rig.opens.lingering(), rig.descriptors.taken()), (5, 0));
+    assert_eq!(rig.opens.release_closed().unwrap(), 0);
+    assert_eq!((rig.opens.pending_closes(), rig.descriptors.taken()), (5, 0));
 
     // The next life has as few.
     let again = rig.served(few);
-    assert_eq!((again.opens.lingering(), again.descriptors.taken()), (5, 0));
+    assert_eq!((again.opens.pending_closes(), again.descriptors.taken()), (5, 0));
     let shown: Vec<_> = files.iter().map(|(file, _)| again.attr(file.handle).unwrap()).collect();
     let inos: Vec<_> = files.iter().map(|(file, _)| file.handle).collect();
     drop(files);
-    assert_eq!((again.opens.let_go_of_closed().unwrap(), again.opens.lingering()), (5, 0));
+    assert_eq!((again.opens.release_closed().unwrap(), again.opens.pending_closes()), (5, 0));
     for (handle, attr) in inos.into_iter().zip(shown) {
         assert_eq!(again.attr(handle).unwrap(), Attr { volatile: false, ..attr });
     }
-    assert_eq!(again.opens.settle().unwrap(), 5);
+    assert_eq!(again.opens.write_back().unwrap(), 5);
 }
 
 /// Files of an earlier life that are still written are more than this one has descriptors: it comes
@@ -420,14 +420,14 @@ fn files_that_are_still_written_are_taken_over_without_a_descriptor() {
     let files = ["one", "two"].map(|text| rig.large(text));
     let programs = files.map(|file| rig.pass(file.handle, PASS).1);
     let again = rig.served(Options { descriptors: 1, ..Options::default() });
-    assert_eq!((again.opens.lingering(), again.descriptors.taken()), (2, 0));
-    let written = again.opens.still_changing();
+    assert_eq!((again.opens.pending_closes(), again.descriptors.taken()), (2, 0));
+    let written = again.opens.externally_written();
     again.opens.commit_all().unwrap();
-    again.opens.sync_marked().unwrap();
+    again.opens.sync_writing().unwrap();
     recovery::forget_marks(&again.shard, &again.table, &written).unwrap();
     assert!(files.iter().all(|file| again.is_marked(file.handle)));
     drop(programs);
-    assert_eq!(again.opens.let_go_of_closed().unwrap(), 2);
+    assert_eq!(again.opens.release_closed().unwrap(), 2);
 }
 
 /// A daemon was killed; programs of its mount have descriptors and mappings still.
@@ -439,21 +439,21 @@ fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
     let mut mapping = MappedPage::new(&rig.pass(mapped.handle, PASS).1).unwrap();
     program.write_all_at(&[2; 10], LARGE as u64).unwrap();
     let again = rig.killed();
-    assert_eq!((again.recovered.files, again.opens.lingering()), (2, 2));
+    assert_eq!((again.recovered.files, again.opens.pending_closes()), (2, 2));
     let seen = again.attr(file.handle).unwrap();
     assert_eq!((seen.size, seen.volatile), (LARGE as u64 + 10, true));
     program.write_all_at(&[2; 10], LARGE as u64 + 10).unwrap();
     assert_eq!(again.attr(file.handle).unwrap().size, LARGE as u64 + 20);
     mapping.write(8);
     assert_eq!(again.bytes("m")[0], 8);
-    assert_eq!(again.opens.let_go_of_closed().unwrap(), 0);
-    assert_eq!(again.opens.settle().unwrap(), 0, "the marks stay");
+    assert_eq!(again.opens.release_closed().unwrap(), 0);
+    assert_eq!(again.opens.write_back().unwrap(), 0, "the marks stay");
     drop(program);
     drop(mapping);
-    assert_eq!(again.opens.let_go_of_closed().unwrap(), 2);
+    assert_eq!(again.opens.release_closed().unwrap(), 2);
     let closed = again.attr(file.handle).unwrap();
     assert_eq!((closed.size, closed.volatile), (LARGE as u64 + 20, false));
-    assert_eq!(again.opens.settle().unwrap(), 2);
+    assert_eq!(again.opens.write_back().unwrap(), 2);
     assert_eq!(again.killed().attr(file.handle).unwrap(), closed);
 }
 
@@ -465,14 +465,14 @@ fn a_file_of_which_nobody_can_tell_counts_as_written() {
     let (open, program) = rig.pass(file.handle, PASS);
     let path = std::fs::read_link(format!("/proc/self/fd/{}", program.as_raw_fd())).unwrap();
     rig.close(open);
-    assert_eq!(rig.opens.lingering(), 1);
+    assert_eq!(rig.opens.pending_closes(), 1);
     drop(program);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!((rig.opens.let_go_of_closed().unwrap(), rig.opens.lingering()), (0, 1));
+    assert_eq!((rig.opens.release_closed().unwrap(), rig.opens.pending_closes()), (0, 1));
     std::fs::create_dir(&path).unwrap();
     let again = rig.killed();
-    assert_eq!((again.opens.let_go_of_closed().unwrap(), again.opens.lingering()), (0, 1));
-    assert!(again.opens.settle().unwrap() == 0 && again.is_marked(file.handle));
+    assert_eq!((again.opens.release_closed().unwrap(), again.opens.pending_closes()), (0, 1));
+    assert!(again.opens.write_back().unwrap() == 0 && again.is_marked(file.handle));
 }
 
 #[test]
@@ -606,7 +606,7 @@ fn a_file_that_is_handed_out_writes_few_batches() {
     rig.call(Request::Flush { open }).unwrap();
     assert_eq!(rig.durability.done(), before + 3);
     rig.call(Request::Release { open }).unwrap();
-    assert_eq!((rig.opens.lingering(), rig.durability.done()), (0, before + 3));
+    assert_eq!((rig.opens.pending_closes(), rig.durability.done()), (0, before + 3));
 }
 
 /// What a clean end leaves of a file that somebody still writes: its row is right as of now, and
@@ -621,9 +621,9 @@ fn an_end_keeps_the_marks_of_those_that_are_still_written() {
     drop(program);
     mapped.write(5);
     let end = || {
-        let written = rig.opens.still_changing();
+        let written = rig.opens.externally_written();
         rig.opens.commit_all().unwrap();
-        rig.opens.sync_marked().unwrap();
+        rig.opens.sync_writing().unwrap();
         recovery::forget_marks(&rig.shard, &rig.table, &written).unwrap();
         (rig.is_marked(held.handle), rig.is_marked(left.handle))
     };
@@ -674,7 +674,7 @@ fn a_time_that_is_set_while_an_unwritten_file_is_closed_stays() {
     let (open, program) = rig.pass(file.handle, PASS);
     drop(program);
     rig.call(Request::Release { open }).unwrap();
-    rig.opens.let_go_of_closed().unwrap();
+    rig.opens.release_closed().unwrap();
     let set = SetAttr { mtime: Some(SetTime::To(at(77))), ..SetAttr::default() };
     assert_eq!(rig.set(file.handle, None, set).unwrap().mtime, at(77));
     assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));

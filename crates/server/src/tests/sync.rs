@@ -4,7 +4,7 @@
 use pelago_lossfs::Operation;
 use pelago_store::table;
 use pelago_wire::{
-    Code, DataPath, Entry, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr,
+    Code, DataPath, Entry, Generation, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr,
 };
 use rustix::io::Errno;
 
@@ -147,8 +147,8 @@ fn settled_with_an_error(failing: &Failing) -> [Entry; 2] {
     let rig = &failing.rig;
     let files = ["a", "b"].map(|text| rig.file(text, &[2; LARGE]));
     failing.refuse(Operation::Sync, 0, 2, Errno::IO);
-    assert_eq!(rig.opens.settle().map_err(|error| error.code), Err(Code::Io));
-    assert_eq!(rig.opens.settle(), Ok(0), "they wait to be written again");
+    assert_eq!(rig.opens.write_back().map_err(|error| error.code), Err(Code::Io));
+    assert_eq!(rig.opens.write_back(), Ok(0), "they wait to be written again");
     files
 }
 
@@ -215,7 +215,7 @@ fn the_descriptor_of_a_closed_file_stays_open_until_it_is_synced() {
     assert_eq!(rig.read(open, 0, 1).unwrap(), [1]);
     assert_eq!(rig.descriptors.taken(), 1, "it is used again");
     rig.close(open);
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert_eq!(rig.descriptors.taken(), 0);
 }
 
@@ -228,7 +228,7 @@ fn a_descriptor_that_is_kept_makes_room_for_one_that_is_needed() {
     let open = rig.open(file.handle, BOTH).unwrap();
     assert_eq!(sync(&rig, open), Ok(()), "by a sync of the whole file system");
     rig.close(open);
-    assert_eq!(rig.opens.settle(), Ok(2));
+    assert_eq!(rig.opens.write_back(), Ok(2));
 }
 
 /// What is kept open takes space until it is closed.
@@ -237,7 +237,7 @@ fn a_removed_file_is_not_kept_open() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
     rig.unlink("f");
-    rig.opens.let_go_of_content(file.handle.ino);
+    rig.opens.forget_content(file.handle.ino);
     assert_eq!(rig.descriptors.taken(), 0);
 }
 
@@ -253,6 +253,19 @@ fn marks_of_an_earlier_life_settle_once_memory_and_medium_agree() {
     again.close(open);
     drop(again);
     let again = rig.killed();
-    assert_eq!(again.opens.settle(), Ok(1));
+    assert_eq!(again.opens.write_back(), Ok(1));
     assert_eq!(again.bytes("f"), [1; LARGE]);
+}
+
+/// A worker that removes content files syncs too; a failure must reach the openers of other files.
+#[test]
+fn a_failed_sync_of_removed_files_is_reported_by_the_files_that_it_concerns() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    let file = rig.file("f", &[1; LARGE]);
+    failing.refuse(Operation::Sync, 0, 1, Errno::IO);
+    assert!(rig.opens.sync_contents(&[(file.handle.ino, Generation::FIRST)]).is_err());
+    assert_eq!(rig.opens.write_back(), Ok(0));
+    let open = rig.open(file.handle, BOTH).unwrap();
+    assert_eq!(sync(rig, open), Err(Code::Io));
 }
