@@ -87,7 +87,7 @@ fn payloads_that_wait_are_kept_to_a_limit() {
     for (told, answered) in writes.iter().zip(answered) {
         assert!(answered || matches!(answer(told), Ok(Reply::Written { .. })));
     }
-    let size = rig.look("f").unwrap().attr.size;
+    let size = rig.lookup("f").unwrap().attr.size;
     assert_eq!(size, (COUNT * bytes.len()) as u64);
 }
 
