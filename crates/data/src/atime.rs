@@ -75,7 +75,7 @@ impl InodeGuard<'_> {
             return;
         }
         if let Err(error) = observer.set_atime(attr.atime) {
-            tracing::debug!(ino = %attr.ino, %error, "the access time of the next read may be lost");
+            tracing::debug!(ino = %attr.ino, %error, "the next access time may be lost");
         }
     }
 
