@@ -80,7 +80,7 @@ impl FdBudget {
         Ok(FdPermit { budget: Arc::clone(self), taken })
     }
 
-    /// Counts the permits that are taken.
+    /// Counts the permits that are taken. Public for tests.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.queue.lock().len()

@@ -281,3 +281,31 @@ impl Writeback {
         self.has_row && self.changes == self.synced
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_commit_must_write_only_grows() {
+        let mut uncommitted = Uncommitted::Nothing;
+        uncommitted.add(Uncommitted::Bytes);
+        uncommitted.add(Uncommitted::Attr);
+        assert_eq!(uncommitted, Uncommitted::Bytes);
+        uncommitted.add(Uncommitted::All);
+        assert_eq!(uncommitted, Uncommitted::All);
+    }
+
+    #[test]
+    fn a_sync_covers_only_the_changes_before_it() {
+        let mut writeback = Writeback::default();
+        assert!(!writeback.is_synced(), "there is no `writing` row to delete");
+        writeback.begin();
+        let synced = writeback.changes();
+        writeback.note_change();
+        writeback.note_synced(synced);
+        assert!(!writeback.is_synced());
+        writeback.note_synced(writeback.changes());
+        assert!(writeback.is_synced());
+    }
+}

@@ -74,3 +74,22 @@ impl Drop for MemoryShare {
         self.set(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_counts_in_the_budget_until_it_is_dropped() {
+        let budget = MemoryBudget::new(100, 50);
+        let (mut one, mut other) = (budget.share(), budget.share());
+        one.set(60);
+        other.set(30);
+        assert!(budget.taken() == 90 && budget.is_half_taken());
+        assert!(budget.has_room(&other, 40) && !budget.has_room(&other, 41));
+        assert!(budget.fits(&one, 50) && !budget.fits(&one, 51), "a larger file is not kept");
+        drop(one);
+        other.set(10);
+        assert_eq!(budget.taken(), 10);
+    }
+}

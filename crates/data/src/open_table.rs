@@ -277,3 +277,54 @@ impl State {
         Some(open)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::Handle;
+
+    use super::*;
+    use crate::memory::MemoryBudget;
+
+    const INO: InodeId = InodeId::from_raw(7);
+    const READ: OpenFlags = OpenFlags::READ;
+
+    fn inode() -> Inode {
+        Inode::stored(Handle { ino: INO, ..Handle::ROOT }, &MemoryBudget::new(0, 0), None)
+    }
+
+    #[test]
+    fn cached_and_passthrough_opens_of_an_inode_exclude_each_other() {
+        let table = OpenTable::new(9);
+        let shared = table.enter(INO, false, inode);
+        let insert = |path| table.insert(&shared, READ, path);
+        let cached = insert(PathKind::Cached).unwrap();
+        assert_eq!(insert(PathKind::Passthrough), None);
+        assert!(insert(PathKind::Direct).is_some());
+        assert!(table.remove(cached) && !table.remove(cached));
+        assert!(insert(PathKind::Passthrough).is_some());
+        assert_eq!((insert(PathKind::Cached), table.passthrough_opens(INO)), (None, 1));
+    }
+
+    #[test]
+    fn an_inode_stays_in_the_table_until_its_last_opener_leaves() {
+        let table = OpenTable::new(9);
+        let first = table.enter(INO, true, inode);
+        let second = table.enter(INO, false, || panic!("it is in the table"));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(table.counts(), Counts { opens: 0, closed: 1 });
+        table.leave(INO, true, |_| panic!("an opener is left"));
+        assert!(table.has_one_opener(INO) && table.writers(INO) == 0);
+        let mut kept = 0;
+        table.leave(INO, false, |_| kept += 1);
+        assert_eq!((kept, table.inode(INO).is_none()), (1, true));
+        assert_eq!(table.counts(), Counts { opens: 0, closed: 0 });
+    }
+
+    #[test]
+    #[should_panic(expected = "each opener leaves once")]
+    fn a_reader_cannot_leave_as_a_writer() {
+        let table = OpenTable::new(9);
+        table.enter(INO, false, inode);
+        table.leave(INO, true, |_| ());
+    }
+}

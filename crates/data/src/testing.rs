@@ -128,9 +128,14 @@ impl Rig {
         self.files.fsync(open, true, MayBlock::Yes).map_err(code)
     }
 
+    /// Commits what was written through an open.
+    pub(crate) fn flush(&self, open: OpenId) -> Result<(), Code> {
+        self.files.flush(open, MayBlock::Yes).map_err(code)
+    }
+
     /// Does what the kernel does when a program closes its last descriptor.
     pub(crate) fn close(&self, open: OpenId) {
-        self.files.flush(open, MayBlock::Yes).unwrap();
+        self.flush(open).unwrap();
         self.files.release(open, MayBlock::Yes).unwrap();
     }
 

@@ -74,7 +74,7 @@ impl OpenFiles {
     }
 
     /// Records that the bytes of a file could not be made safe.
-    pub fn bytes_failed(&self, ino: InodeId, error: Error) {
+    pub(crate) fn bytes_failed(&self, ino: InodeId, error: Error) {
         self.record_failure(ino, LostRanges::all(false), error);
     }
 
@@ -132,5 +132,40 @@ fn has_safe_name(inode: &Inode) -> bool {
     match &state.bytes {
         Bytes::ContentOpen(content) => content.has_safe_name(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::Code;
+
+    use crate::testing::{READ, READ_WRITE, Rig};
+
+    const LARGE: usize = 10_000;
+
+    #[test]
+    fn a_file_that_could_not_be_synced_is_in_error_until_all_of_it_was_written_again() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        rig.write(open, 0, &[1; LARGE]).unwrap();
+        rig.files.bytes_failed(entry.handle.ino, Code::NoSpace.into());
+        let twice = || [rig.fsync(open), rig.fsync(open)];
+        assert_eq!(twice(), [Err(Code::NoSpace), Err(Code::Io)]);
+        rig.write(open, 0, &[1; LARGE - 1]).unwrap();
+        assert_eq!(twice(), [Err(Code::Io); 2], "a byte is missing");
+        rig.write(open, LARGE as u64 - 1, &[1]).unwrap();
+        assert_eq!(twice(), [Ok(()); 2]);
+    }
+
+    #[test]
+    fn an_error_that_no_descriptor_reported_outlives_the_last_close() {
+        let rig = Rig::new();
+        let file = rig.file("f", &[1; LARGE]);
+        let open = rig.open(file.handle, READ).unwrap().open;
+        rig.files.bytes_failed(file.handle.ino, Code::Io.into());
+        rig.close(open);
+        let open = rig.open(file.handle, READ_WRITE).unwrap().open;
+        assert_eq!(rig.flush(open), Err(Code::Io), "reported by the close of a writer");
+        assert_eq!(rig.flush(open), Ok(()));
     }
 }

@@ -120,20 +120,6 @@ fn the_content_file_of_a_passthrough_open_is_not_evicted() {
     assert_eq!(rig.read(idle, 0, 1).unwrap(), [0], "there is room again");
 }
 
-#[test]
-fn a_file_that_could_not_be_synced_is_in_error_until_it_is_written_again() {
-    let rig = Rig::new();
-    let open = filled(&rig, 1)[0].1;
-    let ino = rig.lookup("f0").unwrap().handle.ino;
-    rig.opens.bytes_failed(ino, Code::NoSpace.into());
-    let twice = || [sync(&rig, open), sync(&rig, open)];
-    assert_eq!(twice(), [Err(Code::NoSpace), Err(Code::Io)]);
-    rig.write(open, 0, &[1; LARGE - 1]).unwrap();
-    assert_eq!(twice(), [Err(Code::Io); 2], "a byte is missing");
-    rig.write(open, LARGE as u64 - 1, &[1]).unwrap();
-    assert_eq!(twice(), [Ok(()); 2]);
-}
-
 /// The table may lose a commit while the content file is closed.
 #[test]
 fn a_file_whose_content_is_closed_is_committed_again_after_a_loss() {

@@ -102,18 +102,6 @@ fn an_open_file_whose_bytes_are_in_memory_reports_a_loss_once_and_is_safe_with_t
 }
 
 #[test]
-fn an_error_that_no_descriptor_reported_outlives_the_last_close() {
-    let rig = Rig::new();
-    let file = rig.file("f", &[1; LARGE]);
-    let open = rig.open(file.handle, READ).unwrap();
-    rig.opens.bytes_failed(file.handle.ino, Code::Io.into());
-    rig.close(open);
-    let open = rig.open(file.handle, BOTH).unwrap();
-    assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io), "reported by close");
-    assert_eq!(rig.call(Request::Flush { open }).err(), None);
-}
-
-#[test]
 fn each_descriptor_of_a_directory_reports_lost_names() {
     let rig = Rig::new();
     rig.commit.run().unwrap();
