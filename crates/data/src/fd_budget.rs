@@ -43,19 +43,19 @@ struct Taken {
 }
 
 impl FdBudget {
-    /// A budget of all descriptors that the process may have, but for some. Raises the limit of the
-    /// process as far as it can.
+    /// A budget of the descriptors that the process may have, but for 128. Raises the soft limit of
+    /// the process to its hard limit.
     #[must_use]
     pub fn of_process() -> Arc<Self> {
         let now = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: now.maximum, maximum: now.maximum };
-        let may = match setrlimit(Resource::Nofile, raised) {
+        let limit = match setrlimit(Resource::Nofile, raised) {
             Ok(()) => now.maximum,
             Err(_) => now.current,
         };
         let most = limits::OPEN_FILES as u64;
-        let may = may.unwrap_or(most).min(most + OTHERS).saturating_sub(OTHERS).max(1);
-        Self::new(usize::try_from(may).unwrap_or(limits::OPEN_FILES))
+        let limit = limit.unwrap_or(most).min(most + OTHERS).saturating_sub(OTHERS).max(1);
+        Self::new(usize::try_from(limit).unwrap_or(limits::OPEN_FILES))
     }
 
     /// A budget of `limit` budget.

@@ -95,8 +95,8 @@ impl Space {
         (self.notify)();
     }
 
-    /// Checks that a file that has `owned` bytes of blocks can reserve `bytes` bytes: a file system
-    /// would else take all that is left, from every program, before it gives up.
+    /// Checks that a file with `owned` bytes of blocks can reserve `bytes` bytes. Without this
+    /// check a file system takes all that is left, from every program, before it gives up.
     ///
     /// # Errors
     /// `NoSpace`; if the disk fails.
@@ -132,8 +132,8 @@ impl Space {
         let block = u64::from(stats.block_bytes).max(1);
         let free = stats.available.saturating_mul(block);
         let least = limits::FREE_FLOOR_BYTES.min(stats.blocks.saturating_mul(block) / FLOOR_PART);
-        let lent = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
-        let floor = least + if lent { limits::RESERVE_BYTES } else { 0 };
+        let is_borrowed = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
+        let floor = least + if is_borrowed { limits::RESERVE_BYTES } else { 0 };
         let was_short = self.is_short();
         // Twice the least must be free before new data is admitted again: no flutter.
         let short = free < if was_short { floor + least } else { floor };
@@ -141,8 +141,10 @@ impl Space {
         self.left.store(left, Ordering::Relaxed);
         self.short.store(short, Ordering::Relaxed);
         if short != was_short {
-            let now = if short { "refused" } else { "taken again" };
-            tracing::warn!(free, floor, "new data is {now}");
+            match short {
+                true => tracing::warn!(free, floor, "the disk is nearly full: new data is refused"),
+                false => tracing::warn!(free, floor, "there is room again: new data is admitted"),
+            }
         }
         stats.available = left / block;
         Ok(stats)
@@ -152,7 +154,7 @@ impl Space {
         let Some(reserve) = &self.reserve else { return Ok(()) };
         if reserve.allocate().map_err(|error| reserve_failed(&error))? {
             self.was_whole.store(true, Ordering::Relaxed);
-            tracing::info!("there is room again: the reserve was taken back");
+            tracing::info!("there is room again: the reserve was allocated");
         }
         Ok(())
     }
