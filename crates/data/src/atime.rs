@@ -1,96 +1,93 @@
-//! When a file was read last, as with `relatime`.
+//! The access time of files, as with `relatime`.
 //!
-//! A read that counts is known to the shard at once and reaches the row with the file's next
-//! commit, or with the group commit behind the end of an open that was there: many in one batch,
-//! and not one for each file that somebody reads. Reads that cannot count are told by one
-//! comparison: until when that is so is known from the row, or from the last read that was asked
-//! about.
+//! The shard learns at once of a read that changes the access time. The row gets it with the next
+//! commit of the file, or with the group commit after the end of an open that read: one batch for
+//! many reads, and none for each file. Reads that cannot change it cost one comparison: the row, or
+//! the last read that was reported to the shard, says until when.
 //!
-//! Who reads by a descriptor of the content file changes the time that *it* has, if the medium
-//! keeps such times, by the medium's own `relatime`. That is a sign, not an authority: when it has
-//! moved while an open is there whose reads count, the file was read then, and whether that counts
-//! the row's times decide, as ever. Where they would and the medium's would not, the content file
-//! gets an old time when it is handed out. A time that somebody sets is set there too, so that it
-//! wins, and the next read counts again.
+//! A read by a descriptor of the content file changes the access time of *that* file, if the disk
+//! keeps access times, by the disk's own `relatime`. This is a sign, not an authority: if it has
+//! moved while an open is there whose reads count, the file was read then, and the times in the row
+//! decide whether the read changes the access time. If they would and the disk's would not, the
+//! content file gets an old access time before its descriptor is handed out. An access time that a
+//! program sets is set in the content file too, so that it wins, and the next read counts again.
 
 use std::sync::atomic::Ordering;
 
-use pelago_store::content::ContentStat;
-use pelago_wire::{Attr, InodeId};
-
-use crate::inode::Inode;
-use crate::open_files::OpenFiles;
-use crate::passthrough::observer::Observer;
 use pelago_meta::shard::{ATIME_INTERVAL_SECONDS, atime_is_due};
 use pelago_store::clock;
+use pelago_store::content::ContentStat;
+use pelago_wire::Attr;
+
+use crate::inode::Inode;
+use crate::inode_guard::InodeGuard;
+use crate::passthrough::observer::Observer;
 
 impl Inode {
-    /// The row was read: these are its attributes.
-    pub(crate) fn loaded(&self, attr: &Attr) {
+    /// Notes attributes that were read from the row: until when no read changes the access time.
+    pub(crate) fn note_atime(&self, attr: &Attr) {
         if !atime_is_due(attr, clock::now()) {
-            self.unread.store(
-                attr.atime.seconds.saturating_add(ATIME_INTERVAL_SECONDS),
-                Ordering::Relaxed,
-            );
+            let until = attr.atime.seconds.saturating_add(ATIME_INTERVAL_SECONDS);
+            self.atime_fresh_until.store(until, Ordering::Relaxed);
         }
     }
 
-    /// The next read counts.
-    pub(crate) fn changed(&self) {
-        self.unread.store(i64::MIN, Ordering::Relaxed);
+    /// Notes that the shard has an access time that the row does not have yet.
+    pub(crate) fn note_atime_uncommitted(&self) {
+        self.atime_uncommitted.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that attributes have changed: the next read asks the shard again.
+    pub(crate) fn invalidate_atime(&self) {
+        self.atime_fresh_until.store(i64::MIN, Ordering::Relaxed);
     }
 }
 
-impl OpenFiles {
-    /// A file is read; its state is locked. A read does not fail for this. `always`: it counts
-    /// whatever was read before.
-    pub(crate) fn note_read(&self, file: &Inode, always: bool) {
+impl InodeGuard<'_> {
+    /// Notes a read, which never fails for that; with `always` it changes the access time whatever
+    /// was read before.
+    pub(crate) fn note_read(&self, always: bool) {
+        let (files, inode) = (self.files, self.inode);
         let now = clock::now();
-        let counts = always || now.seconds >= file.unread.load(Ordering::Relaxed);
-        if self.read_only || !counts {
+        let counts = always || now.seconds >= inode.atime_fresh_until.load(Ordering::Relaxed);
+        if files.read_only || !counts {
             return;
         }
         let until = now.seconds.saturating_add(ATIME_INTERVAL_SECONDS);
-        // Before it is asked: attributes that change meanwhile make the next read count.
-        file.unread.store(until, Ordering::Relaxed);
-        if self.shard.record_read(file.handle, now, always) == Ok(true) {
-            file.read.store(true, Ordering::Relaxed);
+        // Before the shard is asked: if attributes change meanwhile, the next read counts.
+        inode.atime_fresh_until.store(until, Ordering::Relaxed);
+        if files.shard.record_read(inode.handle, now, always) == Ok(true) {
+            inode.note_atime_uncommitted();
         }
     }
 
-    /// A content file is about to be read by a descriptor: where the next read counts, the medium
-    /// shall tell of it. That it cannot is no reason not to hand it out.
-    pub(crate) fn expect_reads(&self, file: &Inode, outside: &Observer) {
-        let now = clock::now();
-        let known = now.seconds < file.unread.load(Ordering::Relaxed);
-        if self.read_only || known || !self.content.keeps_atime() {
+    /// Prepares a content file that is about to be read by a descriptor: if the next read changes
+    /// the access time, it must move that of the content file. A failure does not matter.
+    pub(crate) fn prepare_passthrough_read(&self, observer: &Observer) {
+        let (files, now) = (self.files, clock::now());
+        let is_fresh = now.seconds < self.inode.atime_fresh_until.load(Ordering::Relaxed);
+        if files.read_only || is_fresh || !files.disk.content.keeps_atime() {
             return;
         }
-        let Ok(attr) = self.shard.attr(file.handle) else { return };
-        let ContentStat { atime, mtime, ctime, .. } = outside.measured();
+        let Ok(attr) = files.shard.attr(self.handle()) else { return };
+        let ContentStat { atime, mtime, ctime, .. } = observer.measured();
         if !atime_is_due(&attr, now) || atime_is_due(&Attr { atime, mtime, ctime, ..attr }, now) {
             return;
         }
-        if let Err(error) = outside.set_atime(attr.atime) {
-            tracing::debug!(ino = %attr.ino, %error, "the time of the next read is not seen");
+        if let Err(error) = observer.set_atime(attr.atime) {
+            tracing::debug!(ino = %attr.ino, %error, "the next access time may be lost");
         }
     }
 
-    /// Attributes of a file have changed, whoever has it open.
-    pub(crate) fn forget_read(&self, ino: InodeId) {
-        if let Some(file) = self.known.file(ino) {
-            file.changed();
-        }
-    }
-
-    /// Somebody leaves: the row shall say soon when the file was read. That it cannot be written is
-    /// no reason to keep the file open.
-    pub(crate) fn keep_read(&self, file: &Inode) {
-        if file.read.load(Ordering::Relaxed)
-            && file.read.swap(false, Ordering::Relaxed)
-            && let Err(error) = self.shard.queue_read_time(file.handle)
+    /// Hands an access time that is not in the row to the group commit, because an opener leaves. A
+    /// failure loses it, and does not keep the file open.
+    pub(crate) fn commit_atime(&self) {
+        let inode = self.inode;
+        if inode.atime_uncommitted.load(Ordering::Relaxed)
+            && inode.atime_uncommitted.swap(false, Ordering::Relaxed)
+            && let Err(error) = self.files.shard.queue_read_time(inode.handle)
         {
-            tracing::debug!(ino = %file.handle.ino, %error, "the time of a read is lost");
+            tracing::debug!(ino = %self.ino(), %error, "an access time is lost");
         }
     }
 }

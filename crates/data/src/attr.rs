@@ -1,19 +1,19 @@
-//! Attributes of files: those that their bytes have, too.
+//! Changing attributes of files, together with what their open state and content file have of them.
 
+use pelago_meta::shard::WritingRow;
+use pelago_store::clock;
 use pelago_wire::{Attr, Code, Error, Handle, OpenId, SetAttr};
 
 use crate::blocking::{MayBlock, OpError};
-use crate::inode::Inode;
+use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
-use pelago_meta::shard::WritingRow;
-use pelago_store::clock;
 
 impl OpenFiles {
-    /// Changes attributes; size and times also where the bytes are. Whoever truncates without
-    /// having the file open finds that committed when this returns.
+    /// Changes attributes; size and times also in the content file. A truncation without an open is
+    /// committed when this returns.
     ///
     /// # Errors
-    /// As [`Shard::set_attr`]; `BadOpen`, `IsDirectory`, `Invalid`, `FileTooLarge`, `NoSpace`;
+    /// Those of `Shard::set_attr`; `BadOpen`, `IsDirectory`, `Invalid`, `FileTooLarge`, `NoSpace`;
     /// [`OpError::WouldBlock`].
     pub fn set_attr(
         &self,
@@ -23,62 +23,72 @@ impl OpenFiles {
         may_block: MayBlock,
     ) -> Result<Attr, OpError> {
         if let (Some(open), Some(_)) = (open, set.size)
-            && !self.known.get(open)?.flags.write
+            && !self.opens.get(open)?.flags.write
         {
             return Err(Code::BadOpen.into());
         }
-        let ino = handle.ino;
-        let is_known = || self.marks.is_unsafe(ino) || self.known.file(ino).is_some();
-        let is_ours = match set {
-            SetAttr { size: Some(_), .. } => true,
-            SetAttr { mtime: Some(_), .. } => is_known(),
-            SetAttr { atime: Some(_), .. } => self.known.outside(ino) > 0,
-            _ => false,
-        };
-        if !is_ours {
+        if !self.concerns_bytes(handle, set) {
             let attr = self.shard.set_attr(handle, set, clock::now())?;
-            self.forget_read(ino);
+            if let Some(inode) = self.opens.inode(handle.ino) {
+                inode.invalidate_atime();
+            }
             return Ok(attr);
         }
-        let _slot = self.expect_quick(ino, may_block)?;
-        let (file, _) = self.enter(handle, true)?;
-        let changed = self.change(&file, open.is_some(), set);
-        let left = self.leave(&file, file.wait(), true);
+        let _permit = self.io_permit_for(handle.ino, may_block)?;
+        let (inode, _) = self.enter(handle, true)?;
+        let changed = self.lock(&inode).set_attr(open.is_some(), set);
+        let released = self.lock(&inode).release(true);
         let attr = changed?;
-        left?;
+        released?;
         Ok(attr)
     }
 
-    fn change(&self, file: &Inode, through_open: bool, set: &SetAttr) -> Result<Attr, Error> {
-        let mut state = file.wait();
-        self.load(file, &mut state)?;
+    /// Whether a change of attributes changes more than the row.
+    fn concerns_bytes(&self, handle: Handle, set: &SetAttr) -> bool {
+        let ino = handle.ino;
+        match set {
+            SetAttr { size: Some(_), .. } => true,
+            SetAttr { mtime: Some(_), .. } => {
+                self.writing.contains(ino) || self.opens.inode(ino).is_some()
+            }
+            SetAttr { atime: Some(_), .. } => self.opens.passthrough_opens(ino) > 0,
+            _ => false,
+        }
+    }
+}
+
+impl InodeGuard<'_> {
+    fn set_attr(mut self, through_open: bool, set: &SetAttr) -> Result<Attr, Error> {
+        let files = self.files;
+        self.load()?;
         if let Some(size) = set.size {
-            self.truncate(file, &mut state, size)?;
+            self.truncate(size)?;
         }
         let rest = SetAttr { size: None, ..*set };
         if through_open && rest.is_empty() {
-            return self.shard.attr(file.handle);
+            return files.shard.attr(self.handle());
         }
-        self.commit(file, &mut state, WritingRow::Keep)?;
+        self.commit(WritingRow::Keep)?;
         if rest.is_empty() {
-            return self.shard.attr(file.handle);
+            return files.shard.attr(self.handle());
         }
         let now = clock::now();
-        if let Some(outside) = &state.outside {
-            // Before the row: what is seen there is never behind it.
-            let timed = outside.set_times(&rest, now, file.has_external_writers());
-            timed.map_err(|error| self.refused(&error))?;
+        if let Some(observer) = &self.state.observer {
+            // Before the row: what is observed is never older than the row.
+            let timed = observer.set_times(&rest, now, self.inode.has_external_writers());
+            timed.map_err(|error| files.disk.failed(&error))?;
         }
-        let attr = self.shard.set_attr(file.handle, &rest, now)?;
-        file.changed();
-        if file.has_external_writers() {
+        let attr = files.shard.set_attr(self.handle(), &rest, now)?;
+        self.inode.invalidate_atime();
+        if self.inode.has_external_writers() {
             return Ok(attr);
         }
-        (state.mtime, state.ctime) = (attr.mtime, attr.ctime);
-        if rest.mtime.is_some() && state.has_content() && self.marks.is_unsafe(attr.ino) {
-            let content = self.open_content(file, &mut state)?;
+        (self.state.mtime, self.state.ctime) = (attr.mtime, attr.ctime);
+        let has_row = files.writing.contains(attr.ino);
+        if rest.mtime.is_some() && self.state.has_content() && has_row {
+            let content = self.open_content()?;
             let timed = content.set_times(None, Some(attr.mtime));
-            timed.map_err(|error| self.refused(&error))?;
+            timed.map_err(|error| files.disk.failed(&error))?;
         }
         Ok(attr)
     }

@@ -2,21 +2,21 @@
 
 use pelago_wire::{Code, Error};
 
-/// How long a caller may wait.
+/// Whether a caller may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MayBlock {
-    /// It serves others: not for the medium.
+    /// No: it serves others, as an event loop does.
     No,
-    /// As long as it takes.
+    /// Yes, as long as that takes.
     Yes,
 }
 
-/// Why an operation did not end.
+/// Why an operation was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpError {
-    /// It cannot be done.
+    /// It failed.
     Failed(Error),
-    /// It must be repeated, as a whole, by somebody with [`MayBlock::Yes`].
+    /// It did nothing, and must be repeated as a whole with [`MayBlock::Yes`].
     WouldBlock,
 }
 

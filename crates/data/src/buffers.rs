@@ -5,20 +5,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pelago_wire::{Buffer, Lender, limits};
 
-/// Buffers of [`limits::IO_BYTES`] that are kept, at the most.
+/// Free buffers of [`limits::IO_BYTES`] that are kept, at the most.
 const KEPT: usize = 32;
 /// Reads up to this size get memory of their own.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// Memory that is used again.
+/// Free buffers for large reads.
 #[derive(Default)]
 pub(crate) struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Buffers {
-    /// A buffer that `read` fills: it gets `size` bytes, to [`limits::IO_BYTES`], and answers how
-    /// many it filled from their start.
+    /// Returns a buffer that `read` fills: it gets `size` bytes, at most [`limits::IO_BYTES`], and
+    /// returns how many it filled from their start.
     ///
     /// # Errors
     /// Those of `read`.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_back_and_shows_only_what_was_read() {
+    fn a_buffer_is_used_again_and_shows_only_what_was_read() {
         let buffers = Arc::new(Buffers::default());
         let fill = |size: usize, byte: u8, length: usize| {
             buffers.fill::<()>(size, |bytes| {
@@ -77,7 +77,7 @@ mod tests {
         assert!(buffers.free.lock().is_empty());
         assert_eq!(again.clone().into_bytes(), [2; 3]);
         assert_eq!(again.into_bytes(), [2; 3]);
-        assert!(buffers.free.lock().is_empty(), "what is given away does not come back");
+        assert!(buffers.free.lock().is_empty(), "memory that the caller keeps is not used again");
         assert_eq!(fill(5, 3, 5).unwrap().as_bytes(), [3; 5]);
         assert!(buffers.fill(100_000, |_| Err(())).is_err());
         assert_eq!(buffers.free.lock().len(), 1);

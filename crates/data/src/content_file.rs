@@ -1,4 +1,4 @@
-//! An open content file, which takes one of the descriptors that the server may have.
+//! An open content file, which holds one of the descriptors that the server may have.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,37 +7,36 @@ use pelago_store::content::ContentFile;
 
 use crate::fd_budget::FdPermit;
 
-/// A content file with the right to have it open.
+/// A content file with the permit to have it open.
 #[derive(Debug)]
 pub(crate) struct OpenContent {
     file: ContentFile,
-    /// It is open to write too.
     writable: bool,
-    descriptor: FdPermit,
+    permit: FdPermit,
 }
 
 impl OpenContent {
-    /// A content file that was opened with this right.
-    pub(crate) fn new(file: ContentFile, descriptor: FdPermit) -> Arc<Self> {
-        Arc::new(Self { file, writable: true, descriptor })
+    /// A content file that was opened to read and write.
+    pub(crate) fn new(file: ContentFile, permit: FdPermit) -> Arc<Self> {
+        Arc::new(Self { file, writable: true, permit })
     }
 
     /// A content file that was opened to read only.
-    pub(crate) fn to_read(file: ContentFile, descriptor: FdPermit) -> Arc<Self> {
-        Arc::new(Self { file, writable: false, descriptor })
+    pub(crate) fn read_only(file: ContentFile, permit: FdPermit) -> Arc<Self> {
+        Arc::new(Self { file, writable: false, permit })
     }
 
-    /// Closes it and hands on the right to have one open.
-    pub(crate) fn into_descriptor(self) -> FdPermit {
-        self.descriptor
+    /// Closes the file and returns its permit.
+    pub(crate) fn into_permit(self) -> FdPermit {
+        self.permit
     }
 
-    /// Notes that it is about to be read or written, so that it is closed after idle ones.
+    /// Notes a use, so that idle content files are closed before this one.
     pub(crate) fn note_use(&self) {
-        self.descriptor.note_use();
+        self.permit.note_use();
     }
 
-    /// Whether it is open to write too.
+    /// Whether the file is open to write too.
     pub(crate) const fn is_writable(&self) -> bool {
         self.writable
     }

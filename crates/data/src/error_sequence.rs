@@ -1,20 +1,20 @@
-//! Errors of writing back, kept until everybody who must know has been told.
+//! Writeback errors of a file, kept until each descriptor has reported them.
 //!
-//! It is Linux's `errseq_t` (`lib/errseq.c`): a file counts its errors, each descriptor remembers
-//! the count that it knows, and learns of a newer one once. A descriptor that is opened behind an
-//! error is told too if no other was told before.
+//! This is Linux's `errseq_t` (`lib/errseq.c`): a file counts its errors, each descriptor remembers
+//! the count that it knows, and reports a newer error once. A descriptor that is opened after an
+//! error reports it too, unless another one did before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pelago_wire::Error;
 
-/// The errors of one file that were found when no descriptor asked.
+/// The writeback errors of one file.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorSequence {
-    /// Whether there was an error: spares the lock on every fsync of a healthy file.
+    /// There was an error: spares the lock on every fsync of a healthy file.
     any: AtomicBool,
-    /// A leaf.
+    /// A leaf in the lock order.
     last: Mutex<Option<Last>>,
 }
 
@@ -24,12 +24,13 @@ struct Last {
     error: Error,
     /// Counted from 1.
     number: u64,
-    /// A descriptor was told.
+    /// A descriptor has reported it.
     seen: bool,
 }
 
 impl ErrorSequence {
-    /// A file that is opened behind an error nobody was told of, if there was one.
+    /// The errors of a file that is opened after an `unseen` error, which no descriptor has
+    /// reported.
     pub(crate) fn after(unseen: Option<Error>) -> Self {
         let errors = Self::default();
         if let Some(error) = unseen {
@@ -38,7 +39,7 @@ impl ErrorSequence {
         errors
     }
 
-    /// Records an error: every descriptor that is open now is told once.
+    /// Records an error: every descriptor that is open now reports it once.
     pub(crate) fn record(&self, error: Error) {
         let mut last = self.last.lock();
         let number = last.map_or(0, |last| last.number) + 1;
@@ -46,8 +47,8 @@ impl ErrorSequence {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Returns the count that a descriptor starts from: it is told of an error before it only if no
-    /// other was told.
+    /// Returns the count from which a new descriptor starts: it reports an earlier error only if
+    /// no other descriptor did.
     pub(crate) fn sample(&self) -> u64 {
         if !self.has_any() {
             return 0;
@@ -72,7 +73,7 @@ impl ErrorSequence {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Returns the newest error if no descriptor was told of it.
+    /// Returns the newest error if no descriptor has reported it.
     pub(crate) fn unseen(&self) -> Option<Error> {
         if !self.has_any() {
             return None;
@@ -80,8 +81,8 @@ impl ErrorSequence {
         self.last.lock().filter(|last| !last.seen).map(|last| last.error)
     }
 
-    /// Returns the newest error if nobody was told of it; the caller is told now.
-    pub(crate) fn tell_unseen(&self) -> Option<Error> {
+    /// Returns the newest error if no descriptor has reported it; it counts as reported now.
+    pub(crate) fn take_unseen(&self) -> Option<Error> {
         let unseen = self.unseen()?;
         if let Some(last) = self.last.lock().as_mut() {
             last.seen = true;
@@ -100,7 +101,7 @@ mod tests {
     const FULL: Error = Error { code: Code::NoSpace };
 
     #[test]
-    fn every_descriptor_that_was_open_is_told_once() {
+    fn every_descriptor_that_was_open_reports_an_error_once() {
         let errors = ErrorSequence::default();
         let (mut one, mut other) = (errors.sample(), errors.sample());
         assert_eq!(errors.check(&mut one), None);
@@ -110,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_opened_behind_an_error_is_told_only_if_no_other_was() {
+    fn a_descriptor_opened_after_an_error_reports_it_only_if_no_other_did() {
         let errors = ErrorSequence::after(Some(IO));
         let (mut first, mut second) = (errors.sample(), errors.sample());
         assert_eq!(errors.check(&mut first), Some(IO));
         let mut third = errors.sample();
         assert_eq!(errors.check(&mut third), None);
-        assert_eq!(errors.check(&mut second), Some(IO), "it was open before any was told");
+        assert_eq!(errors.check(&mut second), Some(IO), "it was open before any reported it");
     }
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!([errors.check(&mut since), errors.check(&mut since)], [Some(FULL), None]);
         errors.record(IO);
         assert_eq!(errors.unseen(), Some(IO));
-        assert_eq!([errors.tell_unseen(), errors.tell_unseen()], [Some(IO), None]);
+        assert_eq!([errors.take_unseen(), errors.take_unseen()], [Some(IO), None]);
         assert_eq!(errors.check(&mut since), Some(IO));
     }
 }

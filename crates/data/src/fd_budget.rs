@@ -1,7 +1,7 @@
 //! How many content files may be open at the same time, and which of them was used least recently.
 //!
 //! Each has a place in a queue by the time of its last use. A use only notes that time; the place
-//! follows when somebody looks for the first in the queue.
+//! follows when the first of the queue is wanted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pelago_wire::{Code, Error, InodeId, limits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// FdBudget that are left to everything else in the process.
+/// Descriptors that are left to everything else in the process.
 const OTHERS: u64 = 128;
 
 /// The descriptors that content files may have.
@@ -20,49 +20,51 @@ pub struct FdBudget {
     limit: usize,
     /// Counts up with each use.
     now: AtomicU64,
-    /// Those that are taken, by the use that their place follows. A leaf.
+    /// The permits that are taken, each at the use that its place was derived from. A leaf in the
+    /// lock order.
     queue: Mutex<BTreeMap<u64, Arc<Taken>>>,
 }
 
-/// The right to have one content file open; given back when dropped.
+/// The permit to have one content file open; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct FdPermit {
-    of: Arc<FdBudget>,
+    budget: Arc<FdBudget>,
     taken: Arc<Taken>,
 }
 
 #[derive(Debug)]
 struct Taken {
-    /// For whose content file.
+    /// The inode of the content file.
     ino: InodeId,
-    /// Its last use.
+    /// The time of its last use.
     used: AtomicU64,
-    /// Its key in the queue; changed under that lock only.
+    /// Its key in the queue; changed under the lock of the queue only.
     place: AtomicU64,
 }
 
 impl FdBudget {
-    /// As many as the process may have, but for some. Raises what it may have as far as it can.
+    /// A budget of the descriptors that the process may have, but for 128. Raises the soft limit of
+    /// the process to its hard limit.
     #[must_use]
     pub fn of_process() -> Arc<Self> {
         let now = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: now.maximum, maximum: now.maximum };
-        let may = match setrlimit(Resource::Nofile, raised) {
+        let limit = match setrlimit(Resource::Nofile, raised) {
             Ok(()) => now.maximum,
             Err(_) => now.current,
         };
         let most = limits::OPEN_FILES as u64;
-        let may = may.unwrap_or(most).min(most + OTHERS).saturating_sub(OTHERS).max(1);
-        Self::new(usize::try_from(may).unwrap_or(limits::OPEN_FILES))
+        let limit = limit.unwrap_or(most).min(most + OTHERS).saturating_sub(OTHERS).max(1);
+        Self::new(usize::try_from(limit).unwrap_or(limits::OPEN_FILES))
     }
 
-    /// So many.
+    /// A budget of `limit` budget.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, now: AtomicU64::new(0), queue: Mutex::default() })
     }
 
-    /// Takes one for a content file of this inode.
+    /// Takes a permit for a content file of this inode.
     ///
     /// # Errors
     /// `TooManyOpen`.
@@ -75,22 +77,24 @@ impl FdBudget {
         let taken = Taken { ino, used: AtomicU64::new(now), place: AtomicU64::new(now) };
         let taken = Arc::new(taken);
         queue.insert(now, Arc::clone(&taken));
-        Ok(FdPermit { of: Arc::clone(self), taken })
+        Ok(FdPermit { budget: Arc::clone(self), taken })
     }
 
-    /// How many are taken.
+    /// Counts the permits that are taken. Public for tests.
+    #[must_use]
     pub fn taken(&self) -> usize {
         self.queue.lock().len()
     }
 
-    /// Whose was used least recently. It counts as used now: who asks again is told the next.
+    /// Returns the inode whose content file was used least recently. It counts as used now, so that
+    /// the next call returns the next one.
     pub(crate) fn next(&self) -> Option<InodeId> {
         let mut queue = self.queue.lock();
         loop {
             let (place, taken) = queue.pop_first()?;
             let used = taken.used.load(Ordering::Relaxed);
             let is_first = used == place;
-            // Nobody uses a number twice, so that no other has this place.
+            // No tick is used twice, so that no other permit has this place.
             let used = if is_first { self.tick() } else { used };
             let ino = taken.ino;
             if is_first {
@@ -110,15 +114,15 @@ impl FdBudget {
 }
 
 impl FdPermit {
-    /// Its content file is used now.
+    /// Notes that the content file is used now.
     pub(crate) fn note_use(&self) {
-        self.taken.used.store(self.of.tick(), Ordering::Relaxed);
+        self.taken.used.store(self.budget.tick(), Ordering::Relaxed);
     }
 }
 
 impl Drop for FdPermit {
     fn drop(&mut self) {
-        let mut queue = self.of.queue.lock();
+        let mut queue = self.budget.queue.lock();
         queue.remove(&self.taken.place.load(Ordering::Relaxed));
     }
 }
@@ -132,25 +136,25 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_and_they_come_back() {
-        let descriptors = FdBudget::new(2);
-        let one = descriptors.take(ino(1)).unwrap();
-        let _other = descriptors.take(ino(1)).unwrap();
-        assert_eq!(descriptors.take(ino(2)).unwrap_err().code, Code::TooManyOpen);
+    fn the_number_of_permits_is_bounded_and_a_dropped_one_is_free_again() {
+        let budget = FdBudget::new(2);
+        let one = budget.take(ino(1)).unwrap();
+        let _other = budget.take(ino(1)).unwrap();
+        assert_eq!(budget.take(ino(2)).unwrap_err().code, Code::TooManyOpen);
         drop(one);
-        assert_eq!(descriptors.taken(), 1);
-        assert!(descriptors.take(ino(2)).is_ok());
+        assert_eq!(budget.taken(), 1);
+        assert!(budget.take(ino(2)).is_ok());
     }
 
     #[test]
     fn the_next_is_the_one_that_was_used_least_recently() {
-        let descriptors = FdBudget::new(4);
-        let all: Vec<_> = (0..4).map(|number| descriptors.take(ino(number)).unwrap()).collect();
+        let budget = FdBudget::new(4);
+        let all: Vec<_> = (0..4).map(|number| budget.take(ino(number)).unwrap()).collect();
         all[1].note_use();
         all[0].note_use();
-        let next = || descriptors.next().unwrap().raw();
+        let next = || budget.next().unwrap().raw();
         assert_eq!([next(), next(), next(), next(), next()], [2, 3, 1, 0, 2]);
         drop(all);
-        assert_eq!(descriptors.next(), None);
+        assert_eq!(budget.next(), None);
     }
 }

@@ -1,170 +1,186 @@
-//! One open file: all that have it open share its bytes, size and times.
+//! One open inode: everything that has it open shares its bytes, size and times.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use pelago_meta::shard::LiveAttrs;
 use pelago_wire::{Entry, Error, Generation, Handle, InodeId, Time};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
 use crate::error_sequence::ErrorSequence;
+use crate::memory::{MemoryBudget, MemoryShare};
 use crate::passthrough::observer::Observer;
-use pelago_meta::shard::LiveAttrs;
 
-/// A file that somebody has open.
+/// Bytes of a block; the size of an inline file is rounded up to it.
+const BLOCK_BYTES: u64 = 4096;
+
+/// An inode that is open.
 pub(crate) struct Inode {
-    /// Its handle when it was opened first.
+    /// Its handle at the first open.
     pub(crate) handle: Handle,
-    /// The directory that it was made in, or whose name led to it, where that is known.
-    pub(crate) folder: Option<InodeId>,
-    /// Seconds of the clock until which no read changes the time of the last one.
-    pub(crate) unread: AtomicI64,
-    /// A read has changed that time, and the row does not say so yet.
-    pub(crate) read: AtomicBool,
-    /// Somebody may write the content file without a request: size and times are those that it
-    /// has, whenever it is asked. Set under the lock of the state.
-    changing: AtomicBool,
-    /// What its openers must be told.
+    /// The directory in which it was created or found, if that is known.
+    pub(crate) dir: Option<InodeId>,
+    /// Seconds of the clock before which no read changes the access time.
+    pub(crate) atime_fresh_until: AtomicI64,
+    /// A read has changed the access time, and the row does not have it yet.
+    pub(crate) atime_uncommitted: AtomicBool,
+    /// Set while a program may write the content file without a request; size and times are then
+    /// those of the content file. Changed under the lock of the state.
+    external_writers: AtomicBool,
+    /// Errors that its descriptors must report.
     pub(crate) errors: ErrorSequence,
-    /// Held while the content file is synced and a failure is recorded: the system tells a failure
-    /// to one call on a descriptor, and no other may be answered before it is known. Taken without
-    /// the state.
+    /// Held while the content file is synced and a failure is recorded: the kernel reports a
+    /// failure to one call for each descriptor, and no other sync may return before it is known.
+    /// Taken without the state.
     pub(crate) sync_turn: Mutex<()>,
     state: Mutex<InodeState>,
 }
 
-/// Bytes, size and times of an open file.
+/// Bytes, size and times of an open inode.
 pub(crate) struct InodeState {
     pub(crate) bytes: Bytes,
-    /// Bytes; of those in memory: as many as there are.
+    /// Bytes; for [`Bytes::Memory`] its length.
     pub(crate) size: u64,
-    /// Units of 512 bytes, where the bytes are in a content file.
+    /// Units of 512 bytes; meaningful only for a content file.
     pub(crate) blocks: u64,
     pub(crate) mtime: Time,
     pub(crate) ctime: Time,
-    /// The newest content file that it ever had.
+    /// The newest content file that the inode ever had.
     pub(crate) generation: Option<Generation>,
-    /// The table has an inline row of it.
-    pub(crate) inline_stored: bool,
-    pub(crate) changed: Changed,
-    /// The mark stands, and ends with the last writer.
-    pub(crate) marked: bool,
-    /// Counts up with each change of the content file.
-    pub(crate) written: u64,
-    /// Changes of the content file that are safe.
-    pub(crate) synced: u64,
-    /// The table has lost its row: there is nothing to keep it in.
-    pub(crate) lost: bool,
-    /// Those who left while it could not be committed: readers, writers.
-    pub(crate) owed: (u32, u32),
-    /// What it takes of the memory of all open files.
-    pub(crate) held: Held,
-    /// Who sees what is done to its content file without a request, while that may be.
-    pub(crate) outside: Option<Arc<Observer>>,
+    /// The table has an inline row with older or the same bytes.
+    pub(crate) has_inline_row: bool,
+    pub(crate) uncommitted: Uncommitted,
+    pub(crate) writeback: Writeback,
+    /// The table has lost the row: nothing can be committed any more.
+    pub(crate) row_lost: bool,
+    pub(crate) unreleased: Unreleased,
+    /// Its part of the memory of all open files.
+    pub(crate) memory: MemoryShare,
+    /// Observes the content file while programs reach it without a request.
+    pub(crate) observer: Option<Arc<Observer>>,
 }
 
 /// Where the bytes are.
 pub(crate) enum Bytes {
-    /// The row says so; it was not read yet.
-    Unknown,
-    /// In the table.
+    /// Not known: the row was not read yet.
+    Unloaded,
+    /// In the table, in the inline row.
     Inline,
-    /// All of them here.
+    /// All of them in memory.
     Memory(Vec<u8>),
     /// In the content file of this generation, which is not open.
-    File(Generation),
-    /// In this content file.
-    Content(Arc<OpenContent>),
+    ContentClosed(Generation),
+    /// In this content file, which is open.
+    ContentOpen(Arc<OpenContent>),
 }
 
-/// What the row does not know yet.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Changed {
+/// What a commit must still write; each value includes those before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Uncommitted {
+    /// The row has everything.
+    #[default]
+    Nothing,
     /// Size or times.
-    pub(crate) row: bool,
+    Attr,
     /// Bytes in memory.
-    pub(crate) bytes: bool,
-    /// The table lost batches: nothing of what it was told may be there.
-    pub(crate) all: bool,
+    Bytes,
+    /// Everything: the table lost batches, so that nothing written to it earlier counts.
+    All,
 }
 
-/// Memory of one open file, counted in that of all.
-pub(crate) struct Held {
-    all: Arc<AtomicUsize>,
-    bytes: usize,
+/// Whether the bytes of a content file are safe, as far as its openers know.
+#[derive(Debug, Default)]
+pub(crate) struct Writeback {
+    /// The `writing` row exists, and its end is decided when the last writer leaves.
+    pub(crate) has_row: bool,
+    /// Counts up with each change of the content file.
+    changes: u64,
+    /// The value of `changes` at the last sync.
+    synced: u64,
+}
+
+/// Openers whose release could not be committed yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Unreleased {
+    pub(crate) readers: u32,
+    pub(crate) writers: u32,
 }
 
 impl Inode {
-    /// A file that was there: its row is read when it is needed. `unseen` is an error from before
-    /// that no descriptor was told of.
-    pub(crate) fn stored(handle: Handle, held: &Arc<AtomicUsize>, unseen: Option<Error>) -> Self {
-        let folder = handle.is_under_a_name().then_some(handle.dir);
+    /// An inode that is in the table; its row is read when it is needed. `unseen` is an earlier
+    /// error that no descriptor has reported.
+    pub(crate) fn stored(handle: Handle, memory: &MemoryBudget, unseen: Option<Error>) -> Self {
+        let dir = handle.is_under_a_name().then_some(handle.dir);
         let errors = ErrorSequence::after(unseen);
-        Self { errors, ..Self::new(handle, folder, InodeState::new(Bytes::Unknown, held)) }
+        Self { errors, ..Self::new(handle, dir, InodeState::new(Bytes::Unloaded, memory.share())) }
     }
 
-    /// A file that was just made in this directory.
-    pub(crate) fn made(entry: &Entry, dir: InodeId, held: &Arc<AtomicUsize>) -> Self {
+    /// A file that was just created in `dir`.
+    pub(crate) fn created(entry: &Entry, dir: InodeId, memory: &MemoryBudget) -> Self {
         let (mtime, ctime) = (entry.attr.mtime, entry.attr.ctime);
-        let state = InodeState::new(Bytes::Memory(Vec::new()), held);
+        let state = InodeState::new(Bytes::Memory(Vec::new()), memory.share());
         Self::new(entry.handle, Some(dir), InodeState { mtime, ctime, ..state })
     }
 
-    fn new(handle: Handle, folder: Option<InodeId>, state: InodeState) -> Self {
-        let (unread, read) = (AtomicI64::new(i64::MIN), AtomicBool::new(false));
-        let changing = AtomicBool::new(false);
-        let (errors, sync_turn) = (ErrorSequence::default(), Mutex::default());
-        Self { handle, folder, unread, read, changing, errors, sync_turn, state: Mutex::new(state) }
+    fn new(handle: Handle, dir: Option<InodeId>, state: InodeState) -> Self {
+        Self {
+            handle,
+            dir,
+            atime_fresh_until: AtomicI64::new(i64::MIN),
+            atime_uncommitted: AtomicBool::new(false),
+            external_writers: AtomicBool::new(false),
+            errors: ErrorSequence::default(),
+            sync_turn: Mutex::default(),
+            state: Mutex::new(state),
+        }
     }
 
-    /// Whether somebody may write the content file without a request.
+    /// Whether a program may write the content file without a request.
     pub(crate) fn has_external_writers(&self) -> bool {
-        self.changing.load(Ordering::Acquire)
+        self.external_writers.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_changing(&self, changing: bool) {
-        self.changing.store(changing, Ordering::Release);
+    /// Sets whether a program may write the content file without a request. The caller holds the
+    /// lock of the state.
+    pub(crate) fn set_external_writers(&self, external_writers: bool) {
+        self.external_writers.store(external_writers, Ordering::Release);
     }
 
-    /// Its state; [`OpError::WouldBlock`] where the caller cannot wait and somebody has it.
-    pub(crate) fn lock(&self, may_block: MayBlock) -> Result<MutexGuard<'_, InodeState>, OpError> {
+    /// Locks the state and waits as long as that takes.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InodeState> {
+        self.state.lock()
+    }
+
+    /// Locks the state.
+    ///
+    /// # Errors
+    /// [`OpError::WouldBlock`] if another thread has it and the caller may not block.
+    pub(crate) fn lock_if(
+        &self,
+        may_block: MayBlock,
+    ) -> Result<MutexGuard<'_, InodeState>, OpError> {
         match may_block {
             MayBlock::Yes => Ok(self.state.lock()),
             MayBlock::No => self.state.try_lock().ok_or(OpError::WouldBlock),
         }
     }
 
-    /// Its state, whoever has it.
-    pub(crate) fn wait(&self) -> MutexGuard<'_, InodeState> {
-        self.state.lock()
+    /// Locks the state; returns `None` if another thread has it for longer than `timeout`.
+    pub(crate) fn lock_within(&self, timeout: Duration) -> Option<MutexGuard<'_, InodeState>> {
+        self.state.try_lock_for(timeout)
     }
 
-    /// Its state; `None` where somebody has it for longer than this.
-    pub(crate) fn wait_for(&self, may_block: Duration) -> Option<MutexGuard<'_, InodeState>> {
-        self.state.try_lock_for(may_block)
-    }
-
-    /// Whether somebody has its state.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether the state is locked.
+    pub(crate) fn is_locked(&self) -> bool {
         self.state.is_locked()
     }
 }
 
-impl Bytes {
-    /// Of the content file that has them.
-    pub(crate) fn generation(&self) -> Option<Generation> {
-        match self {
-            Self::File(generation) => Some(*generation),
-            Self::Content(content) => Some(content.generation()),
-            Self::Unknown | Self::Inline | Self::Memory(_) => None,
-        }
-    }
-}
-
 impl InodeState {
-    fn new(bytes: Bytes, held: &Arc<AtomicUsize>) -> Self {
+    fn new(bytes: Bytes, memory: MemoryShare) -> Self {
         Self {
             bytes,
             size: 0,
@@ -172,76 +188,124 @@ impl InodeState {
             mtime: Time::default(),
             ctime: Time::default(),
             generation: None,
-            inline_stored: false,
-            changed: Changed::default(),
-            marked: false,
-            written: 0,
-            synced: 0,
-            lost: false,
-            owed: (0, 0),
-            held: Held { all: Arc::clone(held), bytes: 0 },
-            outside: None,
+            has_inline_row: false,
+            uncommitted: Uncommitted::default(),
+            writeback: Writeback::default(),
+            row_lost: false,
+            unreleased: Unreleased::default(),
+            memory,
+            observer: None,
         }
     }
 
-    /// Size and times as they are now.
+    /// Returns size and times as they are now.
     pub(crate) fn live(&self) -> LiveAttrs {
-        let blocks = match self.bytes {
-            Bytes::File(_) | Bytes::Content(_) => self.blocks,
-            _ => self.size.div_ceil(BLOCK_BYTES) * (BLOCK_BYTES / 512),
+        let blocks = match self.has_content() {
+            true => self.blocks,
+            false => self.size.div_ceil(BLOCK_BYTES) * (BLOCK_BYTES / 512),
         };
         LiveAttrs { size: self.size, blocks, mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// The bytes have changed now. The change time never goes back, and the bytes' time is the
-    /// same.
+    /// Notes that the bytes changed now. The change time never goes back, and the modification
+    /// time is the same.
     pub(crate) fn touch(&mut self, now: Time) {
         self.ctime = now.max(self.ctime.next());
         self.mtime = self.ctime;
-        self.changed.row = true;
+        self.uncommitted.add(Uncommitted::Attr);
     }
 
-    /// Whether there is something to commit.
-    pub(crate) fn is_changed(&self) -> bool {
-        self.changed.row || self.changed.bytes || self.changed.all
+    /// Whether a commit must write something.
+    pub(crate) fn is_uncommitted(&self) -> bool {
+        self.uncommitted != Uncommitted::Nothing
     }
 
     /// Whether the bytes are in a content file.
     pub(crate) fn has_content(&self) -> bool {
-        matches!(self.bytes, Bytes::File(_) | Bytes::Content(_))
+        matches!(self.bytes, Bytes::ContentClosed(_) | Bytes::ContentOpen(_))
     }
 
-    /// Counts again what it takes of the memory of all open files.
+    /// Counts again how much memory the bytes take.
     pub(crate) fn count_memory(&mut self) {
         let bytes = match &self.bytes {
             Bytes::Memory(bytes) => bytes.len(),
             _ => 0,
         };
-        self.held.set(bytes);
+        self.memory.set(bytes);
     }
 }
 
-/// Bytes of a block that a small file takes.
-const BLOCK_BYTES: u64 = 4096;
-
-impl Held {
-    /// Bytes that this one takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn set(&mut self, bytes: usize) {
-        if bytes >= self.bytes {
-            self.all.fetch_add(bytes - self.bytes, Ordering::Relaxed);
-        } else {
-            self.all.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+impl Bytes {
+    /// Returns the generation of the content file, if the bytes are in one.
+    pub(crate) fn generation(&self) -> Option<Generation> {
+        match self {
+            Self::ContentClosed(generation) => Some(*generation),
+            Self::ContentOpen(content) => Some(content.generation()),
+            Self::Unloaded | Self::Inline | Self::Memory(_) => None,
         }
-        self.bytes = bytes;
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.set(0);
+impl Uncommitted {
+    /// Adds what else a commit must write.
+    pub(crate) fn add(&mut self, more: Self) {
+        *self = more.max(*self);
+    }
+}
+
+impl Writeback {
+    /// Notes that the `writing` row was written for a change that is about to happen.
+    pub(crate) fn begin(&mut self) {
+        self.has_row = true;
+        self.changes += 1;
+    }
+
+    /// Notes a change of the content file.
+    pub(crate) fn note_change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// Counts the changes of the content file.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Notes that the first `changes` changes are safe.
+    pub(crate) fn note_synced(&mut self, changes: u64) {
+        assert!(changes <= self.changes, "only changes that happened can be safe");
+        self.synced = self.synced.max(changes);
+    }
+
+    /// Whether the openers know that every change since they wrote the `writing` row is safe.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.has_row && self.changes == self.synced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_commit_must_write_only_grows() {
+        let mut uncommitted = Uncommitted::Nothing;
+        uncommitted.add(Uncommitted::Bytes);
+        uncommitted.add(Uncommitted::Attr);
+        assert_eq!(uncommitted, Uncommitted::Bytes);
+        uncommitted.add(Uncommitted::All);
+        assert_eq!(uncommitted, Uncommitted::All);
+    }
+
+    #[test]
+    fn a_sync_covers_only_the_changes_before_it() {
+        let mut writeback = Writeback::default();
+        assert!(!writeback.is_synced(), "there is no `writing` row to delete");
+        writeback.begin();
+        let synced = writeback.changes();
+        writeback.note_change();
+        writeback.note_synced(synced);
+        assert!(!writeback.is_synced());
+        writeback.note_synced(writeback.changes());
+        assert!(writeback.is_synced());
     }
 }

@@ -1,25 +1,26 @@
-//! How many of those who serve others may wait for the medium at a time.
+//! How many callers that serve others may wait for the disk at the same time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Places for callers that may wait for the medium though they serve others too: while the medium
-/// is quick nothing is handed over, and when it stalls only so many callers stand still.
+/// Permits for callers with [`MayBlock::No`](crate::MayBlock::No) to wait for the disk all the
+/// same: while the disk is quick no request changes its thread, and if it stalls only so many
+/// callers do.
 #[derive(Debug)]
 pub(crate) struct IoPermits {
     free: AtomicUsize,
 }
 
-/// One of them, given back when dropped.
+/// A permit, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct IoPermit<'a>(&'a IoPermits);
 
 impl IoPermits {
-    /// So many.
+    /// `count` permits.
     pub(crate) const fn new(count: usize) -> Self {
         Self { free: AtomicUsize::new(count) }
     }
 
-    /// Takes one, where one is free.
+    /// Takes a permit if one is free.
     pub(crate) fn take(&self) -> Option<IoPermit<'_>> {
         let less = |free: usize| free.checked_sub(1);
         match self.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {

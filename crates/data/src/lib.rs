@@ -1,20 +1,22 @@
 //! The bytes of open files: in memory while a file is small, in a content file from then on.
 //!
-//! [`open_files`] is the interface; one file of this crate for each group of operations.
-//! `passthrough` has what belongs to descriptors that the kernel was given.
+//! [`OpenFiles`] is the interface: its public operations take the id of an open or the handle of a
+//! file. They lock the inode (`inode_guard`) and continue as methods of the guard, in the file of
+//! their topic. `passthrough` is about descriptors that the kernel was given.
 
 #![forbid(unsafe_code)]
 
 pub use blocking::{MayBlock, OpError};
 pub use fd_budget::FdBudget;
 pub use notify::Notifier;
-pub use open_files::{OpenFiles, Opening, Options, Parts, Written};
+pub use open::Opening;
+pub use open_files::{OpenFiles, Options, Parts};
 pub use open_table::Counts;
 pub use passthrough::placement::Passthrough;
 pub use passthrough::probe::{PassthroughStatus, can_detect_writers, probe};
 pub use range_ops::{Allocate, Copy};
 pub use space::Space;
-pub use write::Write;
+pub use write::{Write, Written};
 
 mod atime;
 mod attr;
@@ -22,19 +24,33 @@ mod blocking;
 mod buffers;
 mod commit;
 mod content_file;
+mod dirty;
+mod disk;
 mod error_sequence;
 mod evict;
 mod fd_budget;
 mod inode;
+mod inode_guard;
 mod io_permits;
+mod load;
 mod lost_ranges;
+mod memory;
 mod notify;
+mod open;
+mod open_content;
 mod open_files;
 mod open_table;
 mod passthrough;
 mod range_ops;
 mod read;
+mod release;
 mod space;
+mod spill;
 mod sync;
+mod table_loss;
+#[cfg(test)]
+mod testing;
+mod truncate;
 mod write;
+mod writeback;
 mod writing;

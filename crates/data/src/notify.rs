@@ -2,5 +2,5 @@
 
 use std::sync::Arc;
 
-/// Wakes up a background worker. It does not wait.
+/// Wakes up a background worker; returns at once.
 pub type Notifier = Arc<dyn Fn() + Send + Sync>;

@@ -1,89 +1,80 @@
-//! Open files: who has what open, and the bytes of small files until they are in the table.
+//! All open files of a server: its parts, and what bounds them.
 //!
-//! One [`Inode`] for each inode is shared by all that have it open. Its bytes are in memory up to
-//! the inline limit, and in a content file from then on; it never goes back. What it knows better
-//! than its row, size and times, it tells the shard at once ([`Shard::set_live_attrs`]), so that
-//! every attribute shown anywhere is right, and the table at each commit.
+//! One [`Inode`](crate::inode::Inode) for each open inode is shared by all its opens. Its bytes are
+//! in memory up to the inline limit, and in a content file from then on; they never go back. Size
+//! and times go to the shard at once (`Shard::set_live`), so that every attribute is right, and to
+//! the table at each commit.
 //!
-//! Nothing is read or opened before it is needed: a file that is made and closed empty touches no
-//! more than the shard and two small maps.
+//! Nothing is read or opened before it is needed: a file that is created and closed empty touches
+//! the shard and two small maps.
 //!
-//! Callers that serve others come with [`MayBlock::No`]: where an operation might have to wait for
-//! the medium it answers [`OpError::WouldBlock`] with nothing done, and is repeated by a thread
-//! that may wait.
+//! Callers that serve others pass [`MayBlock::No`]: an operation that might have to wait for the
+//! disk returns [`OpError::WouldBlock`] with nothing done, and is repeated by a thread that may
+//! block.
 //!
-//! Lock order: an open file, then the marks, then a shard's state, then a leaf.
+//! Lock order: an open inode, then the `writing` rows ([`WritingSet`]), then a shard's state, then
+//! a leaf.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-use pelago_store::content::{self, ContentStore};
-use pelago_store::table::SharedTable;
-use pelago_wire::{
-    Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, Name, NewMode,
-    OpenFlags, OpenId, limits,
-};
-
-use crate::space::Space;
 use pelago_meta::durability::Durability;
-use pelago_meta::shard::{NewNode, Shard, WritingRow};
-use pelago_store::clock;
-use pelago_store::report::content_failed;
-use pelago_wire::id_map::IdSet;
+use pelago_meta::shard::Shard;
+use pelago_store::content::ContentStore;
+use pelago_store::table::SharedTable;
+use pelago_wire::{InodeId, limits};
 
 use crate::blocking::{MayBlock, OpError};
-use crate::buffers::Buffers;
+use crate::dirty::DirtySet;
+use crate::disk::Disk;
 use crate::fd_budget::FdBudget;
-use crate::inode::{Inode, InodeState};
 use crate::io_permits::{IoPermit, IoPermits};
+use crate::memory::MemoryBudget;
 use crate::notify::Notifier;
-use crate::open_table::Counts;
-use crate::open_table::{OpenTable, PathKind};
-use crate::passthrough::placement::Passthrough;
-use crate::passthrough::placement::SizeHistory;
-use crate::passthrough::shared_write::PendingClose;
+use crate::open_table::{Counts, OpenTable};
+use crate::passthrough::pending_close::PendingClose;
+use crate::passthrough::placement::{Passthrough, Placement};
+use crate::space::Space;
 use crate::writing::WritingSet;
 
 /// What the open files of a server are made of.
 pub struct Parts {
-    /// Who decides about their rows.
+    /// The names and attributes of the files.
     pub shard: Arc<Shard>,
-    /// Where the bytes of small files are.
+    /// The rows, among them the bytes of small files.
     pub table: SharedTable,
-    /// Where all others are.
+    /// The bytes of all other files.
     pub content: Arc<ContentStore>,
-    /// Whom to ask for a group commit.
+    /// Starts group commits; keeps errors that no descriptor has reported.
     pub durability: Arc<Durability>,
-    /// Whether new data is taken.
+    /// Decides whether new data is admitted.
     pub space: Arc<Space>,
-    /// How many content files may be open.
-    pub descriptors: Arc<FdBudget>,
-    /// Nothing is changed.
+    /// Bounds the content files that are open.
+    pub fd_budget: Arc<FdBudget>,
+    /// Nothing may be changed.
     pub read_only: bool,
-    /// Called when a file has lost its last name and its last holder.
-    pub reap: Notifier,
-    /// Called when a file was closed that somebody may still write.
-    pub linger: Notifier,
-    /// What can be chosen.
+    /// Called when a file has lost its last name and its last opener.
+    pub notify_orphans: Notifier,
+    /// Called when a file was closed that a program may still write.
+    pub notify_pending_close: Notifier,
+    /// Settings.
     pub options: Options,
 }
 
-/// What can be chosen about open files.
+/// Settings of the open files.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Bytes of a file that are kept in the table, to [`limits::INLINE_BYTES`].
+    /// Bytes of the largest file that is kept in the table, up to [`limits::INLINE_BYTES`].
     pub inline_bytes: usize,
     /// Bytes of all open files in memory.
     pub open_bytes: usize,
-    /// OpenFiles at the same time.
+    /// Opens at the same time.
     pub open_files: usize,
-    /// Callers that may wait for the medium though they serve others too.
-    pub inline_io: usize,
-    /// When files are handed out as descriptors.
+    /// Callers with [`MayBlock::No`] that may wait for the disk at the same time.
+    pub io_permits: usize,
+    /// When files are opened by passthrough.
     pub passthrough: Passthrough,
-    /// Whether they can be: the medium tells who still writes a file.
-    pub can_pass: bool,
+    /// Whether the disk can tell if a process writes a file; without it there is no passthrough.
+    pub can_detect_writers: bool,
 }
 
 impl Default for Options {
@@ -92,338 +83,170 @@ impl Default for Options {
             inline_bytes: limits::INLINE_DEFAULT_BYTES,
             open_bytes: limits::OPEN_BYTES,
             open_files: limits::OPEN_FILES,
-            inline_io: 1,
+            io_permits: 1,
             passthrough: Passthrough::Auto,
-            can_pass: true,
+            can_detect_writers: true,
         }
     }
-}
-
-/// What an open did.
-#[derive(Debug)]
-pub struct Opening {
-    /// Its number.
-    pub open: OpenId,
-    /// The file's attributes then.
-    pub attr: Attr,
-    /// How to reach the bytes.
-    pub path: DataPath,
-}
-
-/// What a write did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes taken.
-    pub bytes: u64,
-    /// The file's size then.
-    pub size: u64,
-    /// It may be answered only when what is done now is safe.
-    pub sync: bool,
 }
 
 /// All open files of a server.
 pub struct OpenFiles {
+    /// The names and attributes of the files.
     pub(crate) shard: Arc<Shard>,
+    /// The rows, among them the bytes of small files.
     pub(crate) table: SharedTable,
-    pub(crate) content: Arc<ContentStore>,
+    /// What is done and what is safe.
     pub(crate) durability: Arc<Durability>,
-    pub(crate) space: Arc<Space>,
-    pub(crate) descriptors: Arc<FdBudget>,
+    /// The content files, with space and descriptors.
+    pub(crate) disk: Disk,
+    /// The opens by id, and the inodes that they share.
+    pub(crate) opens: OpenTable,
+    /// The inodes that the next group commit commits.
+    pub(crate) dirty: DirtySet,
+    /// The `writing` rows.
+    pub(crate) writing: WritingSet,
+    /// Closed files that a program may still write.
+    pub(crate) pending_close: PendingClose,
+    /// Decides which files are opened by passthrough.
+    pub(crate) placement: Placement,
+    /// The memory that bytes of open files may take.
+    pub(crate) memory: MemoryBudget,
+    /// Callers with [`MayBlock::No`] that may wait for the disk.
+    pub(crate) io_permits: IoPermits,
+    /// Called when a file has lost its last name and its last opener.
+    pub(crate) notify_orphans: Notifier,
+    /// Nothing may be changed.
     pub(crate) read_only: bool,
-    pub(crate) reap: Notifier,
-    pub(crate) linger: Notifier,
-    pub(crate) options: Options,
-    pub(crate) known: OpenTable,
-    /// How large the files of each directory were lately. A leaf.
-    pub(crate) sizes: Mutex<SizeHistory>,
-    /// Closed files that somebody may still write.
-    pub(crate) lingering: PendingClose,
-    /// Files with bytes that are in no row, and those that could not be committed.
-    pub(crate) dirty: Mutex<IdSet<InodeId>>,
-    pub(crate) marks: WritingSet,
-    pub(crate) slots: IoPermits,
-    pub(crate) buffers: Arc<Buffers>,
-    /// Bytes that open files hold in memory.
-    pub(crate) held: Arc<AtomicUsize>,
-    /// Bytes put into the table since the last group commit.
-    pub(crate) unsafe_bytes: AtomicUsize,
-    /// Held while content files are synced that nobody need have open, and a failure is recorded.
-    /// Taken before the turn of a file.
-    pub(crate) whole_turn: Mutex<()>,
 }
 
 impl OpenFiles {
-    /// No file is open yet.
+    /// The files of a server; none is open yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
+        let Parts { content, space, fd_budget, options, .. } = parts;
         Self {
             shard: parts.shard,
             table: parts.table,
-            content: parts.content,
             durability: parts.durability,
-            space: parts.space,
-            descriptors: parts.descriptors,
+            disk: Disk { content, space, fd_budget },
+            opens: OpenTable::new(options.open_files),
+            dirty: DirtySet::default(),
+            writing: WritingSet::default(),
+            pending_close: PendingClose::new(parts.notify_pending_close),
+            placement: Placement::new(options.passthrough, options.can_detect_writers),
+            memory: MemoryBudget::new(options.open_bytes, options.inline_bytes),
+            io_permits: IoPermits::new(options.io_permits),
+            notify_orphans: parts.notify_orphans,
             read_only: parts.read_only,
-            reap: parts.reap,
-            linger: parts.linger,
-            slots: IoPermits::new(parts.options.inline_io),
-            options: parts.options,
-            known: OpenTable::default(),
-            sizes: Mutex::default(),
-            lingering: PendingClose::default(),
-            dirty: Mutex::default(),
-            marks: WritingSet::default(),
-            buffers: Arc::default(),
-            held: Arc::default(),
-            unsafe_bytes: AtomicUsize::new(0),
-            whole_turn: Mutex::default(),
         }
     }
 
-    /// How many opens there are.
+    /// Counts the opens.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.known.count()
+        self.opens.count()
     }
 
-    /// How many opens there are, and files that are in use beside them.
+    /// Counts the opens, and the inodes in use without one.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.known.counts()
+        self.opens.counts()
     }
 
-    /// Whether the bytes of any file may be lost with the machine.
+    /// Counts the closed files that a program may still write.
     #[must_use]
-    pub fn any_unsafe(&self) -> bool {
-        self.marks.count() > 0
+    pub fn pending_closes(&self) -> usize {
+        self.pending_close.count()
     }
 
-    /// Bytes that open files hold in memory.
+    /// Returns the bytes of memory that open files take.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.held.load(Ordering::Relaxed) as u64
+        self.memory.taken() as u64
     }
 
-    /// Makes an ordinary file and opens it.
+    /// Whether a loss of power may lose bytes of any content file.
+    #[must_use]
+    pub fn any_unsafe(&self) -> bool {
+        self.writing.count() > 0
+    }
+
+    /// Whether a loss of power may lose bytes of this file, whatever its row says.
+    #[must_use]
+    pub fn is_unsafe(&self, ino: InodeId) -> bool {
+        self.writing.contains(ino)
+    }
+
+    /// Notes that the disk was found full: new data is refused until there is room.
+    pub fn note_disk_full(&self) {
+        self.disk.space.note_full();
+    }
+
+    /// Takes the permit to wait for the disk; callers that may block need none.
     ///
     /// # Errors
-    /// As [`Shard::create`]; `TooManyOpen`; [`OpError::WouldBlock`].
-    pub fn create(
-        &self,
-        context: &Context,
-        (dir, name): (Handle, &Name),
-        mode: NewMode,
-        flags: OpenFlags,
-        may_block: MayBlock,
-    ) -> Result<(Entry, OpenId, DataPath), OpError> {
-        let new = NewNode::file(mode);
-        let make = || self.shard.create(context, dir, name, new, true, clock::now());
-        self.make(dir, flags, may_block, make)
+    /// [`OpError::WouldBlock`] if none is free.
+    pub(crate) fn io_permit(&self, may_block: MayBlock) -> Result<Option<IoPermit<'_>>, OpError> {
+        match may_block {
+            MayBlock::Yes => Ok(None),
+            MayBlock::No => self.io_permits.take().map(Some).ok_or(OpError::WouldBlock),
+        }
     }
 
-    /// Makes an ordinary file without a name and opens it.
+    /// Takes the permit for an operation that, once begun, waits for the inode and for the disk.
     ///
     /// # Errors
-    /// As [`Shard::create_unnamed`]; `TooManyOpen`; [`OpError::WouldBlock`].
-    pub fn create_unnamed(
-        &self,
-        context: &Context,
-        dir: Handle,
-        mode: NewMode,
-        flags: OpenFlags,
-        may_block: MayBlock,
-    ) -> Result<(Entry, OpenId, DataPath), OpError> {
-        let new = NewNode::file(mode);
-        let make = || self.shard.create_unnamed(context, dir, new, clock::now());
-        self.make(dir, flags, may_block, make)
-    }
-
-    /// OpenFiles a file that `make` makes, and holds, for a directory.
-    pub(crate) fn make(
-        &self,
-        dir: Handle,
-        flags: OpenFlags,
-        may_block: MayBlock,
-        make: impl FnOnce() -> Result<Entry, Error>,
-    ) -> Result<(Entry, OpenId, DataPath), OpError> {
-        self.expect_room()?;
-        let begins = self.begins_with_content(dir.ino, flags);
-        let _slot = if begins { self.expect_content(flags, may_block)? } else { None };
-        let entry = make()?;
-        let file = Inode::made(&entry, dir.ino, &self.held);
-        if begins {
-            return Ok(self.made_with_content(entry, file, flags)?);
-        }
-        // Nobody else can have it open yet.
-        let open = self.known.made(file, flags).ok_or(Code::Bug)?;
-        Ok((entry, open, DataPath::Cached))
-    }
-
-    /// OpenFiles an ordinary file.
-    ///
-    /// # Errors
-    /// `Stale`, `IsDirectory`, `Invalid` for what is neither, `TooManyOpen`;
-    /// [`OpError::WouldBlock`].
-    pub fn open(
-        &self,
-        handle: Handle,
-        flags: OpenFlags,
-        may_block: MayBlock,
-    ) -> Result<Opening, OpError> {
-        self.expect_room()?;
-        // Nobody counts what is written outside.
-        let keeps_in = flags.write && self.space.is_short();
-        if flags.passthrough && self.passes() && !keeps_in && self.shard.has_content(handle)? {
-            return self.open_outside(handle, flags, may_block);
-        }
-        let _slot = if flags.truncate { self.expect_quick(handle.ino, may_block)? } else { None };
-        let (file, mut attr) = self.enter(handle, flags.write)?;
-        if flags.truncate {
-            let mut state = file.wait();
-            let emptied = self.load(&file, &mut state);
-            match emptied.and_then(|()| self.empty(&file, &mut state, flags)) {
-                Ok(emptied) => attr = emptied,
-                Err(error) => {
-                    self.leave(&file, state, flags.write)?;
-                    return Err(error.into());
-                }
-            }
-        }
-        if let Some(open) = self.known.number(&file, flags, PathKind::by_requests(flags)) {
-            let path =
-                if file.has_external_writers() { DataPath::Direct } else { DataPath::Cached };
-            return Ok(Opening { open, attr, path });
-        }
-        if keeps_in && let Some(open) = self.known.number(&file, flags, PathKind::Direct) {
-            // Others have it by a descriptor: then the kernel may keep no pages of it.
-            return Ok(Opening { open, attr, path: DataPath::Direct });
-        }
-        // It got its content file just now, and others have it by a descriptor.
-        self.leave(&file, file.wait(), flags.write)?;
-        self.open_outside(handle, flags, may_block)
-    }
-
-    /// What was written through this open is committed.
-    ///
-    /// # Errors
-    /// `BadOpen`, `NoSpace`, where the table or the medium fails; an error of the file that an open
-    /// to write was not told of; [`OpError::WouldBlock`].
-    pub fn flush(&self, open: OpenId, may_block: MayBlock) -> Result<(), OpError> {
-        let opened = self.known.get(open)?;
-        let mut state = opened.file.lock(may_block)?;
-        self.look(&opened.file, &mut state);
-        let committed = if state.is_changed() {
-            let _slot = if state.has_content() { self.slot(may_block)? } else { None };
-            self.commit(&opened.file, &mut state, WritingRow::Keep)
-        } else {
-            Ok(())
-        };
-        drop(state);
-        // A reader need not know at its close of what others wrote.
-        let error = if opened.flags.write { self.check_errors(open, &opened.file) } else { None };
-        Ok(error.map_or(committed, Err)?)
-    }
-
-    /// An open ends.
-    ///
-    /// # Errors
-    /// As [`OpenFiles::flush`]; it has ended all the same, unless it is [`OpError::WouldBlock`].
-    pub fn release(&self, open: OpenId, may_block: MayBlock) -> Result<(), OpError> {
-        let opened = self.known.get(open)?;
-        let state = opened.file.lock(may_block)?;
-        let blocks = state.has_content() && state.is_changed();
-        let _slot = if blocks { self.slot(may_block)? } else { None };
-        if !self.known.forget(open) {
-            return Err(Code::BadOpen.into());
-        }
-        if opened.way == PathKind::Passthrough {
-            self.come_back(&opened.file, &state, opened.flags);
-        }
-        Ok(self.leave(&opened.file, state, opened.flags.write)?)
-    }
-
-    /// Empties a file that was loaded.
-    pub(crate) fn empty(
-        &self,
-        file: &Inode,
-        state: &mut InodeState,
-        flags: OpenFlags,
-    ) -> Result<Attr, Error> {
-        self.truncate(file, state, 0)?;
-        if flags.kill_privileges {
-            self.kill_privileges(file)?;
-        }
-        self.shard.attr(file.handle)
-    }
-
-    /// One more has a file open. Everybody who comes in goes out by [`OpenFiles::leave`].
-    pub(crate) fn enter(&self, handle: Handle, writes: bool) -> Result<(Arc<Inode>, Attr), Error> {
-        let (node, attr) = self.shard.acquire(handle)?;
-        let refused = match node.rnode.kind {
-            FileKind::Regular => {
-                let make = || {
-                    let unseen = self.durability.writeback_errors.take(handle.ino);
-                    let unseen = unseen.then(|| Code::Io.into());
-                    Inode::stored(node.handle(), &self.held, unseen)
-                };
-                return Ok((self.known.enter(handle.ino, writes, make), attr));
-            }
-            FileKind::Directory => Code::IsDirectory,
-            _ => Code::Invalid,
-        };
-        if self.shard.release(handle.ino) {
-            (self.reap)();
-        }
-        Err(refused.into())
-    }
-
-    pub(crate) fn expect_room(&self) -> Result<(), Error> {
-        match self.known.count() < self.options.open_files {
-            true => Ok(()),
-            false => Err(Code::TooManyOpen.into()),
-        }
-    }
-
-    /// For operations that wait wherever they must once they have begun: a slot, where nobody else
-    /// is at the file.
-    pub(crate) fn expect_quick(
+    /// [`OpError::WouldBlock`] if none is free or another thread has the inode.
+    pub(crate) fn io_permit_for(
         &self,
         ino: InodeId,
         may_block: MayBlock,
     ) -> Result<Option<IoPermit<'_>>, OpError> {
-        let busy = || self.known.file(ino).is_some_and(|file| file.is_busy());
-        if may_block == MayBlock::No && busy() {
+        let is_locked = || self.opens.inode(ino).is_some_and(|inode| inode.is_locked());
+        if may_block == MayBlock::No && is_locked() {
             return Err(OpError::WouldBlock);
         }
-        self.slot(may_block)
+        self.io_permit(may_block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::OpenId;
+
+    use super::*;
+    use crate::testing::{Rig, pattern};
+    use crate::write::Write;
+
+    fn write_now(rig: &Rig, open: OpenId, bytes: &[u8]) -> Result<u64, OpError> {
+        let write = Write { offset: 0, bytes, kill_privileges: false };
+        Ok(rig.files.write(open, write, MayBlock::No)?.bytes)
     }
 
-    /// The right to wait for the medium; those with may_block need none.
-    pub(crate) fn slot(&self, may_block: MayBlock) -> Result<Option<IoPermit<'_>>, OpError> {
-        match may_block {
-            MayBlock::Yes => Ok(None),
-            MayBlock::No => self.slots.take().map(Some).ok_or(OpError::WouldBlock),
-        }
+    #[test]
+    fn a_caller_that_may_not_block_is_refused_an_inode_that_another_thread_has() {
+        let rig = Rig::new();
+        let (entry, open) = rig.create("f");
+        let inode = rig.files.opens.inode(entry.handle.ino).unwrap();
+        let locked = inode.lock();
+        assert_eq!(write_now(&rig, open, b"abc"), Err(OpError::WouldBlock));
+        drop(locked);
+        assert_eq!(rig.read(open, 0, 10).unwrap(), b"", "nothing was done");
+        assert_eq!(write_now(&rig, open, b"abc"), Ok(3));
+        rig.close(open);
     }
 
-    /// Somebody met a full medium.
-    pub fn met_full(&self) {
-        self.space.noticed_full();
-    }
-
-    /// What is told where a content file failed.
-    pub(crate) fn refused(&self, error: &content::Error) -> Error {
-        if error.is_too_large() {
-            return Code::FileTooLarge.into();
-        }
-        if error.is_too_many_open() {
-            return Code::TooManyOpen.into();
-        }
-        if error.is_no_space() {
-            // Who watches the space says so once.
-            self.space.noticed_full();
-            return Code::NoSpace.into();
-        }
-        content_failed(error)
+    #[test]
+    fn a_caller_that_may_not_block_needs_a_permit_to_write_to_the_disk() {
+        let rig = Rig::new();
+        let (_, open) = rig.create("f");
+        let permit = rig.files.io_permits.take().unwrap();
+        assert_eq!(write_now(&rig, open, b"few"), Ok(3), "memory needs no permit");
+        assert_eq!(write_now(&rig, open, &pattern(50_000)), Err(OpError::WouldBlock));
+        assert_eq!(rig.read(open, 0, 10).unwrap(), b"few", "nothing was done");
+        drop(permit);
+        assert_eq!(write_now(&rig, open, &pattern(50_000)), Ok(50_000));
+        rig.close(open);
     }
 }

@@ -1,117 +1,134 @@
-//! Which files are open, by whose number, and how often.
+//! The open file table: the opens by id, and the inodes that they share.
 //!
-//! Each method takes one short lock, so that a file without bytes costs two small entries. Lock
-//! order: a leaf.
+//! Each method takes one short lock, so that a file without bytes costs two small entries. The lock
+//! is a leaf in the lock order.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pelago_wire::id_map::IdMap;
 use pelago_wire::{Code, Error, InodeId, OpenFlags, OpenId};
 
 use crate::inode::Inode;
-use pelago_wire::id_map::IdMap;
 
-/// What is open.
-#[derive(Default)]
+/// All opens, and the inodes that they share.
 pub(crate) struct OpenTable {
     state: Mutex<State>,
+    /// Opens at the same time.
+    limit: usize,
 }
 
 #[derive(Default)]
 struct State {
     opens: IdMap<OpenId, Opened>,
-    files: IdMap<InodeId, Shared>,
-    last: u64,
-    /// Files without an open that has a number.
+    inodes: IdMap<InodeId, Shared>,
+    last_id: u64,
+    /// Inodes in the table without an open.
     closed: usize,
 }
 
-/// What is open, at one moment.
+/// The size of the open file table at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// OpenFiles.
+    /// Opens.
     pub opens: usize,
-    /// Files of which no open is left, and that are in use all the same: somebody may still write
-    /// them, or they are just being opened or left.
+    /// Inodes that are in use without an open: a program may still write their content file, or
+    /// they are being opened or released.
     pub closed: usize,
 }
 
-/// One open of a file.
+/// One open of an inode.
 #[derive(Clone)]
 pub(crate) struct Opened {
-    pub(crate) file: Arc<Inode>,
+    pub(crate) inode: Arc<Inode>,
     pub(crate) flags: OpenFlags,
-    pub(crate) way: PathKind,
-    /// The errors of the file that it knows of.
-    since: u64,
+    pub(crate) path: PathKind,
+    /// Errors of the inode that this open has reported or may ignore.
+    errors_seen: u64,
 }
 
-/// How an open reaches the bytes. A mount's kernel takes the last two for one file only one at a
-/// time: it answers `EIO` to whoever opens the file the other way.
+/// How an open reaches the bytes. The kernel of a mount accepts only one of the last two for an
+/// inode at a time: it fails an open of the other kind with `EIO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathKind {
-    /// By requests, of somebody who has no kernel in between.
+    /// By requests, from a caller without a kernel in between.
     Direct,
-    /// By requests, of a kernel that may keep pages.
+    /// By requests of a kernel that may keep pages.
     Cached,
-    /// By a descriptor that a kernel was given.
+    /// By a descriptor that the kernel was given.
     Passthrough,
 }
 
 impl PathKind {
-    /// The way by requests, for these flags.
+    /// Returns the path by requests for an open with these flags.
     pub(crate) const fn by_requests(flags: OpenFlags) -> Self {
         if flags.passthrough { Self::Cached } else { Self::Direct }
     }
 }
 
-/// A file and how many have it open; those who only pass by included.
+/// An inode and the number of its openers, including operations that only pass by.
 struct Shared {
-    file: Arc<Inode>,
+    inode: Arc<Inode>,
     openers: u32,
     writers: u32,
-    /// Opens that have a number.
-    numbered: u32,
-    /// Opens that go the way of pages.
-    pages: u32,
-    /// Opens that go outside. The kernel has ended an open before its release comes: neither is
-    /// ever lower than what the kernel counts.
-    outside: u32,
+    /// Opens with an id.
+    opens: u32,
+    /// Opens by [`PathKind::Cached`].
+    cached: u32,
+    /// Opens by [`PathKind::Passthrough`]. The kernel ends an open before it sends the release, so
+    /// neither count is ever lower than the kernel's.
+    passthrough: u32,
 }
 
 impl Shared {
-    /// Whether one more open may go this way now.
-    const fn admits(&self, way: PathKind) -> bool {
-        match way {
+    /// Whether one more open may take this path now.
+    const fn admits(&self, path: PathKind) -> bool {
+        match path {
             PathKind::Direct => true,
-            PathKind::Cached => self.outside == 0,
-            PathKind::Passthrough => self.pages == 0,
+            PathKind::Cached => self.passthrough == 0,
+            PathKind::Passthrough => self.cached == 0,
         }
     }
 
-    const fn count(&mut self, way: PathKind) -> Option<&mut u32> {
-        match way {
+    const fn count_mut(&mut self, path: PathKind) -> Option<&mut u32> {
+        match path {
             PathKind::Direct => None,
-            PathKind::Cached => Some(&mut self.pages),
-            PathKind::Passthrough => Some(&mut self.outside),
+            PathKind::Cached => Some(&mut self.cached),
+            PathKind::Passthrough => Some(&mut self.passthrough),
         }
     }
 }
 
 impl OpenTable {
-    /// How many opens there are.
+    /// An empty table for up to `limit` opens.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { state: Mutex::default(), limit }
+    }
+
+    /// Counts the opens.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().opens.len()
     }
 
-    /// How many opens there are, and files beside them.
+    /// Counts the opens, and the inodes without one.
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.lock();
         Counts { opens: state.opens.len(), closed: state.closed }
     }
 
-    /// One more has the file open; `make` makes it where nobody had. A file of which this answered
-    /// stays the only one of its inode until the last [`OpenTable::leave`].
+    /// Checks that one more open is allowed.
+    ///
+    /// # Errors
+    /// `TooManyOpen`.
+    pub(crate) fn check_room(&self) -> Result<(), Error> {
+        match self.count() < self.limit {
+            true => Ok(()),
+            false => Err(Code::TooManyOpen.into()),
+        }
+    }
+
+    /// Adds an opener to an inode; `make` makes the inode if it is not in the table. It stays the
+    /// only [`Inode`] of its id until the last [`OpenTable::leave`].
     pub(crate) fn enter(
         &self,
         ino: InodeId,
@@ -121,122 +138,193 @@ impl OpenTable {
         self.state.lock().enter(ino, writes, make)
     }
 
-    /// Gives a number to an open that has entered. `None`: it cannot go this way, because others go
-    /// another.
-    pub(crate) fn number(
+    /// Gives an id to an open whose opener has entered. Returns `None` if it cannot take this path,
+    /// because other opens of the inode take the other one.
+    pub(crate) fn insert(
         &self,
-        file: &Arc<Inode>,
+        inode: &Arc<Inode>,
         flags: OpenFlags,
-        way: PathKind,
+        path: PathKind,
     ) -> Option<OpenId> {
-        self.state.lock().number(file, flags, way)
+        self.state.lock().insert(inode, flags, path)
     }
 
-    /// [`OpenTable::enter`] and [`OpenTable::number`] for a file that was just made and goes by
-    /// requests.
-    pub(crate) fn made(&self, file: Inode, flags: OpenFlags) -> Option<OpenId> {
+    /// Does [`OpenTable::enter`] and [`OpenTable::insert`] for a file that was just created and is
+    /// reached by requests.
+    pub(crate) fn insert_created(&self, inode: Inode, flags: OpenFlags) -> Option<OpenId> {
         let mut state = self.state.lock();
-        let file = state.enter(file.handle.ino, flags.write, || file);
-        state.number(&file, flags, PathKind::by_requests(flags))
+        let inode = state.enter(inode.handle.ino, flags.write, || inode);
+        state.insert(&inode, flags, PathKind::by_requests(flags))
     }
 
-    /// The open with this number.
+    /// Returns the open with this id.
+    ///
+    /// # Errors
+    /// `BadOpen`.
     pub(crate) fn get(&self, open: OpenId) -> Result<Opened, Error> {
         self.state.lock().opens.get(&open).cloned().ok_or_else(|| Code::BadOpen.into())
     }
 
-    /// Whether there still is such an open.
-    pub(crate) fn has(&self, open: OpenId) -> bool {
-        self.state.lock().opens.contains_key(&open)
+    /// Checks that an open was not released since [`OpenTable::get`].
+    ///
+    /// # Errors
+    /// `BadOpen`.
+    pub(crate) fn check_open(&self, open: OpenId) -> Result<(), Error> {
+        match self.state.lock().opens.contains_key(&open) {
+            true => Ok(()),
+            false => Err(Code::BadOpen.into()),
+        }
     }
 
-    /// An error of writing back that this open was not told of; it is told now.
+    /// Returns the newest writeback error of the inode if this open has not reported it; it counts
+    /// as reported now.
     pub(crate) fn check_errors(&self, open: OpenId) -> Option<Error> {
         let mut state = self.state.lock();
         let opened = state.opens.get_mut(&open)?;
-        opened.file.errors.check(&mut opened.since)
+        opened.inode.errors.check(&mut opened.errors_seen)
     }
 
-    /// The number means nothing any more. Answers whether it did.
-    pub(crate) fn forget(&self, open: OpenId) -> bool {
+    /// Removes an id. Returns whether it was in the table. The opener stays until
+    /// [`OpenTable::leave`].
+    pub(crate) fn remove(&self, open: OpenId) -> bool {
         let mut state = self.state.lock();
         let Some(opened) = state.opens.remove(&open) else { return false };
-        let Some(shared) = state.files.get_mut(&opened.file.handle.ino) else { return true };
-        if let Some(count) = shared.count(opened.way) {
+        let Some(shared) = state.inodes.get_mut(&opened.inode.handle.ino) else { return true };
+        if let Some(count) = shared.count_mut(opened.path) {
+            assert!(*count > 0, "each open is counted on its path until its id is removed");
             *count -= 1;
         }
-        shared.numbered -= 1;
-        let closed = shared.numbered == 0;
+        assert!(shared.opens > 0, "each id of an inode is counted until it is removed");
+        shared.opens -= 1;
+        let closed = shared.opens == 0;
         state.closed += usize::from(closed);
         true
     }
 
-    /// One less has the file open. After the last one the file is gone from here; `keep` is called
-    /// before, so that nobody opens it anew without what that keeps.
+    /// Removes an opener. With the last one the inode leaves the table; `keep` is called before
+    /// that, under the lock, so that the next opener finds what it keeps.
     pub(crate) fn leave(&self, ino: InodeId, writes: bool, keep: impl FnOnce(&Inode)) {
         let mut state = self.state.lock();
-        let Some(shared) = state.files.get_mut(&ino) else { return };
+        let Some(shared) = state.inodes.get_mut(&ino) else { return };
+        let writers = u32::from(writes);
+        assert!(
+            shared.openers > 0 && shared.writers >= writers,
+            "each opener leaves once, as what it entered: a reader or a writer"
+        );
         shared.openers -= 1;
-        shared.writers -= u32::from(writes);
+        shared.writers -= writers;
+        assert!(shared.writers <= shared.openers, "each writer is an opener");
         if shared.openers == 0 {
-            keep(&shared.file);
-            let gone = state.files.remove(&ino);
-            state.closed -= usize::from(gone.is_some_and(|gone| gone.numbered == 0));
+            keep(&shared.inode);
+            let gone = state.inodes.remove(&ino);
+            state.closed -= usize::from(gone.is_some_and(|gone| gone.opens == 0));
         }
     }
 
-    /// Whether one opener is left.
+    /// Whether an inode has one opener.
     pub(crate) fn has_one_opener(&self, ino: InodeId) -> bool {
-        self.state.lock().files.get(&ino).is_some_and(|shared| shared.openers == 1)
+        self.state.lock().inodes.get(&ino).is_some_and(|shared| shared.openers == 1)
     }
 
-    /// How many have the file open for writing.
+    /// Counts the openers of an inode that may write it.
     pub(crate) fn writers(&self, ino: InodeId) -> u32 {
-        self.state.lock().files.get(&ino).map_or(0, |shared| shared.writers)
+        self.state.lock().inodes.get(&ino).map_or(0, |shared| shared.writers)
     }
 
-    /// How many have the file open outside.
-    pub(crate) fn outside(&self, ino: InodeId) -> u32 {
-        self.state.lock().files.get(&ino).map_or(0, |shared| shared.outside)
+    /// Counts the opens of an inode by passthrough.
+    pub(crate) fn passthrough_opens(&self, ino: InodeId) -> u32 {
+        self.state.lock().inodes.get(&ino).map_or(0, |shared| shared.passthrough)
     }
 
-    /// The file, where somebody has it open.
-    pub(crate) fn file(&self, ino: InodeId) -> Option<Arc<Inode>> {
-        self.state.lock().files.get(&ino).map(|shared| Arc::clone(&shared.file))
+    /// Returns an inode if it is open.
+    pub(crate) fn inode(&self, ino: InodeId) -> Option<Arc<Inode>> {
+        self.state.lock().inodes.get(&ino).map(|shared| Arc::clone(&shared.inode))
     }
 
-    /// All files that are open.
-    pub(crate) fn files(&self) -> Vec<Arc<Inode>> {
-        self.state.lock().files.values().map(|shared| Arc::clone(&shared.file)).collect()
+    /// Returns all inodes that are open.
+    pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {
+        self.state.lock().inodes.values().map(|shared| Arc::clone(&shared.inode)).collect()
     }
 }
 
 impl State {
     fn enter(&mut self, ino: InodeId, writes: bool, make: impl FnOnce() -> Inode) -> Arc<Inode> {
-        let shared = self.files.entry(ino).or_insert_with(|| {
+        let shared = self.inodes.entry(ino).or_insert_with(|| {
             self.closed += 1;
-            let (openers, writers, numbered) = (0, 0, 0);
-            Shared { file: Arc::new(make()), openers, writers, numbered, pages: 0, outside: 0 }
+            let (openers, writers, opens) = (0, 0, 0);
+            Shared { inode: Arc::new(make()), openers, writers, opens, cached: 0, passthrough: 0 }
         });
         shared.openers += 1;
         shared.writers += u32::from(writes);
-        Arc::clone(&shared.file)
+        Arc::clone(&shared.inode)
     }
 
-    fn number(&mut self, file: &Arc<Inode>, flags: OpenFlags, way: PathKind) -> Option<OpenId> {
-        let shared = self.files.get_mut(&file.handle.ino)?;
-        if !shared.admits(way) {
+    fn insert(&mut self, inode: &Arc<Inode>, flags: OpenFlags, path: PathKind) -> Option<OpenId> {
+        let shared = self.inodes.get_mut(&inode.handle.ino)?;
+        if !shared.admits(path) {
             return None;
         }
-        if let Some(count) = shared.count(way) {
+        if let Some(count) = shared.count_mut(path) {
             *count += 1;
         }
-        self.closed -= usize::from(shared.numbered == 0);
-        shared.numbered += 1;
-        self.last += 1;
-        let open = OpenId(self.last);
-        let since = file.errors.sample();
-        self.opens.insert(open, Opened { file: Arc::clone(file), flags, way, since });
+        self.closed -= usize::from(shared.opens == 0);
+        shared.opens += 1;
+        self.last_id += 1;
+        let open = OpenId(self.last_id);
+        let errors_seen = inode.errors.sample();
+        let inode = Arc::clone(inode);
+        self.opens.insert(open, Opened { inode, flags, path, errors_seen });
         Some(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::Handle;
+
+    use super::*;
+    use crate::memory::MemoryBudget;
+
+    const INO: InodeId = InodeId::from_raw(7);
+    const READ: OpenFlags = OpenFlags::READ;
+
+    fn inode() -> Inode {
+        Inode::stored(Handle { ino: INO, ..Handle::ROOT }, &MemoryBudget::new(0, 0), None)
+    }
+
+    #[test]
+    fn cached_and_passthrough_opens_of_an_inode_exclude_each_other() {
+        let table = OpenTable::new(9);
+        let shared = table.enter(INO, false, inode);
+        let insert = |path| table.insert(&shared, READ, path);
+        let cached = insert(PathKind::Cached).unwrap();
+        assert_eq!(insert(PathKind::Passthrough), None);
+        assert!(insert(PathKind::Direct).is_some());
+        assert!(table.remove(cached) && !table.remove(cached));
+        assert!(insert(PathKind::Passthrough).is_some());
+        assert_eq!((insert(PathKind::Cached), table.passthrough_opens(INO)), (None, 1));
+    }
+
+    #[test]
+    fn an_inode_stays_in_the_table_until_its_last_opener_leaves() {
+        let table = OpenTable::new(9);
+        let first = table.enter(INO, true, inode);
+        let second = table.enter(INO, false, || panic!("it is in the table"));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(table.counts(), Counts { opens: 0, closed: 1 });
+        table.leave(INO, true, |_| panic!("an opener is left"));
+        assert!(table.has_one_opener(INO) && table.writers(INO) == 0);
+        let mut kept = 0;
+        table.leave(INO, false, |_| kept += 1);
+        assert_eq!((kept, table.inode(INO).is_none()), (1, true));
+        assert_eq!(table.counts(), Counts { opens: 0, closed: 0 });
+    }
+
+    #[test]
+    #[should_panic(expected = "each opener leaves once")]
+    fn a_reader_cannot_leave_as_a_writer() {
+        let table = OpenTable::new(9);
+        table.enter(INO, false, inode);
+        table.leave(INO, true, |_| ());
     }
 }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use pelago_store::content;
-use pelago_wire::{AllocateMode, Code, Error, OpenId, SeekFrom, Whence, limits};
+use pelago_store::content::{self, ContentStat};
+use pelago_wire::{AllocateMode, Buffer, Code, Error, OpenId, SeekFrom, Whence, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
-use crate::inode::{Inode, InodeState};
-use crate::open_files::{OpenFiles, Written};
+use crate::disk::Disk;
+use crate::inode::Uncommitted;
+use crate::inode_guard::InodeGuard;
+use crate::open_files::OpenFiles;
 use crate::open_table::Opened;
-use crate::write::Write;
+use crate::write::{Write, Written};
 
-/// Bytes that are copied for one request at the most: the file that gets them is not free for
-/// others meanwhile.
+/// Bytes that one request copies at the most: it keeps the written file locked meanwhile.
 const COPY_BYTES: u64 = 16 << 20;
 /// Up to so many bytes a copy is a read and a write: all that memory can hold of one file.
 const SMALL_BYTES: u64 = limits::INLINE_BYTES as u64;
@@ -31,16 +32,16 @@ pub struct Allocate {
     pub kill_privileges: bool,
 }
 
-/// Bytes to be copied from one open file to another, or within one.
+/// A copy of bytes from one open file to another, or within one.
 #[derive(Debug, Clone, Copy)]
 pub struct Copy {
-    /// The open file to read.
+    /// The open to read from.
     pub from: OpenId,
-    /// Bytes from its start.
+    /// Bytes from the start of that file.
     pub from_offset: u64,
-    /// The open file to write.
+    /// The open to write to.
     pub to: OpenId,
-    /// Bytes from its start.
+    /// Bytes from the start of that file.
     pub to_offset: u64,
     /// Bytes to copy.
     pub length: u64,
@@ -66,112 +67,105 @@ impl Allocate {
 }
 
 impl OpenFiles {
-    /// Reserves or frees a range, as `fallocate` does; both times change. What is kept in memory
-    /// needs no reservation: its bytes have their place in the table. Answers whether it may be
-    /// answered only when what is done now is safe.
+    /// Reserves or frees a range, as `fallocate` does; both times change. A file in memory needs no
+    /// reservation: the table has room for its bytes. Returns whether the reply must wait until
+    /// everything that is done now is safe.
     ///
     /// # Errors
-    /// `BadOpen`, `Invalid` for no bytes, `FileTooLarge`, `NoSpace`, `NotSupported` where the
-    /// medium cannot; [`OpError::WouldBlock`].
+    /// `BadOpen`, `Invalid` for an empty range, `FileTooLarge`, `NoSpace`, `NotSupported` if the
+    /// disk cannot; [`OpError::WouldBlock`].
     pub fn allocate(
         &self,
         open: OpenId,
-        asked: Allocate,
+        range: Allocate,
         may_block: MayBlock,
     ) -> Result<bool, OpError> {
         let opened = self.writer(open, may_block)?;
-        let end = asked.end()?;
-        let file = &opened.file;
-        let mut state = file.lock(may_block)?;
-        if !self.known.has(open) {
-            return Err(Code::BadOpen.into());
+        let end = range.end()?;
+        let inode = &opened.inode;
+        let mut guard = self.lock_if(inode, may_block)?;
+        self.opens.check_open(open)?;
+        guard.load()?;
+        if range.mode != AllocateMode::PunchHole {
+            self.disk.space.admit()?;
         }
-        self.load(file, &mut state)?;
-        if asked.mode != AllocateMode::PunchHole {
-            self.space.admit()?;
-        }
-        let size = if asked.keeps_size() { state.size } else { end.max(state.size) };
-        let reserved = match asked.mode {
+        let before = guard.state.size;
+        let size = if range.keeps_size() { before } else { end.max(before) };
+        let reserved = match range.mode {
             AllocateMode::Reserve { .. } => end.max(size),
             AllocateMode::PunchHole | AllocateMode::Zero { .. } => size,
         };
-        if self.fits_memory(&state, reserved) {
-            let bytes = self.in_memory(file, &mut state)?;
-            bytes.resize(size as usize, 0);
-            if !matches!(asked.mode, AllocateMode::Reserve { .. }) {
-                bytes[asked.offset.min(size) as usize..end.min(size) as usize].fill(0);
-            }
-            self.changed_memory(file, &mut state);
+        if guard.fits_memory(reserved) {
+            guard.allocate_memory(&range, end, size)?;
         } else if may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         } else {
-            self.allocate_content(file, &mut state, &asked)?;
+            guard.allocate_content(&range)?;
         }
-        if asked.kill_privileges {
-            self.kill_privileges(file)?;
+        if range.kill_privileges {
+            guard.kill_privileges()?;
         }
-        drop(state);
+        drop(guard);
         if opened.flags.sync {
-            self.sync_open(open, file, true, MayBlock::Yes)?;
+            self.sync_open(open, inode, true, MayBlock::Yes)?;
         }
         Ok(opened.flags.sync)
     }
 
-    /// The next data or hole at or behind an offset; the end of the file counts as a hole.
+    /// Finds the next data or hole at or after an offset; the end of the file counts as a hole.
     ///
     /// # Errors
     /// `BadOpen`, `NoData`; [`OpError::WouldBlock`].
     pub fn seek(&self, open: OpenId, from: SeekFrom, may_block: MayBlock) -> Result<u64, OpError> {
-        let opened = self.known.get(open)?;
-        let file = &opened.file;
-        let mut state = file.lock(may_block)?;
-        self.load(file, &mut state)?;
-        if from.offset >= state.size {
+        let opened = self.opens.get(open)?;
+        let mut guard = self.lock_if(&opened.inode, may_block)?;
+        guard.load()?;
+        let size = guard.state.size;
+        if from.offset >= size {
             return Err(Code::NoData.into());
         }
-        if !state.has_content() {
+        if !guard.state.has_content() {
             return Ok(match from.whence {
                 Whence::Data => from.offset,
-                Whence::Hole => state.size,
+                Whence::Hole => size,
             });
         }
         if may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let content = self.open_content(file, &mut state)?;
-        drop(state);
-        // The descriptor's own offset moves, which nobody looks at.
+        let content = guard.open_content()?;
+        drop(guard);
+        // This moves the descriptor's own offset, which nothing else uses.
         let found = content.seek(from.offset, from.whence);
-        let found = found.map_err(|error| self.refused_range(&error))?;
+        let found = found.map_err(|error| range_failed(&self.disk, &error))?;
         found.ok_or_else(|| Code::NoData.into())
     }
 
-    /// Copies bytes; fewer at the end of the file that is read, and where that many are too many
-    /// for one request.
+    /// Copies bytes; fewer at the end of the file that is read, and at most 16 MiB.
     ///
     /// # Errors
-    /// `BadOpen`, also for a file to be written that is open to append; `Invalid` where the ranges
-    /// overlap in one file; `FileTooLarge`, `NoSpace`; `NotSupported` where the medium cannot;
+    /// `BadOpen`, also if the file to be written is open to append; `Invalid` if the ranges overlap
+    /// in one file; `FileTooLarge`, `NoSpace`; `NotSupported` if the disk cannot;
     /// [`OpError::WouldBlock`].
     pub fn copy_range(&self, copy: Copy, may_block: MayBlock) -> Result<Written, OpError> {
-        let source = self.known.get(copy.from)?;
+        let source = self.opens.get(copy.from)?;
         let target = self.writer(copy.to, may_block)?;
         if !source.flags.read || target.flags.append {
             return Err(Code::BadOpen.into());
         }
         let Copy { from_offset, to_offset, kill_privileges, .. } = copy;
-        let mut state = source.file.lock(may_block)?;
-        self.load(&source.file, &mut state)?;
-        let length = copy.length.min(state.size.saturating_sub(from_offset));
+        let mut guard = self.lock_if(&source.inode, may_block)?;
+        guard.load()?;
+        let length = copy.length.min(guard.state.size.saturating_sub(from_offset));
         let overlap = from_offset < to_offset.saturating_add(length)
             && to_offset < from_offset.saturating_add(length);
-        if overlap && Arc::ptr_eq(&source.file, &target.file) {
+        if overlap && Arc::ptr_eq(&source.inode, &target.inode) {
             return Err(Code::Invalid.into());
         }
-        if length <= SMALL_BYTES || !state.has_content() {
-            drop(state);
+        if length <= SMALL_BYTES || !guard.state.has_content() {
+            drop(guard);
             let buffer = match u32::try_from(length) {
-                Ok(0) | Err(_) => pelago_wire::Buffer::default(),
+                Ok(0) | Err(_) => Buffer::default(),
                 Ok(length) => self.read(copy.from, from_offset, length, may_block)?,
             };
             let write = Write { offset: to_offset, bytes: buffer.as_bytes(), kill_privileges };
@@ -180,15 +174,15 @@ impl OpenFiles {
         if may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let content = self.open_content(&source.file, &mut state)?;
-        // Nobody holds two files at a time.
-        drop(state);
+        let content = guard.open_content()?;
+        // No thread locks two inodes at a time.
+        drop(guard);
         self.copy_content(&content, &target, Copy { length: length.min(COPY_BYTES), ..copy })
     }
 
-    /// An open that changes a file.
+    /// Returns an open that may change its file.
     fn writer(&self, open: OpenId, may_block: MayBlock) -> Result<Opened, OpError> {
-        let opened = self.known.get(open)?;
+        let opened = self.opens.get(open)?;
         if !opened.flags.write {
             return Err(Code::BadOpen.into());
         }
@@ -198,61 +192,7 @@ impl OpenFiles {
         Ok(opened)
     }
 
-    fn allocate_content(
-        &self,
-        file: &Inode,
-        state: &mut InodeState,
-        asked: &Allocate,
-    ) -> Result<(), Error> {
-        let content = self.content_to_write(file, state)?;
-        if asked.mode != AllocateMode::PunchHole {
-            self.expect_space(asked.length, state.blocks * 512)?;
-        }
-        let Err(error) = allocate(&content, asked) else {
-            return self.changed_content(file, state, &content);
-        };
-        if asked.mode != AllocateMode::PunchHole {
-            self.give_back(file, state, &content);
-        }
-        // Who asks for more than there is has not filled the medium.
-        match error.is_no_space() {
-            true => Err(Code::NoSpace.into()),
-            false => Err(self.refused_range(&error)),
-        }
-    }
-
-    /// Whether so many bytes can be had by a file that has some: else a file system takes all that
-    /// is left, from everybody, before it gives up.
-    fn expect_space(&self, bytes: u64, has: u64) -> Result<(), Error> {
-        let stats = self.space.measure()?;
-        let free = stats.available.saturating_mul(u64::from(stats.block_bytes));
-        match bytes > free.saturating_add(has) {
-            true => Err(Code::NoSpace.into()),
-            false => Ok(()),
-        }
-    }
-
-    /// A reservation failed half-way: what lies behind the end goes again, so that a failure
-    /// changes nothing. Where others write the file meanwhile what lies there may be theirs.
-    pub(crate) fn give_back(&self, file: &Inode, state: &mut InodeState, content: &OpenContent) {
-        if file.has_external_writers() {
-            return;
-        }
-        let (size, blocks) = (state.size, state.blocks);
-        let is_same = |now: &content::ContentStat| (now.size, now.blocks) == (size, blocks);
-        if content.stat().is_ok_and(|now| is_same(&now)) {
-            return;
-        }
-        // The one who asked learns of the first failure.
-        drop(content.truncate(size));
-        if let Ok(now) = content.stat() {
-            (state.size, state.blocks) = (now.size, now.blocks);
-        }
-        state.changed.row = true;
-        self.shard.set_live_attrs(file.handle.ino, Some(state.live()));
-    }
-
-    /// Copies between content files, into one that nobody else changes meanwhile.
+    /// Copies from a content file into the file of another open, which stays locked meanwhile.
     fn copy_content(
         &self,
         content: &OpenContent,
@@ -261,52 +201,131 @@ impl OpenFiles {
     ) -> Result<Written, OpError> {
         let end = copy.to_offset.checked_add(copy.length);
         end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;
-        let file = &target.file;
-        let mut state = file.wait();
-        if !self.known.has(copy.to) {
-            return Err(Code::BadOpen.into());
-        }
-        self.load(file, &mut state)?;
-        let length = self.expect_bytes(file, &mut state, copy.to_offset, copy.length)? as usize;
-        let into = self.content_to_write(file, &mut state)?;
+        let inode = &target.inode;
+        let mut guard = self.lock(inode);
+        self.opens.check_open(copy.to)?;
+        guard.load()?;
+        let length = guard.admit_bytes(copy.to_offset, copy.length)? as usize;
+        let into = guard.content_to_write()?;
         let bytes = match content.copy_to(copy.from_offset, &into, copy.to_offset, length) {
             Ok(bytes) => bytes,
-            Err(error) if error.written == 0 => return Err(self.refused_range(&error).into()),
+            Err(error) if error.written == 0 => {
+                return Err(range_failed(&self.disk, &error).into());
+            }
             Err(error) => error.written,
         };
-        self.changed_content(file, &mut state, &into)?;
+        guard.note_content_changed(&into)?;
         if copy.kill_privileges {
-            self.kill_privileges(file)?;
+            guard.kill_privileges()?;
         }
-        let size = state.size;
-        drop(state);
+        let size = guard.state.size;
+        drop(guard);
         if target.flags.sync {
-            self.sync_open(copy.to, file, true, MayBlock::Yes)?;
+            self.sync_open(copy.to, inode, true, MayBlock::Yes)?;
         }
         Ok(Written { bytes: bytes as u64, size, sync: target.flags.sync })
     }
+}
 
-    fn refused_range(&self, error: &content::Error) -> Error {
-        if error.is_unsupported() {
-            return Code::NotSupported.into();
+impl InodeGuard<'_> {
+    fn allocate_memory(&mut self, range: &Allocate, end: u64, size: u64) -> Result<(), Error> {
+        let bytes = self.bytes_in_memory()?;
+        bytes.resize(size as usize, 0);
+        if !matches!(range.mode, AllocateMode::Reserve { .. }) {
+            bytes[range.offset.min(size) as usize..end.min(size) as usize].fill(0);
         }
-        self.refused(error)
+        self.note_memory_changed();
+        Ok(())
+    }
+
+    fn allocate_content(&mut self, range: &Allocate) -> Result<(), Error> {
+        let disk = &self.files.disk;
+        let content = self.content_to_write()?;
+        if range.mode != AllocateMode::PunchHole {
+            disk.space.admit_reservation(range.length, self.state.blocks * 512)?;
+        }
+        let Err(error) = allocate(&content, range) else {
+            return self.note_content_changed(&content);
+        };
+        if range.mode != AllocateMode::PunchHole {
+            self.undo_allocate(&content);
+        }
+        // A request for more than there is does not mean that the disk is full.
+        match error.is_no_space() {
+            true => Err(Code::NoSpace.into()),
+            false => Err(range_failed(disk, &error)),
+        }
+    }
+
+    /// Cuts off what a reservation that failed half-way has left after the end, so that a failure
+    /// changes nothing. If programs write the file without requests, those bytes may be theirs, and
+    /// stay.
+    fn undo_allocate(&mut self, content: &OpenContent) {
+        if self.inode.has_external_writers() {
+            return;
+        }
+        let state = &mut *self.state;
+        let is_same = |now: &ContentStat| (now.size, now.blocks) == (state.size, state.blocks);
+        if content.stat().is_ok_and(|now| is_same(&now)) {
+            return;
+        }
+        // The caller reports the first failure, not this one.
+        drop(content.truncate(state.size));
+        if let Ok(now) = content.stat() {
+            (state.size, state.blocks) = (now.size, now.blocks);
+        }
+        state.uncommitted.add(Uncommitted::Attr);
+        self.publish();
     }
 }
 
-fn allocate(content: &OpenContent, asked: &Allocate) -> Result<(), content::Error> {
-    let Allocate { offset, length, mode, .. } = *asked;
+/// Returns the code for the caller of a range operation that failed.
+fn range_failed(disk: &Disk, error: &content::Error) -> Error {
+    if error.is_unsupported() {
+        return Code::NotSupported.into();
+    }
+    disk.failed(error)
+}
+
+fn allocate(content: &OpenContent, range: &Allocate) -> Result<(), content::Error> {
+    let Allocate { offset, length, mode, .. } = *range;
     match content.allocate(mode, offset, length) {
-        // Not every file system can; a hole reads the same.
+        // Not every file system can zero a range; a hole reads the same.
         Err(error) if error.is_unsupported() && matches!(mode, AllocateMode::Zero { .. }) => {
-            let reserve = AllocateMode::Reserve { keep_size: asked.keeps_size() };
-            // First: where there is no room for it, no byte is lost.
+            let reserve = AllocateMode::Reserve { keep_size: range.keeps_size() };
+            // First: if there is no room for it, no byte is lost.
             content.allocate(reserve, offset, length)?;
             content.allocate(AllocateMode::PunchHole, offset, length)?;
-            // It had the space a moment ago; whoever took it leaves a hole that reads the same.
+            // If another program took the space since, a hole stays, which reads the same.
             drop(content.allocate(reserve, offset, length));
             Ok(())
         }
-        done => done,
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use pelago_wire::{DataPath, OpenFlags};
+
+    use crate::testing::{READ_WRITE, Rig, pattern, reopened};
+
+    /// A reservation that failed must take nothing from programs that write without requests.
+    #[test]
+    fn a_failed_reservation_cuts_nothing_off_a_file_with_external_writers() {
+        let rig = Rig::new();
+        let entry = rig.file("f", &pattern(100_000));
+        let flags = OpenFlags { passthrough: true, ..READ_WRITE };
+        let opening = rig.open(entry.handle, flags).unwrap();
+        let DataPath::Passthrough(backing) = &opening.path else { panic!("{opening:?}") };
+        let program = reopened(backing, flags);
+        let inode = rig.files.opens.get(opening.open).unwrap().inode;
+        let mut guard = rig.files.lock(&inode);
+        let content = guard.open_content_to_write().unwrap();
+        program.write_all_at(b"more", 100_000).unwrap();
+        guard.undo_allocate(&content);
+        assert_eq!(program.metadata().unwrap().len(), 100_004);
     }
 }

@@ -1,12 +1,12 @@
-//! What happens when the medium is full: new data is refused early enough that names can still go,
-//! bytes that were taken can still be committed, and others do not take the last block.
+//! Refusing new data before the disk is full, so that names can still be removed and bytes that
+//! were acknowledged can still be committed.
 //!
-//! While less than a floor is free, requests that bring new data are refused with `NoSpace`
-//! ([`Space::admit`]). Bytes for content files are counted besides ([`Space::take`]), so that the
-//! floor holds between two looks at the medium. It counts what every user may have: of what the
-//! medium keeps for root, data takes nothing.
+//! While less than a floor is free, requests that bring new data fail with `NoSpace`
+//! ([`Space::admit`]). Bytes for content files are also counted ([`Space::take`]), so that the
+//! floor holds between two measurements of the disk. Free is what every user may take: data takes
+//! nothing of what the file system keeps for root.
 //!
-//! What the floor cannot keep, because others write to the same medium, is the journal's: it has
+//! Other programs write to the same disk, so the floor cannot hold always. Then the journal has
 //! blocks ahead, and takes more of them out of the reserve (`store::table`). Until the reserve is
 //! whole again the floor is higher by its size.
 
@@ -14,33 +14,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pelago_store::content::{self, ContentStore};
-use pelago_store::report::reserve_failed;
+use pelago_store::report::{content_failed, reserve_failed};
 use pelago_store::reserve::Reserve;
 use pelago_wire::{Code, Error, VolumeStats, limits};
 
 use crate::notify::Notifier;
-use pelago_store::report::content_failed;
 
-/// The floor of a small medium is this part of it.
+/// The floor of a small disk is this part of it.
 const FLOOR_PART: u64 = 32;
 
-/// The space of the medium below a volume.
+/// The space of the disk below a volume.
 pub struct Space {
     content: Arc<ContentStore>,
-    /// `None`: a test has none.
+    /// `None` in tests.
     reserve: Option<Arc<Reserve>>,
     /// New data is refused.
     short: AtomicBool,
-    /// Bytes that content files may still take before the medium is asked again.
+    /// Bytes that content files may still take before the disk is measured again.
     left: AtomicU64,
-    /// The reserve was whole at some time of this life.
+    /// The reserve was whole at some time of this run.
     was_whole: AtomicBool,
     notify: Notifier,
 }
 
 impl Space {
-    /// The space that these content files, and this reserve, share. `notify` is rung when the
-    /// medium is full.
+    /// The space that these content files and this reserve share. `notify` is called when the disk
+    /// is full.
     #[must_use]
     pub fn new(
         content: Arc<ContentStore>,
@@ -61,11 +60,11 @@ impl Space {
         if self.is_short() { Err(Code::NoSpace.into()) } else { Ok(()) }
     }
 
-    /// How many of these new bytes a content file may take, one at the least. Now and then it asks
-    /// the medium.
+    /// Returns how many of `bytes` new bytes a content file may take, at least one. Measures the
+    /// disk now and then.
     ///
     /// # Errors
-    /// `NoSpace`; those of the medium.
+    /// `NoSpace`; if the disk fails.
     pub(crate) fn take(&self, bytes: u64) -> Result<u64, Error> {
         self.admit()?;
         if self.count_down(bytes) == bytes {
@@ -75,71 +74,87 @@ impl Space {
         self.admit()?;
         match self.count_down(bytes) {
             0 => {
-                self.noticed_full();
+                self.note_full();
                 Err(Code::NoSpace.into())
             }
             taken => Ok(taken),
         }
     }
 
-    /// Counts as many of these bytes as are left, and answers how many.
+    /// Counts as many of these bytes as are left. Returns how many.
     fn count_down(&self, bytes: u64) -> u64 {
         let less = |left: u64| Some(left.saturating_sub(bytes));
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         self.left.fetch_update(set, fetch, less).map_or(0, |left| left.min(bytes))
     }
 
-    /// Something failed for want of space: refuses new data until there is room again. Does not
-    /// block.
-    pub fn noticed_full(&self) {
+    /// Notes that something failed for want of space: refuses new data until there is room again.
+    /// Does not block.
+    pub fn note_full(&self) {
         self.short.store(true, Ordering::Relaxed);
         (self.notify)();
     }
 
-    /// Looks how much is free, and acts. Blocks on the medium.
+    /// Checks that a file with `owned` bytes of blocks can reserve `bytes` bytes. Without this
+    /// check a file system takes all that is left, from every program, before it gives up.
     ///
     /// # Errors
-    /// Where the medium fails.
-    pub fn look(&self) -> Result<(), Error> {
+    /// `NoSpace`; if the disk fails.
+    pub(crate) fn admit_reservation(&self, bytes: u64, owned: u64) -> Result<(), Error> {
+        let stats = self.measure()?;
+        let free = stats.available.saturating_mul(u64::from(stats.block_bytes));
+        match bytes > free.saturating_add(owned) {
+            true => Err(Code::NoSpace.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Measures the disk, and allocates the reserve again if there is room. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn refresh(&self) -> Result<(), Error> {
         self.measure()?;
-        // Borrowed to the journal, or there was no room for it when the server started.
+        // The journal has borrowed it, or there was no room for it when the server started.
         if !self.is_short() && !self.holds_reserve() {
-            self.take_back()?;
+            self.allocate_reserve()?;
         }
         Ok(())
     }
 
-    /// Measures the medium: what is free decides whether new data is taken. Answers what was
-    /// measured; of that, programs may have what is above the floor.
+    /// Measures the disk: what is free decides whether new data is admitted. Returns what was
+    /// measured, with `available` reduced to what is above the floor.
     ///
     /// # Errors
-    /// Where the medium fails.
+    /// If the disk fails.
     pub fn measure(&self) -> Result<VolumeStats, Error> {
         let mut stats = self.stats().map_err(|error| content_failed(&error))?;
         let block = u64::from(stats.block_bytes).max(1);
         let free = stats.available.saturating_mul(block);
         let least = limits::FREE_FLOOR_BYTES.min(stats.blocks.saturating_mul(block) / FLOOR_PART);
-        let lent = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
-        let floor = least + if lent { limits::RESERVE_BYTES } else { 0 };
+        let is_borrowed = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
+        let floor = least + if is_borrowed { limits::RESERVE_BYTES } else { 0 };
         let was_short = self.is_short();
-        // Twice the least before new data is taken again, so that it does not flutter.
+        // Twice the least must be free before new data is admitted again: no flutter.
         let short = free < if was_short { floor + least } else { floor };
         let left = if short { 0 } else { free - floor };
         self.left.store(left, Ordering::Relaxed);
         self.short.store(short, Ordering::Relaxed);
         if short != was_short {
-            let now = if short { "refused" } else { "taken again" };
-            tracing::warn!(free, floor, "new data is {now}");
+            match short {
+                true => tracing::warn!(free, floor, "the disk is nearly full: new data is refused"),
+                false => tracing::warn!(free, floor, "there is room again: new data is admitted"),
+            }
         }
         stats.available = left / block;
         Ok(stats)
     }
 
-    fn take_back(&self) -> Result<(), Error> {
+    fn allocate_reserve(&self) -> Result<(), Error> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
         if reserve.allocate().map_err(|error| reserve_failed(&error))? {
             self.was_whole.store(true, Ordering::Relaxed);
-            tracing::info!("there is room again: the reserve was taken back");
+            tracing::info!("there is room again: the reserve was allocated");
         }
         Ok(())
     }
@@ -156,10 +171,10 @@ impl Space {
         self.short.load(Ordering::Relaxed)
     }
 
-    /// Space and counts of the medium.
+    /// Returns space and counts of the disk.
     ///
     /// # Errors
-    /// Where the medium fails.
+    /// If the disk fails.
     pub fn stats(&self) -> Result<VolumeStats, content::Error> {
         self.content.statfs()
     }

@@ -1,246 +1,262 @@
-//! Which content files have a `writing` row, and whether it can go.
+//! Which content files have a `writing` row, and when it can be deleted.
 //!
-//! A mark stands from before the first change of a content file until its bytes are safe and
-//! nobody has it open for writing. The map here says what the table says, and who still writes.
+//! A `writing` row exists from before the first change of a content file until its bytes are safe
+//! and no opener may write it. The map here has what the table has, and which files still have
+//! writers.
 //!
-//! A mark also knows what a sync of its content file can tell. Linux tells of a failed write-back
-//! through each descriptor that was open then, and forgets it with the inode, which may leave
-//! memory once no descriptor is left. So the last descriptor of a closed file is kept here until
-//! the file is synced.
+//! An entry also knows how much a sync of its content file can tell. Linux reports a failed
+//! writeback through each descriptor that was open at the time, and forgets it with the kernel's
+//! inode, which may leave memory once the last descriptor is closed. So the last descriptor of a
+//! closed file is kept here until the file is synced.
 //!
-//! Lock order: an open file, then the marks, then a shard's state. They are held while marks are
-//! deleted, so that no writer relies on one that is about to go.
+//! Lock order: an open inode, then these rows, then a shard's state. The lock is held while rows
+//! are deleted, so that no writer relies on a row that is about to be deleted.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use pelago_meta::shard::Shard;
+use pelago_wire::id_map::IdMap;
 use pelago_wire::{Error, Generation, InodeId, limits};
 
 use crate::content_file::OpenContent;
-use crate::lost_ranges::Lost;
-use pelago_meta::shard::Shard;
-use pelago_wire::id_map::IdMap;
+use crate::lost_ranges::LostRanges;
 
-/// The marks of a shard.
+/// The content files that have a `writing` row.
 #[derive(Debug, Default)]
 pub(crate) struct WritingSet {
     state: Mutex<State>,
-    /// How many files are in error: spares the lock on each write.
-    failed: AtomicUsize,
+    /// Counts the files in error: spares the lock on each write.
+    in_error: AtomicUsize,
+    /// Held while several content files are synced and a failure is recorded. Taken before the
+    /// `sync_turn` of an inode.
+    pub(crate) sync_turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    marks: IdMap<InodeId, Mark>,
-    /// Counts up with each writer that ends.
-    ended: u64,
-    /// FdBudget of files that are closed and not synced, [`limits::UNSYNCED_FILES`] at the most.
+    entries: IdMap<InodeId, Entry>,
+    /// Counts up each time a file loses its last writer.
+    closes: u64,
+    /// Descriptors of closed files that are not synced, [`limits::UNSYNCED_FILES`] at the most.
     kept: IdMap<InodeId, Arc<OpenContent>>,
     /// Files in error: a sync of theirs has failed.
-    lost: IdMap<InodeId, Lost>,
+    lost: IdMap<InodeId, LostRanges>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct Entry {
     generation: Generation,
-    /// The table may have lost it: who begins to write writes it again.
-    doubted: bool,
-    /// `None`: somebody writes. Else the number of the writer that ended last.
-    ended: Option<u64>,
-    watch: Watch,
+    /// The table may have lost the row: the next writer writes it again.
+    unconfirmed: bool,
+    /// The value of `closes` when the last writer left; `None` while there is a writer.
+    closed: Option<u64>,
+    watch: ErrorWatch,
 }
 
-/// What a sync of a content file tells of the bytes that were written since its mark was put.
+/// What a sync of a content file reports about the bytes that were written since its `writing` row
+/// was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// Everything: a descriptor was open all the time.
-    Whole,
-    /// Too little: no descriptor was open for some time. A sync of the whole file system tells.
-    Broken,
-    /// Nothing: an earlier life of the server may have been told of a failure already.
-    Earlier,
+pub(crate) enum ErrorWatch {
+    /// Every failure: a descriptor was open all the time.
+    Complete,
+    /// Not every failure: no descriptor was open for some time. A sync of the whole file system
+    /// reports them.
+    Interrupted,
+    /// Nothing: a failure may have been reported to an earlier run of the server.
+    EarlierRun,
 }
 
-/// A mark that is about to be written, and what was there before.
+/// A row that is about to be written, and what was there before.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct Unwritten {
     ino: InodeId,
-    before: Option<Mark>,
+    before: Option<Entry>,
 }
 
-/// A mark whose writers have ended, as it was at one moment.
+/// A `writing` row without writers, as it was at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct ClosedRow {
     ino: InodeId,
     generation: Generation,
-    number: u64,
-    /// The mark is from an earlier life.
-    pub(crate) is_earlier: bool,
+    closed: u64,
+    /// The row was written by an earlier run of the server.
+    pub(crate) is_from_earlier_run: bool,
 }
 
-impl Ended {
-    /// The content file.
+impl ClosedRow {
+    /// Returns the content file.
     pub(crate) const fn file(&self) -> (InodeId, Generation) {
         (self.ino, self.generation)
     }
 }
 
-/// WritingSet that are deleted in one batch.
-const AT_ONCE: usize = 256;
+/// Rows that are deleted in one batch.
+const BATCH_ROWS: usize = 256;
 
 impl WritingSet {
-    /// Somebody begins to write. `None`: the mark stands already. Else the caller writes it, and
-    /// calls [`WritingSet::undo`] where that fails.
-    pub(crate) fn begin(&self, ino: InodeId, generation: Generation) -> Option<Begun> {
+    /// Adds a writer. Returns `None` if the row exists already; else the caller writes it, and
+    /// calls [`WritingSet::undo_open`] if that fails.
+    pub(crate) fn open(&self, ino: InodeId, generation: Generation) -> Option<Unwritten> {
         let mut state = self.state.lock();
-        let before = state.marks.get(&ino).copied();
-        let same = before.filter(|mark| mark.generation == generation);
-        let watch = same.map_or(Watch::Whole, |mark| mark.watch);
-        state.marks.insert(ino, Mark { generation, doubted: false, ended: None, watch });
-        let stands = same.is_some_and(|mark| !mark.doubted);
-        (!stands).then_some(Begun { ino, before })
+        let before = state.entries.get(&ino).copied();
+        let same = before.filter(|entry| entry.generation == generation);
+        let watch = same.map_or(ErrorWatch::Complete, |entry| entry.watch);
+        let entry = Entry { generation, unconfirmed: false, closed: None, watch };
+        state.entries.insert(ino, entry);
+        let exists = same.is_some_and(|entry| !entry.unconfirmed);
+        (!exists).then_some(Unwritten { ino, before })
     }
 
-    /// The mark could not be written: of a file that may have had one all is unsafe as before.
-    pub(crate) fn undo(&self, begun: Begun) {
+    /// Notes that the row could not be written. A file that may have had one is as unsafe as
+    /// before.
+    pub(crate) fn undo_open(&self, unwritten: Unwritten) {
         let mut state = self.state.lock();
-        let now = state.marks.remove(&begun.ino);
-        if let Some(before) = begun.before {
-            let doubted = before.doubted || now.is_some_and(|mark| mark.doubted);
-            state.marks.insert(begun.ino, Mark { doubted, ..before });
+        let now = state.entries.remove(&unwritten.ino);
+        if let Some(before) = unwritten.before {
+            let unconfirmed = before.unconfirmed || now.is_some_and(|entry| entry.unconfirmed);
+            state.entries.insert(unwritten.ino, Entry { unconfirmed, ..before });
         }
     }
 
-    /// The last writer has ended, but the bytes are not known to be safe.
-    pub(crate) fn end(&self, ino: InodeId) {
+    /// Notes that the last writer has left, but the bytes are not known to be safe.
+    pub(crate) fn close(&self, ino: InodeId) {
         let mut state = self.state.lock();
-        state.ended += 1;
-        let number = state.ended;
-        if let Some(mark) = state.marks.get_mut(&ino) {
-            mark.ended = Some(number);
+        state.closes += 1;
+        let closed = state.closes;
+        if let Some(entry) = state.entries.get_mut(&ino) {
+            entry.closed = Some(closed);
         }
     }
 
-    /// The mark was deleted.
+    /// Notes that the row was deleted.
     pub(crate) fn remove(&self, ino: InodeId) {
         let mut state = self.state.lock();
-        state.marks.remove(&ino);
+        state.entries.remove(&ino);
         let kept = state.kept.remove(&ino);
         drop(state);
-        // Closed behind the lock.
+        // Closing a file may take long: not under the lock.
         drop(kept);
     }
 
-    /// The table may have lost marks. Those of files that nobody writes wait to be found again or
-    /// to be settled, which costs nothing where they are not there.
-    pub(crate) fn doubt(&self) {
-        self.state.lock().marks.values_mut().for_each(|mark| mark.doubted = true);
+    /// Notes that the table may have lost rows. Those without writers wait for
+    /// [`WritingSet::restore`] or [`WritingSet::clear_synced`]; to delete an absent row is
+    /// harmless.
+    pub(crate) fn invalidate(&self) {
+        self.state.lock().entries.values_mut().for_each(|entry| entry.unconfirmed = true);
     }
 
-    /// A mark was found, at start or behind [`WritingSet::doubt`]. Who has begun to write meanwhile
-    /// has written it.
-    pub(crate) fn found(&self, ino: InodeId, generation: Generation) {
+    /// Adds a row that was found in the table, at a start or after [`WritingSet::invalidate`]. A
+    /// writer that came meanwhile has written it itself.
+    pub(crate) fn restore(&self, ino: InodeId, generation: Generation) {
         let mut state = self.state.lock();
-        state.ended += 1;
-        let ended = Some(state.ended);
-        let found = Mark { generation, doubted: false, ended, watch: Watch::Earlier };
-        let mark = state.marks.entry(ino).or_insert(found);
-        if mark.generation == generation {
-            mark.doubted = false;
+        state.closes += 1;
+        let closed = Some(state.closes);
+        let watch = ErrorWatch::EarlierRun;
+        let found = Entry { generation, unconfirmed: false, closed, watch };
+        let entry = state.entries.entry(ino).or_insert(found);
+        if entry.generation == generation {
+            entry.unconfirmed = false;
         }
     }
 
-    /// Whether the bytes of a file may be lost with the machine, whatever its row says.
-    pub(crate) fn is_unsafe(&self, ino: InodeId) -> bool {
-        self.state.lock().marks.contains_key(&ino)
+    /// Whether a file has a row: a loss of power may lose its bytes, whatever its other row says.
+    pub(crate) fn contains(&self, ino: InodeId) -> bool {
+        self.state.lock().entries.contains_key(&ino)
     }
 
-    /// How many there are.
+    /// Counts the rows.
     pub(crate) fn count(&self) -> usize {
-        self.state.lock().marks.len()
+        self.state.lock().entries.len()
     }
 
-    /// The marks that can go once everything that is written now is safe.
-    pub(crate) fn to_settle(&self) -> Vec<Ended> {
+    /// Returns the rows that can be deleted once everything written until now is safe.
+    pub(crate) fn closed_rows(&self) -> Vec<ClosedRow> {
         let state = self.state.lock();
-        let ended = |(ino, mark): (&InodeId, &Mark)| {
-            let (ino, generation) = (*ino, mark.generation);
-            let is_earlier = mark.watch == Watch::Earlier;
-            let number = mark.ended.filter(|_| !state.lost.contains_key(&ino))?;
-            Some(Ended { ino, generation, number, is_earlier })
+        let closed = |(ino, entry): (&InodeId, &Entry)| {
+            let (ino, generation) = (*ino, entry.generation);
+            let is_from_earlier_run = entry.watch == ErrorWatch::EarlierRun;
+            let closed = entry.closed.filter(|_| !state.lost.contains_key(&ino))?;
+            Some(ClosedRow { ino, generation, closed, is_from_earlier_run })
         };
-        state.marks.iter().filter_map(ended).collect()
+        state.entries.iter().filter_map(closed).collect()
     }
 
-    /// All content files that have a mark and are not in error.
-    pub(crate) fn files(&self) -> Vec<(InodeId, Generation)> {
+    /// Returns all content files that have a row and are not in error.
+    pub(crate) fn healthy_files(&self) -> Vec<(InodeId, Generation)> {
         let state = self.state.lock();
-        let healthy = |(ino, _): &(&InodeId, &Mark)| !state.lost.contains_key(*ino);
-        let files = state.marks.iter().filter(healthy);
-        files.map(|(ino, mark)| (*ino, mark.generation)).collect()
+        let healthy = |(ino, _): &(&InodeId, &Entry)| !state.lost.contains_key(*ino);
+        let files = state.entries.iter().filter(healthy);
+        files.map(|(ino, entry)| (*ino, entry.generation)).collect()
     }
 
-    /// What was written when [`WritingSet::to_settle`] answered is safe: deletes these marks, but
-    /// for those of files that were written since or are in error. Answers how many.
-    pub(crate) fn settle(&self, ended: &[Ended], shard: &Shard) -> Result<usize, Error> {
-        let mut settled = 0;
-        for some in ended.chunks(AT_ONCE) {
+    /// Deletes these rows: what was written when [`WritingSet::closed_rows`] returned them is safe.
+    /// Rows of files that were written since, or are in error, stay. Returns how many were deleted.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub(crate) fn clear_synced(&self, rows: &[ClosedRow], shard: &Shard) -> Result<usize, Error> {
+        let mut deleted = 0;
+        for batch in rows.chunks(BATCH_ROWS) {
             let mut state = self.state.lock();
-            let still = |one: &&Ended| {
-                state.marks.get(&one.ino).is_some_and(|mark| mark.ended == Some(one.number))
-                    && !state.lost.contains_key(&one.ino)
+            let is_unchanged = |row: &&ClosedRow| {
+                state.entries.get(&row.ino).is_some_and(|entry| entry.closed == Some(row.closed))
+                    && !state.lost.contains_key(&row.ino)
             };
-            let inos: Vec<_> = some.iter().filter(still).map(|one| one.ino).collect();
+            let inos: Vec<_> = batch.iter().filter(is_unchanged).map(|row| row.ino).collect();
             shard.delete_writing_rows(&inos)?;
-            let mut closed = Vec::with_capacity(inos.len());
+            let mut kept = Vec::with_capacity(inos.len());
             for ino in &inos {
-                state.marks.remove(ino);
-                closed.extend(state.kept.remove(ino));
+                state.entries.remove(ino);
+                kept.extend(state.kept.remove(ino));
             }
             drop(state);
-            drop(closed);
-            settled += inos.len();
+            drop(kept);
+            deleted += inos.len();
         }
-        Ok(settled)
+        Ok(deleted)
     }
 }
 
-/// What syncs can tell.
+/// What syncs can report.
 impl WritingSet {
-    /// What a sync of this content file tells; `None`: it has no mark.
-    pub(crate) fn watch(&self, ino: InodeId) -> Option<Watch> {
-        self.state.lock().marks.get(&ino).map(|mark| mark.watch)
+    /// Returns what a sync of this content file reports; `None` if it has no row.
+    pub(crate) fn watch(&self, ino: InodeId) -> Option<ErrorWatch> {
+        self.state.lock().entries.get(&ino).map(|entry| entry.watch)
     }
 
-    /// The content file is open, and all that was written before is safe.
-    pub(crate) fn begin_watch(&self, ino: InodeId) {
-        if let Some(mark) = self.state.lock().marks.get_mut(&ino) {
-            mark.watch = Watch::Whole;
+    /// Notes that the content file is open, and everything written before is safe.
+    pub(crate) fn restart_watch(&self, ino: InodeId) {
+        if let Some(entry) = self.state.lock().entries.get_mut(&ino) {
+            entry.watch = ErrorWatch::Complete;
         }
     }
 
-    /// No descriptor of the content file is open any more, though it may have unsafe bytes.
-    pub(crate) fn break_watch(&self, ino: InodeId) {
-        self.state.lock().break_watch(ino);
+    /// Notes that the last descriptor of the content file was closed, though it may have unsafe
+    /// bytes.
+    pub(crate) fn interrupt_watch(&self, ino: InodeId) {
+        self.state.lock().interrupt_watch(ino);
     }
 
-    /// Keeps the descriptor of a file that is closed, if it has a mark.
-    pub(crate) fn keep(&self, content: &Arc<OpenContent>) {
+    /// Keeps the descriptor of a closed file, if the file has a row.
+    pub(crate) fn keep_open(&self, content: &Arc<OpenContent>) {
         let ino = content.ino();
         let mut state = self.state.lock();
-        if !state.marks.get(&ino).is_some_and(|mark| mark.watch == Watch::Whole) {
+        let watch = state.entries.get(&ino).map(|entry| entry.watch);
+        if watch != Some(ErrorWatch::Complete) {
             return;
         }
         if state.kept.len() < limits::UNSYNCED_FILES {
             state.kept.insert(ino, Arc::clone(content));
         } else {
-            state.break_watch(ino);
+            state.interrupt_watch(ino);
         }
     }
 
-    /// Hands out the descriptor that was kept of a file. The caller keeps it, or closes it behind
-    /// another one that it has opened: the inode stays in memory then.
+    /// Takes the descriptor that was kept of a file. The caller keeps it open, or opens another one
+    /// before closing it: so the kernel's inode stays in memory.
     pub(crate) fn take_kept(&self, ino: InodeId) -> Option<Arc<OpenContent>> {
         self.state.lock().kept.remove(&ino)
     }
@@ -250,12 +266,12 @@ impl WritingSet {
         self.state.lock().kept.clear();
     }
 
-    /// Closes the descriptor that was kept of a file. Answers whether there was one.
+    /// Closes the descriptor that was kept of a file. Returns whether there was one.
     pub(crate) fn close_kept(&self, ino: InodeId) -> bool {
         let mut state = self.state.lock();
         let kept = state.kept.remove(&ino);
         if kept.is_some() {
-            state.break_watch(ino);
+            state.interrupt_watch(ino);
         }
         drop(state);
         kept.is_some()
@@ -264,74 +280,80 @@ impl WritingSet {
 
 /// Files in error.
 impl WritingSet {
-    /// A sync of this file has failed. Answers whether it has a mark, and is in error from now on.
-    pub(crate) fn fail(&self, ino: InodeId, lost: Lost) -> bool {
+    /// Notes that a sync of this file has failed. Returns whether it has a row, and is in error
+    /// from now on.
+    pub(crate) fn set_error(&self, ino: InodeId, lost: LostRanges) -> bool {
         let mut state = self.state.lock();
-        let is_marked = state.marks.contains_key(&ino);
-        if is_marked {
+        let has_row = state.entries.contains_key(&ino);
+        if has_row {
             state.lost.entry(ino).and_modify(|before| before.merge(lost.clone())).or_insert(lost);
-            self.failed.store(state.lost.len(), Ordering::Release);
+            self.count_errors(&state);
         }
-        is_marked
+        has_row
     }
 
-    /// All files that have a mark, also those in error.
-    pub(crate) fn all(&self) -> Vec<InodeId> {
-        self.state.lock().marks.keys().copied().collect()
+    /// Returns all inodes that have a row, also those in error.
+    pub(crate) fn inodes(&self) -> Vec<InodeId> {
+        self.state.lock().entries.keys().copied().collect()
     }
 
     /// Whether a file is in error.
-    pub(crate) fn is_failed(&self, ino: InodeId) -> bool {
-        self.any_failed() && self.state.lock().lost.contains_key(&ino)
+    pub(crate) fn is_in_error(&self, ino: InodeId) -> bool {
+        self.any_in_error() && self.state.lock().lost.contains_key(&ino)
     }
 
     /// Whether any file is in error.
-    pub(crate) fn any_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire) > 0
+    pub(crate) fn any_in_error(&self) -> bool {
+        self.in_error.load(Ordering::Acquire) > 0
     }
 
-    /// The files in error.
-    pub(crate) fn failed(&self) -> Vec<InodeId> {
+    /// Returns the files in error.
+    pub(crate) fn inodes_in_error(&self) -> Vec<InodeId> {
         self.state.lock().lost.keys().copied().collect()
     }
 
-    /// A caller is about to write to a file. Answers whether it is in error, and the caller is the
-    /// first one since.
+    /// Notes that a caller is about to write to a file. Returns whether the file is in error and
+    /// this is the first write since the failure.
     pub(crate) fn begin_rewrite(&self, ino: InodeId) -> bool {
-        self.any_failed() && self.state.lock().lost.get_mut(&ino).is_some_and(Lost::begin_rewrite)
+        self.any_in_error()
+            && self.state.lock().lost.get_mut(&ino).is_some_and(LostRanges::begin_rewrite)
     }
 
-    /// Bytes of a file were written again; it has this size now. Once all of them were, it is not
-    /// in error any more.
-    pub(crate) fn rewrote(&self, ino: InodeId, written: std::ops::Range<u64>, size: u64) {
-        if !self.any_failed() {
+    /// Notes that bytes of a file were written again; its size is `size` now. Once all of them
+    /// were, it is not in error any more.
+    pub(crate) fn note_rewrite(&self, ino: InodeId, written: Range<u64>, size: u64) {
+        if !self.any_in_error() {
             return;
         }
         let mut state = self.state.lock();
         let Some(lost) = state.lost.get_mut(&ino) else { return };
-        lost.rewrote(written);
-        if lost.is_over(size) {
+        lost.note_rewrite(written);
+        if lost.is_restored(size) {
             state.lost.remove(&ino);
-            self.failed.store(state.lost.len(), Ordering::Release);
+            self.count_errors(&state);
         }
     }
 
-    /// The file has another content file, or is gone.
-    pub(crate) fn heal(&self, ino: InodeId) {
-        if self.any_failed() {
+    /// Ends the error of a file that has another content file, or is gone.
+    pub(crate) fn clear_error(&self, ino: InodeId) {
+        if self.any_in_error() {
             let mut state = self.state.lock();
             state.lost.remove(&ino);
-            self.failed.store(state.lost.len(), Ordering::Release);
+            self.count_errors(&state);
         }
+    }
+
+    fn count_errors(&self, state: &State) {
+        self.in_error.store(state.lost.len(), Ordering::Release);
     }
 }
 
 impl State {
-    fn break_watch(&mut self, ino: InodeId) {
-        if let Some(mark) = self.marks.get_mut(&ino)
-            && mark.watch == Watch::Whole
+    fn interrupt_watch(&mut self, ino: InodeId) {
+        if let Some(entry) = self.entries.get_mut(&ino)
+            && entry.watch == ErrorWatch::Complete
         {
-            mark.watch = Watch::Broken;
+            entry.watch = ErrorWatch::Interrupted;
         }
     }
 }
@@ -339,35 +361,55 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{READ_WRITE, Rig, pattern};
 
-    /// Whoever syncs a file asks here whether there is something to sync.
+    const INO: InodeId = InodeId::from_raw(7);
+
+    /// A sync asks here whether the file has anything to sync.
     #[test]
-    fn a_mark_that_cannot_be_written_again_is_doubted_still() {
-        let (marks, ino) = (WritingSet::default(), InodeId::from_raw(7));
-        let begin = || marks.begin(ino, Generation::FIRST);
-        marks.undo(begin().unwrap());
-        assert!(!marks.is_unsafe(ino), "there was none");
-        assert!(begin().is_some());
-        assert!(begin().is_none());
-        marks.doubt();
-        marks.undo(begin().unwrap());
-        assert!(marks.is_unsafe(ino));
-        assert!(begin().is_some(), "who writes next writes it");
-        assert!(begin().is_none());
+    fn a_row_that_cannot_be_written_again_stays_unconfirmed() {
+        let rows = WritingSet::default();
+        let open = || rows.open(INO, Generation::FIRST);
+        rows.undo_open(open().unwrap());
+        assert!(!rows.contains(INO), "there was none");
+        assert!(open().is_some());
+        assert!(open().is_none());
+        rows.invalidate();
+        rows.undo_open(open().unwrap());
+        assert!(rows.contains(INO));
+        assert!(open().is_some(), "the next writer writes it");
+        assert!(open().is_none());
     }
 
     #[test]
-    fn a_file_in_error_is_settled_only_once_it_was_written_again() {
-        let (marks, ino) = (WritingSet::default(), InodeId::from_raw(7));
-        assert!(!marks.fail(ino, Lost::all(false)), "it has no mark");
-        assert!(marks.begin(ino, Generation::FIRST).is_some());
-        marks.end(ino);
-        assert!(marks.fail(ino, Lost::all(false)));
-        assert!(marks.is_failed(ino) && marks.to_settle().is_empty() && marks.files().is_empty());
-        marks.rewrote(ino, 0..99, 100);
-        assert!(marks.is_failed(ino));
-        marks.rewrote(ino, 99..100, 100);
-        assert!(!marks.any_failed());
-        assert_eq!(marks.to_settle().len(), 1);
+    fn the_row_of_a_file_in_error_is_deleted_only_once_all_bytes_were_written_again() {
+        let rows = WritingSet::default();
+        assert!(!rows.set_error(INO, LostRanges::all(false)), "it has no row");
+        assert!(rows.open(INO, Generation::FIRST).is_some());
+        rows.close(INO);
+        assert!(rows.set_error(INO, LostRanges::all(false)));
+        assert!(rows.is_in_error(INO));
+        assert!(rows.closed_rows().is_empty() && rows.healthy_files().is_empty());
+        rows.note_rewrite(INO, 0..99, 100);
+        assert!(rows.is_in_error(INO));
+        rows.note_rewrite(INO, 99..100, 100);
+        assert!(!rows.any_in_error());
+        assert_eq!(rows.closed_rows().len(), 1);
+    }
+
+    #[test]
+    fn the_row_of_a_file_that_was_written_during_a_sync_is_not_deleted() {
+        let rig = Rig::new();
+        let file = rig.file("f", &pattern(10_000));
+        let clear = |rows: &[ClosedRow]| rig.files.writing.clear_synced(rows, &rig.shard);
+        let before = rig.files.writing.closed_rows();
+        let open = rig.open(file.handle, READ_WRITE).unwrap().open;
+        rig.write(open, 0, b"x").unwrap();
+        assert_eq!(clear(&before), Ok(0), "it has a writer");
+        rig.close(open);
+        assert_eq!(clear(&before), Ok(0), "it was written since");
+        assert!(rig.has_writing_row(file.handle));
+        assert_eq!(clear(&rig.files.writing.closed_rows()), Ok(1));
+        assert!(!rig.has_writing_row(file.handle));
     }
 }

@@ -64,7 +64,7 @@ impl GroupCommit {
         }
         let done = synced.and_then(|()| counted.map(drop)).and(committed);
         if done.is_err_and(|error| error.code == Code::NoSpace) {
-            self.opens.met_full();
+            self.opens.note_disk_full();
         }
         done
     }
@@ -84,7 +84,7 @@ impl GroupCommit {
     /// Notes that changes which were not safe are lost, so that later requests return the error.
     fn report_losses(&self, cause: Error) {
         self.durability.writeback_errors.record();
-        self.opens.tell_of_losses(cause);
+        self.opens.record_losses(cause);
     }
 
     fn has_stopped(&self) -> bool {
@@ -101,7 +101,7 @@ impl GroupCommit {
         // cached rows that it has lost.
         self.shard.begin_group_commit();
         self.shard.forget_rows();
-        self.opens.doubt();
+        self.opens.invalidate();
         let sync_failed = self.table.has_failed_sync();
         if sync_failed {
             self.report_losses(cause);
@@ -123,7 +123,7 @@ impl GroupCommit {
             }
         }
         *self.cause.lock() = None;
-        let measured = self.opens.measure_again();
+        let measured = self.opens.remeasure();
         self.durability.fail_invalidated(cause);
         if let Err(error) = measured {
             tracing::error!(%error, "the table failed again after it was reopened");

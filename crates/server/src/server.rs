@@ -172,12 +172,12 @@ impl Server {
         let Core { parts, durability, shard, .. } = &self.core;
         // Processes may still write these by descriptors and mappings: they keep their `writing`
         // rows, and the next start measures them.
-        let mut keep = self.opens.still_changing();
+        let mut keep = self.opens.externally_written();
         self.opens.commit_all().map_err(StopError::Commit)?;
-        self.opens.sync_marked()?;
+        self.opens.sync_writing()?;
         // The bytes of these are not on the disk, even if the page cache shows them: their
         // `writing` rows tell the next run.
-        keep.extend(self.opens.in_error());
+        keep.extend(self.opens.inodes_in_error());
         recovery::forget_writing_rows(shard, &*parts.table, &keep).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = durability.done();

@@ -195,8 +195,8 @@ impl Dispatcher {
                 let tell = move |safe: Result<(), Error>| match safe {
                     Ok(()) => done(Ok(reply)),
                     Err(cause) => done(Err(match report {
-                        ErrorReport::Open(open) => opens.tell_open(open, cause),
-                        ErrorReport::Directory(dir) => opens.tell_directory(dir, cause),
+                        ErrorReport::Open(open) => opens.open_error(open, cause),
+                        ErrorReport::Directory(dir) => opens.directory_error(dir, cause),
                         ErrorReport::Untracked => cause,
                     })),
                 };
@@ -244,7 +244,7 @@ impl Dispatcher {
     fn note_failure(&self, description: &Description, context: &Context, error: Error) {
         let Description { operation, effect, subjects, .. } = description;
         if error.code == Code::NoSpace && effect.writes_rows() {
-            self.parts.space.noticed_full();
+            self.parts.space.note_full();
         }
         if error.kind() != Kind::Corrupt || self.is_repeated_by_stop() {
             return;

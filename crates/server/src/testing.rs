@@ -1,4 +1,4 @@
-//! A server's parts over the fake table and content files in a folder of their own, for tests.
+//! A server's parts over the fake table and a temporary folder, for tests.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,15 +33,15 @@ use pelago_meta::shard::{self, Shard};
 use pelago_store::clock;
 use pelago_store::volume::Owner;
 
-/// Who calls.
+/// The caller of each request.
 pub(crate) const CALLER: Context = Context::direct(10, 20);
 /// The root directory.
 pub(crate) const ROOT: Handle = Handle::ROOT;
-/// To read and write; reads leave times alone, so that tests can compare all attributes.
+/// To read and write; reads do not change the access time, so that tests can compare attributes.
 pub(crate) const BOTH: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ_WRITE };
 /// To read.
 pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
-/// How long a test waits for what must come.
+/// How long a test waits for a reply.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The parts of a server, without any thread but the pool's.
@@ -55,7 +55,7 @@ pub(crate) struct Rig {
     pub(crate) content: Arc<ContentStore>,
     pub(crate) router: LocalService,
     pub(crate) commit: GroupCommit,
-    /// How often a file was handed to be reaped.
+    /// Counts the calls that announce orphans.
     pub(crate) reaped: Arc<AtomicUsize>,
     /// What recovery found.
     pub(crate) recovered: recovery::RecoveryReport,
@@ -84,25 +84,25 @@ impl Rig {
         Self::with(Options::default())
     }
 
-    /// A new volume, so served.
+    /// A new volume, served with these options.
     pub(crate) fn with(options: Options) -> Self {
         Self::over(FakeTable::new(), Arc::new(tempfile::tempdir().unwrap()), options)
     }
 
-    /// The volume after pelago was killed and started again.
-    pub(crate) fn killed(&self) -> Self {
-        self.crashed(usize::MAX)
+    /// The volume after the server was killed and started again.
+    pub(crate) fn after_kill(&self) -> Self {
+        self.after_crash(usize::MAX)
     }
 
     /// The volume after a crash that kept the first `keep` unsafe batches, and all bytes of content
     /// files.
-    pub(crate) fn crashed(&self, keep: usize) -> Self {
+    pub(crate) fn after_crash(&self, keep: usize) -> Self {
         self.opens.close_kept();
         Self::over(self.table.fork_crashed(keep), Arc::clone(&self.dir), self.options)
     }
 
-    /// The same volume, served otherwise after it was killed.
-    pub(crate) fn served(&self, options: Options) -> Self {
+    /// The volume after a kill, served with other options.
+    pub(crate) fn restarted(&self, options: Options) -> Self {
         self.opens.close_kept();
         Self::over(self.table.fork_crashed(usize::MAX), Arc::clone(&self.dir), options)
     }
@@ -123,8 +123,8 @@ impl Rig {
             started,
         }));
         let content = Arc::new(ContentStore::open(dir.path()).unwrap());
-        let tells = content.can_detect_writers().unwrap_or(false);
-        let found = recovery::measure_written(&shard, &table, &content, tells);
+        let can_detect = content.can_detect_writers().unwrap_or(false);
+        let found = recovery::measure_written(&shard, &table, &content, can_detect);
         let (recovered, written) = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {})));
         let reaped = Arc::new(AtomicUsize::new(0));
@@ -136,14 +136,14 @@ impl Rig {
             content: Arc::clone(&content),
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),
-            descriptors: Arc::clone(&descriptors),
+            fd_budget: Arc::clone(&descriptors),
             read_only: options.read_only,
-            reap: Arc::clone(&reap),
-            linger: Arc::new(|| {}),
+            notify_orphans: Arc::clone(&reap),
+            notify_pending_close: Arc::new(|| {}),
             options: options.open,
         }));
-        opens.load_marks().unwrap();
-        written.into_iter().for_each(|handle| opens.take_over(handle).unwrap());
+        opens.load_writing_rows().unwrap();
+        written.into_iter().for_each(|handle| opens.resume_external_writes(handle).unwrap());
         let router = LocalService::new(service::Parts {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),
@@ -173,25 +173,25 @@ impl Rig {
         }
     }
 
-    /// Begins a request; its answer comes through the channel.
+    /// Begins a request; its reply comes through the channel.
     pub(crate) fn begin(&self, request: Request, bytes: &[u8]) -> Receiver<Result<Reply, Error>> {
-        let (tell, told) = channel();
+        let (send, reply) = channel();
         let mut later = || -> Done {
-            let tell = tell.clone();
-            Box::new(move |answer| drop(tell.send(answer)))
+            let send = send.clone();
+            Box::new(move |answer| drop(send.send(answer)))
         };
         if let Some(now) = self.router.ask(&CALLER, request, Bulk::Borrowed(bytes), &mut later) {
             later()(now);
         }
-        told
+        reply
     }
 
-    /// Carries out a request.
+    /// Sends a request and waits for its reply.
     pub(crate) fn call(&self, request: Request) -> Result<Reply, Code> {
         answer(&self.begin(request, &[]))
     }
 
-    /// Makes a file in the root and opens it.
+    /// Creates a file in the root and opens it.
     pub(crate) fn create(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId) {
         let request =
             Request::Create { dir: ROOT, name: name(text), mode: NewMode::exactly(0o644), flags };
@@ -201,23 +201,23 @@ impl Rig {
         }
     }
 
-    /// A file in the root with these bytes, closed.
+    /// Creates a file in the root with these bytes, and closes it.
     pub(crate) fn file(&self, text: &str, bytes: &[u8]) -> Entry {
         let (_, open) = self.create(text, BOTH);
         self.write(open, 0, bytes).unwrap();
         self.close(open);
-        self.look(text).unwrap()
+        self.lookup(text).unwrap()
     }
 
-    /// What a name in the root leads to.
-    pub(crate) fn look(&self, text: &str) -> Result<Entry, Code> {
+    /// Looks up a name in the root.
+    pub(crate) fn lookup(&self, text: &str) -> Result<Entry, Code> {
         match self.call(Request::Lookup { dir: ROOT, name: name(text) })? {
             Reply::Entry(entry) => Ok(entry),
             other => panic!("{other:?}"),
         }
     }
 
-    /// OpenFiles a file.
+    /// Opens a file.
     pub(crate) fn open(&self, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
         match self.call(Request::Open { node, flags })? {
             Reply::Opened { open, .. } => Ok(open),
@@ -225,15 +225,15 @@ impl Rig {
         }
     }
 
-    /// OpenFiles a file; answers too how to reach its bytes.
-    pub(crate) fn find_way(&self, node: Handle, flags: OpenFlags) -> (OpenId, Attr, DataPath) {
+    /// Opens a file; returns its attributes and data path too.
+    pub(crate) fn open_path(&self, node: Handle, flags: OpenFlags) -> (OpenId, Attr, DataPath) {
         match self.call(Request::Open { node, flags }).unwrap() {
             Reply::Opened { open, attr, path } => (open, attr, path),
             other => panic!("{other:?}"),
         }
     }
 
-    /// Writes; answers how many bytes were taken and the size then.
+    /// Writes; returns how many bytes were written, and the size afterwards.
     pub(crate) fn write(
         &self,
         open: OpenId,
@@ -247,7 +247,7 @@ impl Rig {
         }
     }
 
-    /// Reads.
+    /// Reads bytes.
     pub(crate) fn read(&self, open: OpenId, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
         match self.call(Request::Read { open, offset, size })? {
             Reply::Data(buffer) => Ok(buffer.into_bytes()),
@@ -255,9 +255,9 @@ impl Rig {
         }
     }
 
-    /// All bytes of a file in the root, by an open of its own.
+    /// Reads all bytes of a file in the root, by an open of its own.
     pub(crate) fn bytes(&self, text: &str) -> Vec<u8> {
-        let open = self.open(self.look(text).unwrap().handle, READ).unwrap();
+        let open = self.open(self.lookup(text).unwrap().handle, READ).unwrap();
         let bytes = self.read(open, 0, 1 << 20).unwrap();
         self.close(open);
         bytes
@@ -276,7 +276,7 @@ impl Rig {
         }
     }
 
-    /// The attributes.
+    /// Returns attributes.
     pub(crate) fn attr(&self, node: Handle) -> Result<Attr, Code> {
         match self.call(Request::GetAttr { node })? {
             Reply::Attr(attr) => Ok(attr),
@@ -284,7 +284,7 @@ impl Rig {
         }
     }
 
-    /// As when a program closes its last descriptor.
+    /// Does what the kernel does when a program closes its last descriptor.
     pub(crate) fn close(&self, open: OpenId) {
         self.call(Request::Flush { open }).unwrap();
         self.call(Request::Release { open }).unwrap();
@@ -295,19 +295,19 @@ impl Rig {
         self.call(Request::Unlink { dir: ROOT, name: name(text) }).unwrap();
     }
 
-    /// The row of the bytes of a small file.
+    /// Returns the inline row of a file.
     pub(crate) fn inline_row(&self, node: Handle) -> Option<Vec<u8>> {
         let value = self.table.get(&key::inline(node.ino)).unwrap()?;
         Some(rows::Inline::decode(&value).unwrap().1.bytes.to_vec())
     }
 
-    /// Whether the mark of a file stands in the table.
-    pub(crate) fn is_marked(&self, node: Handle) -> bool {
+    /// Whether the table has a `writing` row of a file.
+    pub(crate) fn has_writing_row(&self, node: Handle) -> bool {
         self.table.get(&key::writing(node.ino)).unwrap().is_some()
     }
 }
 
-/// A rig whose content files lie on a medium that fails when it is told to.
+/// A rig whose content files are on a disk that fails on command.
 pub(crate) struct Failing {
     pub(crate) rig: Rig,
     lossfs: Lossfs,
@@ -315,7 +315,8 @@ pub(crate) struct Failing {
 }
 
 impl Failing {
-    /// A new volume, so served. `None`: that cannot be done here.
+    /// A new volume, served with these options. Returns `None` if no file system can be mounted
+    /// here.
     pub(crate) fn with(options: Options) -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         match Lossfs::mount(folder.path(), Model::new()) {
@@ -330,18 +331,18 @@ impl Failing {
         }
     }
 
-    /// So many of these are refused from now on, after so many that go well.
+    /// Makes `times` operations of this kind fail, after `after` that succeed.
     pub(crate) fn refuse(&self, on: Operation, after: u64, times: u64, error: Errno) {
         self.lossfs.control().fail(Fault { on, within: String::new(), after, times, error });
     }
 
-    /// Nothing is refused any more.
+    /// Makes every operation succeed again.
     pub(crate) fn heal(&self) {
         self.lossfs.control().heal();
     }
 }
 
-/// Counts how often it is called.
+/// Returns a function that counts its calls.
 fn counted(count: &Arc<AtomicUsize>) -> data::Notifier {
     let count = Arc::clone(count);
     Arc::new(move || {
@@ -349,23 +350,23 @@ fn counted(count: &Arc<AtomicUsize>) -> data::Notifier {
     })
 }
 
-/// The answer of a request that was begun.
-pub(crate) fn answer(told: &Receiver<Result<Reply, Error>>) -> Result<Reply, Code> {
-    told.recv_timeout(DEADLINE).expect("every request is answered").map_err(|error| error.code)
+/// Waits for the reply to a request that was begun.
+pub(crate) fn answer(reply: &Receiver<Result<Reply, Error>>) -> Result<Reply, Code> {
+    reply.recv_timeout(DEADLINE).expect("every request is answered").map_err(|error| error.code)
 }
 
-/// The content file, as the kernel opens it for who has opened the file so.
+/// Opens a content file as the kernel does for a program that has the file open by passthrough.
 pub(crate) fn reopened(backing: &Backing, flags: OpenFlags) -> File {
     let path = format!("/proc/self/fd/{}", backing.as_fd().as_raw_fd());
     File::options().read(true).write(flags.write).append(flags.append).open(path).unwrap()
 }
 
-/// A name.
+/// Returns a name.
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// A time.
+/// Returns a time so many seconds after the epoch.
 pub(crate) fn at(seconds: i64) -> Time {
     Time { seconds, nanos: 5 }
 }

@@ -1,101 +1,100 @@
-//! Files whose bytes are reached without a request: through a descriptor of the content file that a
+//! Observing a content file that programs reach without a request: through a descriptor that a
 //! kernel was given, or a mapping that outlives every open.
 //!
-//! While somebody may write a content file that way the file is *changing*: the content file alone
-//! says its size, blocks and times, and whoever wants them measures it. What is seen there is kept
-//! in one place, [`Observer`], for the open file and for every attribute that leaves the shard, so
-//! that times never go back. The change time is the row's until the content's moves; from then on
-//! it is the later.
+//! While a program may write the content file that way, the file is *written externally*: its size,
+//! blocks and times are those of the content file, which is measured at every question for them.
+//! What was observed is kept in one place, [`Observer`], for the open inode and for every attribute
+//! that leaves the shard, so that times never go back. The change time is the row's until the
+//! content's moves; from then on it is the later of the two.
 //!
-//! A file stops changing when its last writer has left *and* the system says that nobody writes
-//! its content file any more. Until then it *lingers*: it stays open for writing here, with its
-//! mark, and is asked for again and again. Nobody else's descriptors are spent on that: its content
-//! file is closed, and opened for each question.
+//! External writes end when the last writer has left *and* the kernel says that no process can
+//! write the content file any more. Until then the close is *pending*: the file keeps a writer here
+//! and its `writing` row, and the kernel is asked again and again. No descriptor is spent on that:
+//! the content file is closed, and opened for each question.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use pelago_meta::shard::{self, LiveAttrs};
+use pelago_store::clock;
 use pelago_store::content::{self, ContentFile, ContentStat, ContentStore};
 use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
 use crate::content_file::OpenContent;
-use pelago_meta::shard::{self, LiveAttrs};
-use pelago_store::clock;
 
-/// What is seen of a content file that somebody reaches without a request.
+/// What is observed of a content file that programs reach without a request.
 #[derive(Debug)]
 pub(crate) struct Observer {
     source: Source,
-    /// Held while the medium is asked, so that what is seen comes in the order in which it was so.
-    /// Before what was seen.
-    asking: Mutex<()>,
-    /// Never held while the medium is asked: who shows attributes waits for nobody. A leaf.
-    seen: Mutex<Seen>,
+    /// Held while the disk is asked, so that its answers are noted in the order in which they were
+    /// true. Taken before `observed`.
+    measuring: Mutex<()>,
+    /// Never held while the disk is asked, so that showing attributes does not wait. A leaf in the
+    /// lock order.
+    observed: Mutex<Observed>,
 }
 
-/// Where what is seen comes from.
+/// The content file that is observed.
 #[derive(Debug)]
 struct Source {
-    all: Arc<ContentStore>,
+    store: Arc<ContentStore>,
     ino: InodeId,
     generation: Generation,
-    /// Open to read only: where it were open to write, nobody could tell when the others have
-    /// ended. `None`: nobody was given its descriptor, and it is opened whenever that is needed.
-    /// A leaf, behind what was seen.
+    /// Open to read only: a descriptor to write would count as a writer. `None` if no kernel has
+    /// its descriptor: it is then opened for each use. A leaf, after `observed`.
     open: Mutex<Option<Arc<OpenContent>>>,
 }
 
-/// A content file for the moment, open to read only.
+/// The content file, open to read only, for one use.
 pub(crate) enum Borrowed {
-    /// That of others too.
+    /// It is open for others too.
     Shared(Arc<OpenContent>),
-    /// Opened for this.
+    /// It was opened for this use.
     Own(ContentFile),
 }
 
 #[derive(Debug)]
-struct Seen {
-    /// What the content file said last.
+struct Observed {
+    /// The last measurement of the content file.
     measured: ContentStat,
-    /// The time of its last read that was looked at last.
+    /// The access time of the content file that was compared last.
     atime: Time,
-    /// Size and times that follow from it; only while somebody may write.
+    /// Size and times that follow from the measurements; `None` while no program may write.
     live: Option<LiveAttrs>,
-    /// They have moved since [`Observer::look`] answered last.
+    /// `live` has moved since [`Observer::observe`] returned it last.
     moved: bool,
-    /// They have moved since somebody was shown them. The row's change time may be ahead of the
-    /// medium's clock by then.
+    /// `live` has moved since it was shown last. The row's change time may be later than the disk's
+    /// clock by then.
     unshown: bool,
-    /// OpenFiles whose reads count.
+    /// Opens whose reads count.
     readers: u32,
-    /// It was said already that the medium does not answer.
+    /// A failure of the disk was logged already.
     warned: bool,
 }
 
-/// What a request of ours has just done to a content file.
+/// What a request of ours has just changed in the content file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Touched {
     Nothing,
     Bytes,
-    /// The time of its bytes, which is now what somebody wants, though the medium may not be able
-    /// to keep it.
-    Time(Time),
+    /// The modification time, which counts although the disk may round it.
+    Mtime(Time),
 }
 
 impl Observer {
-    /// Nobody reads or writes this content file yet, and it is not open.
+    /// The observer of a content file that is not open, and that no program writes.
     ///
     /// # Errors
-    /// Where it is not there, or the medium fails.
+    /// If the file is missing or the disk fails.
     pub(crate) fn new(
-        all: &Arc<ContentStore>,
+        store: &Arc<ContentStore>,
         ino: InodeId,
         generation: Generation,
     ) -> Result<Arc<Self>, content::Error> {
-        let source = Source { all: Arc::clone(all), ino, generation, open: Mutex::default() };
+        let source = Source { store: Arc::clone(store), ino, generation, open: Mutex::default() };
         let measured = source.measure()?;
-        let seen = Seen {
+        let observed = Observed {
             measured,
             atime: measured.atime,
             live: None,
@@ -104,55 +103,56 @@ impl Observer {
             readers: 0,
             warned: false,
         };
-        Ok(Arc::new(Self { source, asking: Mutex::default(), seen: Mutex::new(seen) }))
+        let (measuring, observed) = (Mutex::default(), Mutex::new(observed));
+        Ok(Arc::new(Self { source, measuring, observed }))
     }
 
-    /// The content file, where it is open.
+    /// Returns the content file if it is open.
     pub(crate) fn content(&self) -> Option<Arc<OpenContent>> {
         self.source.open.lock().clone()
     }
 
-    /// It is open from now on, to read only.
+    /// Sets the content file, which is open to read only from now on.
     pub(crate) fn open(&self, content: &Arc<OpenContent>) {
         *self.source.open.lock() = Some(Arc::clone(content));
     }
 
-    /// Nobody is given its descriptor any more.
+    /// Closes the content file: no kernel gets its descriptor any more.
     pub(crate) fn close(&self) {
         let closed = self.source.open.lock().take();
-        // Behind the lock.
+        // Closing a file may take long: not under the lock.
         drop(closed);
     }
 
-    /// The content file for a moment, open or not.
+    /// Returns the content file for one use; it is opened for that if it is not open.
     ///
     /// # Errors
-    /// Where it cannot be opened.
-    pub(crate) fn lend(&self) -> Result<Borrowed, content::Error> {
-        self.source.lend()
+    /// If it cannot be opened.
+    pub(crate) fn borrow_content(&self) -> Result<Borrowed, content::Error> {
+        self.source.borrow_content()
     }
 
-    /// Whether anybody may still write the content file; yes where nobody can tell.
+    /// Whether a process can still write the content file; true if the kernel cannot tell.
     pub(crate) fn has_writers(&self) -> bool {
-        let asked = self.source.lend().and_then(|content| content.has_writers());
-        asked.unwrap_or_else(|error| {
-            self.seen.lock().warn(&error);
+        let has_writers = self.source.borrow_content().and_then(|content| content.has_writers());
+        has_writers.unwrap_or_else(|error| {
+            self.observed.lock().warn(&error);
             true
         })
     }
 
-    /// Somebody may write it from now on: it is as `measured`, and that is shown as `live`. Where
-    /// somebody `has_written` it before anybody here knew, that counts.
+    /// Notes that programs may write from now on. The file is as `measured`, and is shown as
+    /// `live`. With `has_written` a program may have written it already, which counts too.
     pub(crate) fn begin(&self, measured: ContentStat, live: LiveAttrs, has_written: bool) {
-        let _asking = self.asking.lock();
-        let mut seen = self.seen.lock();
+        let _measuring = self.measuring.lock();
+        let mut observed = self.observed.lock();
         let same_time = !has_written
             || measured.mtime == live.mtime
             || clock::is_late(measured.mtime, live.mtime);
         let same = same_time && measured.size == live.size;
-        seen.measured = measured;
-        seen.moved = !same;
-        seen.live = Some(match same {
+        observed.measured = measured;
+        observed.moved = !same;
+        observed.live = Some(match same {
             true => live,
             false => LiveAttrs {
                 size: measured.size,
@@ -163,136 +163,146 @@ impl Observer {
         });
     }
 
-    /// Nobody writes it any more.
+    /// Notes that no program can write any more.
     pub(crate) fn end(&self) {
-        self.seen.lock().live = None;
+        self.observed.lock().live = None;
     }
 
-    /// A request has changed its bytes: its times move even where the clock of the medium has not.
-    pub(crate) fn touch(&self) {
-        let _asking = self.asking.lock();
+    /// Notes that a request has changed the bytes: the times move even if the disk's clock has not.
+    pub(crate) fn note_write(&self) {
+        let _measuring = self.measuring.lock();
         drop(self.measure(Touched::Bytes));
     }
 
-    /// What the content file said last.
+    /// Returns the last measurement of the content file.
     pub(crate) fn measured(&self) -> ContentStat {
-        self.seen.lock().measured
+        self.observed.lock().measured
     }
 
-    /// Sets the time of its last read, which is no change of anything that is shown.
+    /// Sets the access time of the content file, which changes nothing that is shown.
+    ///
+    /// # Errors
+    /// If the disk fails.
     pub(crate) fn set_atime(&self, atime: Time) -> Result<(), content::Error> {
-        let _asking = self.asking.lock();
+        let _measuring = self.measuring.lock();
         let before = self.measure(Touched::Nothing).measured;
-        self.source.lend()?.set_times(Some(atime), None)?;
+        self.source.borrow_content()?.set_times(Some(atime), None)?;
         let now = self.source.measure()?;
-        let mut seen = self.seen.lock();
+        let mut observed = self.observed.lock();
         if (now.size, now.mtime) == (before.size, before.mtime) {
-            seen.measured = now;
-            seen.atime = now.atime;
+            observed.measured = now;
+            observed.atime = now.atime;
         }
         Ok(())
     }
 
-    /// Sets the times that somebody sets for the file: that of the last read always, that of the
-    /// bytes where the content file has it for others too.
+    /// Sets the times that a program sets for the file: the access time always, the modification
+    /// time if the file is `written_externally`, and so has that of its content file.
+    ///
+    /// # Errors
+    /// If the disk fails.
     pub(crate) fn set_times(
         &self,
         set: &SetAttr,
         now: Time,
-        changing: bool,
+        written_externally: bool,
     ) -> Result<(), content::Error> {
         let at = |time| match time {
             SetTime::Now => now,
             SetTime::To(time) => time,
         };
-        match (set.atime.map(at), set.mtime.map(at).filter(|_| changing)) {
+        match (set.atime.map(at), set.mtime.map(at).filter(|_| written_externally)) {
             (None, None) => Ok(()),
             (Some(atime), None) => self.set_atime(atime),
             (atime, Some(mtime)) => {
-                let _asking = self.asking.lock();
-                self.source.lend()?.set_times(atime, Some(mtime))?;
-                let mut seen = self.measure(Touched::Time(mtime));
-                seen.atime = seen.measured.atime;
+                let _measuring = self.measuring.lock();
+                self.source.borrow_content()?.set_times(atime, Some(mtime))?;
+                let mut observed = self.measure(Touched::Mtime(mtime));
+                observed.atime = observed.measured.atime;
                 Ok(())
             }
         }
     }
 
-    /// One more may read it, and that counts.
+    /// Adds an open whose reads count.
     pub(crate) fn add_reader(&self) {
-        let _asking = self.asking.lock();
-        let mut seen = self.seen.lock();
-        if seen.readers == 0 {
-            drop(seen);
-            seen = self.measure(Touched::Nothing);
-            seen.atime = seen.measured.atime;
+        let _measuring = self.measuring.lock();
+        let mut observed = self.observed.lock();
+        if observed.readers == 0 {
+            drop(observed);
+            observed = self.measure(Touched::Nothing);
+            observed.atime = observed.measured.atime;
         }
-        seen.readers += 1;
+        observed.readers += 1;
     }
 
-    /// One less; what was read was looked at before.
+    /// Removes an open whose reads count. The caller has shown the attributes before, so that its
+    /// last read was noticed.
     pub(crate) fn remove_reader(&self) {
-        self.seen.lock().readers -= 1;
+        let readers = &mut self.observed.lock().readers;
+        assert!(*readers > 0, "each reader is added before it is removed");
+        *readers -= 1;
     }
 
-    /// Size and times now, and whether they have moved since this was asked last. `None`: nobody
-    /// may write it.
-    pub(crate) fn look(&self) -> Option<(LiveAttrs, bool)> {
-        let _asking = self.asking.lock();
-        let mut seen = self.measure(Touched::Nothing);
-        let moved = std::mem::take(&mut seen.moved);
-        seen.live.map(|live| (live, moved))
+    /// Measures the content file. Returns size and times, and whether they have moved since the
+    /// last call; `None` if no program may write.
+    pub(crate) fn observe(&self) -> Option<(LiveAttrs, bool)> {
+        let _measuring = self.measuring.lock();
+        let mut observed = self.measure(Touched::Nothing);
+        let moved = std::mem::take(&mut observed.moved);
+        observed.live.map(|live| (live, moved))
     }
 
-    /// Asks the medium, by whoever is asking, and answers what is seen then.
-    fn measure(&self, touched: Touched) -> MutexGuard<'_, Seen> {
+    /// Asks the disk and notes the answer. The caller holds `measuring`.
+    fn measure(&self, touched: Touched) -> MutexGuard<'_, Observed> {
         let now = self.source.measure();
-        let mut seen = self.seen.lock();
+        let mut observed = self.observed.lock();
         match now {
-            Ok(now) => seen.is(now, touched),
-            Err(error) => seen.warn(&error),
+            Ok(now) => observed.note(now, touched),
+            Err(error) => observed.warn(&error),
         }
-        seen
+        observed
     }
 }
 
 impl shard::AttrSource for Observer {
     fn refresh(&self) {
-        let _asking = self.asking.lock();
+        let _measuring = self.measuring.lock();
         drop(self.measure(Touched::Nothing));
     }
 
     fn merge(&self, attr: Attr) -> Attr {
-        let mut seen = self.seen.lock();
-        let unshown = std::mem::take(&mut seen.unshown);
-        if let Some(live) = seen.live.as_mut().filter(|live| unshown && live.ctime < attr.ctime) {
+        let mut observed = self.observed.lock();
+        let unshown = std::mem::take(&mut observed.unshown);
+        if let Some(live) = observed.live.as_mut().filter(|live| unshown && live.ctime < attr.ctime)
+        {
             live.ctime = attr.ctime.next();
-            seen.moved = true;
+            observed.moved = true;
         }
-        let attr = match seen.live {
+        let attr = match observed.live {
             Some(live) => Attr { volatile: true, ..live.merge(attr) },
             None => attr,
         };
-        let read = seen.measured.atime;
-        let moved = std::mem::replace(&mut seen.atime, read) != read;
-        let counts = moved && seen.readers > 0 && shard::atime_is_due(&attr, read);
+        let read = observed.measured.atime;
+        let moved = std::mem::replace(&mut observed.atime, read) != read;
+        let counts = moved && observed.readers > 0 && shard::atime_is_due(&attr, read);
         Attr { atime: if counts { read } else { attr.atime }, ..attr }
     }
 }
 
 impl Source {
-    fn lend(&self) -> Result<Borrowed, content::Error> {
+    fn borrow_content(&self) -> Result<Borrowed, content::Error> {
         if let Some(open) = &*self.open.lock() {
             return Ok(Borrowed::Shared(Arc::clone(open)));
         }
-        self.all.open_existing(self.ino, self.generation).map(Borrowed::Own)
+        self.store.open_existing(self.ino, self.generation).map(Borrowed::Own)
     }
 
     fn measure(&self) -> Result<ContentStat, content::Error> {
         if let Some(open) = &*self.open.lock() {
             return open.stat();
         }
-        self.all.stat_existing(self.ino, self.generation)
+        self.store.stat_existing(self.ino, self.generation)
     }
 }
 
@@ -307,23 +317,27 @@ impl Deref for Borrowed {
     }
 }
 
-impl Seen {
-    /// Once: it is asked often, and for every attribute.
+impl Observed {
+    /// Logs a failure of the disk once: it is asked often, for every attribute.
     fn warn(&mut self, error: &content::Error) {
         if !std::mem::replace(&mut self.warned, true) {
-            tracing::warn!(%error, source = %error.source, "a file is taken as written, unseen");
+            let source = &error.source;
+            tracing::warn!(
+                %error, %source,
+                "a content file that programs may write cannot be measured; it counts as written"
+            );
         }
     }
 
-    /// The medium says this now.
-    fn is(&mut self, now: ContentStat, touched: Touched) {
+    /// Notes a measurement.
+    fn note(&mut self, now: ContentStat, touched: Touched) {
         let before = std::mem::replace(&mut self.measured, now);
         let Some(live) = &mut self.live else { return };
         let moved = |one: &ContentStat| (one.size, one.mtime, one.ctime);
         if touched != Touched::Nothing || moved(&before) != moved(&now) {
             live.size = now.size;
             live.mtime = match touched {
-                Touched::Time(time) => time,
+                Touched::Mtime(time) => time,
                 _ if before.mtime != now.mtime && !clock::is_late(now.mtime, live.mtime) => {
                     now.mtime
                 }
@@ -334,7 +348,7 @@ impl Seen {
             (self.moved, self.unshown) = (true, true);
         }
         if live.blocks != now.blocks {
-            // The medium gives blocks later than bytes.
+            // The disk may allocate blocks later than bytes.
             live.blocks = now.blocks;
             self.moved = true;
         }

@@ -1,27 +1,27 @@
-//! Which way an open reaches the bytes, and handing out descriptors of content files.
+//! Opening files by passthrough, or by requests if that cannot be.
 
 use std::io;
 use std::sync::Arc;
 
-use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, InodeId, OpenFlags, OpenId};
+use pelago_meta::shard::AttrSource;
+use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, OpenFlags, OpenId};
 
 use crate::blocking::{MayBlock, OpError};
-use crate::inode::{Inode, InodeState};
-use crate::io_permits::IoPermit;
-use crate::open_files::{OpenFiles, Opening};
+use crate::inode::Inode;
+use crate::inode_guard::InodeGuard;
+use crate::open::Opening;
+use crate::open_content::content_missing;
+use crate::open_files::OpenFiles;
 use crate::open_table::PathKind;
 use crate::passthrough::observer::Observer;
-use crate::passthrough::placement::Passthrough;
-use crate::read::missing;
-use pelago_meta::shard;
 
 impl OpenFiles {
-    /// OpenFiles a file that has a content file, for somebody who can use a descriptor of it. Where
-    /// that cannot be now, the way is by requests.
+    /// Opens a file that has a content file, for a caller that can use a descriptor of it. If that
+    /// cannot be now, the open is by requests.
     ///
     /// # Errors
-    /// As [`OpenFiles::open`].
-    pub(crate) fn open_outside(
+    /// Those of [`OpenFiles::open`].
+    pub(crate) fn open_passthrough(
         &self,
         handle: Handle,
         flags: OpenFlags,
@@ -30,187 +30,163 @@ impl OpenFiles {
         if flags.sync && flags.write && may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let _slot = self.expect_quick(handle.ino, may_block)?;
-        let (file, _) = self.enter(handle, flags.write)?;
-        let mut state = file.wait();
-        match self.find_way(&file, &mut state, flags) {
+        let _permit = self.io_permit_for(handle.ino, may_block)?;
+        let (inode, _) = self.enter(handle, flags.write)?;
+        let mut guard = self.lock(&inode);
+        match guard.choose_path(flags) {
             Ok(opening) => Ok(opening),
             Err(error) => {
-                self.leave(&file, state, flags.write)?;
+                guard.release(flags.write)?;
                 Err(error.into())
             }
         }
     }
 
-    fn find_way(
-        &self,
-        file: &Arc<Inode>,
-        state: &mut InodeState,
-        flags: OpenFlags,
-    ) -> Result<Opening, Error> {
-        self.load(file, state)?;
-        if flags.truncate {
-            self.empty(file, state, flags)?;
-        }
-        let ino = file.handle.ino;
-        // What a kernel writes by itself to a file in error, nobody knows to be written again.
-        let passes = !self.marks.is_failed(ino) || self.known.outside(ino) > 0;
-        if state.has_content()
-            && passes
-            && let Some(open) = self.known.number(file, flags, PathKind::Passthrough)
-        {
-            // Its writes do not come here: it loses now what the first would take.
-            let killed = match flags.write && flags.kill_privileges && !flags.truncate {
-                true => self.kill_privileges(file),
-                false => Ok(()),
-            };
-            let given = killed.and_then(|()| self.give(file, state, flags)).and_then(|backing| {
-                let path = DataPath::Passthrough(backing);
-                match self.shard.attr(file.handle) {
-                    Ok(attr) => Ok(Opening { open, attr, path }),
-                    Err(error) => {
-                        self.come_back(file, state, flags);
-                        Err(error)
-                    }
-                }
-            });
-            if given.is_err() {
-                self.known.forget(open);
-            }
-            return given;
-        }
-        // Before it has its number: who is answered that it failed ends nothing.
-        let attr = self.shard.attr(file.handle)?;
-        // Whoever goes outside holds the lock of the state: of the two ways one is free.
-        let open = self.known.number(file, flags, PathKind::Cached).ok_or(Code::Bug)?;
-        Ok(Opening { open, attr, path: DataPath::Cached })
-    }
-
-    /// Whether descriptors are handed out at all.
-    pub(crate) fn passes(&self) -> bool {
-        self.options.can_pass && self.options.passthrough != Passthrough::Never
-    }
-
-    /// Whether a file that is made in this directory begins with a content file.
-    pub(crate) fn begins_with_content(&self, dir: InodeId, flags: OpenFlags) -> bool {
-        match self.options.passthrough {
-            Passthrough::Never => false,
-            Passthrough::Auto => {
-                flags.passthrough && self.passes() && self.sizes.lock().are_large(dir)
-            }
-            Passthrough::Always => true,
-        }
-    }
-
-    /// A file was written and closed.
-    pub(crate) fn note_size(&self, file: &Inode, state: &InodeState) {
-        if let Some(dir) = file.folder
-            && self.passes()
-        {
-            self.sizes.lock().closed(dir, state.size);
-        }
-    }
-
-    /// The right to make a content file.
-    pub(crate) fn expect_content(
-        &self,
-        flags: OpenFlags,
-        may_block: MayBlock,
-    ) -> Result<Option<IoPermit<'_>>, OpError> {
-        match flags.sync && may_block == MayBlock::No {
-            true => Err(OpError::WouldBlock),
-            false => self.slot(may_block),
-        }
-    }
-
-    /// OpenFiles a file that was just made, with a content file; where there can be none, it begins
-    /// in memory all the same.
+    /// Opens a file that was just created, with a content file; if there can be none, it begins in
+    /// memory all the same.
     ///
     /// # Errors
-    /// Where the table or the medium fails.
-    pub(crate) fn made_with_content(
+    /// If the table or the disk fails.
+    pub(crate) fn open_with_content(
         &self,
         mut entry: Entry,
-        file: Inode,
+        inode: Inode,
         flags: OpenFlags,
     ) -> Result<(Entry, OpenId, DataPath), Error> {
         let handle = entry.handle;
-        let file = self.known.enter(handle.ino, flags.write, || file);
-        let mut state = file.wait();
-        let outside = flags.passthrough && self.passes();
-        let found = match self.begin_content(&file, &mut state, !outside) {
-            Ok(()) if outside => self.find_way(&file, &mut state, flags),
+        let inode = self.opens.enter(handle.ino, flags.write, || inode);
+        let mut guard = self.lock(&inode);
+        let passes = flags.passthrough && self.placement.passes();
+        let opened = match guard.begin_with_content(!passes) {
+            Ok(()) if passes => guard.choose_path(flags),
             begun => {
                 if let Err(error) = begun {
-                    tracing::debug!(ino = %handle.ino, %error, "a file begins in memory");
+                    tracing::debug!(ino = %handle.ino, %error, "a new file begins in memory");
                 }
-                self.shard.attr(handle).and_then(|attr| {
-                    let open = self.known.number(&file, flags, PathKind::by_requests(flags));
-                    let open = open.ok_or(Code::Bug)?;
-                    Ok(Opening { open, attr, path: DataPath::Cached })
-                })
+                guard.open_by_requests(flags, PathKind::by_requests(flags))
             }
         };
-        match found {
+        match opened {
             Ok(Opening { open, attr, path }) => {
                 entry.attr = attr;
                 Ok((entry, open, path))
             }
             Err(error) => {
-                self.leave(&file, state, flags.write)?;
+                guard.release(flags.write)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl InodeGuard<'_> {
+    /// Opens the file by passthrough if that can be now, else by requests.
+    fn choose_path(&mut self, flags: OpenFlags) -> Result<Opening, Error> {
+        let (opens, ino) = (&self.files.opens, self.ino());
+        self.load()?;
+        if flags.truncate {
+            self.truncate_at_open(flags)?;
+        }
+        // Rewriting a file in error must be seen; a kernel that has a descriptor hides it.
+        let in_error = self.files.writing.is_in_error(ino);
+        let passes = !in_error || opens.passthrough_opens(ino) > 0;
+        if self.state.has_content()
+            && passes
+            && let Some(open) = opens.insert(self.inode, flags, PathKind::Passthrough)
+        {
+            let opened = self.finish_passthrough_open(open, flags);
+            if opened.is_err() {
+                opens.remove(open);
+            }
+            return opened;
+        }
+        // Passthrough opens are counted under the lock of the state, which we hold: if passthrough
+        // was refused, this path is free.
+        self.open_by_requests(flags, PathKind::Cached)
+    }
+
+    /// Gives an open by requests its id.
+    fn open_by_requests(&self, flags: OpenFlags, path: PathKind) -> Result<Opening, Error> {
+        // The attributes come first: an open that fails must leave no id to release.
+        let attr = self.files.shard.attr(self.handle())?;
+        let open = self.files.opens.insert(self.inode, flags, path).ok_or(Code::Bug)?;
+        Ok(Opening { open, attr, path: DataPath::Cached })
+    }
+
+    /// Does the rest of an open by passthrough that has its id.
+    fn finish_passthrough_open(
+        &mut self,
+        open: OpenId,
+        flags: OpenFlags,
+    ) -> Result<Opening, Error> {
+        if flags.write && flags.kill_privileges && !flags.truncate {
+            // Its writes are no requests: it loses now what the first one would clear.
+            self.kill_privileges()?;
+        }
+        let path = DataPath::Passthrough(self.grant(flags)?);
+        match self.files.shard.attr(self.handle()) {
+            Ok(attr) => Ok(Opening { open, attr, path }),
+            Err(error) => {
+                self.passthrough_closed(flags);
                 Err(error)
             }
         }
     }
 
-    /// The descriptor of a content file, for one more who is counted already; before somebody gets
-    /// it to write, the mark stands, and the file is changing.
-    pub(crate) fn give(
-        &self,
-        file: &Inode,
-        state: &mut InodeState,
-        flags: OpenFlags,
-    ) -> Result<Backing, Error> {
-        let outside = self.see_outside(file, state)?;
-        let content = match outside.content() {
+    /// Returns the descriptor of the content file for an open that is counted already. For an open
+    /// to write, the `writing` row exists and the file has external writers when this returns.
+    fn grant(&mut self, flags: OpenFlags) -> Result<Backing, Error> {
+        let observer = self.observe()?;
+        let content = match observer.content() {
             Some(content) => content,
-            None => self.open_to_read(file, state)?,
+            None => self.open_content_to_read()?,
         };
-        outside.open(&content);
+        observer.open(&content);
         if flags.write {
-            self.begin_changing(file, state, &outside, false)?;
+            self.begin_external_writes(&observer, false)?;
             if flags.sync {
-                // Whoever writes makes bytes safe, not the name of their file.
-                self.sync_name(&content)?;
+                // The kernel syncs the bytes that it writes, but not the name of the file.
+                self.files.sync_name(&content)?;
             }
         }
         if flags.read && !flags.no_atime {
-            self.expect_reads(file, &outside);
-            outside.add_reader();
+            self.prepare_passthrough_read(&observer);
+            observer.add_reader();
         }
         Ok(content.backing())
     }
 
-    /// Who sees what is done to the content file from now on.
-    pub(crate) fn see_outside(
-        &self,
-        file: &Inode,
-        state: &mut InodeState,
-    ) -> Result<Arc<Observer>, Error> {
-        if let Some(outside) = &state.outside {
-            return Ok(Arc::clone(outside));
+    /// Ends what [`InodeGuard::grant`] began for an open that has no id any more.
+    pub(crate) fn passthrough_closed(&self, flags: OpenFlags) {
+        let Some(observer) = &self.state.observer else { return };
+        if flags.read && !flags.no_atime {
+            // Reading the attributes makes the shard notice what was read.
+            if self.files.shard.attr(self.handle()).is_ok() {
+                self.inode.note_atime_uncommitted();
+            }
+            observer.remove_reader();
         }
-        // Nobody asks for a content file that there is not.
-        let generation = state.bytes.generation().ok_or(Code::Bug)?;
-        let ino = file.handle.ino;
-        let outside = Observer::new(&self.content, ino, generation);
-        let outside = outside.map_err(|error| match error.source.kind() {
-            io::ErrorKind::NotFound => missing(ino),
-            _ => self.refused(&error),
+    }
+
+    /// Returns the observer of the content file; it starts now if there is none.
+    ///
+    /// # Errors
+    /// `Corrupt` if the content file is missing; if the disk fails.
+    pub(crate) fn observe(&mut self) -> Result<Arc<Observer>, Error> {
+        if let Some(observer) = &self.state.observer {
+            return Ok(Arc::clone(observer));
+        }
+        let (disk, ino) = (&self.files.disk, self.ino());
+        // Callers have checked that the bytes are in a content file.
+        let generation = self.state.bytes.generation().ok_or(Code::Bug)?;
+        let observer = Observer::new(&disk.content, ino, generation);
+        let observer = observer.map_err(|error| match error.source.kind() {
+            io::ErrorKind::NotFound => content_missing(ino),
+            _ => disk.failed(&error),
         })?;
-        state.outside = Some(Arc::clone(&outside));
-        let seen = Arc::clone(&outside) as Arc<dyn shard::AttrSource>;
-        self.shard.set_attr_source(ino, Some(seen));
-        Ok(outside)
+        self.state.observer = Some(Arc::clone(&observer));
+        let source = Arc::clone(&observer) as Arc<dyn AttrSource>;
+        self.files.shard.set_attr_source(ino, Some(source));
+        Ok(observer)
     }
 }

@@ -1,42 +1,50 @@
 //! Whether a new file begins with a content file, or in memory.
 //!
-//! Most files are small, and are best kept in the table. Where the files of a directory were large
-//! lately, the next one gets its content file when it is made, so that its bytes never pass
-//! through the server. How large is a moving average of what was closed; directories of small
-//! files, nearly all, are not even remembered.
+//! Most files are small, and are best kept in the table. If the files of a directory were large
+//! lately, the next one gets its content file when it is created, so that its bytes never pass
+//! through the server. The size is a moving average over the files that were closed; directories of
+//! small files, nearly all, are not even remembered.
 
-use pelago_wire::InodeId;
-
+use parking_lot::Mutex;
 use pelago_wire::id_map::IdMap;
+use pelago_wire::{InodeId, OpenFlags};
 
-/// When files are handed to who asks for them, as descriptors.
+/// When files are opened by passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passthrough {
     /// Never: every byte passes through the server.
     Never,
-    /// Where a file has a content file; new ones get it at once where the files of their directory
-    /// were large lately.
+    /// If a file has a content file; a new file gets one at once if the files of its directory were
+    /// large lately.
     #[default]
     Auto,
-    /// As [`Passthrough::Auto`], and every new file gets its content file at once, whoever makes
-    /// it: for tests.
+    /// As [`Passthrough::Auto`], and every new file gets its content file at once: for tests.
     Always,
 }
 
-/// A directory's files are large where their average is above this, in bytes.
+/// The files of a directory are large if their average is above this, in bytes.
 const LARGE_BYTES: u64 = 1 << 20;
-/// A file counts as no larger than this: what was large once shall not count for ever.
+/// A file counts as no larger than this, so that one large file does not count for ever.
 const MOST_BYTES: u64 = 16 << 20;
-/// The last file is one in so many of the average.
+/// The last file has one part in so many of the average.
 const WEIGHT: u64 = 8;
 /// An average below this is forgotten.
 const LEAST_BYTES: u64 = 64 << 10;
-/// Directories that are remembered.
+/// Directories that are remembered at the most.
 const DIRECTORIES: usize = 1024;
+
+/// Decides which files are opened by passthrough.
+pub(crate) struct Placement {
+    mode: Passthrough,
+    /// The disk can tell whether a process writes a file.
+    can_detect_writers: bool,
+    /// A leaf in the lock order.
+    sizes: Mutex<SizeHistory>,
+}
 
 /// How large the files of each directory were lately. It is not kept over a restart.
 #[derive(Debug, Default)]
-pub(crate) struct SizeHistory {
+struct SizeHistory {
     averages: IdMap<InodeId, Average>,
     /// Counts up with each file that is closed.
     now: u64,
@@ -45,23 +53,52 @@ pub(crate) struct SizeHistory {
 #[derive(Debug, Clone, Copy)]
 struct Average {
     bytes: u64,
-    /// When it changed last.
+    /// The count of closed files when it changed last.
     at: u64,
 }
 
+impl Placement {
+    /// A placement without history.
+    pub(crate) fn new(mode: Passthrough, can_detect_writers: bool) -> Self {
+        Self { mode, can_detect_writers, sizes: Mutex::default() }
+    }
+
+    /// Whether files are opened by passthrough at all.
+    pub(crate) fn passes(&self) -> bool {
+        self.can_detect_writers && self.mode != Passthrough::Never
+    }
+
+    /// Whether a file that is created in this directory begins with a content file.
+    pub(crate) fn begins_with_content(&self, dir: InodeId, flags: OpenFlags) -> bool {
+        match self.mode {
+            Passthrough::Never => false,
+            Passthrough::Auto => {
+                flags.passthrough && self.passes() && self.sizes.lock().are_large(dir)
+            }
+            Passthrough::Always => true,
+        }
+    }
+
+    /// Notes the size in bytes of a file that was written and closed.
+    pub(crate) fn note_closed(&self, dir: InodeId, bytes: u64) {
+        if self.passes() {
+            self.sizes.lock().note_closed(dir, bytes);
+        }
+    }
+}
+
 impl SizeHistory {
-    /// A file of a directory was written and closed.
-    pub(crate) fn closed(&mut self, dir: InodeId, bytes: u64) {
-        let known = self.averages.get(&dir).map_or(0, |average| average.bytes);
-        if known == 0 && bytes < LEAST_BYTES {
+    fn note_closed(&mut self, dir: InodeId, bytes: u64) {
+        let before = self.averages.get(&dir).map_or(0, |average| average.bytes);
+        if before == 0 && bytes < LEAST_BYTES {
             return;
         }
-        let average = (known * (WEIGHT - 1) + bytes.min(MOST_BYTES)) / WEIGHT;
+        let average = (before * (WEIGHT - 1) + bytes.min(MOST_BYTES)) / WEIGHT;
         if average < LEAST_BYTES {
             self.averages.remove(&dir);
             return;
         }
-        if known == 0 && self.averages.len() >= DIRECTORIES {
+        if before == 0 && self.averages.len() >= DIRECTORIES {
             self.forget_oldest();
         }
         self.now += 1;
@@ -69,7 +106,7 @@ impl SizeHistory {
     }
 
     /// Whether the files of a directory were large lately.
-    pub(crate) fn are_large(&self, dir: InodeId) -> bool {
+    fn are_large(&self, dir: InodeId) -> bool {
         self.averages.get(&dir).is_some_and(|average| average.bytes > LARGE_BYTES)
     }
 
@@ -89,40 +126,40 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn one_huge_file_or_several_large_ones_make_a_directory_one_of_large_files() {
+    fn one_huge_file_or_several_large_ones_make_the_files_of_a_directory_large() {
         let mut sizes = SizeHistory::default();
-        sizes.closed(DIR, 1 << 40);
+        sizes.note_closed(DIR, 1 << 40);
         assert!(sizes.are_large(DIR));
         assert!(!sizes.are_large(InodeId::ROOT));
         let mut sizes = SizeHistory::default();
         let many = (0..).take_while(|_| {
-            sizes.closed(DIR, 2 * MIB);
+            sizes.note_closed(DIR, 2 * MIB);
             !sizes.are_large(DIR)
         });
         assert_eq!(many.count(), 5);
     }
 
     #[test]
-    fn small_files_are_not_remembered_and_bring_an_average_down() {
+    fn small_files_are_not_remembered_and_lower_an_average() {
         let mut sizes = SizeHistory::default();
-        (0..100).for_each(|_| sizes.closed(DIR, 4096));
+        (0..100).for_each(|_| sizes.note_closed(DIR, 4096));
         assert!(sizes.averages.is_empty());
-        sizes.closed(DIR, 1 << 40);
+        sizes.note_closed(DIR, 1 << 40);
         let few = (0..).take_while(|_| {
-            sizes.closed(DIR, 0);
+            sizes.note_closed(DIR, 0);
             sizes.are_large(DIR)
         });
         assert_eq!(few.count(), 5);
-        (0..100).for_each(|_| sizes.closed(DIR, 0));
+        (0..100).for_each(|_| sizes.note_closed(DIR, 0));
         assert!(sizes.averages.is_empty());
     }
 
     #[test]
-    fn only_so_many_directories_are_remembered() {
+    fn the_number_of_remembered_directories_is_bounded() {
         let mut sizes = SizeHistory::default();
         let last = DIRECTORIES as u64 + 10;
         for number in 1..=last {
-            sizes.closed(InodeId::from_raw(number), 32 * MIB);
+            sizes.note_closed(InodeId::from_raw(number), 32 * MIB);
         }
         assert_eq!(sizes.averages.len(), DIRECTORIES);
         assert!(sizes.are_large(InodeId::from_raw(last)));

@@ -1,4 +1,4 @@
-//! Whether files can be handed out as descriptors here.
+//! Whether passthrough is possible here.
 
 use std::io;
 
@@ -8,42 +8,45 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::passthrough::placement::Passthrough;
 
-/// Whether files are handed out as descriptors to who can use them.
+/// Whether files are opened by passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassthroughStatus {
-    /// They are.
+    /// They are, for callers that can use descriptors.
     Available,
-    /// Somebody chose that they are not.
+    /// The user has switched it off.
     Refused,
-    /// The server has not the right to give a descriptor to the kernel (`CAP_SYS_ADMIN`).
+    /// The server may not give a descriptor to the kernel: it lacks `CAP_SYS_ADMIN`.
     NoRight,
-    /// Below the volume's folder nobody can tell who still writes a file: its file system has no
-    /// leases, or they do not see mappings.
+    /// The file system of the volume's folder cannot tell whether a process still writes a file: it
+    /// has no leases, or they do not see mappings.
     NoLeases,
 }
 
-/// Whether the medium tells who still writes a file. From then on the signals that come with
-/// asking do no harm.
+/// Finds out whether the disk can tell if a process still writes a file. From then on the signals
+/// that come with such questions do no harm.
 ///
 /// # Errors
-/// Where signals cannot be handled.
+/// If signals cannot be handled.
 pub fn can_detect_writers(content: &ContentStore) -> io::Result<bool> {
     os::handle_lease_signals()?;
-    let told = content.can_detect_writers();
-    Ok(told.unwrap_or_else(|error| {
-        tracing::debug!(%error, source = %error.source, "nobody can tell who writes a file");
+    let detected = content.can_detect_writers();
+    Ok(detected.unwrap_or_else(|error| {
+        let source = &error.source;
+        tracing::debug!(%error, %source, "the disk cannot tell whether a process writes a file");
         false
     }))
 }
 
-/// Whether files are handed out.
-pub fn probe(chosen: Passthrough, tells: bool) -> PassthroughStatus {
+/// Finds out whether files are opened by passthrough; `can_detect_writers` is the result of
+/// [`can_detect_writers`].
+#[must_use]
+pub fn probe(chosen: Passthrough, can_detect_writers: bool) -> PassthroughStatus {
     let has_right =
         capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     match chosen {
         Passthrough::Never => PassthroughStatus::Refused,
         _ if !has_right => PassthroughStatus::NoRight,
-        _ if !tells => PassthroughStatus::NoLeases,
+        _ if !can_detect_writers => PassthroughStatus::NoLeases,
         _ => PassthroughStatus::Available,
     }
 }

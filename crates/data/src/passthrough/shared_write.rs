@@ -1,215 +1,157 @@
-//! Files that somebody may write without a request: from the first descriptor that is handed out to
-//! write until the system says that nobody writes any more.
+//! Files that programs may write without a request: from the first descriptor that is handed out
+//! to write until the kernel says that no process can write any more.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use pelago_meta::shard::WritingRow;
+use pelago_wire::{Error, Handle, InodeId};
 
-use parking_lot::Mutex;
-use pelago_wire::{Error, Handle, InodeId, OpenFlags};
-
-use crate::commit::{Left, STALL};
-use crate::inode::{Bytes, Inode, InodeState};
+use crate::inode::{Bytes, Uncommitted};
+use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
 use crate::passthrough::observer::Observer;
-use pelago_meta::shard::WritingRow;
-use pelago_wire::id_map::IdSet;
 
 impl OpenFiles {
-    /// From now on the content file says what its size and times are; also what they were, where
-    /// somebody `has_written` it before.
-    pub(crate) fn begin_changing(
-        &self,
-        file: &Inode,
-        state: &mut InodeState,
-        outside: &Observer,
+    /// Continues a file with a `writing` row that a program still writes from an earlier run of the
+    /// server. Its close is pending afterwards.
+    ///
+    /// # Errors
+    /// Those of [`OpenFiles::open`].
+    pub fn resume_external_writes(&self, handle: Handle) -> Result<(), Error> {
+        let (inode, _) = self.enter(handle, true)?;
+        let mut guard = self.lock(&inode);
+        let resumed = guard.load().and_then(|()| {
+            let observer = guard.observe()?;
+            guard.begin_external_writes(&observer, true)
+        });
+        let released = guard.release(true);
+        match resumed {
+            Err(error) => released.and(Err(error)),
+            Ok(()) => released,
+        }
+    }
+
+    /// Returns the files that programs may still write without a request, after the last request.
+    /// Their `writing` rows stay.
+    pub fn externally_written(&self) -> Vec<InodeId> {
+        let inodes = self.opens.inodes();
+        let may_be_written = inodes.iter().filter(|inode| {
+            self.lock(inode).end_external_writes();
+            inode.has_external_writers()
+        });
+        may_be_written.map(|inode| inode.handle.ino).collect()
+    }
+}
+
+impl InodeGuard<'_> {
+    /// From now on size and times are those of the content file. With `has_written` a program may
+    /// have written it before this server knew: then what it has now counts too.
+    ///
+    /// # Errors
+    /// If the table or the disk fails.
+    pub(crate) fn begin_external_writes(
+        &mut self,
+        observer: &Observer,
         has_written: bool,
     ) -> Result<(), Error> {
-        if file.has_external_writers() {
+        if self.inode.has_external_writers() {
             return Ok(());
         }
-        // The row has everything then, and the content file the same time of its bytes.
-        self.commit(file, state, WritingRow::Keep)?;
-        let content = outside.lend().map_err(|error| self.refused(&error))?;
-        self.mark(file, state, &content)?;
-        let measured = content.stat().map_err(|error| self.refused(&error))?;
-        outside.begin(measured, state.live(), has_written);
-        file.set_changing(true);
+        // Afterwards the row has everything, and the content file the same modification time.
+        self.commit(WritingRow::Keep)?;
+        let disk = &self.files.disk;
+        let content = observer.borrow_content().map_err(|error| disk.failed(&error))?;
+        self.write_writing_row(&content)?;
+        let measured = content.stat().map_err(|error| disk.failed(&error))?;
+        observer.begin(measured, self.state.live(), has_written);
+        self.inode.set_external_writers(true);
         Ok(())
     }
 
-    /// Measures a file that is changing; nothing where it is not.
-    pub(crate) fn look(&self, file: &Inode, state: &mut InodeState) {
-        if !file.has_external_writers() {
+    /// Measures the content file if programs may write it without a request; else does nothing.
+    pub(crate) fn refresh(&mut self) {
+        if !self.inode.has_external_writers() {
             return;
         }
-        let Some((live, moved)) = state.outside.as_ref().and_then(|outside| outside.look()) else {
-            return;
-        };
+        let observed = self.state.observer.as_ref().and_then(|observer| observer.observe());
+        let Some((live, moved)) = observed else { return };
+        let state = &mut *self.state;
         (state.size, state.blocks) = (live.size, live.blocks);
         (state.mtime, state.ctime) = (live.mtime, live.ctime);
         if moved {
-            file.changed();
-            state.changed.row = true;
-            state.written += 1;
+            self.inode.invalidate_atime();
+            state.uncommitted.add(Uncommitted::Attr);
+            state.writeback.note_change();
         }
     }
 
-    /// Measures it before its row is written: what the row will say is what anybody would be shown
-    /// now. Its change time is past the one shown last, though the clock of the medium is not.
-    pub(crate) fn look_as_shown(&self, file: &Inode, state: &mut InodeState) {
-        if file.has_external_writers() {
-            // Showing it does that; a file that is gone is told by whoever writes its row.
-            let _shown = self.shard.attr(file.handle);
+    /// Measures the content file before its row is written, so that the row gets the attributes
+    /// that a program would be shown now: the change time is later than the one shown last, even if
+    /// the disk's clock is not.
+    pub(crate) fn refresh_for_commit(&mut self) {
+        if self.inode.has_external_writers() {
+            // Reading the attributes moves the change time. If the row is gone, writing it fails.
+            let _shown = self.files.shard.attr(self.handle());
         }
-        self.look(file, state);
+        self.refresh();
     }
 
-    /// The last writer leaves: the file stops changing, if the system says so.
-    pub(crate) fn end_changing(&self, file: &Inode, state: &mut InodeState) {
-        let Some(outside) = state.outside.clone() else { return };
-        if let Bytes::Content(content) = &state.bytes
+    /// The last writer leaves: ends external writes, if the kernel says that no process can write
+    /// the content file any more.
+    pub(crate) fn end_external_writes(&mut self) {
+        let Some(observer) = self.state.observer.clone() else { return };
+        if let Bytes::ContentOpen(content) = &self.state.bytes
             && content.is_writable()
         {
+            // Our own descriptor to write would count as a writer.
             let generation = content.generation();
-            state.bytes = match outside.content() {
-                Some(content) => Bytes::Content(content),
+            self.state.bytes = match observer.content() {
+                Some(content) => Bytes::ContentOpen(content),
                 None => {
-                    self.marks.break_watch(file.handle.ino);
-                    Bytes::File(generation)
+                    self.files.writing.interrupt_watch(self.ino());
+                    Bytes::ContentClosed(generation)
                 }
             };
         }
-        if outside.has_writers() {
+        if observer.has_writers() {
             return;
         }
-        // Behind the answer: whatever was written is there.
-        self.look_as_shown(file, state);
-        // Until it is committed. If there is nothing to commit, nothing takes it away again, and it
-        // would hide what another opener sets.
-        let live = state.is_changed().then(|| state.live());
-        self.shard.set_live_attrs(file.handle.ino, live);
-        outside.end();
-        file.set_changing(false);
-        // What was synced meanwhile is not what was written last.
-        state.written += 1;
+        // After the kernel's reply: this sees the last write.
+        self.refresh_for_commit();
+        // The commit takes these attributes away again. Without one they would hide what another
+        // opener sets.
+        let live = self.state.is_uncommitted().then(|| self.state.live());
+        self.files.shard.set_live_attrs(self.ino(), live);
+        observer.end();
+        self.inode.set_external_writers(false);
+        // A sync that ran meanwhile may have missed the last write.
+        self.state.writeback.note_change();
     }
 
-    /// An open that went outside ends; it has its number no more.
-    pub(crate) fn come_back(&self, file: &Inode, state: &InodeState, flags: OpenFlags) {
-        let Some(outside) = &state.outside else { return };
-        if flags.read && !flags.no_atime {
-            // Whoever asks makes the shard see what was read.
-            if self.shard.attr(file.handle).is_ok() {
-                file.read.store(true, Ordering::Relaxed);
-            }
-            outside.remove_reader();
-        }
-    }
-
-    /// Everybody has left a file that somebody may still write: no descriptor is kept for it,
-    /// however many there are.
-    pub(crate) fn rest(&self, file: &Inode, state: &mut InodeState) {
-        if self.known.outside(file.handle.ino) > 0 {
+    /// Closes the content file of a file that has no open left but may still be written: no
+    /// descriptor is spent on it, however many such files there are.
+    pub(crate) fn park(&mut self) {
+        if self.files.opens.passthrough_opens(self.ino()) > 0 {
             return;
         }
-        if let Some(outside) = &state.outside {
-            outside.close();
+        if let Some(observer) = &self.state.observer {
+            observer.close();
         }
-        if let Bytes::Content(content) = &state.bytes {
-            state.bytes = Bytes::File(content.generation());
+        if let Bytes::ContentOpen(content) = &self.state.bytes {
+            self.state.bytes = Bytes::ContentClosed(content.generation());
         }
-        // The one who still has it mapped need not sync it.
-        self.marks.break_watch(file.handle.ino);
+        // The program that has it mapped may never sync it.
+        self.files.writing.interrupt_watch(self.ino());
     }
 
-    /// Nobody is outside any more: what is there to see, nobody does without a request.
-    pub(crate) fn see_no_more(&self, file: &Inode, state: &mut InodeState) {
-        let ino = file.handle.ino;
-        if state.outside.is_some() && !file.has_external_writers() && self.known.outside(ino) == 0 {
-            self.shard.set_attr_source(ino, None);
-            state.outside = None;
+    /// Stops observing the content file once the last passthrough open and the last external writer
+    /// are gone: from then on every change is a request.
+    pub(crate) fn stop_observing(&mut self) {
+        let ino = self.ino();
+        if self.state.observer.is_some()
+            && !self.inode.has_external_writers()
+            && self.files.opens.passthrough_opens(ino) == 0
+        {
+            self.files.shard.set_attr_source(ino, None);
+            self.state.observer = None;
         }
-    }
-}
-
-/// Files that are closed here, but that somebody may still write.
-#[derive(Debug, Default)]
-pub(crate) struct PendingClose {
-    files: Mutex<IdSet<InodeId>>,
-}
-
-impl PendingClose {
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.files.lock().len()
-    }
-
-    pub(crate) fn insert(&self, ino: InodeId) {
-        self.files.lock().insert(ino);
-    }
-}
-
-impl OpenFiles {
-    /// Files that were closed and that somebody may still write.
-    #[must_use]
-    pub fn lingering(&self) -> usize {
-        self.lingering.count()
-    }
-
-    /// Lets go of closed files that nobody writes any more. Answers how many.
-    ///
-    /// # Errors
-    /// The last failure to commit one: it is tried again.
-    pub fn let_go_of_closed(&self) -> Result<usize, Error> {
-        let files: Vec<_> = self.lingering.files.lock().iter().copied().collect();
-        let (mut gone, mut result) = (0, Ok(()));
-        for ino in files {
-            let Some(file) = self.known.file(ino) else {
-                self.lingering.files.lock().remove(&ino);
-                continue;
-            };
-            // Whoever has it open for writing again tries it when they leave.
-            let Some(state) = file.wait_for(STALL) else { continue };
-            if self.known.writers(ino) > 1 {
-                continue;
-            }
-            self.lingering.files.lock().remove(&ino);
-            match self.try_leave(&file, state, true) {
-                Ok(Left::Lingers) => {}
-                Ok(Left::Gone) => gone += 1,
-                Err(error) => result = Err(error),
-            }
-        }
-        result.map(|()| gone)
-    }
-
-    /// A marked file is still written by somebody from a life before this one.
-    ///
-    /// # Errors
-    /// As [`OpenFiles::open`].
-    pub fn take_over(&self, handle: Handle) -> Result<(), Error> {
-        let (file, _) = self.enter(handle, true)?;
-        let mut state = file.wait();
-        let taken = self.load(&file, &mut state).and_then(|()| {
-            let outside = self.see_outside(&file, &mut state)?;
-            self.begin_changing(&file, &mut state, &outside, true)
-        });
-        if let Err(error) = taken {
-            self.leave(&file, state, true)?;
-            return Err(error);
-        }
-        self.leave(&file, state, true)
-    }
-
-    /// The files that are changing though everybody has left or was sent away: what they hold is
-    /// committed, their marks stay.
-    pub fn still_changing(&self) -> Vec<InodeId> {
-        let has_external_writers = |file: &Arc<Inode>| {
-            let mut state = file.wait();
-            self.end_changing(file, &mut state);
-            file.has_external_writers()
-        };
-        let files = self.known.files();
-        files.iter().filter(|file| has_external_writers(file)).map(|file| file.handle.ino).collect()
     }
 }

@@ -163,7 +163,7 @@ impl RemoveOrphans {
         {
             let (ino, generation) = file;
             if let Some(generation) = generation {
-                self.opens.let_go_of_content(ino);
+                self.opens.forget_content(ino);
                 let removed = self.content.remove(ino, generation);
                 removed.map_err(|error| content_failed(&error))?;
             }
@@ -201,7 +201,7 @@ impl RemoveOrphans {
         }
         let content_file = |(ino, generation): &OrphanFile| generation.map(|number| (*ino, number));
         let files: Vec<_> = self.without_content.iter().filter_map(content_file).collect();
-        self.opens.sync_some(&files)?;
+        self.opens.sync_contents(&files)?;
         let inos: Vec<_> = self.without_content.iter().map(|(ino, _)| *ino).collect();
         for some in inos.chunks(BATCH) {
             self.shard.delete_orphan_rows(some)?;

@@ -50,11 +50,11 @@ impl Worker for ClosePending {
         if now < due {
             return Ok(WorkDone::nothing(due - now));
         }
-        let items = self.opens.let_go_of_closed();
+        let items = self.opens.release_closed();
         let (end, took) = (Instant::now(), now.elapsed());
         self.not_before = end + took * (SHARE - 1);
         let wait = self.interval.max(self.not_before - end);
-        self.due = (self.opens.lingering() > 0).then(|| end + wait);
+        self.due = (self.opens.pending_closes() > 0).then(|| end + wait);
         let next = self.due.map_or(NextRun::OnNotify, |_| NextRun::After(wait));
         Ok(WorkDone { items: items? as u64, next })
     }

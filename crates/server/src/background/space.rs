@@ -30,7 +30,7 @@ impl WatchSpace {
 
 impl Worker for WatchSpace {
     fn work(&mut self) -> Result<WorkDone, Error> {
-        self.space.look()?;
+        self.space.refresh()?;
         if !self.space.is_short() {
             match self.table.resume_flushes() {
                 // The group commit reopens a stopped table.

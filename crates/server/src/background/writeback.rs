@@ -28,7 +28,7 @@ impl Writeback {
 
 impl Worker for Writeback {
     fn work(&mut self) -> Result<WorkDone, Error> {
-        let items = self.opens.settle()? as u64;
+        let items = self.opens.write_back()? as u64;
         Ok(WorkDone { items, next: NextRun::After(INTERVAL) })
     }
 }

@@ -92,11 +92,14 @@ impl Server {
         let notifies = WorkerNotifies::new();
         let content = Arc::clone(&parts.content);
         let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
-        space.look().map_err(failed)?;
+        space.refresh().map_err(failed)?;
         let core = Core { parts, options, passthrough, memory, durability, shard, space };
         let opens = core.open_files(&notifies);
-        opens.load_marks().map_err(failed)?;
-        still_written.into_iter().try_for_each(|handle| opens.take_over(handle)).map_err(failed)?;
+        opens.load_writing_rows().map_err(failed)?;
+        still_written
+            .into_iter()
+            .try_for_each(|handle| opens.resume_external_writes(handle))
+            .map_err(failed)?;
         let service = core.service(&notifies, &opens)?;
         let commit = core.commit_thread(&opens)?;
         // Without a volume it is unknown how the last run ended.
@@ -197,7 +200,7 @@ impl Core {
             inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
             open_bytes: self.memory.opens as usize,
             passthrough: self.options.passthrough,
-            can_pass: self.passthrough == PassthroughStatus::Available,
+            can_detect_writers: self.passthrough == PassthroughStatus::Available,
             ..data::Options::default()
         };
         Arc::new(OpenFiles::new(data::Parts {
@@ -206,10 +209,10 @@ impl Core {
             content: Arc::clone(&self.parts.content),
             durability: Arc::clone(&self.durability),
             space: Arc::clone(&self.space),
-            descriptors: FdBudget::of_process(),
+            fd_budget: FdBudget::of_process(),
             read_only: self.options.read_only,
-            reap: notifier(&notifies.orphans),
-            linger: notifier(&notifies.pending_close),
+            notify_orphans: notifier(&notifies.orphans),
+            notify_pending_close: notifier(&notifies.pending_close),
             options,
         }))
     }

@@ -101,7 +101,7 @@ impl Executor<'_> {
             Err(error) if error.code == Code::NotFound => return Ok(()),
             target => target?,
         };
-        opens.expect_no_loss(source.ino)?;
+        opens.check_unreported_error(source.ino)?;
         if !opens.is_unsafe(source.ino) {
             return opens.commit_open(source.ino, self.may_block);
         }

@@ -124,7 +124,7 @@ fn payloads_that_wait_are_kept_to_a_limit() {
     for (reply, replied) in writes.iter().zip(replied) {
         assert!(replied || matches!(answer(reply), Ok(Reply::Written { .. })));
     }
-    let size = rig.look("f").unwrap().attr.size;
+    let size = rig.lookup("f").unwrap().attr.size;
     assert_eq!(size, (COUNT * bytes.len()) as u64);
 }
 

@@ -1,4 +1,4 @@
-//! The time of the last read, through the router.
+//! The access time, through the router.
 
 use pelago_wire::{Handle, OpenFlags, Request, SetAttr, SetTime, Time};
 
@@ -8,7 +8,7 @@ use pelago_store::clock;
 const COUNTED: OpenFlags = OpenFlags { no_atime: false, ..READ };
 const DAY: i64 = 24 * 60 * 60;
 
-/// Long ago; no clock goes back that far.
+/// A time long ago; no clock goes back that far.
 fn past() -> Time {
     at(1000)
 }
@@ -22,11 +22,11 @@ fn times(atime: Time, mtime: Time) -> SetAttr {
     }
 }
 
-/// A file that nobody has read since it changed, on either side of the inline limit.
+/// Makes a file that was not read since it changed; `size` may be above the inline limit.
 fn file(rig: &Rig, text: &str, size: usize) -> Handle {
     let entry = rig.file(text, &vec![7; size]);
     rig.set(entry.handle, None, times(past(), past())).unwrap();
-    rig.look(text).unwrap().handle
+    rig.lookup(text).unwrap().handle
 }
 
 fn read_once(rig: &Rig, handle: Handle, flags: OpenFlags) {
@@ -40,7 +40,7 @@ fn atime(rig: &Rig, handle: Handle) -> Time {
 }
 
 #[test]
-fn the_first_read_after_a_change_counts_and_no_other() {
+fn only_the_first_read_after_a_change_changes_the_access_time() {
     for size in [100, 100_000] {
         let rig = Rig::new();
         let handle = file(&rig, "f", size);
@@ -61,20 +61,19 @@ fn the_first_read_after_a_change_counts_and_no_other() {
         }
         assert_eq!(rig.durability.done(), batches, "the group commit does it");
         assert_eq!(rig.attr(handle).unwrap(), read, "it is seen until then too");
-        assert_eq!(rig.look("f").unwrap().attr, read);
+        assert_eq!(rig.lookup("f").unwrap().attr, read);
         rig.commit.run().unwrap();
         let batches = rig.durability.done();
         read_once(&rig, handle, COUNTED);
         rig.commit.run().unwrap();
         assert_eq!(rig.durability.done(), batches, "an unchanged file is written once");
-        assert_eq!(rig.killed().attr(handle).unwrap(), read);
+        assert_eq!(rig.after_kill().attr(handle).unwrap(), read);
     }
 }
 
-/// Counted: many files that are read are few batches, however they have been renamed or removed
-/// meanwhile.
+/// Also for files that were renamed or removed meanwhile.
 #[test]
-fn one_batch_tells_of_many_reads() {
+fn one_batch_commits_the_access_times_of_many_files() {
     let rig = Rig::new();
     let handles: Vec<_> = (0..40).map(|n| file(&rig, &format!("f{n}"), 100)).collect();
     rig.commit.run().unwrap();
@@ -92,10 +91,10 @@ fn one_batch_tells_of_many_reads() {
     rig.call(Request::Rename { from_dir: dir, from, to_dir: dir, to, flags }).unwrap();
     rig.unlink("f3");
     rig.shard.commit_read_times().unwrap();
-    let killed = rig.killed();
-    assert!(killed.look("g").unwrap().attr.atime > past());
-    assert!(killed.look("f1").unwrap().attr.atime > past());
-    assert!(killed.look("f3").is_err());
+    let killed = rig.after_kill();
+    assert!(killed.lookup("g").unwrap().attr.atime > past());
+    assert!(killed.lookup("f1").unwrap().attr.atime > past());
+    assert!(killed.lookup("f3").is_err());
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn after_a_change_of_bytes_or_attributes_a_read_counts_again() {
         assert!(atime(&rig, handle) > past());
         rig.close(open);
         rig.commit.run().unwrap();
-        assert!(atime(&rig.killed(), handle) > past());
+        assert!(atime(&rig.after_kill(), handle) > past());
     }
 }
 
@@ -145,9 +144,9 @@ fn a_day_later_a_read_counts_again() {
     }
 }
 
-/// Who dates a change in the future does not make every read a write.
+/// A change that is dated in the future must not make every read a write.
 #[test]
-fn changes_of_the_future_are_not_seen_at_each_read() {
+fn a_change_in_the_future_does_not_make_every_read_count() {
     let rig = Rig::new();
     let handle = file(&rig, "f", 100);
     let now = clock::now().seconds;
@@ -158,20 +157,20 @@ fn changes_of_the_future_are_not_seen_at_each_read() {
 }
 
 #[test]
-fn who_does_not_want_it_leaves_no_time() {
+fn reads_without_atime_and_reads_of_a_read_only_server_change_no_time() {
     let rig = Rig::new();
     let handle = file(&rig, "f", 100);
     let batches = rig.durability.done();
     read_once(&rig, handle, READ);
     assert_eq!((atime(&rig, handle), rig.durability.done()), (past(), batches));
-    let served = rig.served(Options { read_only: true, ..Options::default() });
+    let served = rig.restarted(Options { read_only: true, ..Options::default() });
     let batches = served.durability.done();
     read_once(&served, handle, COUNTED);
     assert_eq!((atime(&served, handle), served.durability.done()), (past(), batches));
 }
 
 #[test]
-fn a_time_that_is_set_stands_over_one_that_is_not_written_yet() {
+fn an_access_time_that_is_set_replaces_one_that_is_not_committed_yet() {
     let rig = Rig::new();
     let handle = file(&rig, "f", 100);
     let open = rig.open(handle, COUNTED).unwrap();
@@ -180,11 +179,11 @@ fn a_time_that_is_set_stands_over_one_that_is_not_written_yet() {
     assert_eq!(rig.set(handle, None, set).unwrap().atime, at(5));
     rig.close(open);
     assert_eq!(atime(&rig, handle), at(5));
-    assert_eq!(atime(&rig.killed(), handle), at(5));
+    assert_eq!(atime(&rig.after_kill(), handle), at(5));
 }
 
 #[test]
-fn a_commit_takes_the_time_of_a_read_along() {
+fn a_commit_includes_the_access_time() {
     let rig = Rig::new();
     let handle = file(&rig, "f", 100);
     let open = rig.open(handle, OpenFlags { no_atime: false, ..BOTH }).unwrap();
@@ -193,14 +192,14 @@ fn a_commit_takes_the_time_of_a_read_along() {
     rig.write(open, 0, b"x").unwrap();
     let batches = rig.durability.done();
     rig.call(Request::Flush { open }).unwrap();
-    assert_eq!(atime(&rig.killed(), handle), read);
+    assert_eq!(atime(&rig.after_kill(), handle), read);
     rig.close(open);
     assert_eq!(rig.durability.done(), batches + 1);
 }
 
-/// A file without a name has no row that anybody would look at.
+/// A file without a name has no row that needs an access time.
 #[test]
-fn a_removed_file_is_read_without_a_trace() {
+fn reading_a_removed_file_writes_nothing() {
     let rig = Rig::new();
     let handle = file(&rig, "f", 100);
     let open = rig.open(handle, COUNTED).unwrap();

@@ -13,7 +13,7 @@ fn with_descriptors(descriptors: usize) -> Rig {
     Rig::with(Options { descriptors, ..Options::default() })
 }
 
-/// Fills each of these with its own byte; answers their names and opens.
+/// Creates `count` files, each filled with its own byte; returns their names and opens.
 fn filled(rig: &Rig, count: u8) -> Vec<(String, OpenId)> {
     let fill = |number: u8| {
         let text = format!("f{number}");
@@ -25,10 +25,10 @@ fn filled(rig: &Rig, count: u8) -> Vec<(String, OpenId)> {
 }
 
 fn sync(rig: &Rig, open: OpenId) -> Result<(), Code> {
-    let told = rig.begin(Request::Fsync { open, data_only: true }, &[]);
+    let reply = rig.begin(Request::Fsync { open, data_only: true }, &[]);
     loop {
         rig.commit.run().unwrap();
-        if let Ok(answer) = told.try_recv() {
+        if let Ok(answer) = reply.try_recv() {
             return answer.map(drop).map_err(|error| error.code);
         }
     }
@@ -47,16 +47,16 @@ fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
         }
         assert_eq!(sync(&rig, files[usize::from(round)].1), Ok(()));
     }
-    let before: Vec<_> = files.iter().map(|(text, _)| rig.look(text).unwrap()).collect();
-    assert!(before.iter().all(|entry| rig.is_marked(entry.handle)), "they are still written");
-    let killed = rig.killed();
+    let before: Vec<_> = files.iter().map(|(text, _)| rig.lookup(text).unwrap()).collect();
+    assert!(before.iter().all(|entry| rig.has_writing_row(entry.handle)), "they are still written");
+    let killed = rig.after_kill();
     for ((text, _), entry) in files.iter().zip(&before).take(8) {
-        let attr = killed.look(text).unwrap().attr;
+        let attr = killed.lookup(text).unwrap().attr;
         assert_eq!(Attr { volatile: false, ..attr }, entry.attr, "{text}");
     }
     drop(killed);
     files.iter().for_each(|(_, open)| rig.close(*open));
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert_eq!((rig.opens.count(), rig.descriptors.taken()), (0, 0));
     assert!(!rig.opens.any_unsafe());
     for (number, (text, _)) in (0_u8..).zip(&files) {
@@ -64,9 +64,8 @@ fn more_files_are_open_than_descriptors_and_all_are_read_and_written() {
     }
 }
 
-/// Nobody is refused while others close what they do not need, and no byte goes astray.
 #[test]
-fn several_share_few_descriptors() {
+fn threads_that_share_few_descriptors_are_never_refused_and_lose_no_byte() {
     const THREADS: u8 = 4;
     let rig = with_descriptors(16);
     let files = filled(&rig, 40);
@@ -91,7 +90,7 @@ fn several_share_few_descriptors() {
         rig.close(open);
         let bytes = rig.bytes(&text);
         assert!(bytes[..LARGE] == vec![number; LARGE] && bytes.len() == LARGE + 4);
-        // What each wrote there last.
+        // Each thread's last write.
         let last: Vec<_> = (0..THREADS).map(|thread| last_round(thread, number)).collect();
         assert_eq!(bytes[LARGE..], last);
     }
@@ -103,54 +102,40 @@ fn last_round(thread: u8, number: u8) -> u8 {
 }
 
 #[test]
-fn files_that_were_handed_out_stay_open() {
+fn the_content_file_of_a_passthrough_open_is_not_evicted() {
     let rig = with_descriptors(2);
     let (one, idle) = (rig.file("one", &[1; LARGE]), filled(&rig, 1)[0].1);
-    let DataPath::Passthrough(backing) = rig.find_way(one.handle, PASS).2 else {
-        println!("skipped: not here: the medium does not tell who writes a file");
+    let DataPath::Passthrough(backing) = rig.open_path(one.handle, PASS).2 else {
+        println!("skipped: not here: the disk cannot tell whether a process writes a file");
         return;
     };
     let program = reopened(&backing, PASS);
     let two = rig.file("two", &[2; LARGE]);
-    let (open, _, path) = rig.find_way(two.handle, PASS);
+    let (open, _, path) = rig.open_path(two.handle, PASS);
     assert!(matches!(path, DataPath::Passthrough(_)), "the idle one makes room");
     assert_eq!(rig.read(idle, 0, 10), Err(Code::TooManyOpen));
     program.write_all_at(b"goes on", 0).unwrap();
     rig.call(Request::Release { open }).unwrap();
-    assert_eq!(rig.opens.let_go_of_closed().unwrap(), usize::from(rig.opens.lingering() > 0));
+    assert_eq!(rig.opens.release_closed().unwrap(), usize::from(rig.opens.pending_closes() > 0));
     assert_eq!(rig.read(idle, 0, 1).unwrap(), [0], "there is room again");
 }
 
+/// The table may lose a commit while the content file is closed.
 #[test]
-fn a_file_that_could_not_be_synced_is_in_error_until_it_is_written_again() {
-    let rig = Rig::new();
-    let open = filled(&rig, 1)[0].1;
-    let ino = rig.look("f0").unwrap().handle.ino;
-    rig.opens.bytes_failed(ino, Code::NoSpace.into());
-    let twice = || [sync(&rig, open), sync(&rig, open)];
-    assert_eq!(twice(), [Err(Code::NoSpace), Err(Code::Io)]);
-    rig.write(open, 0, &[1; LARGE - 1]).unwrap();
-    assert_eq!(twice(), [Err(Code::Io); 2], "a byte is missing");
-    rig.write(open, LARGE as u64 - 1, &[1]).unwrap();
-    assert_eq!(twice(), [Ok(()); 2]);
-}
-
-/// The table may have lost what it was told while the content file was closed.
-#[test]
-fn a_file_whose_content_is_closed_is_told_again() {
+fn a_file_whose_content_is_closed_is_committed_again_after_a_loss() {
     let rig = with_descriptors(1);
     let files = filled(&rig, 2);
-    let entry = rig.look("f0").unwrap();
+    let entry = rig.lookup("f0").unwrap();
     let written = rig.durability.done();
-    rig.opens.doubt();
-    rig.opens.measure_again().unwrap();
+    rig.opens.invalidate();
+    rig.opens.remeasure().unwrap();
     rig.commit.run().unwrap();
-    assert!(rig.durability.done() >= written + 2, "both are told");
-    assert!(rig.is_marked(entry.handle));
-    assert_eq!(rig.crashed(0).look("f0").unwrap().attr, entry.attr);
+    assert!(rig.durability.done() >= written + 2, "both are committed");
+    assert!(rig.has_writing_row(entry.handle));
+    assert_eq!(rig.after_crash(0).lookup("f0").unwrap().attr, entry.attr);
     for (number, (text, open)) in (0_u8..).zip(files) {
         assert_eq!(rig.read(open, 0, 1).unwrap(), [number]);
         rig.close(open);
-        assert_eq!(rig.killed().bytes(&text), vec![number; LARGE]);
+        assert_eq!(rig.after_kill().bytes(&text), vec![number; LARGE]);
     }
 }

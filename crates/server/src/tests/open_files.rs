@@ -1,5 +1,5 @@
-//! Open files, through the router: where bytes are, what others see of them, and what is left after
-//! a crash or a failed write.
+//! Open files, through the router: where the bytes are, what other opens see, and what is left
+//! after a crash or a failed write.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -40,7 +40,7 @@ fn a_small_file_is_in_memory_until_it_is_flushed() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     assert_eq!(rig.write(open, 0, b"hello").unwrap(), (5, 5));
-    let seen = rig.look("f").unwrap().attr;
+    let seen = rig.lookup("f").unwrap().attr;
     assert_eq!((seen.size, seen.blocks), (5, 8));
     assert!(seen.mtime > entry.attr.mtime && seen.ctime == seen.mtime);
     assert_eq!(rig.inline_row(entry.handle), None);
@@ -52,7 +52,7 @@ fn a_small_file_is_in_memory_until_it_is_flushed() {
     rig.close(open);
     assert_eq!(rig.durability.done(), batches, "there was nothing to commit any more");
     assert_eq!(rig.opens.memory(), 0);
-    let again = rig.killed();
+    let again = rig.after_kill();
     assert_eq!(again.bytes("f"), b"hello");
     assert_eq!(again.attr(entry.handle).unwrap(), seen);
 }
@@ -64,7 +64,7 @@ fn the_group_commit_takes_what_is_in_memory() {
     rig.write(open, 0, b"never flushed").unwrap();
     rig.commit.run().unwrap();
     assert_eq!(rig.table.unsafe_batches(), 0);
-    assert_eq!(rig.crashed(0).bytes("f"), b"never flushed");
+    assert_eq!(rig.after_crash(0).bytes("f"), b"never flushed");
     let done = rig.durability.done();
     rig.commit.run().unwrap();
     assert_eq!(rig.durability.done(), done, "what did not change is not written again");
@@ -79,18 +79,18 @@ fn a_write_beyond_the_limit_spills_and_the_file_stays_there() {
     let bytes = pattern(LIMIT);
     rig.write(open, 0, &bytes).unwrap();
     rig.call(Request::Flush { open }).unwrap();
-    assert!(rig.inline_row(entry.handle).is_some() && !rig.is_marked(entry.handle));
+    assert!(rig.inline_row(entry.handle).is_some() && !rig.has_writing_row(entry.handle));
     assert_eq!(rig.write(open, LIMIT as u64, b"x").unwrap(), (1, LIMIT as u64 + 1));
     assert_eq!(rig.inline_row(entry.handle), None);
-    assert!(rig.is_marked(entry.handle));
+    assert!(rig.has_writing_row(entry.handle));
     assert_eq!(rig.opens.memory(), 0);
-    assert_eq!(rig.look("f").unwrap().attr.size, LIMIT as u64 + 1);
+    assert_eq!(rig.lookup("f").unwrap().attr.size, LIMIT as u64 + 1);
     let all = [&bytes[..], b"x"].concat();
     assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), all);
     rig.set(entry.handle, Some(open), SetAttr { size: Some(2), ..SetAttr::default() }).unwrap();
     rig.close(open);
     assert_eq!(rig.inline_row(entry.handle), None, "it never comes back into the table");
-    let again = rig.killed();
+    let again = rig.after_kill();
     assert_eq!(again.recovered.files, 1);
     assert_eq!(again.bytes("f"), &all[..2]);
     assert_eq!(again.attr(entry.handle).unwrap().size, 2);
@@ -103,7 +103,7 @@ fn a_killed_process_loses_nothing_of_a_content_file() {
     let (entry, open) = rig.create("f", BOTH);
     let bytes = pattern(100_000);
     rig.write(open, 0, &bytes).unwrap();
-    let again = rig.killed();
+    let again = rig.after_kill();
     assert_eq!((again.recovered.files, again.recovered.damaged), (1, 0));
     assert_eq!(again.bytes("f"), bytes);
     assert_eq!(again.attr(entry.handle).unwrap().size, 100_000);
@@ -143,7 +143,7 @@ fn a_file_has_a_largest_size() {
 }
 
 #[test]
-fn appending_goes_to_the_end_whoever_else_writes() {
+fn every_open_to_append_writes_at_the_end() {
     let rig = Rig::new();
     let (entry, one) = rig.create("f", OpenFlags { append: true, ..BOTH });
     let other = rig.open(entry.handle, OpenFlags { append: true, ..WRITE }).unwrap();
@@ -172,7 +172,7 @@ fn an_open_that_truncates_finds_the_file_empty() {
         assert!(attr.mtime > before.attr.mtime);
         rig.write(open, 0, b"new").unwrap();
         rig.close(open);
-        assert_eq!(rig.killed().bytes(&text), b"new");
+        assert_eq!(rig.after_kill().bytes(&text), b"new");
     }
 }
 
@@ -190,7 +190,7 @@ fn a_truncate_by_name_is_done_when_it_is_answered() {
                 expected.fill(0);
             }
             expected.resize(size as usize, 0);
-            let again = rig.killed();
+            let again = rig.after_kill();
             assert_eq!(again.bytes(&text), expected, "{length} {size}");
             assert_eq!(again.attr(file.handle).unwrap().size, size);
         }
@@ -207,7 +207,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
         let (entry, open) = rig.create("f", BOTH);
         rig.write(open, 0, &pattern(length)).unwrap();
         rig.unlink("f");
-        assert_eq!(rig.look("f"), Err(Code::NotFound));
+        assert_eq!(rig.lookup("f"), Err(Code::NotFound));
         rig.write(open, 0, &pattern(grown)).unwrap();
         rig.call(Request::Flush { open }).unwrap();
         assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), pattern(grown));
@@ -232,7 +232,7 @@ fn memory_is_bounded_by_spilling_and_by_forgetting_what_is_committed() {
         assert!(rig.opens.memory() <= 10_000);
         opens.push_back((entry, open));
     }
-    let spilled = opens.iter().filter(|(entry, _)| rig.is_marked(entry.handle)).count();
+    let spilled = opens.iter().filter(|(entry, _)| rig.has_writing_row(entry.handle)).count();
     assert_eq!(spilled, 2);
     for (entry, open) in &opens {
         rig.call(Request::Flush { open: *open }).unwrap();
@@ -243,7 +243,7 @@ fn memory_is_bounded_by_spilling_and_by_forgetting_what_is_committed() {
         rig.close(open);
     }
     assert_eq!(rig.opens.memory(), 0);
-    assert_eq!(rig.killed().bytes("f4"), pattern(3000));
+    assert_eq!(rig.after_kill().bytes("f4"), pattern(3000));
 }
 
 #[test]
@@ -266,18 +266,18 @@ fn fsync_is_answered_when_the_group_commit_has_run() {
         let text = format!("f{length}");
         let (_, open) = rig.create(&text, BOTH);
         rig.write(open, 0, &pattern(length)).unwrap();
-        let told = rig.begin(Request::Fsync { open, data_only: length == 10 }, &[]);
-        assert!(told.try_recv().is_err());
+        let reply = rig.begin(Request::Fsync { open, data_only: length == 10 }, &[]);
+        assert!(reply.try_recv().is_err());
         let mut answered = None;
         while answered.is_none() {
             // A content file is synced on another thread first.
             rig.commit.run().unwrap();
-            answered = told.try_recv().ok();
+            answered = reply.try_recv().ok();
         }
         assert!(matches!(answered, Some(Ok(Reply::Done))));
-        assert_eq!(rig.crashed(0).bytes(&text), pattern(length));
-        let told = rig.begin(Request::FsyncDir { dir: ROOT, since: None }, &[]);
-        assert!(matches!(answer(&told), Ok(Reply::Done)), "everything is safe");
+        assert_eq!(rig.after_crash(0).bytes(&text), pattern(length));
+        let reply = rig.begin(Request::FsyncDir { dir: ROOT, since: None }, &[]);
+        assert!(matches!(answer(&reply), Ok(Reply::Done)), "everything is safe");
         rig.close(open);
     }
 }
@@ -288,35 +288,35 @@ fn a_synchronous_write_is_answered_when_it_is_safe() {
     let (_, open) = rig.create("f", OpenFlags { sync: true, ..BOTH });
     for (offset, length) in [(0, 10), (10, 10_000)] {
         let request = Request::Write { open, offset, kill_privileges: false };
-        let told = rig.begin(request, &pattern(length));
+        let reply = rig.begin(request, &pattern(length));
         let mut answered = None;
         while answered.is_none() {
             rig.commit.run().unwrap();
-            answered = told.try_recv().ok();
+            answered = reply.try_recv().ok();
         }
         assert!(matches!(answered, Some(Ok(Reply::Written { .. }))));
     }
-    assert_eq!(rig.crashed(0).bytes("f").len(), 10_010);
+    assert_eq!(rig.after_crash(0).bytes("f").len(), 10_010);
     rig.close(open);
 }
 
 #[test]
-fn a_failed_persist_is_told_to_who_waits_and_the_open_file_is_committed_again() {
+fn a_failed_persist_fails_the_fsync_and_the_open_file_is_committed_again() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     rig.commit.run().unwrap();
     rig.write(open, 0, b"kept").unwrap();
-    let told = rig.begin(Request::Fsync { open, data_only: false }, &[]);
+    let reply = rig.begin(Request::Fsync { open, data_only: false }, &[]);
     let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
     assert_eq!(rig.write(open, 4, b"!").unwrap(), (1, 5), "memory needs no table");
     assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io));
     assert!(rig.commit.reopen_table());
-    assert_eq!(answer(&told).err(), Some(Code::Io));
+    assert_eq!(answer(&reply).err(), Some(Code::Io));
     assert_eq!(rig.inline_row(entry.handle), None, "the fake dropped what was not safe");
     rig.commit.run().unwrap();
-    assert_eq!(rig.crashed(0).bytes("f"), b"kept!");
+    assert_eq!(rig.after_crash(0).bytes("f"), b"kept!");
     rig.close(open);
     assert_eq!(rig.bytes("f"), b"kept!");
 }
@@ -333,37 +333,45 @@ fn a_file_that_cannot_be_committed_when_it_is_closed_is_committed_later() {
     assert!(rig.space.is_short());
     rig.commit.run().unwrap();
     assert!(!rig.shard.is_open(entry.handle.ino));
-    assert_eq!(rig.crashed(0).bytes("f"), b"late");
+    assert_eq!(rig.after_crash(0).bytes("f"), b"late");
 }
 
 #[test]
-fn a_mark_stands_until_the_bytes_are_safe_and_nobody_writes() {
+fn the_background_sync_of_a_closed_file_deletes_its_writing_row() {
     let rig = Rig::new();
     let file = rig.file("f", &pattern(10_000));
-    assert!(rig.is_marked(file.handle) && rig.opens.is_unsafe(file.handle.ino));
-    assert_eq!(rig.opens.settle().unwrap(), 1);
-    assert!(!rig.is_marked(file.handle) && !rig.opens.is_unsafe(file.handle.ino));
+    assert!(rig.has_writing_row(file.handle) && rig.opens.is_unsafe(file.handle.ino));
+    assert_eq!(rig.opens.write_back(), Ok(1));
+    assert!(!rig.has_writing_row(file.handle) && !rig.opens.is_unsafe(file.handle.ino));
+}
 
+#[test]
+fn a_writing_row_exists_from_the_first_write_to_the_close_of_a_synced_file() {
+    let rig = Rig::new();
+    let file = rig.file("f", &pattern(10_000));
+    rig.opens.write_back().unwrap();
     let open = rig.open(file.handle, BOTH).unwrap();
-    assert!(!rig.is_marked(file.handle), "nothing changed yet");
+    assert!(!rig.has_writing_row(file.handle), "nothing changed yet");
     rig.write(open, 0, b"x").unwrap();
-    assert!(rig.is_marked(file.handle));
-    assert_eq!(rig.opens.settle().unwrap(), 0, "somebody writes");
-    let told = rig.begin(Request::Fsync { open, data_only: false }, &[]);
-    while told.try_recv().is_err() {
+    assert!(rig.has_writing_row(file.handle));
+    assert_eq!(rig.opens.write_back(), Ok(0), "an open may write");
+    let reply = rig.begin(Request::Fsync { open, data_only: false }, &[]);
+    while reply.try_recv().is_err() {
         rig.commit.run().unwrap();
     }
-    assert!(rig.is_marked(file.handle), "it may be written again");
+    assert!(rig.has_writing_row(file.handle), "it may be written again");
     rig.close(open);
-    assert!(!rig.is_marked(file.handle) && !rig.opens.is_unsafe(file.handle.ino));
+    assert!(!rig.has_writing_row(file.handle) && !rig.opens.is_unsafe(file.handle.ino));
+}
 
-    let open = rig.open(file.handle, BOTH).unwrap();
-    rig.write(open, 0, b"y").unwrap();
-    rig.close(open);
-    let again = rig.killed();
-    assert!(again.is_marked(file.handle) && again.opens.is_unsafe(file.handle.ino));
-    assert_eq!(again.opens.settle().unwrap(), 1);
-    assert!(!again.is_marked(file.handle));
+#[test]
+fn a_writing_row_outlives_a_kill_until_the_next_background_sync() {
+    let rig = Rig::new();
+    let file = rig.file("f", &pattern(10_000));
+    let again = rig.after_kill();
+    assert!(again.has_writing_row(file.handle) && again.opens.is_unsafe(file.handle.ino));
+    assert_eq!(again.opens.write_back(), Ok(1));
+    assert!(!again.has_writing_row(file.handle));
 }
 
 #[test]
@@ -374,8 +382,8 @@ fn a_rename_over_a_file_makes_the_new_bytes_safe_first() {
     let (from, to, flags) = (name("new"), name("old"), RenameFlags::Replace);
     rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
     assert_eq!(rig.bytes("old"), pattern(10_000));
-    assert_eq!(rig.look("new"), Err(Code::NotFound));
-    assert!(rig.is_marked(new.handle), "no harm");
+    assert_eq!(rig.lookup("new"), Err(Code::NotFound));
+    assert!(rig.has_writing_row(new.handle), "no harm");
     assert_eq!(rig.opens.count(), 0);
 }
 
@@ -388,14 +396,14 @@ fn times_that_are_set_stay_and_the_next_write_shows_now() {
         rig.write(open, 0, &pattern(length)).unwrap();
         let set = SetAttr { mtime: Some(SetTime::To(at(77))), ..SetAttr::default() };
         assert_eq!(rig.set(entry.handle, Some(open), set).unwrap().mtime, at(77));
-        assert_eq!(rig.killed().attr(entry.handle).unwrap().mtime, at(77));
+        assert_eq!(rig.after_kill().attr(entry.handle).unwrap().mtime, at(77));
         rig.close(open);
         let seen = rig.attr(entry.handle).unwrap();
         assert_eq!((seen.mtime, seen.size), (at(77), length as u64));
         let set = SetAttr { mtime: Some(SetTime::To(at(88))), ..SetAttr::default() };
         rig.set(entry.handle, None, set).unwrap();
-        assert_eq!(rig.killed().attr(entry.handle).unwrap().mtime, at(88));
-        rig.opens.settle().unwrap();
+        assert_eq!(rig.after_kill().attr(entry.handle).unwrap().mtime, at(88));
+        rig.opens.write_back().unwrap();
         let set = SetAttr { mtime: Some(SetTime::To(at(99))), ..SetAttr::default() };
         let seen = rig.set(entry.handle, None, set).unwrap();
         let open = rig.open(entry.handle, BOTH).unwrap();
@@ -407,7 +415,7 @@ fn times_that_are_set_stay_and_the_next_write_shows_now() {
 }
 
 #[test]
-fn privileges_go_with_a_write_by_somebody_without() {
+fn a_write_by_an_unprivileged_caller_clears_setuid() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     let set = SetAttr { mode: Some(0o4755), ..SetAttr::default() };
@@ -421,7 +429,7 @@ fn privileges_go_with_a_write_by_somebody_without() {
 }
 
 #[test]
-fn what_is_no_open_file_is_refused() {
+fn requests_with_an_id_that_is_not_open_are_refused() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", READ);
     assert_eq!(rig.write(open, 0, b"x"), Err(Code::BadOpen));
@@ -459,7 +467,7 @@ fn many_writers_of_one_file_lose_nothing() {
         scope.spawn(|| {
             for _ in 0..20 {
                 rig.commit.run().unwrap();
-                rig.opens.settle().unwrap();
+                rig.opens.write_back().unwrap();
             }
         });
     });
@@ -471,14 +479,14 @@ fn many_writers_of_one_file_lose_nothing() {
     }
     assert!(!bytes.contains(&0));
     assert_eq!((rig.opens.count(), rig.opens.memory()), (0, 0));
-    assert_eq!(rig.killed().bytes("f"), bytes);
+    assert_eq!(rig.after_kill().bytes("f"), bytes);
 }
 
 #[test]
 fn a_read_only_server_reads_and_changes_nothing() {
     let rig = Rig::new();
     let file = rig.file("f", &pattern(10_000));
-    let rig = rig.served(Options { read_only: true, ..Options::default() });
+    let rig = rig.restarted(Options { read_only: true, ..Options::default() });
     assert_eq!(rig.bytes("f"), pattern(10_000));
     assert_eq!(rig.open(file.handle, BOTH), Err(Code::ReadOnly));
     let set = SetAttr { mode: Some(0), ..SetAttr::default() };
@@ -490,7 +498,7 @@ fn a_read_only_server_reads_and_changes_nothing() {
 }
 
 #[test]
-fn a_full_table_leaves_what_was_there() {
+fn a_spill_that_the_table_refuses_changes_nothing() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     rig.write(open, 0, &pattern(LIMIT)).unwrap();
@@ -499,11 +507,23 @@ fn a_full_table_leaves_what_was_there() {
     assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), pattern(LIMIT));
     assert_eq!(rig.attr(entry.handle).unwrap().size, LIMIT as u64);
     rig.close(open);
-    assert_eq!(rig.killed().bytes("f"), pattern(LIMIT));
+    assert_eq!(rig.after_kill().bytes("f"), pattern(LIMIT));
+}
+
+/// An event loop hands over what would wait for the disk, and the caller gets the right answer.
+#[test]
+fn requests_that_would_block_are_carried_out_by_the_pool() {
+    let open = pelago_data::Options { io_permits: 0, ..Default::default() };
+    let rig = Rig::with(Options { open, ..Options::default() });
+    let (_, open) = rig.create("f", BOTH);
+    assert_eq!(rig.write(open, 0, b"abc"), Ok((3, 3)));
+    assert_eq!(rig.write(open, 0, &pattern(50_000)), Ok((50_000, 50_000)));
+    assert_eq!(rig.read(open, 49_990, 100).unwrap(), &pattern(50_000)[49_990..]);
+    rig.close(open);
 }
 
 #[test]
-fn mutations_go_to_the_pool_while_the_table_is_pressed() {
+fn mutations_go_to_the_pool_while_the_table_is_under_pressure() {
     let rig = Rig::new();
     rig.table.set_pressure(true);
     let file = rig.file("f", b"pressed");
@@ -511,16 +531,16 @@ fn mutations_go_to_the_pool_while_the_table_is_pressed() {
     let rig = Rig::with(Options { threads: 0, ..Options::default() });
     rig.table.set_pressure(true);
     let dir = Request::MakeDir { dir: ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
-    let told = rig.begin(dir, &[]);
-    assert!(told.try_recv().is_err(), "nobody works there");
-    assert_eq!(rig.look("d"), Err(Code::NotFound));
+    let reply = rig.begin(dir, &[]);
+    assert!(reply.try_recv().is_err(), "the pool has no thread");
+    assert_eq!(rig.lookup("d"), Err(Code::NotFound));
     rig.router.stop();
-    assert_eq!(answer(&told).err(), Some(Code::Unavailable));
+    assert_eq!(answer(&reply).err(), Some(Code::Unavailable));
     assert!(file.attr.size == 7);
 }
 
 #[test]
-fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
+fn a_spilled_file_is_committed_again_after_the_table_lost_its_row() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     rig.write(open, 0, &pattern(100)).unwrap();
@@ -533,16 +553,20 @@ fn a_content_file_is_told_again_to_a_table_that_forgot_it() {
     assert!(rig.commit.reopen_table());
     assert_eq!(rig.inline_row(entry.handle).unwrap(), pattern(100));
     rig.commit.run().unwrap();
-    assert!(rig.inline_row(entry.handle).is_none() && rig.is_marked(entry.handle));
-    let again = rig.crashed(0);
+    assert!(rig.inline_row(entry.handle).is_none() && rig.has_writing_row(entry.handle));
+    let again = rig.after_crash(0);
     assert_eq!(again.bytes("f"), [pattern(100), pattern(10_000)].concat());
-    assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io), "what it was before");
+    assert_eq!(
+        rig.call(Request::Flush { open }).err(),
+        Some(Code::Io),
+        "the sync that failed before"
+    );
     rig.close(open);
-    assert_eq!(rig.opens.settle().unwrap(), 1);
-    assert!(!rig.is_marked(entry.handle));
+    assert_eq!(rig.opens.write_back().unwrap(), 1);
+    assert!(!rig.has_writing_row(entry.handle));
 }
 
-/// Its mark is safe, the commit behind its last write is not.
+/// Its `writing` row is safe, the commit of its last write is not.
 #[test]
 fn a_closed_file_whose_last_commit_was_lost_is_measured() {
     let rig = Rig::new();
@@ -558,16 +582,16 @@ fn a_closed_file_whose_last_commit_was_lost_is_measured() {
     assert!(rig.commit.reopen_table());
     assert_eq!(rig.attr(file.handle).unwrap().size, 10_008);
     let bytes = [&pattern(10_000)[..], b"safelost"].concat();
-    assert_eq!((rig.bytes("f"), rig.crashed(0).bytes("f")), (bytes.clone(), bytes));
+    assert_eq!((rig.bytes("f"), rig.after_crash(0).bytes("f")), (bytes.clone(), bytes));
 }
 
 /// Random changes through several opens, small and large, by requests and by descriptors, against a
 /// vector; what was flushed survives the process.
 #[test]
-fn a_file_is_as_a_vector_whatever_is_done() {
+fn a_file_behaves_like_a_vector() {
     for seed in 1..=20 {
         let mut random = Random(seed);
-        let mut rig = Rig::with(Options { open: so(seed % 3 == 0), ..Options::default() });
+        let mut rig = Rig::with(Options { open: options(seed % 3 == 0), ..Options::default() });
         let entry = rig.file("f", b"");
         let mut opens = Vec::new();
         let mut model: Vec<u8> = Vec::new();
@@ -580,7 +604,7 @@ fn a_file_is_as_a_vector_whatever_is_done() {
             let flags = OpenFlags { passthrough: random.below(2) == 0, ..flags };
             match random.below(12) {
                 0 | 1 if opens.len() < 4 => {
-                    let (open, _, path) = rig.find_way(entry.handle, flags);
+                    let (open, _, path) = rig.open_path(entry.handle, flags);
                     opens.push((open, flags.append, program(&path, flags)));
                     if flags.truncate {
                         model.clear();
@@ -598,15 +622,15 @@ fn a_file_is_as_a_vector_whatever_is_done() {
                 }
                 4 => rig.commit.run().unwrap(),
                 5 => {
-                    rig.opens.let_go_of_closed().unwrap();
-                    rig.opens.settle().unwrap();
+                    rig.opens.release_closed().unwrap();
+                    rig.opens.write_back().unwrap();
                 }
                 6 => {
                     opens.iter().for_each(|(open, ..)| {
                         rig.call(Request::Flush { open: *open }).unwrap();
                     });
                     opens.clear();
-                    rig = rig.killed();
+                    rig = rig.after_kill();
                     assert_eq!(rig.recovered.damaged, 0);
                 }
                 _ => {
@@ -631,12 +655,12 @@ fn a_file_is_as_a_vector_whatever_is_done() {
     }
 }
 
-fn so(always: bool) -> pelago_data::Options {
+fn options(always: bool) -> pelago_data::Options {
     let passthrough = if always { Passthrough::Always } else { Passthrough::Auto };
     pelago_data::Options { passthrough, ..Default::default() }
 }
 
-/// The content file, where it was handed out.
+/// Returns the content file if the open is by passthrough.
 fn program(path: &DataPath, flags: OpenFlags) -> Option<File> {
     match path {
         DataPath::Passthrough(backing) => Some(reopened(backing, flags)),
@@ -655,10 +679,10 @@ impl Random {
     }
 }
 
-/// Everybody does everything to the same few names: nothing hangs, nothing stays open, and what is
-/// left survives.
+/// Several threads do everything to the same few names: nothing hangs, nothing stays open, and what
+/// is left survives a kill.
 #[test]
-fn callers_that_meet_at_the_same_files_leave_them_whole() {
+fn threads_that_use_the_same_files_leave_them_whole() {
     let rig = Rig::new();
     std::thread::scope(|scope| {
         for seed in 1..=4 {
@@ -666,39 +690,38 @@ fn callers_that_meet_at_the_same_files_leave_them_whole() {
             scope.spawn(move || {
                 let mut random = Random(seed);
                 for _ in 0..400 {
-                    meet(rig, &mut random);
+                    do_something(rig, &mut random);
                 }
             });
         }
         scope.spawn(|| {
             for _ in 0..30 {
                 rig.commit.run().unwrap();
-                rig.opens.settle().unwrap();
+                rig.opens.write_back().unwrap();
             }
         });
     });
     assert_eq!((rig.opens.count(), rig.opens.memory()), (0, 0));
     assert_eq!(rig.opens.counts(), Counts { opens: 0, closed: 0 });
-    let again = rig.killed();
+    let again = rig.after_kill();
     assert_eq!(again.recovered.damaged, 0);
     for text in ["a", "b", "c"] {
-        let Ok(entry) = rig.look(text) else {
-            assert_eq!(again.look(text), Err(Code::NotFound));
+        let Ok(entry) = rig.lookup(text) else {
+            assert_eq!(again.lookup(text), Err(Code::NotFound));
             continue;
         };
         assert!(!rig.shard.is_open(entry.handle.ino));
         let bytes = rig.bytes(text);
         assert_eq!(bytes.len() as u64, entry.attr.size);
-        assert_eq!(again.look(text).unwrap().attr, entry.attr);
+        assert_eq!(again.lookup(text).unwrap().attr, entry.attr);
         assert!(again.bytes(text) == bytes);
     }
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert!(!rig.opens.any_unsafe());
 }
 
-/// One thing that somebody does to one of three names; that it is not there, or there already,
-/// is no fault.
-fn meet(rig: &Rig, random: &mut Random) {
+/// Does one random thing to one of three names; that the name is missing or exists is no failure.
+fn do_something(rig: &Rig, random: &mut Random) {
     let names = ["a", "b", "c"];
     let text = names[random.below(3) as usize];
     let flags = OpenFlags { append: random.below(3) == 0, truncate: random.below(8) == 0, ..BOTH };
@@ -722,12 +745,12 @@ fn meet(rig: &Rig, random: &mut Random) {
             drop(rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }));
         }
         3 => {
-            let Ok(entry) = rig.look(text) else { return };
+            let Ok(entry) = rig.lookup(text) else { return };
             let set = SetAttr { size: Some(random.below(9000)), ..SetAttr::default() };
             let _gone_or_not = rig.set(entry.handle, None, set);
         }
         _ => {
-            let Ok(entry) = rig.look(text) else { return };
+            let Ok(entry) = rig.lookup(text) else { return };
             let Ok(open) = rig.open(entry.handle, flags) else { return };
             for _ in 0..random.below(4) {
                 let bytes = pattern(random.below(3000) as usize);

@@ -1,5 +1,5 @@
-//! Files that are to be handed out, on a medium and a table that fail: whoever asked is told or is
-//! served by requests, and nothing stays open behind it.
+//! Opening by passthrough while the disk or the table fails: the open fails or is by requests, and
+//! nothing stays open after it.
 
 use pelago_lossfs::Operation;
 use pelago_store::table;
@@ -19,7 +19,7 @@ fn always() -> Options {
     Options { open, ..Options::default() }
 }
 
-/// Makes a file with a name, or without one.
+/// Creates a file with or without a name.
 fn make(rig: &Rig, named: bool, flags: OpenFlags) -> Result<(Entry, OpenId, DataPath), Code> {
     let (dir, mode) = (ROOT, NewMode::exactly(0o644));
     let request = match named {
@@ -32,7 +32,7 @@ fn make(rig: &Rig, named: bool, flags: OpenFlags) -> Result<(Entry, OpenId, Data
     }
 }
 
-/// It goes by requests like any other, and gets its content file when it needs one.
+/// It is read and written by requests, and gets its content file when it needs one.
 #[test]
 fn a_file_that_gets_no_content_file_begins_in_memory() {
     for (named, table) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -47,8 +47,8 @@ fn a_file_that_gets_no_content_file_begins_in_memory() {
         }
         let (entry, open, path) = make(rig, named, PASS).unwrap();
         assert_eq!(path, DataPath::Cached, "named: {named}, table: {table}");
-        assert!(!rig.is_marked(entry.handle));
-        // Who met a full table brings no more bytes.
+        assert!(!rig.has_writing_row(entry.handle));
+        // After a full table new data is refused.
         let bytes = if table { Vec::new() } else { vec![7; LARGE] };
         if !table {
             rig.write(open, 0, &bytes).unwrap();
@@ -63,64 +63,62 @@ fn a_file_that_gets_no_content_file_begins_in_memory() {
     }
 }
 
-/// Whoever writes synchronously past the server relies on the name of the content file.
+/// A program that writes synchronously by a descriptor relies on the name of the content file.
 #[test]
-fn a_file_whose_folder_cannot_be_synced_is_not_handed_out_for_synchronous_writes() {
+fn an_open_for_synchronous_writes_fails_if_the_folder_cannot_be_synced() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
     if !rig.content.can_detect_writers().unwrap_or(false) {
-        return println!("skipped: not here: the medium does not tell who writes a file");
+        return println!("skipped: not here: the disk cannot tell whether a process writes a file");
     }
     let file = rig.file("f", &[1; LARGE]);
     let open = || rig.call(Request::Open { node: file.handle, flags: SYNC });
     failing.refuse(Operation::SyncNames, 0, u64::MAX, Errno::IO);
     assert_eq!(open().err(), Some(Code::Io));
     assert_eq!(rig.opens.counts().opens, 0);
-    rig.opens.let_go_of_closed().unwrap();
+    rig.opens.release_closed().unwrap();
     assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
     assert_eq!(rig.attr(file.handle).unwrap().size, LARGE as u64);
     failing.heal();
     // Its name may be lost: only another content file has a safe one.
-    let (cached, _, path) = rig.find_way(file.handle, PASS);
+    let (cached, _, path) = rig.open_path(file.handle, PASS);
     assert!(matches!(path, DataPath::Cached));
     assert_eq!(rig.call(Request::Fsync { open: cached, data_only: false }).err(), Some(Code::Io));
     let empty = SetAttr { size: Some(0), ..SetAttr::default() };
     rig.set(file.handle, Some(cached), empty).unwrap();
     rig.write(cached, 0, &[2; LARGE]).unwrap();
     rig.close(cached);
-    let told = rig.begin(Request::Open { node: file.handle, flags: SYNC }, &[]);
-    let told = loop {
+    let reply = rig.begin(Request::Open { node: file.handle, flags: SYNC }, &[]);
+    let reply = loop {
         rig.commit.run().unwrap();
-        if let Ok(told) = told.try_recv() {
-            break told;
+        if let Ok(reply) = reply.try_recv() {
+            break reply;
         }
     };
-    let Ok(Reply::Opened { path: DataPath::Passthrough(_), .. }) = told else {
-        panic!("{told:?}");
+    let Ok(Reply::Opened { path: DataPath::Passthrough(_), .. }) = reply else {
+        panic!("{reply:?}");
     };
 }
 
-/// A mark that cannot be written: nobody is given the file to write.
 #[test]
-fn a_file_that_cannot_be_marked_is_not_handed_out() {
+fn an_open_to_write_fails_if_the_writing_row_cannot_be_written() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     rig.table.fail_at(0, table::Error::NoSpace);
     let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
     assert_eq!(refused.err(), Some(Code::NoSpace));
     assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
-    assert!(!rig.is_marked(file.handle) && !rig.attr(file.handle).unwrap().volatile);
-    // While space is short nobody is handed anything to write.
-    rig.space.look().unwrap();
-    let (open, _, path) = rig.find_way(file.handle, PASS);
-    assert!(matches!(path, DataPath::Passthrough(_)) && rig.is_marked(file.handle));
+    assert!(!rig.has_writing_row(file.handle) && !rig.attr(file.handle).unwrap().volatile);
+    // While new data is refused no open to write is by passthrough.
+    rig.space.refresh().unwrap();
+    let (open, _, path) = rig.open_path(file.handle, PASS);
+    assert!(matches!(path, DataPath::Passthrough(_)) && rig.has_writing_row(file.handle));
     rig.call(Request::Release { open }).unwrap();
 }
 
-/// Its bytes are lost: that is said, and nobody is handed another file's.
 #[test]
-fn a_file_without_its_content_file_is_refused_to_who_would_be_handed_it() {
+fn an_open_of_a_file_whose_content_is_missing_fails() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
     let row = rig.shard.stored_node(file.handle).unwrap().rnode;

@@ -70,13 +70,13 @@ fn a_small_file_is_reserved_and_zeroed_in_memory() {
     assert_eq!(rig.read(open, 0, 100).unwrap(), b"01\0\0\x0056\0\0\0\0\0");
     allocate(&rig, open, (10, 10), GROW).unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().size, 20);
-    assert!(!rig.is_marked(entry.handle), "all of it went on in memory");
+    assert!(!rig.has_writing_row(entry.handle), "everything happened in memory");
     rig.close(open);
-    assert_eq!(rig.killed().bytes("f"), b"01\0\0\x0056\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    assert_eq!(rig.after_kill().bytes("f"), b"01\0\0\x0056\0\0\0\0\0\0\0\0\0\0\0\0\0");
 }
 
 #[test]
-fn a_reservation_beyond_the_limit_is_one_of_the_medium() {
+fn a_reservation_beyond_the_inline_limit_reserves_blocks_of_the_disk() {
     let rig = Rig::new();
     for (name, mode, size) in [("f", KEEP, 3), ("g", GROW, 1 << 20)] {
         let (entry, open) = rig.create(name, BOTH);
@@ -85,9 +85,9 @@ fn a_reservation_beyond_the_limit_is_one_of_the_medium() {
         let attr = rig.attr(entry.handle).unwrap();
         assert_eq!(attr.size, size);
         assert!(attr.blocks >= (1 << 20) / 512, "{attr:?}");
-        assert!(rig.is_marked(entry.handle));
+        assert!(rig.has_writing_row(entry.handle));
         rig.close(open);
-        let again = rig.killed();
+        let again = rig.after_kill();
         assert_eq!(again.attr(entry.handle).unwrap().size, size);
         assert_eq!(&again.bytes(name)[..3], b"abc");
         assert!(again.bytes(name)[3..].iter().all(|byte| *byte == 0));
@@ -95,7 +95,7 @@ fn a_reservation_beyond_the_limit_is_one_of_the_medium() {
 }
 
 #[test]
-fn a_hole_gives_space_back_and_zeros_read_as_such() {
+fn a_punched_hole_frees_blocks_and_reads_as_zeros() {
     let rig = Rig::new();
     let (entry, open) = rig.create("f", BOTH);
     let mut bytes = pattern(300_000);
@@ -114,13 +114,13 @@ fn a_hole_gives_space_back_and_zeros_read_as_such() {
     bytes.resize(300_990, 0);
     assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), bytes);
     rig.close(open);
-    let again = rig.killed();
+    let again = rig.after_kill();
     assert_eq!(again.bytes("f"), bytes);
     assert_eq!(again.attr(entry.handle).unwrap().size, 300_990);
 }
 
 #[test]
-fn what_cannot_be_reserved_changes_nothing() {
+fn a_reservation_that_fails_changes_nothing() {
     let rig = Rig::new();
     let entry = rig.file("f", b"abc");
     let reader = rig.open(entry.handle, READ).unwrap();
@@ -134,16 +134,19 @@ fn what_cannot_be_reserved_changes_nothing() {
     assert_eq!(allocate(&rig, OpenId(u64::MAX), (0, 1), GROW), Err(Code::BadOpen));
     assert_eq!(rig.attr(entry.handle).unwrap(), before);
     assert_eq!(allocate(&rig, open, (0, 1 << 60), GROW), Err(Code::NoSpace));
-    assert!(rig.space.admit().is_ok(), "who asks for too much has not filled the medium");
+    assert!(
+        rig.space.admit().is_ok(),
+        "a request for too much does not mean that the disk is full"
+    );
     assert_eq!(rig.attr(entry.handle).unwrap().size, 3);
     assert_eq!(rig.read(open, 0, 100).unwrap(), b"abc");
     rig.close(open);
     assert_eq!(rig.attr(entry.handle).unwrap().size, 3);
 }
 
-/// By who is not root; the rig's caller is not.
+/// The rig's caller is not root.
 #[test]
-fn reserving_and_copying_take_privileges_away() {
+fn reserving_and_copying_clear_setuid() {
     let rig = Rig::new();
     let set = SetAttr { mode: Some(0o4755), ..SetAttr::default() };
     let (source, from) = rig.create("source", BOTH);
@@ -178,12 +181,12 @@ fn data_and_holes_are_found() {
     assert_eq!(seek(&rig, large, end - 1, Whence::Data), Ok(end - 1));
     assert_eq!(seek(&rig, large, end - 1, Whence::Hole), Ok(end));
     assert_eq!(seek(&rig, large, end, Whence::Data), Err(Code::NoData));
-    // A medium that knows no holes says that all is data.
+    // A file system without holes reports everything as data.
     let data = seek(&rig, large, 0, Whence::Data).unwrap();
     let hole = seek(&rig, large, 0, Whence::Hole).unwrap();
     assert!((data, hole) == (1 << 20, 0) || (data, hole) == (0, end), "{data} {hole}");
     rig.set(
-        rig.look("large").unwrap().handle,
+        rig.lookup("large").unwrap().handle,
         None,
         SetAttr { size: Some(end + 4096), ..SetAttr::default() },
     )
@@ -193,7 +196,7 @@ fn data_and_holes_are_found() {
     rig.close(large);
 }
 
-/// Bytes come over whether either file is in memory or in a content file, and within one.
+/// Each of the two may be in memory or in a content file.
 #[test]
 fn bytes_are_copied_between_files_of_all_sizes() {
     let rig = Rig::new();
@@ -217,7 +220,7 @@ fn bytes_are_copied_between_files_of_all_sizes() {
             assert!(rig.attr(entry.handle).unwrap().mtime > before.mtime);
             rig.close(from);
             rig.close(to);
-            assert_eq!(rig.killed().bytes("to"), expected);
+            assert_eq!(rig.after_kill().bytes("to"), expected);
             rig.unlink("from");
             rig.unlink("to");
         }
@@ -265,13 +268,13 @@ fn a_copy_is_refused_as_a_read_and_a_write_are() {
 }
 
 #[test]
-fn a_long_copy_comes_in_parts() {
+fn a_long_copy_takes_several_requests() {
     let rig = Rig::new();
     let (_, from) = rig.create("from", BOTH);
     let (_, to) = rig.create("to", BOTH);
     let size = 40 << 20;
     rig.set(
-        rig.look("from").unwrap().handle,
+        rig.lookup("from").unwrap().handle,
         None,
         SetAttr { size: Some(size), ..SetAttr::default() },
     )
@@ -287,22 +290,22 @@ fn a_long_copy_comes_in_parts() {
     rig.close(to);
 }
 
-/// Where a write would be answered late, so is a reservation: O_SYNC counts for both.
+/// `O_SYNC` counts for reservations as for writes.
 #[test]
-fn a_synchronous_open_waits_for_the_commit() {
+fn a_reservation_by_a_synchronous_open_waits_for_the_group_commit() {
     let rig = Rig::new();
     let (_, open) = rig.create("f", OpenFlags { sync: true, ..BOTH });
     for length in [10, 10_000] {
         let request = Request::Allocate { open, offset: 0, length, mode: GROW };
-        let told = rig.begin(request, &[]);
+        let reply = rig.begin(request, &[]);
         let mut answered = None;
         while answered.is_none() {
             rig.commit.run().unwrap();
-            answered = told.try_recv().ok();
+            answered = reply.try_recv().ok();
         }
         assert!(matches!(answered, Some(Ok(Reply::Done))));
     }
-    assert_eq!(rig.crashed(0).bytes("f").len(), 10_000);
+    assert_eq!(rig.after_crash(0).bytes("f").len(), 10_000);
     rig.close(open);
 }
 
@@ -310,7 +313,7 @@ fn a_synchronous_open_waits_for_the_commit() {
 fn a_read_only_server_reserves_and_copies_nothing() {
     let rig = Rig::new();
     let entry = rig.file("f", b"abc");
-    let served = rig.served(Options { read_only: true, ..Options::default() });
+    let served = rig.restarted(Options { read_only: true, ..Options::default() });
     let open = served.open(entry.handle, READ).unwrap();
     assert_eq!(allocate(&served, open, (0, 1), GROW), Err(Code::ReadOnly));
     assert_eq!(copy(&served, (open, 0), (open, 1), 1), Err(Code::ReadOnly));
@@ -318,7 +321,7 @@ fn a_read_only_server_reserves_and_copies_nothing() {
     served.close(open);
 }
 
-/// A file that does not fit into the memory of all open files is reserved on the medium.
+/// A file that does not fit into the memory of all open files is reserved on the disk.
 #[test]
 fn without_memory_a_small_file_is_reserved_too() {
     let open = data::Options { open_bytes: 2, ..data::Options::default() };
@@ -332,9 +335,9 @@ fn without_memory_a_small_file_is_reserved_too() {
     assert_eq!(&rig.bytes("f")[..4], b"a\0c\0");
 }
 
-/// Not every medium zeroes a range: there it is freed, and reserved again.
+/// Then it is freed, and reserved again.
 #[test]
-fn a_range_is_zeroed_where_the_medium_cannot() {
+fn a_range_is_zeroed_even_if_the_disk_cannot_zero() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
     for (mode, size) in [(ZERO, 60_000), (ZERO_KEEP, 50_000)] {
@@ -354,9 +357,9 @@ fn a_range_is_zeroed_where_the_medium_cannot() {
     }
 }
 
-/// Whichever step the medium refuses: no byte is lost, nothing is longer.
+/// Whichever step fails: no byte is lost, and the file does not grow.
 #[test]
-fn a_range_that_cannot_be_zeroed_stays() {
+fn a_range_that_cannot_be_zeroed_is_unchanged() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
     let (entry, open) = rig.create("f", BOTH);

@@ -1,10 +1,10 @@
-//! A medium that fails once and then works: everybody who must know is told once, and nothing is
+//! A disk that fails once and then works: each descriptor concerned reports it once, and nothing is
 //! called safe that is not.
 
 use pelago_lossfs::Operation;
 use pelago_store::table;
 use pelago_wire::{
-    Code, DataPath, Entry, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr,
+    Code, DataPath, Entry, Generation, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr,
 };
 use rustix::io::Errno;
 
@@ -12,7 +12,7 @@ use crate::testing::{BOTH, Failing, Options, READ, ROOT, Rig, answer, name};
 
 const LARGE: usize = 50_000;
 
-/// Syncs a file, with the group commits that this waits for.
+/// Syncs a file, and runs the group commits that this waits for.
 fn sync(rig: &Rig, open: OpenId) -> Result<(), Code> {
     wait(rig, Request::Fsync { open, data_only: false })
 }
@@ -22,16 +22,16 @@ fn sync_dir(rig: &Rig, dir: Handle, since: Option<u64>) -> Result<(), Code> {
 }
 
 fn wait(rig: &Rig, request: Request) -> Result<(), Code> {
-    let told = rig.begin(request, &[]);
+    let reply = rig.begin(request, &[]);
     loop {
-        match told.try_recv() {
+        match reply.try_recv() {
             Ok(answered) => return answered.map(drop).map_err(|error| error.code),
             Err(_) => rig.commit.run().unwrap(),
         }
     }
 }
 
-/// The journal cannot be synced, and what was not safe is lost.
+/// Makes the sync of the journal fail, so that what was not safe is lost.
 fn lose(rig: &Rig) {
     rig.opens.commit_dirty().unwrap();
     rig.shard.write_counts().unwrap();
@@ -48,9 +48,9 @@ fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {
     answer(&rig.begin(request, &[])).map(drop)
 }
 
-/// A file whose creation was lost has nothing to be kept in: it is never called safe again.
+/// Without its row the file cannot be kept: no later sync may succeed.
 #[test]
-fn a_new_file_that_the_journal_lost_is_an_error_for_each_of_its_descriptors() {
+fn each_descriptor_of_a_new_file_that_the_journal_lost_reports_it() {
     for size in [100, LARGE] {
         let rig = Rig::new();
         rig.commit.run().unwrap();
@@ -58,7 +58,7 @@ fn a_new_file_that_the_journal_lost_is_an_error_for_each_of_its_descriptors() {
         let other = rig.open(entry.handle, BOTH).unwrap();
         rig.write(one, 0, &vec![2; size]).unwrap();
         lose(&rig);
-        assert_eq!(rig.look("f"), Err(Code::NotFound));
+        assert_eq!(rig.lookup("f"), Err(Code::NotFound));
         for open in [one, other] {
             assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Err(Code::Stale)]);
             assert_eq!(rig.write(open, 0, b"more"), Err(Code::Stale));
@@ -67,7 +67,7 @@ fn a_new_file_that_the_journal_lost_is_an_error_for_each_of_its_descriptors() {
 }
 
 #[test]
-fn a_file_that_went_back_to_older_bytes_is_an_error_for_who_opens_it_next() {
+fn the_next_opens_of_a_file_that_went_back_to_older_bytes_report_it() {
     let rig = Rig::new();
     let file = rig.file("f", b"old bytes");
     rig.commit.run().unwrap();
@@ -80,16 +80,16 @@ fn a_file_that_went_back_to_older_bytes_is_an_error_for_who_opens_it_next() {
     assert_eq!(rig.bytes("f"), b"old bytes");
     let (one, other) = (rig.open(file.handle, BOTH).unwrap(), rig.open(file.handle, READ).unwrap());
     assert_eq!([sync(&rig, one), sync(&rig, one)], [Err(Code::Io), Ok(())]);
-    assert_eq!(sync(&rig, other), Err(Code::Io), "it was open before any was told");
+    assert_eq!(sync(&rig, other), Err(Code::Io), "it was open before any reported it");
     let later = rig.open(file.handle, BOTH).unwrap();
     assert_eq!(sync(&rig, later), Ok(()));
-    let untouched = rig.open(rig.look("other").unwrap().handle, BOTH).unwrap();
+    let untouched = rig.open(rig.lookup("other").unwrap().handle, BOTH).unwrap();
     assert_eq!(sync(&rig, untouched), Ok(()), "it has lost nothing");
 }
 
-/// Its bytes are known here, and are told to the table that is opened again.
+/// Its bytes are still in memory, and are committed to the table that is opened again.
 #[test]
-fn an_open_file_that_is_known_whole_is_told_once_and_safe_with_the_next_fsync() {
+fn an_open_file_whose_bytes_are_in_memory_reports_a_loss_once_and_is_safe_with_the_next_fsync() {
     let rig = Rig::new();
     let file = rig.file("f", b"old bytes");
     rig.commit.run().unwrap();
@@ -98,23 +98,11 @@ fn an_open_file_that_is_known_whole_is_told_once_and_safe_with_the_next_fsync() 
     rig.call(Request::Flush { open }).unwrap();
     lose(&rig);
     assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Ok(())]);
-    assert_eq!(rig.crashed(0).bytes("f"), b"NEW bytes");
+    assert_eq!(rig.after_crash(0).bytes("f"), b"NEW bytes");
 }
 
 #[test]
-fn an_error_that_no_descriptor_was_told_of_outlives_the_last_close() {
-    let rig = Rig::new();
-    let file = rig.file("f", &[1; LARGE]);
-    let open = rig.open(file.handle, READ).unwrap();
-    rig.opens.bytes_failed(file.handle.ino, Code::Io.into());
-    rig.close(open);
-    let open = rig.open(file.handle, BOTH).unwrap();
-    assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io), "told by close");
-    assert_eq!(rig.call(Request::Flush { open }).err(), None);
-}
-
-#[test]
-fn each_descriptor_of_a_directory_is_told_of_names_that_were_lost() {
+fn each_descriptor_of_a_directory_reports_lost_names() {
     let rig = Rig::new();
     rig.commit.run().unwrap();
     let service = || pelago_wire::Service::losses(&rig.router);
@@ -127,7 +115,7 @@ fn each_descriptor_of_a_directory_is_told_of_names_that_were_lost() {
 }
 
 #[test]
-fn a_file_that_lost_changes_replaces_no_other_before_that_is_told() {
+fn a_file_that_lost_changes_replaces_no_other_before_that_is_reported() {
     let rig = Rig::new();
     let file = rig.file("f", b"old bytes");
     rig.file("target", b"target");
@@ -142,27 +130,27 @@ fn a_file_that_lost_changes_replaces_no_other_before_that_is_told() {
     assert_eq!(rig.bytes("target"), b"old bytes");
 }
 
-/// Two closed files, not synced; the worker that syncs them meets an error, and then none any more.
-fn settled_with_an_error(failing: &Failing) -> [Entry; 2] {
+/// Makes two closed files whose background sync fails; later syncs of the disk succeed.
+fn two_files_in_error(failing: &Failing) -> [Entry; 2] {
     let rig = &failing.rig;
     let files = ["a", "b"].map(|text| rig.file(text, &[2; LARGE]));
     failing.refuse(Operation::Sync, 0, 2, Errno::IO);
-    assert_eq!(rig.opens.settle().map_err(|error| error.code), Err(Code::Io));
-    assert_eq!(rig.opens.settle(), Ok(0), "they wait to be written again");
+    assert_eq!(rig.opens.write_back().map_err(|error| error.code), Err(Code::Io));
+    assert_eq!(rig.opens.write_back(), Ok(0), "they wait to be written again");
     files
 }
 
 #[test]
-fn a_failed_sync_in_the_background_is_told_to_who_opens_the_file_next() {
+fn the_next_open_reports_a_failed_sync_in_the_background() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
-    let [a, _] = settled_with_an_error(&failing);
+    let [a, _] = two_files_in_error(&failing);
     let open = rig.open(a.handle, BOTH).unwrap();
     assert_eq!([sync(rig, open), sync(rig, open)], [Err(Code::Io); 2], "it is not safe");
     rig.write(open, 0, &[3; LARGE]).unwrap();
     assert_eq!(sync(rig, open), Ok(()), "all of it was written again");
     rig.close(open);
-    assert!(!rig.is_marked(a.handle));
+    assert!(!rig.has_writing_row(a.handle));
 }
 
 #[test]
@@ -170,7 +158,7 @@ fn a_file_in_error_replaces_no_other() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
     rig.file("target", b"safe");
-    settled_with_an_error(&failing);
+    two_files_in_error(&failing);
     for _ in 0..3 {
         assert_eq!(rename(rig, "a", "target"), Err(Code::Io));
     }
@@ -182,7 +170,7 @@ fn a_file_in_error_replaces_no_other() {
 fn a_file_in_error_that_is_emptied_gets_another_content_file() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
-    let [a, b] = settled_with_an_error(&failing);
+    let [a, b] = two_files_in_error(&failing);
     let open = rig.open(a.handle, BOTH).unwrap();
     rig.set(a.handle, Some(open), SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
     rig.write(open, 0, &[5; 10]).unwrap();
@@ -197,15 +185,15 @@ fn a_file_in_error_that_is_emptied_gets_another_content_file() {
 }
 
 #[test]
-fn a_file_in_error_is_not_handed_out_to_be_written() {
+fn a_file_in_error_is_not_opened_by_passthrough() {
     let Some(failing) = Failing::with(Options::default()) else { return };
     let rig = &failing.rig;
-    let [a, _] = settled_with_an_error(&failing);
-    let (_, _, path) = rig.find_way(a.handle, OpenFlags { passthrough: true, ..BOTH });
+    let [a, _] = two_files_in_error(&failing);
+    let (_, _, path) = rig.open_path(a.handle, OpenFlags { passthrough: true, ..BOTH });
     assert!(matches!(path, DataPath::Cached));
 }
 
-/// Linux forgets an error that nobody was told of with the last descriptor of a file.
+/// With the last descriptor of a file Linux forgets an error that was not reported.
 #[test]
 fn the_descriptor_of_a_closed_file_stays_open_until_it_is_synced() {
     let rig = Rig::new();
@@ -215,7 +203,7 @@ fn the_descriptor_of_a_closed_file_stays_open_until_it_is_synced() {
     assert_eq!(rig.read(open, 0, 1).unwrap(), [1]);
     assert_eq!(rig.descriptors.taken(), 1, "it is used again");
     rig.close(open);
-    rig.opens.settle().unwrap();
+    rig.opens.write_back().unwrap();
     assert_eq!(rig.descriptors.taken(), 0);
 }
 
@@ -228,31 +216,44 @@ fn a_descriptor_that_is_kept_makes_room_for_one_that_is_needed() {
     let open = rig.open(file.handle, BOTH).unwrap();
     assert_eq!(sync(&rig, open), Ok(()), "by a sync of the whole file system");
     rig.close(open);
-    assert_eq!(rig.opens.settle(), Ok(2));
+    assert_eq!(rig.opens.write_back(), Ok(2));
 }
 
-/// What is kept open takes space until it is closed.
+/// A removed file takes space until its descriptor is closed.
 #[test]
 fn a_removed_file_is_not_kept_open() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
     rig.unlink("f");
-    rig.opens.let_go_of_content(file.handle.ino);
+    rig.opens.forget_content(file.handle.ino);
     assert_eq!(rig.descriptors.taken(), 0);
 }
 
-/// Nobody knows what the life before was told of its syncs: what is in memory may not be on the
-/// medium, and goes before a file counts as safe.
+/// The earlier run may have been told of a failed sync: cached pages may not be on the disk, and
+/// are dropped before the file counts as safe.
 #[test]
-fn marks_of_an_earlier_life_settle_once_memory_and_medium_agree() {
+fn writing_rows_of_an_earlier_run_are_deleted_after_cached_pages_were_dropped() {
     let rig = Rig::new();
     let file = rig.file("f", &[1; LARGE]);
-    let again = rig.killed();
+    let again = rig.after_kill();
     let open = again.open(file.handle, BOTH).unwrap();
     assert_eq!(sync(&again, open), Ok(()));
     again.close(open);
     drop(again);
-    let again = rig.killed();
-    assert_eq!(again.opens.settle(), Ok(1));
+    let again = rig.after_kill();
+    assert_eq!(again.opens.write_back(), Ok(1));
     assert_eq!(again.bytes("f"), [1; LARGE]);
+}
+
+/// A worker that removes content files syncs too; a failure must reach the openers of other files.
+#[test]
+fn a_failed_sync_of_removed_files_is_reported_by_the_files_that_it_concerns() {
+    let Some(failing) = Failing::with(Options::default()) else { return };
+    let rig = &failing.rig;
+    let file = rig.file("f", &[1; LARGE]);
+    failing.refuse(Operation::Sync, 0, 1, Errno::IO);
+    assert!(rig.opens.sync_contents(&[(file.handle.ino, Generation::FIRST)]).is_err());
+    assert_eq!(rig.opens.write_back(), Ok(0));
+    let open = rig.open(file.handle, BOTH).unwrap();
+    assert_eq!(sync(rig, open), Err(Code::Io));
 }

@@ -1,0 +1,207 @@
+//! Opening files, and what a program does when it closes a descriptor.
+
+use std::sync::Arc;
+
+use pelago_meta::shard::{NewNode, WritingRow};
+use pelago_store::clock;
+use pelago_wire::{
+    Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
+};
+
+use crate::blocking::{MayBlock, OpError};
+use crate::inode::Inode;
+use crate::inode_guard::InodeGuard;
+use crate::open_files::OpenFiles;
+use crate::open_table::PathKind;
+
+/// The result of an open.
+#[derive(Debug)]
+pub struct Opening {
+    /// The id of the open.
+    pub open: OpenId,
+    /// The attributes of the file after the open.
+    pub attr: Attr,
+    /// How to reach the bytes.
+    pub path: DataPath,
+}
+
+impl OpenFiles {
+    /// Creates an ordinary file and opens it.
+    ///
+    /// # Errors
+    /// Those of `Shard::create`; `TooManyOpen`; [`OpError::WouldBlock`].
+    pub fn create(
+        &self,
+        context: &Context,
+        (dir, name): (Handle, &Name),
+        mode: NewMode,
+        flags: OpenFlags,
+        may_block: MayBlock,
+    ) -> Result<(Entry, OpenId, DataPath), OpError> {
+        let new = NewNode::file(mode);
+        let create = || self.shard.create(context, dir, name, new, true, clock::now());
+        self.open_created(dir, flags, may_block, create)
+    }
+
+    /// Creates an ordinary file without a name and opens it.
+    ///
+    /// # Errors
+    /// Those of `Shard::create_unnamed`; `TooManyOpen`; [`OpError::WouldBlock`].
+    pub fn create_unnamed(
+        &self,
+        context: &Context,
+        dir: Handle,
+        mode: NewMode,
+        flags: OpenFlags,
+        may_block: MayBlock,
+    ) -> Result<(Entry, OpenId, DataPath), OpError> {
+        let new = NewNode::file(mode);
+        let create = || self.shard.create_unnamed(context, dir, new, clock::now());
+        self.open_created(dir, flags, may_block, create)
+    }
+
+    /// Opens the file that `create` creates, and holds in the shard, for a directory.
+    fn open_created(
+        &self,
+        dir: Handle,
+        flags: OpenFlags,
+        may_block: MayBlock,
+        create: impl FnOnce() -> Result<Entry, Error>,
+    ) -> Result<(Entry, OpenId, DataPath), OpError> {
+        self.opens.check_room()?;
+        let with_content = self.placement.begins_with_content(dir.ino, flags);
+        let _permit = match with_content {
+            true if flags.sync && may_block == MayBlock::No => return Err(OpError::WouldBlock),
+            true => self.io_permit(may_block)?,
+            false => None,
+        };
+        let entry = create()?;
+        let inode = Inode::created(&entry, dir.ino, &self.memory);
+        if with_content {
+            return Ok(self.open_with_content(entry, inode, flags)?);
+        }
+        // The inode is new, so that no other open can refuse this one its path.
+        let open = self.opens.insert_created(inode, flags).ok_or(Code::Bug)?;
+        Ok((entry, open, DataPath::Cached))
+    }
+
+    /// Opens an ordinary file.
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`, `Invalid` for another kind of file, `TooManyOpen`;
+    /// [`OpError::WouldBlock`].
+    pub fn open(
+        &self,
+        handle: Handle,
+        flags: OpenFlags,
+        may_block: MayBlock,
+    ) -> Result<Opening, OpError> {
+        self.opens.check_room()?;
+        // Bytes that a kernel writes to a descriptor are not counted against the free space.
+        let must_count = flags.write && self.disk.space.is_short();
+        let may_pass = flags.passthrough && self.placement.passes() && !must_count;
+        if may_pass && self.shard.has_content(handle)? {
+            return self.open_passthrough(handle, flags, may_block);
+        }
+        let _permit =
+            if flags.truncate { self.io_permit_for(handle.ino, may_block)? } else { None };
+        let (inode, mut attr) = self.enter(handle, flags.write)?;
+        if flags.truncate {
+            let mut guard = self.lock(&inode);
+            match guard.load().and_then(|()| guard.truncate_at_open(flags)) {
+                Ok(truncated) => attr = truncated,
+                Err(error) => {
+                    guard.release(flags.write)?;
+                    return Err(error.into());
+                }
+            }
+        }
+        if let Some(open) = self.opens.insert(&inode, flags, PathKind::by_requests(flags)) {
+            let path =
+                if inode.has_external_writers() { DataPath::Direct } else { DataPath::Cached };
+            return Ok(Opening { open, attr, path });
+        }
+        if must_count && let Some(open) = self.opens.insert(&inode, flags, PathKind::Direct) {
+            // Other opens are by passthrough: the kernel may keep no pages of the file.
+            return Ok(Opening { open, attr, path: DataPath::Direct });
+        }
+        // Meanwhile the file got its content file, and was opened by passthrough.
+        self.lock(&inode).release(flags.write)?;
+        self.open_passthrough(handle, flags, may_block)
+    }
+
+    /// Commits what was written through this open, as `close` does for each descriptor.
+    ///
+    /// # Errors
+    /// `BadOpen`; `NoSpace`; if the table or the disk fails; for an open to write, an error of the
+    /// file that it has not reported; [`OpError::WouldBlock`].
+    pub fn flush(&self, open: OpenId, may_block: MayBlock) -> Result<(), OpError> {
+        let opened = self.opens.get(open)?;
+        let mut guard = self.lock_if(&opened.inode, may_block)?;
+        guard.refresh();
+        let committed = if guard.state.is_uncommitted() {
+            let _permit = if guard.state.has_content() { self.io_permit(may_block)? } else { None };
+            guard.commit(WritingRow::Keep)
+        } else {
+            Ok(())
+        };
+        drop(guard);
+        // The close of a reader does not report what failed for a writer.
+        let error = if opened.flags.write { self.check_errors(open, &opened.inode) } else { None };
+        Ok(error.map_or(committed, Err)?)
+    }
+
+    /// Ends an open.
+    ///
+    /// # Errors
+    /// Those of [`OpenFiles::flush`]; the open has ended all the same, unless the error is
+    /// [`OpError::WouldBlock`].
+    pub fn release(&self, open: OpenId, may_block: MayBlock) -> Result<(), OpError> {
+        let opened = self.opens.get(open)?;
+        let guard = self.lock_if(&opened.inode, may_block)?;
+        let needs_disk = guard.state.has_content() && guard.state.is_uncommitted();
+        let _permit = if needs_disk { self.io_permit(may_block)? } else { None };
+        if !self.opens.remove(open) {
+            return Err(Code::BadOpen.into());
+        }
+        if opened.path == PathKind::Passthrough {
+            guard.passthrough_closed(opened.flags);
+        }
+        Ok(guard.release(opened.flags.write)?)
+    }
+
+    /// Adds an opener to an inode. Each one leaves by [`InodeGuard::release`].
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`, `Invalid` for another kind of file.
+    pub(crate) fn enter(&self, handle: Handle, writes: bool) -> Result<(Arc<Inode>, Attr), Error> {
+        let (node, attr) = self.shard.acquire(handle)?;
+        let refused = match node.rnode.kind {
+            FileKind::Regular => {
+                let make = || {
+                    let unseen = self.durability.writeback_errors.take(handle.ino);
+                    let unseen = unseen.then(|| Code::Io.into());
+                    Inode::stored(node.handle(), &self.memory, unseen)
+                };
+                return Ok((self.opens.enter(handle.ino, writes, make), attr));
+            }
+            FileKind::Directory => Code::IsDirectory,
+            _ => Code::Invalid,
+        };
+        if self.shard.release(handle.ino) {
+            (self.notify_orphans)();
+        }
+        Err(refused.into())
+    }
+}
+
+impl InodeGuard<'_> {
+    /// Empties a file that is loaded, as `O_TRUNC` does. Returns its attributes.
+    pub(crate) fn truncate_at_open(&mut self, flags: OpenFlags) -> Result<Attr, Error> {
+        self.truncate(0)?;
+        if flags.kill_privileges {
+            self.kill_privileges()?;
+        }
+        self.files.shard.attr(self.handle())
+    }
+}

@@ -1,0 +1,106 @@
+//! Opening the content file of an open inode.
+
+use std::sync::Arc;
+
+use pelago_store::content::ContentFile;
+use pelago_wire::{Code, Error, InodeId};
+
+use crate::content_file::OpenContent;
+use crate::inode::Bytes;
+use crate::inode_guard::InodeGuard;
+
+impl InodeGuard<'_> {
+    /// Returns the content file, open.
+    ///
+    /// # Errors
+    /// `TooManyOpen`; `Corrupt` if it is missing; if the disk fails.
+    pub(crate) fn open_content(&mut self) -> Result<Arc<OpenContent>, Error> {
+        match &self.state.bytes {
+            Bytes::ContentOpen(content) => {
+                content.note_use();
+                Ok(Arc::clone(content))
+            }
+            _ if self.files.read_only => self.open_content_to_read(),
+            _ => self.open_content_to_write(),
+        }
+    }
+
+    /// Returns the content file, open to write too.
+    ///
+    /// # Errors
+    /// Those of [`InodeGuard::open_content`].
+    pub(crate) fn open_content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
+        if let Bytes::ContentOpen(content) = &self.state.bytes
+            && content.is_writable()
+        {
+            content.note_use();
+            return Ok(Arc::clone(content));
+        }
+        let content = self.open_kept_or_new(true)?;
+        self.state.bytes = Bytes::ContentOpen(Arc::clone(&content));
+        Ok(content)
+    }
+
+    /// Returns the content file, open to read only. One that is open to write stays open beside it.
+    ///
+    /// # Errors
+    /// Those of [`InodeGuard::open_content`].
+    pub(crate) fn open_content_to_read(&mut self) -> Result<Arc<OpenContent>, Error> {
+        if let Bytes::ContentOpen(content) = &self.state.bytes
+            && !content.is_writable()
+        {
+            return Ok(Arc::clone(content));
+        }
+        let content = self.open_kept_or_new(false)?;
+        if let Bytes::ContentClosed(_) = self.state.bytes {
+            self.state.bytes = Bytes::ContentOpen(Arc::clone(&content));
+        }
+        Ok(content)
+    }
+
+    /// Returns the content file with this access, which may have been kept open since the file was
+    /// closed.
+    fn open_kept_or_new(&self, write: bool) -> Result<Arc<OpenContent>, Error> {
+        let (files, ino) = (self.files, self.ino());
+        let (file, permit) = match files.writing.take_kept(ino) {
+            Some(kept) if kept.is_writable() == write => {
+                kept.note_use();
+                return Ok(kept);
+            }
+            Some(kept) => {
+                // The other access is opened before the kept descriptor is closed, so that the
+                // kernel forgets no writeback error in between.
+                let file = self.open_file(write).inspect_err(|_| {
+                    files.writing.interrupt_watch(ino);
+                })?;
+                let permit = match Arc::try_unwrap(kept) {
+                    Ok(kept) => kept.into_permit(),
+                    Err(_) => files.take_fd_permit(ino)?,
+                };
+                (file, permit)
+            }
+            None => {
+                let permit = files.take_fd_permit(ino)?;
+                (self.open_file(write)?, permit)
+            }
+        };
+        Ok(match write {
+            true => OpenContent::new(file, permit),
+            false => OpenContent::read_only(file, permit),
+        })
+    }
+
+    fn open_file(&self, write: bool) -> Result<ContentFile, Error> {
+        let (disk, ino) = (&self.files.disk, self.ino());
+        // Callers have checked that the bytes are in a content file.
+        let generation = self.state.bytes.generation().ok_or(Code::Bug)?;
+        let opened = disk.content.open_file(ino, generation, write);
+        opened.map_err(|error| disk.failed(&error))?.ok_or_else(|| content_missing(ino))
+    }
+}
+
+/// Logs that the content file of a row is missing, and returns the code for the caller.
+pub(crate) fn content_missing(ino: InodeId) -> Error {
+    tracing::error!(%ino, "the content of a file is missing; run `pelago check`");
+    Code::Corrupt.into()
+}

@@ -1,0 +1,173 @@
+//! The first content file of a file, and what must be true before a content file is written.
+
+use std::sync::Arc;
+
+use pelago_meta::shard::{BytesChange, Inline, LiveAttrs, Shard, WritingRow};
+use pelago_store::content::{self, ContentFile};
+use pelago_wire::{Code, Error, Generation};
+
+use crate::content_file::OpenContent;
+use crate::inode::{Bytes, Uncommitted};
+use crate::inode_guard::InodeGuard;
+
+impl InodeGuard<'_> {
+    /// Returns the content file of a file that is about to change there: afterwards it exists, and
+    /// so does its `writing` row.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooManyOpen`; if the table or the disk fails.
+    pub(crate) fn content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
+        if !self.state.has_content() {
+            return self.spill();
+        }
+        let content = self.open_content_to_write()?;
+        self.write_writing_row(&content)?;
+        if self.files.writing.begin_rewrite(self.ino()) {
+            // The kernel reports the failure that put the file in error to this descriptor too. It
+            // must not be taken for a failure of what is written from here on.
+            drop(content.sync(true));
+        }
+        Ok(content)
+    }
+
+    /// Gives a file that was just created its content file, open to write if `write` is set.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file stays in memory.
+    pub(crate) fn begin_with_content(&mut self, write: bool) -> Result<(), Error> {
+        let (ino, generation) = (self.ino(), Generation::FIRST);
+        let disk = &self.files.disk;
+        let permit = self.files.take_fd_permit(ino)?;
+        let created = match write {
+            true => disk.content.create(ino, generation),
+            false => disk.content.create_read_only(ino, generation),
+        };
+        let timed = created.and_then(|file| {
+            // As for each `writing` row: after a crash the file gets the times of its content.
+            file.set_times(None, Some(self.state.mtime))?;
+            Ok(file)
+        });
+        let file = timed.map_err(|error| disk.failed(&error))?;
+        self.write_row(&BytesChange {
+            generation: Some(generation),
+            writing_row: WritingRow::Put,
+            ..BytesChange::NOTHING
+        })?;
+        self.set_content(match write {
+            true => OpenContent::new(file, permit),
+            false => OpenContent::read_only(file, permit),
+        });
+        Ok(())
+    }
+
+    /// Moves the bytes of a small file to its first content file.
+    fn spill(&mut self) -> Result<Arc<OpenContent>, Error> {
+        let ino = self.ino();
+        let generation = Shard::next_generation(self.state.generation);
+        let permit = self.files.take_fd_permit(ino)?;
+        let bytes = std::mem::take(self.bytes_in_memory()?);
+        let spilled = self.write_spilled(generation, &bytes).and_then(|(file, blocks)| {
+            self.state.blocks = blocks;
+            self.write_spilled_row(generation)?;
+            Ok(file)
+        });
+        match spilled {
+            Ok(file) => {
+                let content = OpenContent::new(file, permit);
+                self.set_content(Arc::clone(&content));
+                Ok(content)
+            }
+            Err(error) => {
+                // What is left of the content file is emptied when its generation is used again.
+                // If the table may have taken the batch all the same, its bytes stay.
+                if !matches!(error.code, Code::Io | Code::Corrupt) {
+                    drop(self.files.disk.content.remove(ino, generation));
+                }
+                self.state.bytes = Bytes::Memory(bytes);
+                self.state.count_memory();
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the bytes of a small file into a new content file. Returns the file and its blocks.
+    fn write_spilled(
+        &self,
+        generation: Generation,
+        bytes: &[u8],
+    ) -> Result<(ContentFile, u64), Error> {
+        // The table promised the bytes of its inline row: it may delete them only once they are
+        // safe elsewhere, with the name of that file.
+        let is_promised = self.state.has_inline_row && !bytes.is_empty();
+        let write = || -> Result<(ContentFile, u64), content::Error> {
+            let file = self.files.disk.content.create(self.ino(), generation)?;
+            file.write_at(bytes, 0)?;
+            if is_promised {
+                file.sync(false)?;
+            }
+            let blocks = file.stat()?.blocks;
+            Ok((file, blocks))
+        };
+        let (file, blocks) = write().map_err(|error| self.files.disk.failed(&error))?;
+        if is_promised {
+            self.files.sync_name(&file)?;
+        }
+        Ok((file, blocks))
+    }
+
+    fn write_spilled_row(&self, generation: Generation) -> Result<(), Error> {
+        let state = &*self.state;
+        let has_inline_row = state.has_inline_row || state.uncommitted == Uncommitted::All;
+        let change = BytesChange {
+            live: Some(LiveAttrs { blocks: state.blocks, ..state.live() }),
+            inline: if has_inline_row { Inline::Delete } else { Inline::Keep },
+            generation: Some(generation),
+            writing_row: WritingRow::Put,
+            ..BytesChange::NOTHING
+        };
+        self.write_row(&change).map(drop)
+    }
+    /// Writes the `writing` row of a content file that is about to change. It exists when this
+    /// returns.
+    ///
+    /// # Errors
+    /// If the table or the disk fails; the row counts as absent then.
+    pub(crate) fn write_writing_row(&mut self, content: &ContentFile) -> Result<(), Error> {
+        if self.state.writeback.has_row {
+            return Ok(());
+        }
+        let files = self.files;
+        if let Some(unwritten) = files.writing.open(self.ino(), content.generation()) {
+            // After a crash a file with a `writing` row gets the times of its content. If programs
+            // write it without requests, it has the right ones already.
+            let timed = match self.inode.has_external_writers() {
+                true => Ok(()),
+                false => content.set_times(None, Some(self.state.mtime)),
+            };
+            let change = BytesChange { writing_row: WritingRow::Put, ..BytesChange::NOTHING };
+            let written = timed
+                .map_err(|error| files.disk.failed(&error))
+                .and_then(|()| self.write_row(&change).map(drop));
+            if let Err(error) = written {
+                files.writing.undo_open(unwritten);
+                return Err(error);
+            }
+        }
+        self.state.writeback.begin();
+        Ok(())
+    }
+
+    /// Sets the content file that has the bytes from now on, as its row says already.
+    pub(crate) fn set_content(&mut self, content: Arc<OpenContent>) {
+        let (files, ino) = (self.files, self.ino());
+        files.writing.open(ino, content.generation());
+        let state = &mut *self.state;
+        state.generation = Some(content.generation());
+        state.bytes = Bytes::ContentOpen(content);
+        state.has_inline_row = false;
+        state.uncommitted = Uncommitted::Nothing;
+        state.writeback.begin();
+        state.count_memory();
+        files.dirty.remove(ino);
+    }
+}

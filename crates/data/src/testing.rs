@@ -1,0 +1,192 @@
+//! Open files over the fake table and a temporary folder, for tests.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use pelago_lossfs::{Fault, Lossfs, Model, Operation};
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery;
+use pelago_meta::shard::{self, Shard};
+use pelago_store::clock;
+use pelago_store::content::ContentStore;
+use pelago_store::hash::NameHasher;
+use pelago_store::key;
+use pelago_store::table::fake::FakeTable;
+use pelago_store::table::{SharedTable, TableRead};
+use pelago_store::volume::{Owner, VolumeId};
+use pelago_wire::{Backing, Code, Context, Entry, Handle, Name, NewMode, OpenFlags, OpenId};
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::blocking::{MayBlock, OpError};
+use crate::fd_budget::FdBudget;
+use crate::inode::Bytes;
+use crate::open::Opening;
+use crate::open_files::{OpenFiles, Options, Parts};
+use crate::space::Space;
+use crate::write::{Write, Written};
+
+/// To read and write; reads do not change the access time.
+pub(crate) const READ_WRITE: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ_WRITE };
+/// To read.
+pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
+
+/// Open files with what they are made of.
+pub(crate) struct Rig {
+    pub(crate) files: OpenFiles,
+    pub(crate) shard: Arc<Shard>,
+    table: FakeTable,
+    _dir: Arc<TempDir>,
+}
+
+/// A rig whose content files are on a disk that fails on command.
+pub(crate) struct FailingRig {
+    pub(crate) rig: Rig,
+    lossfs: Lossfs,
+}
+
+impl Rig {
+    /// A new volume.
+    pub(crate) fn new() -> Self {
+        Self::with_descriptors(100)
+    }
+
+    /// A new volume with so many descriptors for content files.
+    pub(crate) fn with_descriptors(descriptors: usize) -> Self {
+        Self::over(Arc::new(tempfile::tempdir().unwrap()), descriptors)
+    }
+
+    fn over(dir: Arc<TempDir>, descriptors: usize) -> Self {
+        let (started, volume) = (clock::now(), VolumeId([7; 16]));
+        let table = FakeTable::new();
+        let start = recovery::begin(&table, volume, Owner::default(), started).unwrap();
+        let shared: SharedTable = Arc::new(table.clone());
+        let durability = Arc::new(Durability::default());
+        let shard = Arc::new(Shard::new(shard::Parts {
+            table: Arc::clone(&shared),
+            hasher: NameHasher::new(7),
+            durability: Arc::clone(&durability),
+            epoch: start.epoch,
+            next_id: start.next_id,
+            cache_bytes: 1 << 20,
+            started,
+        }));
+        let content = Arc::new(ContentStore::open(dir.path()).unwrap());
+        let files = OpenFiles::new(Parts {
+            shard: Arc::clone(&shard),
+            table: shared,
+            space: Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {}))),
+            content,
+            durability,
+            fd_budget: FdBudget::new(descriptors),
+            read_only: false,
+            notify_orphans: Arc::new(|| {}),
+            notify_pending_close: Arc::new(|| {}),
+            options: Options::default(),
+        });
+        Self { files, shard, table, _dir: dir }
+    }
+
+    /// Creates a file in the root directory and opens it to read and write.
+    pub(crate) fn create(&self, text: &str) -> (Entry, OpenId) {
+        let (context, mode) = (Context::direct(10, 20), NewMode::exactly(0o644));
+        let name = Name::new(text.as_bytes()).unwrap();
+        let at = (Handle::ROOT, &name);
+        let created = self.files.create(&context, at, mode, READ_WRITE, MayBlock::Yes);
+        let (entry, open, _) = created.unwrap();
+        (entry, open)
+    }
+
+    /// Creates a file with these bytes and closes it.
+    pub(crate) fn file(&self, text: &str, bytes: &[u8]) -> Entry {
+        let (entry, open) = self.create(text);
+        self.write(open, 0, bytes).unwrap();
+        self.close(open);
+        entry
+    }
+
+    /// Opens a file.
+    pub(crate) fn open(&self, handle: Handle, flags: OpenFlags) -> Result<Opening, Code> {
+        self.files.open(handle, flags, MayBlock::Yes).map_err(code)
+    }
+
+    /// Writes bytes.
+    pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) -> Result<Written, Code> {
+        let write = Write { offset, bytes, kill_privileges: false };
+        self.files.write(open, write, MayBlock::Yes).map_err(code)
+    }
+
+    /// Reads bytes.
+    pub(crate) fn read(&self, open: OpenId, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
+        let read = self.files.read(open, offset, size, MayBlock::Yes).map_err(code)?;
+        Ok(read.into_bytes())
+    }
+
+    /// Syncs bytes; the row is not safe yet when this returns.
+    pub(crate) fn fsync(&self, open: OpenId) -> Result<(), Code> {
+        self.files.fsync(open, true, MayBlock::Yes).map_err(code)
+    }
+
+    /// Commits what was written through an open.
+    pub(crate) fn flush(&self, open: OpenId) -> Result<(), Code> {
+        self.files.flush(open, MayBlock::Yes).map_err(code)
+    }
+
+    /// Does what the kernel does when a program closes its last descriptor.
+    pub(crate) fn close(&self, open: OpenId) {
+        self.flush(open).unwrap();
+        self.files.release(open, MayBlock::Yes).unwrap();
+    }
+
+    /// Whether the table has a `writing` row of a file.
+    pub(crate) fn has_writing_row(&self, handle: Handle) -> bool {
+        self.table.get(&key::writing(handle.ino)).unwrap().is_some()
+    }
+
+    /// Whether the content file of an open file is open.
+    pub(crate) fn is_content_open(&self, handle: Handle) -> bool {
+        let inode = self.files.opens.inode(handle.ino).unwrap();
+        let state = inode.lock();
+        matches!(state.bytes, Bytes::ContentOpen(_))
+    }
+}
+
+impl FailingRig {
+    /// A new volume with so many descriptors. Returns `None`, and prints why, if no file system can
+    /// be mounted here.
+    pub(crate) fn with_descriptors(descriptors: usize) -> Option<Self> {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        match Lossfs::mount(dir.path(), Model::new()) {
+            Ok(lossfs) => Some(Self { rig: Rig::over(dir, descriptors), lossfs }),
+            Err(error) => {
+                println!("skipped: not here: no FUSE file system can be mounted: {error}");
+                None
+            }
+        }
+    }
+
+    /// Makes the next `times` operations of this kind fail.
+    pub(crate) fn fail_next(&self, on: Operation, times: u64, error: Errno) {
+        let fault = Fault { on, within: String::new(), after: 0, times, error };
+        self.lossfs.control().fail(fault);
+    }
+}
+
+/// Opens a content file as the kernel does for a program that has the file open by passthrough.
+pub(crate) fn reopened(backing: &Backing, flags: OpenFlags) -> File {
+    let path = format!("/proc/self/fd/{}", backing.as_fd().as_raw_fd());
+    File::options().read(true).write(flags.write).append(flags.append).open(path).unwrap()
+}
+
+/// Returns so many bytes that differ from their neighbours.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|number| (number % 251) as u8).collect()
+}
+
+fn code(error: OpError) -> Code {
+    match error {
+        OpError::Failed(error) => error.code,
+        OpError::WouldBlock => panic!("the caller may block"),
+    }
+}

@@ -1,0 +1,70 @@
+//! Truncating open files.
+
+use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
+use pelago_store::clock;
+use pelago_wire::{Code, Error, limits};
+
+use crate::content_file::OpenContent;
+use crate::inode::Bytes;
+use crate::inode_guard::InodeGuard;
+
+impl InodeGuard<'_> {
+    /// Cuts a loaded file off at `size` bytes, or extends it by a hole.
+    ///
+    /// # Errors
+    /// `FileTooLarge`, `NoSpace`; if the table or the disk fails.
+    pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Error> {
+        let files = self.files;
+        if size > limits::FILE_BYTES {
+            return Err(Code::FileTooLarge.into());
+        }
+        if size > self.state.size && !self.state.has_content() {
+            files.disk.space.admit()?;
+        }
+        if self.fits_memory(size) {
+            if size == 0 {
+                self.state.bytes = Bytes::Memory(Vec::new());
+            }
+            self.bytes_in_memory()?.resize(size as usize, 0);
+            self.note_memory_changed();
+            return Ok(());
+        }
+        let ino = self.ino();
+        if size == 0 && self.state.observer.is_none() && files.writing.is_in_error(ino) {
+            return self.replace_content();
+        }
+        let content = self.content_to_write()?;
+        content.truncate(size).map_err(|error| files.disk.failed(&error))?;
+        files.writing.note_rewrite(ino, 0..0, size);
+        self.note_content_changed(&content)
+    }
+
+    /// Empties a file in error by a new content file, which has lost nothing.
+    fn replace_content(&mut self) -> Result<(), Error> {
+        let (files, ino, before) = (self.files, self.ino(), self.state.generation);
+        let disk = &files.disk;
+        let generation = Shard::next_generation(before);
+        let permit = files.take_fd_permit(ino)?;
+        let file = disk.content.create(ino, generation).map_err(|error| disk.failed(&error))?;
+        self.state.touch(clock::now());
+        let timed = file.set_times(None, Some(self.state.mtime));
+        timed.map_err(|error| disk.failed(&error))?;
+        let change = BytesChange {
+            live: Some(LiveAttrs { size: 0, blocks: 0, ..self.state.live() }),
+            generation: Some(generation),
+            writing_row: WritingRow::Put,
+            ..BytesChange::NOTHING
+        };
+        self.write_row(&change)?;
+        (self.state.size, self.state.blocks) = (0, 0);
+        files.writing.clear_error(ino);
+        self.set_content(OpenContent::new(file, permit));
+        self.inode.invalidate_atime();
+        self.publish();
+        if let Some(before) = before {
+            // If that fails, `pelago check` finds the old one.
+            drop(disk.content.remove(ino, before));
+        }
+        Ok(())
+    }
+}
