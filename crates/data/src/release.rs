@@ -3,6 +3,7 @@
 use pelago_meta::shard::WritingRow;
 use pelago_wire::{Code, Error};
 
+use crate::commit::LOCK_TIMEOUT;
 use crate::inode::{Bytes, Inode, Unreleased};
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
@@ -14,6 +15,42 @@ pub(crate) enum Released {
     Done,
     /// It stays as a writer: a program may still write the content file without a request.
     Pending,
+}
+
+impl OpenFiles {
+    /// Releases closed files that no program can write any more. Returns how many.
+    ///
+    /// # Errors
+    /// The last failure to commit one of them, which is tried again.
+    pub fn release_closed(&self) -> Result<usize, Error> {
+        let (mut released, mut result) = (0, Ok(()));
+        for ino in self.pending_close.inodes() {
+            let Some(inode) = self.opens.inode(ino) else {
+                self.pending_close.remove(ino);
+                continue;
+            };
+            let Some(guard) = self.lock_within(&inode, LOCK_TIMEOUT) else { continue };
+            if self.opens.writers(ino) > 1 {
+                // It is open to write again: the release of that open tries it.
+                continue;
+            }
+            self.pending_close.remove(ino);
+            match guard.try_release(true) {
+                Ok(Released::Pending) => {}
+                Ok(Released::Done) => released += 1,
+                Err(error) => result = Err(error),
+            }
+        }
+        result.map(|()| released)
+    }
+
+    /// Keeps an error that no descriptor has reported for the next opener of an inode that is about
+    /// to leave the table.
+    fn keep_error(&self, inode: &Inode) {
+        if inode.errors.unseen().is_some() {
+            self.durability.writeback_errors.record_inode(inode.handle.ino);
+        }
+    }
 }
 
 impl InodeGuard<'_> {
@@ -125,15 +162,5 @@ impl Unreleased {
         let count = if writes { &mut self.writers } else { &mut self.readers };
         *count = count.checked_sub(1)?;
         Some(writes)
-    }
-}
-
-impl OpenFiles {
-    /// Keeps an error that no descriptor has reported for the next opener of an inode that is about
-    /// to leave the table.
-    fn keep_error(&self, inode: &Inode) {
-        if inode.errors.unseen().is_some() {
-            self.durability.writeback_errors.record_inode(inode.handle.ino);
-        }
     }
 }

@@ -15,7 +15,7 @@ type Graph = BTreeMap<Path, BTreeSet<Path>>;
 
 /// Crates that are being divided: a circle in them is printed as a note and fails nothing. Without
 /// crates in this list every circle counts.
-const DIVIDING: &[&str] = &["crates/client", "crates/mount", "crates/server"];
+const DIVIDING: &[&str] = &[];
 
 /// Reports one shortest circle for each group of files that import each other; `notes` receives
 /// those of crates in [`DIVIDING`].

@@ -5,13 +5,10 @@
 //! again and again.
 
 use parking_lot::Mutex;
+use pelago_wire::InodeId;
 use pelago_wire::id_map::IdSet;
-use pelago_wire::{Error, InodeId};
 
-use crate::commit::LOCK_TIMEOUT;
 use crate::notify::Notifier;
-use crate::open_files::OpenFiles;
-use crate::release::Released;
 
 /// The files whose close is pending.
 pub(crate) struct PendingClose {
@@ -41,39 +38,13 @@ impl PendingClose {
         (self.notify)();
     }
 
-    fn remove(&self, ino: InodeId) {
+    /// Removes a file.
+    pub(crate) fn remove(&self, ino: InodeId) {
         self.inodes.lock().remove(&ino);
     }
 
-    fn inodes(&self) -> Vec<InodeId> {
+    /// Returns the files.
+    pub(crate) fn inodes(&self) -> Vec<InodeId> {
         self.inodes.lock().iter().copied().collect()
-    }
-}
-
-impl OpenFiles {
-    /// Releases closed files that no program can write any more. Returns how many.
-    ///
-    /// # Errors
-    /// The last failure to commit one of them, which is tried again.
-    pub fn release_closed(&self) -> Result<usize, Error> {
-        let (mut released, mut result) = (0, Ok(()));
-        for ino in self.pending_close.inodes() {
-            let Some(inode) = self.opens.inode(ino) else {
-                self.pending_close.remove(ino);
-                continue;
-            };
-            let Some(guard) = self.lock_within(&inode, LOCK_TIMEOUT) else { continue };
-            if self.opens.writers(ino) > 1 {
-                // It is open to write again: the release of that open tries it.
-                continue;
-            }
-            self.pending_close.remove(ino);
-            match guard.try_release(true) {
-                Ok(Released::Pending) => {}
-                Ok(Released::Done) => released += 1,
-                Err(error) => result = Err(error),
-            }
-        }
-        result.map(|()| released)
     }
 }
