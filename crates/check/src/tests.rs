@@ -22,7 +22,7 @@ use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery;
 use pelago_meta::shard::{
-    self, BytesChange, Inline, LiveAttrs, Move, NewNode, SetXattr, Shard, WritingRow,
+    self, BytesChange, InlineBytes, LiveAttrs, Move, NewInode, SetXattr, Shard, WritingRow,
 };
 use pelago_store::volume::Owner;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -67,20 +67,20 @@ impl Rig {
         let make = |dir: Handle, text: &str, new| {
             shard.create(&CALLER, dir, &name(text), new, false, NOW).unwrap()
         };
-        let dir = make(Handle::ROOT, "dir", NewNode::directory(NewMode::exactly(0o755)));
-        make(dir.handle, "below", NewNode::directory(NewMode::exactly(0o755)));
-        let small = make(dir.handle, "small", NewNode::file(NewMode::exactly(0o644)));
+        let dir = make(Handle::ROOT, "dir", NewInode::directory(NewMode::exactly(0o755)));
+        make(dir.handle, "below", NewInode::directory(NewMode::exactly(0o755)));
+        let small = make(dir.handle, "small", NewInode::file(NewMode::exactly(0o644)));
         let live = |size| LiveAttrs { size, blocks: 0, mtime: NOW, ctime: NOW };
         let change = BytesChange {
             live: Some(live(5)),
-            inline: Inline::Put(b"hello"),
+            inline: InlineBytes::Put(b"hello"),
             ..BytesChange::NOTHING
         };
         shard.commit_bytes(small.handle, &change).unwrap();
         let xattr =
             SetXattr { name: b"user.a", value: b"b", flags: XattrFlags::Any, kill_setgid: false };
         shard.set_xattr(small.handle, &xattr, NOW).unwrap();
-        let large = make(Handle::ROOT, "large", NewNode::file(NewMode::exactly(0o644)));
+        let large = make(Handle::ROOT, "large", NewInode::file(NewMode::exactly(0o644)));
         let file = content.create(large.handle.ino, Generation::FIRST).unwrap();
         file.write_at(&[1; 10_000], 0).unwrap();
         let change = BytesChange {
@@ -95,9 +95,9 @@ impl Rig {
         let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
         let renamed = shard.rename(&CALLER, wanted, RenameFlags::Replace, NOW).unwrap();
         let large = Entry { handle: renamed.moved, ..large };
-        let linked = make(Handle::ROOT, "one", NewNode::file(NewMode::exactly(0o600)));
+        let linked = make(Handle::ROOT, "one", NewInode::file(NewMode::exactly(0o600)));
         let linked = shard.link(linked.handle, dir.handle, &name("two"), NOW).unwrap();
-        let gone = make(Handle::ROOT, "gone", NewNode::file(NewMode::exactly(0o644)));
+        let gone = make(Handle::ROOT, "gone", NewInode::file(NewMode::exactly(0o644)));
         shard.acquire(gone.handle).unwrap();
         shard.unlink(Handle::ROOT, &name("gone"), NOW).unwrap();
         shard.finish().unwrap();

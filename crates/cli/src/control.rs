@@ -3,8 +3,8 @@
 //!
 //! The socket is independent of the mount, so it answers while the mount hangs. It serves the
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
-//! `{"version":1,"ask":"unmount","force":false}`; the reply is an object ([`Answer`]). After a
-//! successful `unmount` the connection stays open until the process ends.
+//! `{"version":1,"ask":"unmount","force":false}`; the reply is an object ([`ControlReply`]). After
+//! a successful `unmount` the connection stays open until the process ends.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
-pub(crate) use answer::Answer;
 pub(crate) use ask::{AskError, Conversation, ask, ask_status};
+pub(crate) use reply::ControlReply;
 pub(crate) use serve::Control;
 
-mod answer;
 mod ask;
+mod reply;
 mod serve;
 
 /// The version of the protocol.
@@ -91,8 +91,8 @@ mod tests {
 
     fn serve(dir: &Path) -> Control {
         let handler = |request| match request {
-            Request::Status => Answer::Status(Box::new(UpReport::sample())),
-            Request::Unmount { .. } => Answer::Busy("/v/files".into()),
+            Request::Status => ControlReply::Status(Box::new(UpReport::sample())),
+            Request::Unmount { .. } => ControlReply::Busy("/v/files".into()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
     }
@@ -118,7 +118,7 @@ mod tests {
         let _control = serve(folder.path());
         assert_eq!(ask_status(folder.path(), LONG).unwrap(), UpReport::sample());
         let (answer, _) = ask(folder.path(), Request::Unmount { force: false }, LONG).unwrap();
-        assert_eq!(answer, Answer::Busy("/v/files".into()));
+        assert_eq!(answer, ControlReply::Busy("/v/files".into()));
     }
 
     /// The address of a socket has 108 bytes; folders may be longer.

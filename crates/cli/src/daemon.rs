@@ -20,7 +20,7 @@ use pelago_store::volume;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::control::{Answer, Control, Request};
+use crate::control::{Control, ControlReply, Request};
 use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::file_sizes;
@@ -250,16 +250,16 @@ fn open_control(
     let passthrough = plan.passthrough;
     let handler = move |request| match request {
         Request::Status => {
-            Answer::Status(Box::new(report::report(&server.status(), &mount, passthrough)))
+            ControlReply::Status(Box::new(report::report(&server.status(), &mount, passthrough)))
         }
         Request::Unmount { force } => match (unmount(&mount), force) {
-            (Ok(()), _) => Answer::Unmounted(mount.point().to_owned()),
+            (Ok(()), _) => ControlReply::Unmounted(mount.point().to_owned()),
             (Err(_), true) => {
                 post(&sender, Event::Forced);
-                Answer::Unmounted(mount.point().to_owned())
+                ControlReply::Unmounted(mount.point().to_owned())
             }
-            (Err(UnmountError::Busy(point)), false) => Answer::Busy(point),
-            (Err(error), false) => Answer::Failed(error.to_string()),
+            (Err(UnmountError::Busy(point)), false) => ControlReply::Busy(point),
+            (Err(error), false) => ControlReply::Failed(error.to_string()),
         },
     };
     Control::open(folder, Arc::new(handler)).map_err(|error| {

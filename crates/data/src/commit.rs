@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_meta::shard::{BytesChange, Inline, WritingRow};
+use pelago_meta::shard::{BytesChange, InlineBytes, WritingRow};
 use pelago_wire::{Attr, Code, Error, Handle, InodeId};
 
 use crate::blocking::{MayBlock, OpError};
@@ -109,15 +109,15 @@ impl InodeGuard<'_> {
         {
             let may_be_stored = state.has_inline_row || state.uncommitted == Uncommitted::All;
             change.inline = match bytes.is_empty() {
-                false => Inline::Put(bytes),
-                true if may_be_stored => Inline::Delete,
-                true => Inline::Keep,
+                false => InlineBytes::Put(bytes),
+                true if may_be_stored => InlineBytes::Delete,
+                true => InlineBytes::Keep,
             };
         }
         let stored = match change.inline {
-            Inline::Put(bytes) => Some(bytes.len()),
-            Inline::Delete => Some(0),
-            Inline::Keep => None,
+            InlineBytes::Put(bytes) => Some(bytes.len()),
+            InlineBytes::Delete => Some(0),
+            InlineBytes::Keep => None,
         };
         match self.write_row(&change) {
             Ok(_) => {
@@ -139,7 +139,7 @@ impl InodeGuard<'_> {
             && self.state.uncommitted == Uncommitted::All
         {
             change.generation = Some(generation);
-            change.inline = Inline::Delete;
+            change.inline = InlineBytes::Delete;
             change.writing_row = WritingRow::Put;
         }
         let Bytes::ContentOpen(content) = &self.state.bytes else { return Ok(()) };

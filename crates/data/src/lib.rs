@@ -8,7 +8,7 @@
 
 pub use blocking::{MayBlock, OpError};
 pub use fd_budget::FdBudget;
-pub use notify::Notifier;
+pub use notify::WakeWorker;
 pub use open::Opening;
 pub use open_files::{OpenFiles, Options, Parts};
 pub use open_table::Counts;

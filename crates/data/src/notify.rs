@@ -3,4 +3,4 @@
 use std::sync::Arc;
 
 /// Wakes up a background worker; returns at once.
-pub type Notifier = Arc<dyn Fn() + Send + Sync>;
+pub type WakeWorker = Arc<dyn Fn() + Send + Sync>;

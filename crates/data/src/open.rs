@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_meta::shard::{NewNode, WritingRow};
+use pelago_meta::shard::{NewInode, WritingRow};
 use pelago_store::clock;
 use pelago_wire::{
     Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
@@ -38,7 +38,7 @@ impl OpenFiles {
         flags: OpenFlags,
         may_block: MayBlock,
     ) -> Result<(Entry, OpenId, DataPath), OpError> {
-        let new = NewNode::file(mode);
+        let new = NewInode::file(mode);
         let create = || self.shard.create(context, dir, name, new, true, clock::now());
         self.open_created(dir, flags, may_block, create)
     }
@@ -55,7 +55,7 @@ impl OpenFiles {
         flags: OpenFlags,
         may_block: MayBlock,
     ) -> Result<(Entry, OpenId, DataPath), OpError> {
-        let new = NewNode::file(mode);
+        let new = NewInode::file(mode);
         let create = || self.shard.create_unnamed(context, dir, new, clock::now());
         self.open_created(dir, flags, may_block, create)
     }

@@ -29,7 +29,7 @@ use crate::disk::Disk;
 use crate::fd_budget::FdBudget;
 use crate::io_permits::{IoPermit, IoPermits};
 use crate::memory::MemoryBudget;
-use crate::notify::Notifier;
+use crate::notify::WakeWorker;
 use crate::open_table::{Counts, OpenTable};
 use crate::passthrough::pending_close::PendingClose;
 use crate::passthrough::placement::{Passthrough, Placement};
@@ -53,9 +53,9 @@ pub struct Parts {
     /// Nothing may be changed.
     pub read_only: bool,
     /// Called when a file has lost its last name and its last opener.
-    pub notify_orphans: Notifier,
+    pub notify_orphans: WakeWorker,
     /// Called when a file was closed that a program may still write.
-    pub notify_pending_close: Notifier,
+    pub notify_pending_close: WakeWorker,
     /// Settings.
     pub options: Options,
 }
@@ -115,7 +115,7 @@ pub struct OpenFiles {
     /// Callers with [`MayBlock::No`] that may wait for the disk.
     pub(crate) io_permits: IoPermits,
     /// Called when a file has lost its last name and its last opener.
-    pub(crate) notify_orphans: Notifier,
+    pub(crate) notify_orphans: WakeWorker,
     /// Nothing may be changed.
     pub(crate) read_only: bool,
 }

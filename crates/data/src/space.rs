@@ -18,7 +18,7 @@ use pelago_store::report::{content_failed, reserve_failed};
 use pelago_store::reserve::Reserve;
 use pelago_wire::{Code, Error, VolumeStats, limits};
 
-use crate::notify::Notifier;
+use crate::notify::WakeWorker;
 
 /// The floor of a small disk is this part of it.
 const FLOOR_PART: u64 = 32;
@@ -34,7 +34,7 @@ pub struct Space {
     left: AtomicU64,
     /// The reserve was whole at some time of this run.
     was_whole: AtomicBool,
-    notify: Notifier,
+    notify: WakeWorker,
 }
 
 impl Space {
@@ -44,7 +44,7 @@ impl Space {
     pub fn new(
         content: Arc<ContentStore>,
         reserve: Option<Arc<Reserve>>,
-        notify: Notifier,
+        notify: WakeWorker,
     ) -> Self {
         let was_whole =
             AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_allocated()));

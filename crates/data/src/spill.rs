@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_meta::shard::{BytesChange, Inline, LiveAttrs, Shard, WritingRow};
+use pelago_meta::shard::{BytesChange, InlineBytes, LiveAttrs, Shard, WritingRow};
 use pelago_store::content::{self, ContentFile};
 use pelago_wire::{Code, Error, Generation};
 
@@ -120,7 +120,7 @@ impl InodeGuard<'_> {
         let has_inline_row = state.has_inline_row || state.uncommitted == Uncommitted::All;
         let change = BytesChange {
             live: Some(LiveAttrs { blocks: state.blocks, ..state.live() }),
-            inline: if has_inline_row { Inline::Delete } else { Inline::Keep },
+            inline: if has_inline_row { InlineBytes::Delete } else { InlineBytes::Keep },
             generation: Some(generation),
             writing_row: WritingRow::Put,
             ..BytesChange::NOTHING

@@ -19,7 +19,7 @@ use pelago_wire::{
 use crate::find_by_id::FindById;
 use crate::pool::{Caller, Invocation, Pool};
 use pelago_data::Space;
-use pelago_data::{MayBlock, Notifier, OpError, OpenFiles};
+use pelago_data::{MayBlock, OpError, OpenFiles, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Shard;
@@ -50,7 +50,7 @@ pub(crate) struct Parts {
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Called when a file that is not open has lost its last name.
-    pub(crate) notify_orphans: Notifier,
+    pub(crate) notify_orphans: WakeWorker,
 }
 
 /// The service of a server in its own process.

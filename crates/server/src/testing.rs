@@ -343,7 +343,7 @@ impl Failing {
 }
 
 /// Returns a function that counts its calls.
-fn counted(count: &Arc<AtomicUsize>) -> data::Notifier {
+fn counted(count: &Arc<AtomicUsize>) -> data::WakeWorker {
     let count = Arc::clone(count);
     Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);

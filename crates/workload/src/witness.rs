@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 pub use run::{RunSummary, run};
-pub use verify::{Report, verify};
+pub use verify::{VerifyReport, verify};
 
 mod action;
 mod choose;
@@ -73,5 +73,5 @@ pub enum WitnessError {
     },
     /// The directory contradicts the log, so a further run cannot continue from it.
     #[error("the directory contradicts the log: {}", .0.problems.join("; "))]
-    Lost(Box<Report>),
+    Lost(Box<VerifyReport>),
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_random::bytes_of;
-use pelago_workload::witness::{Report, WitnessError, run, verify};
+use pelago_workload::witness::{VerifyReport, WitnessError, run, verify};
 
 /// Set for a test binary that is to be the run: directory, log and seed, one per line.
 const ROLE: &str = "PELAGO_WITNESS_ROLE";
@@ -196,7 +196,7 @@ impl ThreeWrites {
         Self { file: scene.dir.join("t0/a"), scene, all }
     }
 
-    fn verify_with(&self, bytes: &[u8]) -> Report {
+    fn verify_with(&self, bytes: &[u8]) -> VerifyReport {
         fs::write(&self.file, bytes).unwrap();
         verify(&self.scene.log, &self.scene.dir).unwrap()
     }

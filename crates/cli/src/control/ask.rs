@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::{Answer, LINE_BYTES, Request, short_path};
+use super::{ControlReply, LINE_BYTES, Request, short_path};
 use crate::status_report::UpReport;
 
 /// Why there is no answer.
@@ -62,14 +62,14 @@ pub(crate) struct Conversation {
 /// As [`ask`].
 pub(crate) fn ask_status(dir: &Path, timeout: Duration) -> Result<UpReport, AskError> {
     match ask(dir, Request::Status, timeout)? {
-        (Answer::Status(report), _) => Ok(*report),
+        (ControlReply::Status(report), _) => Ok(*report),
         _ => Err(AskError::Garbled),
     }
 }
 
 /// Sends a request to the process that serves the volume in `dir`, and waits for the answer until
-/// `timeout` has passed. The answer is neither [`Answer::Denied`] nor [`Answer::Failed`]: those are
-/// errors.
+/// `timeout` has passed. The answer is neither [`ControlReply::Denied`] nor
+/// [`ControlReply::Failed`]: those are errors.
 ///
 /// # Errors
 /// Each variant of [`AskError`].
@@ -77,7 +77,7 @@ pub(crate) fn ask(
     dir: &Path,
     request: Request,
     timeout: Duration,
-) -> Result<(Answer, Conversation), AskError> {
+) -> Result<(ControlReply, Conversation), AskError> {
     let mut stream = connect(dir).map_err(connect_error)?;
     let timeouts = stream.set_read_timeout(Some(timeout));
     timeouts.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(AskError::Io)?;
@@ -96,10 +96,10 @@ pub(crate) fn ask(
         Ok(_) => {}
         Err(error) => return Err(read_error(error)),
     }
-    match Answer::parse(&answer) {
+    match ControlReply::parse(&answer) {
         None => Err(AskError::Garbled),
-        Some(Answer::Denied) => Err(AskError::Denied),
-        Some(Answer::Failed(says)) => Err(AskError::Refused { says }),
+        Some(ControlReply::Denied) => Err(AskError::Denied),
+        Some(ControlReply::Failed(says)) => Err(AskError::Refused { says }),
         Some(answer) => Ok((answer, Conversation { reader, process })),
     }
 }

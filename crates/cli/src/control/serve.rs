@@ -12,7 +12,7 @@ use pelago_store::folder::Folder;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-use super::{Answer, LINE_BYTES, Request, remove_socket, short_path};
+use super::{ControlReply, LINE_BYTES, Request, remove_socket, short_path};
 
 /// Connections at a time; more are closed at once.
 const CONNECTIONS: usize = 16;
@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 16;
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers a request; called from several threads.
-pub(crate) type Handler = dyn Fn(Request) -> Answer + Send + Sync;
+pub(crate) type Handler = dyn Fn(Request) -> ControlReply + Send + Sync;
 
 /// The control socket of a volume that is up. Dropping it waits for answers under way, then removes
 /// the socket.
@@ -114,7 +114,7 @@ fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> 
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let peer = socket_peercred(&stream)?.uid;
     if !peer.is_root() && peer != geteuid() {
-        return send(&mut stream, &Answer::Denied);
+        return send(&mut stream, &ControlReply::Denied);
     }
     let mut line = Vec::new();
     BufReader::new(&stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
@@ -122,7 +122,7 @@ fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> 
     in_flight.begin();
     let answer = match request {
         Ok(request) => handler(request),
-        Err(says) => Answer::Failed(says.to_owned()),
+        Err(says) => ControlReply::Failed(says.to_owned()),
     };
     let sent = send(&mut stream, &answer);
     in_flight.end();
@@ -135,6 +135,6 @@ fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> 
     Ok(())
 }
 
-fn send(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+fn send(stream: &mut UnixStream, answer: &ControlReply) -> io::Result<()> {
     stream.write_all(format!("{}\n", answer.to_json()).as_bytes())
 }

@@ -10,7 +10,7 @@ use pelago_mount::mountinfo;
 use pelago_store::volume;
 use serde_json::json;
 
-use crate::control::{Answer, AskError, Conversation, Request, ask};
+use crate::control::{AskError, ControlReply, Conversation, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::json;
 use crate::locate::{self, VolumeRef};
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let volume = locate::find(args.volume.as_deref(), args.path.as_deref())?;
     let timeout = Duration::from_secs(args.timeout.max(1));
     let end = match ask(&volume.dir, Request::Unmount { force: args.force }, timeout) {
-        Ok((Answer::Busy(point), _)) => return Err(busy(point)),
-        Ok((Answer::Unmounted(_), conversation)) => wait(&volume, conversation, timeout)?,
+        Ok((ControlReply::Busy(point), _)) => return Err(busy(point)),
+        Ok((ControlReply::Unmounted(_), conversation)) => wait(&volume, conversation, timeout)?,
         Ok(_) => return Err(super::status::ask_failed(AskError::Garbled, &volume)),
         Err(AskError::NotUp) => clean_up(&volume, timeout)?,
         Err(error) => return Err(super::status::ask_failed(error, &volume)),

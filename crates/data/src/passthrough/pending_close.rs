@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 use pelago_wire::InodeId;
 use pelago_wire::id_map::IdSet;
 
-use crate::notify::Notifier;
+use crate::notify::WakeWorker;
 
 /// The files whose close is pending.
 pub(crate) struct PendingClose {
     /// A leaf in the lock order.
     inodes: Mutex<IdSet<InodeId>>,
-    notify: Notifier,
+    notify: WakeWorker,
 }
 
 impl PendingClose {
     /// No files; `notify` wakes up the worker.
-    pub(crate) fn new(notify: Notifier) -> Self {
+    pub(crate) fn new(notify: WakeWorker) -> Self {
         Self { inodes: Mutex::default(), notify }
     }
 

@@ -9,10 +9,10 @@ use pelago_store::rows::{Rnode, Xattr};
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{Code, Error, FileKind, InodeId, XattrFlags};
 
-use super::NewNode;
 use super::locked::Locked;
+use super::new_inode::NewInode;
+use super::stored;
 use super::txn::Txn;
-use super::xattr;
 use crate::acl::Acl;
 
 /// A kind of list.
@@ -122,7 +122,7 @@ impl Rights {
     pub(super) fn inherited(
         locked: &Locked<'_>,
         dir: &Rnode,
-        new: &NewNode,
+        new: &NewInode,
     ) -> Result<Self, Error> {
         if !dir.flags.has_default_acl || new.kind == FileKind::Symlink {
             return Ok(Self { mode: new.mode.masked(), access: None, default: None });
@@ -164,7 +164,7 @@ pub(super) fn follow_mode(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<(), Error>
 
 /// Returns a list that exists according to the flags of its node.
 fn stored_list(locked: &Locked<'_>, ino: InodeId, name: &[u8]) -> Result<Acl, Error> {
-    let list = xattr::stored(locked, ino, name)?.map(|bytes| Acl::decode(&bytes));
+    let list = stored::xattr(&*locked.shard.table, ino, name)?.map(|bytes| Acl::decode(&bytes));
     if let Some(Ok(Some(list))) = list {
         return Ok(list);
     }

@@ -1,7 +1,7 @@
 //! Whether one directory is above another, so that no rename makes a loop (I-11).
 //!
 //! Directories have no depth and no limit of it. The first steps upwards are taken under the
-//! shard's lock; the rest of a long way is read without it, and counts if no directory has moved
+//! shard's lock; the rest of a long path is read without it, and counts if no directory has moved
 //! to another one meanwhile ([`State::directory_moves`](super::State)). Only such a move changes
 //! which directory is above which.
 
@@ -15,33 +15,33 @@ use super::{Shard, State};
 use crate::directory::Directory;
 use crate::row_cache::Node;
 
-/// A way upwards that is too long for one hold of the lock.
+/// A path upwards that is too long for one hold of the lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Climb {
-    way: Way,
+    path: Path,
     /// Where the steps under the lock ended.
     here: InodeId,
 }
 
-/// The result of a long way upwards.
+/// The result of a long path upwards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Climbed {
-    way: Way,
-    /// Whether [`Way::above`] is on it.
+    path: Path,
+    /// Whether [`Path::above`] is on it.
     met: bool,
 }
 
-/// The question whether `above` is on the way from `dir` to the root.
+/// The question whether `above` is on the path from `dir` to the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Way {
+struct Path {
     above: InodeId,
     dir: InodeId,
     /// [`State::directory_moves`](super::State) before the first step.
     directory_moves: u64,
 }
 
-/// Makes sure that a node that moves to `to` does not come to be below itself. Returns the way that
-/// is left to climb, if the answer is not known yet.
+/// Makes sure that a node that moves to `to` does not come to be below itself. Returns the path
+/// that is left to climb, if the answer is not known yet.
 ///
 /// # Errors
 /// `WouldLoop`.
@@ -61,18 +61,18 @@ pub(super) fn expect_no_loop(
     if locked.state.directories.get(ino).is_some_and(Directory::is_surely_empty) {
         return Ok(None);
     }
-    let way = Way { above: ino, dir: to.dir, directory_moves: locked.state.directory_moves };
-    match climbed.iter().find(|climbed| climbed.way == way) {
+    let path = Path { above: ino, dir: to.dir, directory_moves: locked.state.directory_moves };
+    match climbed.iter().find(|climbed| climbed.path == path) {
         Some(Climbed { met: true, .. }) => Err(Code::WouldLoop.into()),
         Some(_) => Ok(None),
-        None => climb_near(locked, way),
+        None => climb_near(locked, path),
     }
 }
 
-fn climb_near(locked: &mut Locked<'_>, way: Way) -> Result<Option<Climb>, Error> {
-    let mut here = way.dir;
+fn climb_near(locked: &mut Locked<'_>, path: Path) -> Result<Option<Climb>, Error> {
+    let mut here = path.dir;
     for _ in 0..limits::CLIMB_STEPS {
-        if here == way.above {
+        if here == path.above {
             return Err(Code::WouldLoop.into());
         }
         if here == InodeId::ROOT {
@@ -80,29 +80,29 @@ fn climb_near(locked: &mut Locked<'_>, way: Way) -> Result<Option<Climb>, Error>
         }
         here = locked.parent_of(here)?;
     }
-    Ok(Some(Climb { way, here }))
+    Ok(Some(Climb { path, here }))
 }
 
-/// Climbs the rest of a way, without the lock.
+/// Climbs the rest of a path, without the lock.
 ///
 /// # Errors
 /// `Stale` if a directory on it is gone; `Corrupt` if it never ends.
 pub(super) fn climb(shard: &Shard, climb: Climb) -> Result<Climbed, Error> {
-    let Climb { way, mut here } = climb;
+    let Climb { path, mut here } = climb;
     let mut steps = CycleFinder::from(here);
-    while here != InodeId::ROOT && here != way.above {
+    while here != InodeId::ROOT && here != path.above {
         (here, _, _) = stored::first_name_of(&*shard.table, here)?.ok_or(Code::Stale)?;
         if steps.has_looped(here) {
             tracing::error!(ino = %here, "a directory is below itself; run `pelago check`");
             return Err(Code::Corrupt.into());
         }
     }
-    Ok(Climbed { way, met: here == way.above })
+    Ok(Climbed { path, met: here == path.above })
 }
 
 impl Climbed {
     /// Whether a directory has moved to another one since.
     pub(super) fn is_outdated(&self, state: &State) -> bool {
-        self.way.directory_moves != state.directory_moves
+        self.path.directory_moves != state.directory_moves
     }
 }

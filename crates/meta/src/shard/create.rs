@@ -1,60 +1,12 @@
 //! Makes files, directories and links of every kind.
 
 use pelago_store::rows::{Rnode, RnodeFlags};
-use pelago_wire::{
-    Code, Context, Entry, Error, FileKind, Handle, InodeId, NewMode, Reply, Time, limits,
-};
+use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, InodeId, Reply, Time};
 
 use super::acl::Rights;
+use super::new_inode::NewInode;
 use super::txn::{DirEntryKey, Txn};
 use crate::row_cache::{Node, RowLocation};
-
-/// What to make.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewNode {
-    /// The kind.
-    pub kind: FileKind,
-    /// The mode, before a default access control list of the directory.
-    pub mode: NewMode,
-    /// The device number; 0 for all but devices.
-    pub rdev: u32,
-    /// The target of a symbolic link, empty for others.
-    pub target: Vec<u8>,
-}
-
-impl NewNode {
-    /// Returns an ordinary file.
-    #[must_use]
-    pub fn file(mode: NewMode) -> Self {
-        Self { kind: FileKind::Regular, mode, rdev: 0, target: Vec::new() }
-    }
-
-    /// Returns a directory.
-    #[must_use]
-    pub fn directory(mode: NewMode) -> Self {
-        Self { kind: FileKind::Directory, mode, rdev: 0, target: Vec::new() }
-    }
-
-    /// Returns a symbolic link.
-    #[must_use]
-    pub fn symlink(target: Vec<u8>) -> Self {
-        Self { kind: FileKind::Symlink, mode: NewMode::exactly(0o777), rdev: 0, target }
-    }
-
-    /// Checks the target of a symbolic link.
-    ///
-    /// # Errors
-    /// `NameTooLong`; `Invalid` if it is empty or contains a NUL.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        if self.target.len() > limits::TARGET_BYTES {
-            return Err(Code::NameTooLong.into());
-        }
-        if self.kind == FileKind::Symlink && (self.target.is_empty() || self.target.contains(&0)) {
-            return Err(Code::Invalid.into());
-        }
-        Ok(())
-    }
-}
 
 const SETGID: u16 = 0o2000;
 
@@ -67,7 +19,7 @@ pub(super) fn create(
     txn: &mut Txn<'_>,
     context: &Context,
     key: &DirEntryKey,
-    new: NewNode,
+    new: NewInode,
 ) -> Result<Entry, Error> {
     txn.load_directory(Handle::own(key.dir))?;
     if txn.named(key)?.is_some() {
@@ -103,7 +55,7 @@ pub(super) fn create_unnamed(
     txn: &mut Txn<'_>,
     context: &Context,
     dir: Handle,
-    new: NewNode,
+    new: NewInode,
 ) -> Result<Entry, Error> {
     txn.load_directory(dir)?;
     let (mut rnode, rights) = new_rnode_in(txn, context, dir.ino, new)?;
@@ -125,7 +77,7 @@ pub(super) fn new_rnode_in(
     txn: &mut Txn<'_>,
     context: &Context,
     dir: InodeId,
-    new: NewNode,
+    new: NewInode,
 ) -> Result<(Rnode, Rights), Error> {
     let parent = txn.node(Handle::own(dir))?.rnode;
     let rights = Rights::inherited(txn, &parent, &new)?;
@@ -136,7 +88,7 @@ pub(super) fn new_rnode_in(
 
 fn new_rnode(
     ino: InodeId,
-    new: NewNode,
+    new: NewInode,
     context: &Context,
     parent: &Rnode,
     (rights, now): (&Rights, Time),

@@ -17,7 +17,7 @@ pub struct BytesChange<'a> {
     /// next group commit.
     pub atime: Option<Time>,
     /// What becomes of the inline bytes.
-    pub inline: Inline<'a>,
+    pub inline: InlineBytes<'a>,
     /// The content file that has the bytes from now on; `None` leaves that of the row.
     pub generation: Option<Generation>,
     /// What becomes of the `writing` row.
@@ -28,7 +28,7 @@ pub struct BytesChange<'a> {
 
 /// What becomes of a file's inline bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inline<'a> {
+pub enum InlineBytes<'a> {
     /// They stay, if there are any.
     Keep,
     /// These are all bytes of the file.
@@ -53,7 +53,7 @@ impl BytesChange<'_> {
     pub const NOTHING: Self = Self {
         live: None,
         atime: None,
-        inline: Inline::Keep,
+        inline: InlineBytes::Keep,
         generation: None,
         writing_row: WritingRow::Keep,
         kill_privileges: false,
@@ -77,9 +77,9 @@ impl BytesChange<'_> {
             rnode.atime = atime;
         }
         match self.inline {
-            Inline::Keep => {}
-            Inline::Put(_) => rnode.flags.inline = true,
-            Inline::Delete => rnode.flags.inline = false,
+            InlineBytes::Keep => {}
+            InlineBytes::Put(_) => rnode.flags.inline = true,
+            InlineBytes::Delete => rnode.flags.inline = false,
         }
         if let Some(generation) = self.generation {
             rnode.generation = Some(generation);
@@ -99,9 +99,9 @@ impl BytesChange<'_> {
     fn put_beside(&self, txn: &mut Txn<'_>, node: &Node) {
         let ino = node.rnode.ino;
         match self.inline {
-            Inline::Keep => {}
-            Inline::Put(bytes) => txn.put(key::inline(ino), &rows::Inline { bytes }),
-            Inline::Delete => txn.delete(key::inline(ino)),
+            InlineBytes::Keep => {}
+            InlineBytes::Put(bytes) => txn.put(key::inline(ino), &rows::Inline { bytes }),
+            InlineBytes::Delete => txn.delete(key::inline(ino)),
         }
         if self.generation.is_some() && node.rnode.links == 0 {
             // The worker that removes the file finds its content by the orphan row.

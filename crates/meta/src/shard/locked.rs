@@ -6,11 +6,9 @@
 use pelago_store::report::table_failed;
 use pelago_store::rows::Stamp;
 use pelago_store::table::Batch;
-use pelago_wire::{Error, InodeId, Name};
+use pelago_wire::Error;
 
 use super::Shard;
-use super::txn::{DirEntryKey, Txn, USUAL_CHANGES};
-use crate::reply_cache::OpContext;
 
 #[cfg(test)]
 use super::lock_cost::StateGuard;
@@ -36,23 +34,6 @@ impl Shard {
         // Not when a directory comes in: an operation relies on those that it has read.
         state.directories.make_room();
         Locked { shard: self, state }
-    }
-
-    /// Takes the lock for an operation that writes.
-    #[inline]
-    pub(super) fn begin(&self, op: impl Into<OpContext>) -> Txn<'_> {
-        Txn::new(self.lock(), op.into(), USUAL_CHANGES)
-    }
-
-    /// Takes the lock for a batch that changes no name and no attribute of its own accord: those of
-    /// the workers, of the group commit, and of open files that are committed.
-    pub(super) fn begin_upkeep(&self) -> Txn<'_> {
-        Txn::new(self.lock(), OpContext::UPKEEP, 0)
-    }
-
-    /// Returns the key of a name in a directory.
-    pub(super) fn entry_key(&self, dir: InodeId, name: &Name) -> DirEntryKey {
-        DirEntryKey { dir, hash: self.hasher.hash(name.as_bytes()), name: name.clone() }
     }
 
     /// An operation takes a few microseconds, less than putting a thread to sleep and waking it. So

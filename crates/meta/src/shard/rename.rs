@@ -13,8 +13,9 @@ use pelago_wire::{
 use super::Shard;
 use super::acl::Rights;
 use super::climb::{self, Climb, Climbed};
-use super::create::{NewNode, new_rnode_in};
+use super::create::new_rnode_in;
 use super::lookup::later_than;
+use super::new_inode::NewInode;
 use super::remove::{Removed, expect_empty, remove_directory, remove_file};
 use super::txn::{DirEntryKey, Txn};
 use crate::reply_cache::OpContext;
@@ -221,7 +222,7 @@ fn whiteout(
     from: &DirEntryKey,
 ) -> Result<(Node, Rights), Error> {
     let (kind, mode) = (FileKind::CharDevice, NewMode::exactly(0));
-    let new = NewNode { kind, mode, rdev: 0, target: Vec::new() };
+    let new = NewInode { kind, mode, rdev: 0, target: Vec::new() };
     let (rnode, rights) = new_rnode_in(txn, context, from.dir, new)?;
     Ok((Node { rnode, location: from.location() }, rights))
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row};
+use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row, Xattr};
 use pelago_store::table::Table;
 use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
 
@@ -94,4 +94,16 @@ pub(super) fn first_name_of(
     });
     visited.map_err(|error| table_failed("seeking a name", &error))?;
     Ok(found)
+}
+
+/// Returns the value of an extended attribute.
+pub(super) fn xattr(
+    table: &dyn Table,
+    ino: InodeId,
+    name: &[u8],
+) -> Result<Option<Vec<u8>>, Error> {
+    let key = key::xattr(ino, name);
+    let Some(value) = get(table, &key)? else { return Ok(None) };
+    let (_, row) = Xattr::decode(&value).map_err(|error| row_damaged(&key, error))?;
+    Ok(Some(row.value.to_vec()))
 }

@@ -15,7 +15,7 @@ use pelago_wire::{
 };
 
 use super::rename::Renamed;
-use super::{BytesChange, Inline, LiveAttrs, Move, NewNode, Page, Parts, SetXattr, Shard};
+use super::{BytesChange, InlineBytes, LiveAttrs, Move, NewInode, Page, Parts, SetXattr, Shard};
 use crate::durability::Durability;
 
 mod acl;
@@ -81,19 +81,19 @@ impl Rig {
     }
 
     fn unnamed(&self, seconds: i64) -> Entry {
-        let new = NewNode::file(NewMode::exactly(0o644));
+        let new = NewInode::file(NewMode::exactly(0o644));
         self.shard.create_unnamed(&CALLER, ROOT, new, at(seconds)).unwrap()
     }
 
     fn file(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
-        self.make(dir, text, NewNode::file(NewMode::exactly(0o644)), seconds)
+        self.make(dir, text, NewInode::file(NewMode::exactly(0o644)), seconds)
     }
 
     fn dir(&self, dir: Handle, text: &str, seconds: i64) -> Entry {
-        self.make(dir, text, NewNode::directory(NewMode::exactly(0o755)), seconds)
+        self.make(dir, text, NewInode::directory(NewMode::exactly(0o755)), seconds)
     }
 
-    fn make(&self, dir: Handle, text: &str, new: NewNode, seconds: i64) -> Entry {
+    fn make(&self, dir: Handle, text: &str, new: NewInode, seconds: i64) -> Entry {
         self.shard.create(&CALLER, dir, &name(text), new, false, at(seconds)).unwrap()
     }
 

@@ -10,8 +10,8 @@ use pelago_store::rows::{NameRow, Orphan, ParentPointer, Row, Stamp};
 use pelago_store::table::Batch;
 use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 
-use super::State;
 use super::locked::Locked;
+use super::{Shard, State};
 use crate::directory::Directory;
 use crate::reply_cache::{OpContext, RequestKey};
 use crate::row_cache::{Named, Node, RowLocation};
@@ -43,6 +43,25 @@ impl DirEntryKey {
     /// Returns the key of the row that leads from an inode back to this name.
     pub(super) fn parent_pointer(&self, ino: InodeId) -> Vec<u8> {
         key::parent_pointer(ino, self.dir, self.hash, self.name.as_bytes())
+    }
+}
+
+impl Shard {
+    /// Takes the lock for an operation that writes.
+    #[inline]
+    pub(super) fn begin(&self, op: impl Into<OpContext>) -> Txn<'_> {
+        Txn::new(self.lock(), op.into(), USUAL_CHANGES)
+    }
+
+    /// Takes the lock for a batch that changes no name and no attribute of its own accord: those of
+    /// the workers, of the group commit, and of open files that are committed.
+    pub(super) fn begin_upkeep(&self) -> Txn<'_> {
+        Txn::new(self.lock(), OpContext::UPKEEP, 0)
+    }
+
+    /// Returns the key of a name in a directory.
+    pub(super) fn entry_key(&self, dir: InodeId, name: &Name) -> DirEntryKey {
+        DirEntryKey { dir, hash: self.hasher.hash(name.as_bytes()), name: name.clone() }
     }
 }
 

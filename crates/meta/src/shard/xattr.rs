@@ -65,7 +65,7 @@ pub(super) fn get(
     if !may_exist {
         return Err(Code::NoXattr.into());
     }
-    stored(locked, handle.ino, name)?.ok_or_else(|| Code::NoXattr.into())
+    stored::xattr(&*locked.shard.table, handle.ino, name)?.ok_or_else(|| Code::NoXattr.into())
 }
 
 /// Returns the names that a caller may see, each followed by a NUL. Names in `trusted.` are for
@@ -194,18 +194,6 @@ pub(super) fn delete_some(txn: &mut Txn<'_>, ino: InodeId) -> Result<bool, Error
         txn.put(key::xattr_names(ino), &XattrNames { names: rest });
     }
     Ok(!rest.is_empty())
-}
-
-/// Returns the value of an extended attribute as it is stored.
-pub(super) fn stored(
-    locked: &Locked<'_>,
-    ino: InodeId,
-    name: &[u8],
-) -> Result<Option<Vec<u8>>, Error> {
-    let key = key::xattr(ino, name);
-    let Some(value) = stored::get(&*locked.shard.table, &key)? else { return Ok(None) };
-    let (_, row) = Xattr::decode(&value).map_err(|error| row_damaged(&key, error))?;
-    Ok(Some(row.value.to_vec()))
 }
 
 /// Whether any file has extended attributes; `true` if the table fails.

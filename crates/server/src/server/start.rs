@@ -24,7 +24,7 @@ use crate::memory::MemoryLimits;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::service::{self, LocalService};
-use pelago_data::{self as data, FdBudget, Notifier, OpenFiles, PassthroughStatus, Space};
+use pelago_data::{self as data, FdBudget, OpenFiles, PassthroughStatus, Space, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self as meta_recovery, RecoverError};
 use pelago_meta::shard::{self, Shard};
@@ -189,7 +189,7 @@ impl WorkerNotifies {
 }
 
 /// Returns a function that notifies the worker.
-fn notifier(notify: &Arc<Notify>) -> Notifier {
+fn notifier(notify: &Arc<Notify>) -> WakeWorker {
     let notify = Arc::clone(notify);
     Arc::new(move || notify.notify())
 }

@@ -6,7 +6,7 @@ use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
 use super::{OpResult, Parts};
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
-use pelago_meta::shard::{Move, NewNode, Page, SetXattr};
+use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
 
 /// Executes a request that was admitted; holds all that it needs apart from its own arguments.
@@ -35,7 +35,7 @@ impl Executor<'_> {
             Request::MakeNode { dir, name, kind, mode, rdev } => self.make_node(
                 *dir,
                 name,
-                NewNode { kind: *kind, rdev: *rdev, ..NewNode::file(*mode) },
+                NewInode { kind: *kind, rdev: *rdev, ..NewInode::file(*mode) },
             ),
             Request::Symlink { dir, name, target } => self.symlink(*dir, name, target),
             Request::ReadLink { node } => bytes(shard.read_link(*node)),

@@ -6,7 +6,7 @@ use super::execute::{Executor, entry};
 use super::{OpResult, Outcome, Parts};
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
-use pelago_meta::shard::{Move, NewNode, Page, Removed};
+use pelago_meta::shard::{Move, NewInode, Page, Removed};
 use pelago_store::clock;
 
 impl Executor<'_> {
@@ -23,18 +23,18 @@ impl Executor<'_> {
     }
 
     pub(super) fn make_dir(&self, dir: Handle, name: &Name, mode: NewMode) -> OpResult {
-        self.make(dir, name, NewNode::directory(mode))
+        self.make(dir, name, NewInode::directory(mode))
     }
 
     pub(super) fn symlink(&self, dir: Handle, name: &Name, target: &[u8]) -> OpResult {
-        self.make(dir, name, NewNode::symlink(target.to_vec()))
+        self.make(dir, name, NewInode::symlink(target.to_vec()))
     }
 
-    fn make(&self, dir: Handle, name: &Name, new: NewNode) -> OpResult {
+    fn make(&self, dir: Handle, name: &Name, new: NewInode) -> OpResult {
         entry(self.parts.shard.create(self.context, dir, name, new, false, clock::now()))
     }
 
-    pub(super) fn make_node(&self, dir: Handle, name: &Name, new: NewNode) -> OpResult {
+    pub(super) fn make_node(&self, dir: Handle, name: &Name, new: NewInode) -> OpResult {
         if matches!(new.kind, FileKind::Directory | FileKind::Symlink) {
             return Err(Code::Invalid.into());
         }

@@ -20,7 +20,7 @@ const PROBLEMS: usize = 20;
 
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// Runs in the log.
     pub runs: u64,
     /// Acknowledged operations.
@@ -39,7 +39,7 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-impl Report {
+impl VerifyReport {
     /// Returns whether there are no problems.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -47,7 +47,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} runs, {} acknowledged operations", self.runs, self.answered)?;
         writeln!(f, "{} names and {} bytes compared", self.names, self.bytes)?;
@@ -68,10 +68,10 @@ impl fmt::Display for Report {
 /// # Errors
 /// [`WitnessError::Log`], [`WitnessError::Line`] or [`WitnessError::Dir`] if the log or the
 /// directory cannot be read.
-pub fn verify(log: &Path, dir: &Path) -> Result<Report, WitnessError> {
+pub fn verify(log: &Path, dir: &Path) -> Result<VerifyReport, WitnessError> {
     let contents = LogContents::read(log)?;
     if contents.runs == 0 {
-        return Ok(Report::default());
+        return Ok(VerifyReport::default());
     }
     check_threads(&contents, &open_dir(dir)?).map(|(report, _)| report)
 }
@@ -95,10 +95,13 @@ pub(super) fn open_dir(dir: &Path) -> Result<OwnedFd, WitnessError> {
 pub(super) fn check_threads(
     contents: &LogContents,
     root: &OwnedFd,
-) -> Result<(Report, Vec<Settlement>), WitnessError> {
+) -> Result<(VerifyReport, Vec<Settlement>), WitnessError> {
     let mut all = snapshot::take(root)?;
-    let mut report =
-        Report { runs: contents.runs, answered: contents.answered, ..Report::default() };
+    let mut report = VerifyReport {
+        runs: contents.runs,
+        answered: contents.answered,
+        ..VerifyReport::default()
+    };
     report.names = all.len() as u64;
     let mut settlements = Vec::new();
     for (index, thread) in contents.threads.iter().enumerate() {
@@ -130,7 +133,11 @@ struct ThreadCheck<'a> {
 
 impl ThreadCheck<'_> {
     /// Compares with both states: the operation in flight has not happened, or it has.
-    fn settle(&self, thread: &ThreadLog, report: &mut Report) -> Result<Settlement, WitnessError> {
+    fn settle(
+        &self,
+        thread: &ThreadLog,
+        report: &mut VerifyReport,
+    ) -> Result<Settlement, WitnessError> {
         let Some(action) = &thread.in_flight else {
             let (mut problems, kept) = self.check(&thread.state, None, report)?;
             report.problems.append(&mut problems);
@@ -139,7 +146,7 @@ impl ThreadCheck<'_> {
         report.in_flight.0 += 1;
         let mut before = thread.state.clone();
         before.forget_time(action);
-        let mut trial = Report::default();
+        let mut trial = VerifyReport::default();
         let (mut problems, kept) = self.check(&before, None, &mut trial)?;
         if problems.is_empty() {
             report.add(&trial);
@@ -149,7 +156,7 @@ impl ThreadCheck<'_> {
         // The file system refuses an impossible action, so only "before" remains.
         if after.apply(action, self.last_ms).is_some() {
             after.forget_time(action);
-            let mut trial = Report::default();
+            let mut trial = VerifyReport::default();
             let (problems, kept) = self.check(&after, Some(action), &mut trial)?;
             if problems.is_empty() {
                 report.add(&trial);
@@ -166,7 +173,7 @@ impl ThreadCheck<'_> {
         &self,
         state: &ThreadState,
         in_flight: Option<&Action>,
-        report: &mut Report,
+        report: &mut VerifyReport,
     ) -> Result<CheckResult, WitnessError> {
         let mut problems = Vec::new();
         let mut kept = BTreeMap::new();
@@ -244,7 +251,7 @@ impl ThreadCheck<'_> {
 /// The problems, and for each file how many pending changes have survived.
 type CheckResult = (Vec<String>, Vec<(NodeId, (usize, Option<usize>))>);
 
-impl Report {
+impl VerifyReport {
     fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.unsafe_lost += other.unsafe_lost;

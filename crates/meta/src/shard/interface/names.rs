@@ -6,7 +6,7 @@ use crate::reply_cache::OpContext;
 use crate::shard::list::Listed;
 use crate::shard::rename::Renamed;
 use crate::shard::{
-    Move, NewNode, Page, Removed, Shard, create, link, list, lookup, remove, rename,
+    Move, NewInode, Page, Removed, Shard, create, link, list, lookup, remove, rename,
 };
 
 impl Shard {
@@ -53,7 +53,7 @@ impl Shard {
         context: &Context,
         dir: Handle,
         name: &Name,
-        new: NewNode,
+        new: NewInode,
         acquire: bool,
         now: Time,
     ) -> Result<Entry, Error> {
@@ -78,7 +78,7 @@ impl Shard {
         &self,
         context: &Context,
         dir: Handle,
-        new: NewNode,
+        new: NewInode,
         now: Time,
     ) -> Result<Entry, Error> {
         let mut txn = self.begin(now);

@@ -41,7 +41,7 @@ impl Rig {
 #[test]
 fn a_list_and_the_mode_stay_in_step() {
     let rig = Rig::new();
-    let file = rig.make(ROOT, "f", NewNode::file(NewMode::exactly(0o2777)), 110).handle;
+    let file = rig.make(ROOT, "f", NewInode::file(NewMode::exactly(0o2777)), 110).handle;
     assert_eq!(rig.get(file, ACL_ACCESS), Err(Code::NoXattr));
     rig.set(file, ACL_ACCESS, &full(7)).unwrap();
     assert_eq!((rig.mode(file), rig.get(file, ACL_ACCESS)), (0o2670, Ok(full(7))));
@@ -63,7 +63,7 @@ fn a_list_and_the_mode_stay_in_step() {
 fn a_list_that_is_refused_changes_nothing() {
     let rig = Rig::new();
     let file = rig.file(ROOT, "f", 110).handle;
-    let link = rig.make(ROOT, "l", NewNode::symlink(b"x".to_vec()), 110).handle;
+    let link = rig.make(ROOT, "l", NewInode::symlink(b"x".to_vec()), 110).handle;
     let before = rig.shard.attr(file).unwrap();
     assert_eq!(rig.set(file, ACL_ACCESS, b""), Err(Code::Invalid));
     assert_eq!(rig.set(file, ACL_ACCESS, &full(7)[..20]), Err(Code::Invalid));
@@ -77,13 +77,13 @@ fn a_list_that_is_refused_changes_nothing() {
 #[test]
 fn a_caller_outside_the_group_clears_setgid() {
     let rig = Rig::new();
-    let file = rig.make(ROOT, "f", NewNode::file(NewMode::exactly(0o6775)), 110).handle;
+    let file = rig.make(ROOT, "f", NewInode::file(NewMode::exactly(0o6775)), 110).handle;
     let value = minimal();
     let access = xattr(ACL_ACCESS, &value, XattrFlags::Any);
     rig.shard.set_xattr(file, &SetXattr { kill_setgid: true, ..access }, at(130)).unwrap();
     assert_eq!(rig.mode(file), 0o4650);
     let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
-    let file = rig.make(ROOT, "g", NewNode::file(NewMode::exactly(0o6745)), 110).handle;
+    let file = rig.make(ROOT, "g", NewInode::file(NewMode::exactly(0o6745)), 110).handle;
     rig.shard.set_attr(file, &set, at(130)).unwrap();
     assert_eq!(rig.mode(file), 0o2745);
     rig.shard.set_attr(file, &SetAttr { kill_setgid: true, ..set }, at(130)).unwrap();
@@ -94,7 +94,7 @@ const MASKED: NewMode = NewMode { mode: 0o777, umask: 0o027 };
 
 /// A directory with a default list, below the root.
 fn with_default_list(rig: &Rig, list: &[u8]) -> Handle {
-    let dir = rig.make(ROOT, "with a list", NewNode::directory(MASKED), 110).handle;
+    let dir = rig.make(ROOT, "with a list", NewInode::directory(MASKED), 110).handle;
     rig.set(dir, ACL_DEFAULT, list).unwrap();
     dir
 }
@@ -102,7 +102,7 @@ fn with_default_list(rig: &Rig, list: &[u8]) -> Handle {
 #[test]
 fn without_a_default_list_the_umask_counts() {
     let rig = Rig::new();
-    let dir = rig.make(ROOT, "d", NewNode::directory(MASKED), 110).handle;
+    let dir = rig.make(ROOT, "d", NewInode::directory(MASKED), 110).handle;
     assert_eq!(rig.mode(dir), 0o750);
 }
 
@@ -110,7 +110,7 @@ fn without_a_default_list_the_umask_counts() {
 fn a_directory_inherits_both_lists_instead_of_the_umask() {
     let rig = Rig::new();
     let dir = with_default_list(&rig, &full(7));
-    let below = rig.make(dir, "d", NewNode::directory(MASKED), 120).handle;
+    let below = rig.make(dir, "d", NewInode::directory(MASKED), 120).handle;
     assert_eq!(rig.mode(below), 0o670);
     assert_eq!(rig.get(below, ACL_ACCESS), Ok(full(7)));
     assert_eq!(rig.get(below, ACL_DEFAULT), Ok(full(7)));
@@ -120,7 +120,7 @@ fn a_directory_inherits_both_lists_instead_of_the_umask() {
 fn a_file_inherits_an_access_list_only() {
     let rig = Rig::new();
     let dir = with_default_list(&rig, &full(7));
-    let file = rig.make(dir, "f", NewNode::file(NewMode { mode: 0o646, umask: 0 }), 120).handle;
+    let file = rig.make(dir, "f", NewInode::file(NewMode { mode: 0o646, umask: 0 }), 120).handle;
     assert_eq!((rig.mode(file), rig.get(file, ACL_ACCESS)), (0o640, Ok(full(4))));
     assert_eq!(rig.get(file, ACL_DEFAULT), Err(Code::NoXattr));
 }
@@ -129,7 +129,7 @@ fn a_file_inherits_an_access_list_only() {
 fn a_symbolic_link_inherits_no_list() {
     let rig = Rig::new();
     let dir = with_default_list(&rig, &full(7));
-    let link = rig.make(dir, "l", NewNode::symlink(b"x".to_vec()), 120).handle;
+    let link = rig.make(dir, "l", NewInode::symlink(b"x".to_vec()), 120).handle;
     assert_eq!((rig.mode(link), rig.get(link, ACL_ACCESS)), (0o777, Err(Code::NoXattr)));
 }
 
@@ -138,7 +138,7 @@ fn a_short_default_list_is_stored_and_inherited_as_a_mode() {
     let rig = Rig::new();
     let dir = with_default_list(&rig, &minimal());
     assert_eq!(rig.get(dir, ACL_DEFAULT), Ok(minimal()));
-    let file = rig.make(dir, "g", NewNode::file(MASKED), 120).handle;
+    let file = rig.make(dir, "g", NewInode::file(MASKED), 120).handle;
     assert_eq!((rig.mode(file), rig.get(file, ACL_ACCESS)), (0o650, Err(Code::NoXattr)));
     assert_eq!(rig.shard.list_xattr(&CALLER, file).unwrap(), b"");
 }
@@ -155,8 +155,8 @@ fn an_empty_default_list_removes_the_list() {
 fn lists_are_removed_with_their_nodes() {
     let rig = Rig::new();
     let dir = with_default_list(&rig, &full(7));
-    rig.make(dir, "f", NewNode::file(MASKED), 120);
-    rig.make(dir, "d", NewNode::directory(MASKED), 120);
+    rig.make(dir, "f", NewInode::file(MASKED), 120);
+    rig.make(dir, "d", NewInode::directory(MASKED), 120);
     rig.shard.unlink(dir, &name("f"), at(130)).unwrap();
     rig.shard.remove_dir(dir, &name("d"), at(130)).unwrap();
     rig.shard.remove_dir(ROOT, &name("with a list"), at(130)).unwrap();

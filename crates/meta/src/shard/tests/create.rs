@@ -33,7 +33,7 @@ fn a_directory_counts_its_names_and_directories() {
 fn a_name_is_made_once() {
     let rig = Rig::new();
     rig.dir(ROOT, "d", 110);
-    let new = NewNode::file(NewMode::exactly(0));
+    let new = NewInode::file(NewMode::exactly(0));
     let again = rig.shard.create(&CALLER, ROOT, &name("d"), new, false, at(130));
     assert_eq!(again.unwrap_err().code, Code::Exists);
 }
@@ -41,7 +41,7 @@ fn a_name_is_made_once() {
 #[test]
 fn a_setgid_directory_gives_its_group_to_new_nodes() {
     let rig = Rig::new();
-    let dir = rig.make(ROOT, "d", NewNode::directory(NewMode::exactly(0o2775)), 110);
+    let dir = rig.make(ROOT, "d", NewInode::directory(NewMode::exactly(0o2775)), 110);
     let set = SetAttr { gid: Some(77), ..SetAttr::default() };
     rig.shard.set_attr(dir.handle, &set, at(111)).unwrap();
     let file = rig.file(dir.handle, "f", 112);
@@ -58,7 +58,7 @@ fn a_new_file_takes_the_lock_once_and_writes_one_batch() {
     let live = LiveAttrs { size: 42, blocks: 8, mtime: at(120), ctime: at(120) };
     let costs = |number: u32| {
         let before = (rig.shard.state.lock().locked_times, rig.table.unsafe_batches());
-        let (new, text) = (NewNode::file(NewMode::exactly(0o644)), format!("f{number}"));
+        let (new, text) = (NewInode::file(NewMode::exactly(0o644)), format!("f{number}"));
         let made = rig.shard.create(&CALLER, ROOT, &name(&text), new, true, at(110)).unwrap();
         rig.shard.set_live_attrs(made.handle.ino, Some(live));
         assert!(!rig.shard.release(made.handle.ino));

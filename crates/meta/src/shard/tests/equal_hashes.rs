@@ -103,7 +103,7 @@ impl Scene {
         let (shard, visited) = Self::shard(&table, 1, bits);
         let names: BTreeSet<_> = (0..MANY).map(|number| format!("name{number}")).collect();
         for text in &names {
-            let new = NewNode::file(NewMode::exactly(0o644));
+            let new = NewInode::file(NewMode::exactly(0o644));
             shard.create(&CALLER, ROOT, &name(text), new, false, at(110)).unwrap();
         }
         Self { table, shard, visited, names, bits }

@@ -36,8 +36,8 @@ impl Scene {
     }
 }
 
-fn new_file() -> NewNode {
-    NewNode::file(NewMode::exactly(0))
+fn new_file() -> NewInode {
+    NewInode::file(NewMode::exactly(0))
 }
 
 #[test]

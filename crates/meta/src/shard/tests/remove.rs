@@ -12,7 +12,7 @@ fn file_with_many_rows(rig: &Rig, dir: Handle, text: &str) -> Handle {
     rig.shard.set_xattr(handle, &xattr(b"user.a", b"1", XattrFlags::Any), at(111)).unwrap();
     let live = LiveAttrs { size: 3, blocks: 8, mtime: at(112), ctime: at(112) };
     let change =
-        BytesChange { live: Some(live), inline: Inline::Put(b"abc"), ..BytesChange::NOTHING };
+        BytesChange { live: Some(live), inline: InlineBytes::Put(b"abc"), ..BytesChange::NOTHING };
     rig.shard.commit_bytes(handle, &change).unwrap();
     handle
 }

@@ -21,14 +21,14 @@ fn to_another_owner() -> SetAttr {
 #[test]
 fn a_change_of_the_owner_clears_setuid_and_setgid() {
     let rig = Rig::new();
-    let file = rig.make(ROOT, "f", NewNode::file(NewMode::exactly(0o6755)), 110).handle;
+    let file = rig.make(ROOT, "f", NewInode::file(NewMode::exactly(0o6755)), 110).handle;
     assert_eq!(rig.shard.set_attr(file, &to_another_owner(), at(120)).unwrap().mode, 0o755);
 }
 
 #[test]
 fn setgid_without_group_execution_survives_a_change_of_the_owner() {
     let rig = Rig::new();
-    let file = rig.make(ROOT, "f", NewNode::file(NewMode::exactly(0o2745)), 110).handle;
+    let file = rig.make(ROOT, "f", NewInode::file(NewMode::exactly(0o2745)), 110).handle;
     assert_eq!(rig.shard.set_attr(file, &to_another_owner(), at(120)).unwrap().mode, 0o2745);
 }
 
@@ -45,7 +45,7 @@ fn a_mode_that_is_set_with_the_owner_counts() {
 #[test]
 fn a_directory_keeps_its_setgid_bit_when_it_gets_another_owner() {
     let rig = Rig::new();
-    let dir = rig.make(ROOT, "d", NewNode::directory(NewMode::exactly(0o2775)), 110).handle;
+    let dir = rig.make(ROOT, "d", NewInode::directory(NewMode::exactly(0o2775)), 110).handle;
     let set = SetAttr { gid: Some(7), kill_privileges: true, ..SetAttr::default() };
     assert_eq!(rig.shard.set_attr(dir, &set, at(120)).unwrap().mode, 0o2775);
 }

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::status_report::{FromJson, UpReport};
 
-/// The error that stands for [`Answer::Denied`].
+/// The error that stands for [`ControlReply::Denied`].
 const DENIED: &str = "denied";
 
 /// The answer to a [`Request`](super::Request).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ControlReply {
     /// To `status`: the state of the volume.
     Status(Box<UpReport>),
     /// To `unmount`: the volume was unmounted here, and the process is stopping.
@@ -24,7 +24,7 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-impl Answer {
+impl ControlReply {
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Status(report) => report.to_json(),
@@ -59,22 +59,22 @@ mod tests {
     #[test]
     fn an_answer_survives_the_socket() {
         let answers = [
-            Answer::Status(Box::new(UpReport::sample())),
-            Answer::Unmounted("/v/files".into()),
-            Answer::Busy("/v/files".into()),
-            Answer::Denied,
-            Answer::Failed("no".to_owned()),
+            ControlReply::Status(Box::new(UpReport::sample())),
+            ControlReply::Unmounted("/v/files".into()),
+            ControlReply::Busy("/v/files".into()),
+            ControlReply::Denied,
+            ControlReply::Failed("no".to_owned()),
         ];
         for answer in answers {
             let line = answer.to_json().to_string();
-            assert_eq!(Answer::parse(line.as_bytes()), Some(answer), "{line}");
+            assert_eq!(ControlReply::parse(line.as_bytes()), Some(answer), "{line}");
         }
     }
 
     #[test]
     fn a_line_that_is_no_answer_is_refused() {
         for line in ["", "[]", "7", "{}", r#"{"state":"up"}"#, r#"{"state":"down"}"#] {
-            assert_eq!(Answer::parse(line.as_bytes()), None, "{line}");
+            assert_eq!(ControlReply::parse(line.as_bytes()), None, "{line}");
         }
     }
 }
