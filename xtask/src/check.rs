@@ -30,9 +30,12 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         }
     };
     step("fmt", &mut || component("fmt", &mut workspace::cargo(FMT)));
-    // The fuzz targets are a workspace of their own, so the step above skips them.
-    let fuzz = ["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"];
-    step("fmt of fuzz", &mut || component("fmt", &mut workspace::cargo(&fuzz)));
+    // These are workspaces of their own, so the step above skips them.
+    for name in ["fuzz", "schedules"] {
+        let manifest = format!("{name}/Cargo.toml");
+        let fmt = ["fmt", "--check", "--manifest-path", &manifest];
+        step(&format!("fmt of {name}"), &mut || component("fmt", &mut workspace::cargo(&fmt)));
+    }
     step("clippy", &mut || component("clippy", &mut workspace::cargo(CLIPPY)));
     step("doc", &mut || succeeds(workspace::cargo(&doc).env("RUSTDOCFLAGS", "-D warnings")));
     step("tidy", &mut || tidy::run(&[]).map(|code| code == ExitCode::SUCCESS));

@@ -20,6 +20,7 @@ mod process;
 mod real;
 mod rounds;
 mod run_as;
+mod schedules;
 mod setup;
 mod steps;
 mod test;
@@ -106,6 +107,12 @@ const VERBS: &[Verb] = &[
         arguments: "TARGET [SECONDS]",
         does: "runs one fuzz target for SECONDS, 60 by default",
         run: fuzz::run,
+    },
+    Verb {
+        name: "schedules",
+        arguments: "[ROUNDS]",
+        does: "runs threads over the shard and open files in chosen orders; 500 rounds by default",
+        run: schedules::run,
     },
     Verb {
         name: "posix",

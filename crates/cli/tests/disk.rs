@@ -282,7 +282,7 @@ fn a_journal_that_cannot_be_synced() {
     small.write_all(&[2; 100]).unwrap();
     let mut large = File::create(files.join("large")).unwrap();
     large.write_all(&[2; 20_000]).unwrap();
-    until("the table is opened again", || log(&volume)[since..].contains("was opened again"));
+    until("the table is reopened", || log(&volume)[since..].contains("was reopened"));
     for file in [&small, &large] {
         let told = [errno(file.sync_all()), errno(file.sync_all())];
         assert_eq!(told, [Some(Errno::IO), Some(Errno::STALE)]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::{Buffer, Lender, limits};
 
 /// Free buffers of [`limits::IO_BYTES`] that are kept, at the most.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::InodeId;
 use pelago_wire::id_map::IdSet;
 

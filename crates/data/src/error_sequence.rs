@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::Error;
 
 /// The writeback errors of one file.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::{Code, Error, InodeId, limits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
 use pelago_meta::shard::LiveAttrs;
+use pelago_store::sync::{Mutex, MutexGuard};
 use pelago_wire::{Entry, Error, Generation, Handle, InodeId, Time};
 
 use crate::blocking::{MayBlock, OpError};

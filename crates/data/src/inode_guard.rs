@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use pelago_store::sync::MutexGuard;
 use pelago_wire::{Handle, InodeId};
 
 use crate::blocking::{MayBlock, OpError};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Code, Error, InodeId, OpenFlags, OpenId};
 

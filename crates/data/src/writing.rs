@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use pelago_meta::shard::Shard;
+use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Error, Generation, InodeId, limits};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use pelago_store::sync::{Condvar, Mutex};
 use pelago_wire::{Code, Error};
 
 use crate::writeback_errors::WritebackErrors;

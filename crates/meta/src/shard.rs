@@ -23,7 +23,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use parking_lot::{Mutex, RwLock};
+use pelago_store::sync::{Mutex, RwLock};
 
 use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;

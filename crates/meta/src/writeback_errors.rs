@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdSet;
 use pelago_wire::{InodeId, limits};
 

@@ -122,8 +122,8 @@ impl Server {
             open_files: files.opens as u64,
             passthrough: self.core.passthrough,
             lingering_files: files.closed as u64,
-            space: disk.map(|medium| SpaceStatus {
-                medium,
+            space: disk.map(|disk| SpaceStatus {
+                disk,
                 holds_reserve: space.holds_reserve(),
                 is_short: space.is_short(),
             }),

@@ -65,7 +65,7 @@ pub struct ProgressStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceStatus {
     /// Blocks and inodes of the disk, in total and free.
-    pub medium: VolumeStats,
+    pub disk: VolumeStats,
     /// Whether the reserve has its blocks.
     pub holds_reserve: bool,
     /// Whether new data is refused.

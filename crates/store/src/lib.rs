@@ -19,5 +19,6 @@ pub mod os;
 pub mod report;
 pub mod reserve;
 pub mod rows;
+pub mod sync;
 pub mod table;
 pub mod volume;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 /// The file `reserve` of a volume. Its methods block on the disk.

@@ -429,11 +429,11 @@ impl Drop for Mounted {
 #[test]
 fn a_read_only_medium_says_so() {
     let temp = temp();
-    let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
-    let volume = medium.0.join("volume");
+    let Some(disk) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
+    let volume = disk.0.join("volume");
     drop(make(&volume));
-    medium.make_read_only();
-    let new = Volume::create(&medium.0.join("new"), VolumeOptions::default());
+    disk.make_read_only();
+    let new = Volume::create(&disk.0.join("new"), VolumeOptions::default());
     for refused in [Volume::open(&volume), new] {
         let error = refused.unwrap_err();
         assert!(matches!(error, VolumeError::ReadOnly { .. }), "{error}");
@@ -441,8 +441,8 @@ fn a_read_only_medium_says_so() {
 }
 
 /// Fills a file system.
-fn fill(medium: &Path) {
-    let full = fs::write(medium.join("filler"), vec![1; 2 << 20]).unwrap_err();
+fn fill(disk: &Path) {
+    let full = fs::write(disk.join("filler"), vec![1; 2 << 20]).unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
 }
 
@@ -451,11 +451,11 @@ fn fill(medium: &Path) {
 #[test]
 fn a_full_medium_says_so_and_a_volume_on_it_opens() {
     let temp = temp();
-    let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
-    let volume = medium.0.join("volume");
+    let Some(disk) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
+    let volume = disk.0.join("volume");
     drop(make(&volume));
-    fill(&medium.0);
-    let error = Volume::create(&medium.0.join("new"), VolumeOptions::default()).unwrap_err();
+    fill(&disk.0);
+    let error = Volume::create(&disk.0.join("new"), VolumeOptions::default()).unwrap_err();
     assert!(matches!(error, VolumeError::NoSpace { .. }), "{error}");
     Volume::open(&volume).unwrap().mark_unclean().unwrap();
 }
@@ -495,12 +495,12 @@ fn a_reserve_that_cannot_be_had_is_no_error() {
 #[test]
 fn a_reserve_makes_space_on_a_full_medium() {
     let temp = temp();
-    let Some(medium) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
-    let reserve = reserve_in(&medium.0, 256 << 10).unwrap();
+    let Some(disk) = Mounted::new(&temp.path().join("m"), 1 << 20) else { return };
+    let reserve = reserve_in(&disk.0, 256 << 10).unwrap();
     assert!(reserve.is_allocated());
-    fill(&medium.0);
-    assert!(fs::write(medium.0.join("more"), [1; 8192]).is_err());
+    fill(&disk.0);
+    assert!(fs::write(disk.0.join("more"), [1; 8192]).is_err());
     assert!(reserve.release().unwrap());
-    fs::write(medium.0.join("more"), [1; 8192]).unwrap();
+    fs::write(disk.0.join("more"), [1; 8192]).unwrap();
     assert!(reserve.allocate().is_ok_and(|held| !held), "there is not twice as much");
 }

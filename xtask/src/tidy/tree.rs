@@ -87,7 +87,8 @@ fn walked(root: &Path) -> Result<Vec<String>, String> {
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let path = format!("{folder}{name}");
             // A module may be called `target` too.
-            let is_built = ["target", "fuzz/target", ".git"].contains(&path.as_str());
+            let is_built =
+                ["target", "fuzz/target", "schedules/target", ".git"].contains(&path.as_str());
             if is_folder && !is_built {
                 folders.push(format!("{path}/"));
             } else if !is_folder {

@@ -81,10 +81,10 @@ fn worker(each: &WorkerStatus) -> WorkerReport {
 }
 
 fn space(space: &SpaceStatus) -> SpaceReport {
-    let block = u64::from(space.medium.block_bytes);
+    let block = u64::from(space.disk.block_bytes);
     SpaceReport {
-        bytes: space.medium.blocks.saturating_mul(block),
-        available_bytes: space.medium.available.saturating_mul(block),
+        bytes: space.disk.blocks.saturating_mul(block),
+        available_bytes: space.disk.available.saturating_mul(block),
         holds_reserve: space.holds_reserve,
         is_short: space.is_short,
     }

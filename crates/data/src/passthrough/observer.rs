@@ -15,10 +15,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
 use pelago_meta::shard::{self, LiveAttrs};
 use pelago_store::clock;
 use pelago_store::content::{self, ContentFile, ContentStat, ContentStore};
+use pelago_store::sync::{Mutex, MutexGuard};
 use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
 use crate::content_file::OpenContent;

@@ -4,7 +4,7 @@
 //! Such a file keeps one opener, a writer, and its `writing` row. A worker tries to release it
 //! again and again.
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::InodeId;
 use pelago_wire::id_map::IdSet;
 

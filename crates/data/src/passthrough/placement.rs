@@ -5,7 +5,7 @@
 //! through the server. The size is a moving average over the files that were closed; directories of
 //! small files, nearly all, are not even remembered.
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{InodeId, OpenFlags};
 

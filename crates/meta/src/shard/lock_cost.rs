@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use pelago_store::sync::MutexGuard;
 use pelago_store::table::{
     Batch, Change, Error, Pressure, SharedTable, Snapshot, Table, TableRead, Usage, Visitor,
 };

@@ -13,7 +13,7 @@ use super::Shard;
 #[cfg(test)]
 use super::lock_cost::StateGuard;
 #[cfg(not(test))]
-type StateGuard<'a> = parking_lot::MutexGuard<'a, super::State>;
+type StateGuard<'a> = pelago_store::sync::MutexGuard<'a, super::State>;
 
 /// How often a caller tries the lock before it sleeps: for 20 to 100 microseconds.
 const SPINS: u32 = 2_000;

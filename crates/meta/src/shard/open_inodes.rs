@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Attr, Handle, InodeId, Time};
 

@@ -140,7 +140,7 @@ fn direct_reads_and_writes_bypass_the_page_cache() {
     let file = match opened {
         Ok(file) => file,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-            println!("skipped: not here: the medium has no O_DIRECT");
+            println!("skipped: not here: the disk has no O_DIRECT");
             return;
         }
         Err(error) => panic!("{error}"),

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use pelago_wire::{Generation, InodeId};
 use rustix::fs::{
     Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, mkdirat, openat, syncfs,

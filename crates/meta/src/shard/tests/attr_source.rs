@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use pelago_store::sync::Mutex;
 use pelago_wire::Attr;
 
 use super::*;
