@@ -3,7 +3,7 @@
 
 use pelago_store::report::row_damaged;
 use pelago_store::rows::{NameRow, Rnode, Row};
-use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Time};
+use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Time, limits};
 
 use super::locked::Locked;
 use super::stored;
@@ -31,6 +31,9 @@ pub(super) fn parent(locked: &mut Locked<'_>, dir: Handle) -> Result<Entry, Erro
     let node = locked.node(Handle::own(parent))?;
     locked.entry_of(&node)
 }
+
+/// Names of a directory that are counted under the lock; a worker counts larger directories.
+pub(super) const RECOUNT_NAMES: usize = limits::LOCK_ROWS / 16;
 
 impl Locked<'_> {
     /// Returns the node of a handle.
@@ -103,13 +106,28 @@ impl Locked<'_> {
             return Err(Code::NotDirectory.into());
         }
         let directory = self.stored_directory(&node.rnode)?;
+        let is_recounted = directory.is_dirty_in_table && !directory.needs_recount;
         self.state.directories.insert(dir.ino, directory);
+        if is_recounted {
+            self.state.directories.flagged_dirty(dir.ino);
+        }
         Ok(())
     }
 
+    /// Returns a directory as its rows say. A count that was lost in an unclean stop is counted
+    /// again here if the directory is small, so that no program sees a wrong one.
     fn stored_directory(&self, rnode: &Rnode) -> Result<Directory, Error> {
-        let row = stored::partition(&*self.shard.table, rnode.ino)?;
-        Ok(Directory::stored(row.as_ref(), rnode.mtime, self.shard.started))
+        let table = &*self.shard.table;
+        let row = stored::partition(table, rnode.ino)?;
+        let mut directory = Directory::stored(row.as_ref(), rnode.mtime, self.shard.started);
+        if directory.needs_recount
+            && let Some((names, directories)) =
+                stored::count_names(table, rnode.ino, RECOUNT_NAMES)?
+        {
+            (directory.names, directory.directories) = (names, directories);
+            directory.needs_recount = false;
+        }
+        Ok(directory)
     }
 
     /// Returns the directory above a directory that was loaded. The root is above itself.

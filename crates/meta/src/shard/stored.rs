@@ -7,7 +7,7 @@ use pelago_store::key::{self, Key};
 use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row, Xattr};
 use pelago_store::table::Table;
-use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash};
 
 use crate::row_cache::{Node, RowLocation};
 
@@ -106,4 +106,27 @@ pub(super) fn xattr(
     let Some(value) = get(table, &key)? else { return Ok(None) };
     let (_, row) = Xattr::decode(&value).map_err(|error| row_damaged(&key, error))?;
     Ok(Some(row.value.to_vec()))
+}
+
+/// Returns the number of names of a directory, and of directories among them; `None` if there are
+/// more than `most` names.
+pub(super) fn count_names(
+    table: &dyn Table,
+    dir: InodeId,
+    most: usize,
+) -> Result<Option<(u64, u64)>, Error> {
+    let range = key::names_of_dir(dir);
+    let most = most as u64;
+    let (mut names, mut directories) = (0, 0);
+    let visited = table.scan(&range.from, &range.to, &mut |key, value| {
+        names += 1;
+        match NameRow::decode(value) {
+            Ok((_, row)) => directories += u64::from(row.kind() == FileKind::Directory),
+            // A damaged row is a name all the same; opening it fails.
+            Err(error) => drop(row_damaged(key, error)),
+        }
+        if names > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    visited.map_err(|error| table_failed("counting names", &error))?;
+    Ok((names <= most).then_some((names, directories)))
 }

@@ -49,8 +49,8 @@ impl Worker for Recount {
     fn work(&mut self) -> Result<WorkDone, Error> {
         let room = self.limit.saturating_sub(self.shard.limit_filters(self.limit));
         let Some(dir) = self.next(room) else {
-            let Some(cursor) = self.cursor.take() else { return Ok(WorkDone::nothing(INTERVAL)) };
-            (self.uncounted, self.cursor) = self.shard.dirs_to_recount(&cursor)?;
+            let Some(cursor) = &self.cursor else { return Ok(WorkDone::nothing(INTERVAL)) };
+            (self.uncounted, self.cursor) = self.shard.dirs_to_recount(cursor)?;
             return Ok(WorkDone { items: 0, next: NextRun::Soon });
         };
         let Some(scan) = self.shard.begin_scan(dir)? else {

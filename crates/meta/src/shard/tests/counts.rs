@@ -1,19 +1,38 @@
 //! Counts of directories after crashes, and scans.
 
+use pelago_store::rows::Partition;
+
 use super::*;
 use crate::directory::{FilterState, RECORDED_CHANGES};
 use crate::name_filter::Filter;
 use crate::shard::Scanned;
+use crate::shard::lookup::RECOUNT_NAMES;
 
-/// After a crash the count of a directory that had changed is not trusted, and its times are no
-/// older than the changes that may have been lost.
+/// After a crash the count in the row of a directory that had changed is not trusted, and its times
+/// are no older than the changes that may have been lost.
 #[test]
-fn a_count_behind_its_names_is_flagged_after_a_crash() {
+fn a_small_directory_is_counted_again_when_it_is_first_read_after_a_crash() {
     let rig = with_an_unsafe_name();
     let crashed = rig.crashed(rig.table.unsafe_batches());
-    assert_eq!(crashed.names(ROOT), strings(&["a", "b"]));
     let attr = crashed.shard.attr(ROOT).unwrap();
-    assert_eq!((attr.size, attr.mtime), (1, at(500)));
+    assert_eq!((attr.size, attr.mtime), (2, at(500)));
+    assert_eq!(crashed.names(ROOT), strings(&["a", "b"]));
+    crashed.shard.lookup(ROOT, &name("a")).unwrap();
+    crashed.shard.write_counts().unwrap();
+    let row = crashed.table.get(&key::partition(InodeId::ROOT, 0)).unwrap().unwrap();
+    let (_, row) = Partition::decode(&row).unwrap();
+    assert_eq!((row.names, row.dirty), (2, false), "the next group commit writes it");
+}
+
+#[test]
+fn a_large_directory_waits_for_the_worker_after_a_crash() {
+    let rig = with_an_unsafe_name();
+    for number in 0..RECOUNT_NAMES {
+        rig.file(ROOT, &format!("f{number}"), 130);
+    }
+    let crashed = rig.crashed(rig.table.unsafe_batches());
+    assert_eq!(crashed.shard.attr(ROOT).unwrap().size, 1, "the count of its row");
+    crashed.shard.lookup(ROOT, &name("a")).unwrap();
     assert!(crashed.shard.lock().state.directories.get(InodeId::ROOT).unwrap().needs_recount);
 }
 
