@@ -316,7 +316,7 @@ fn bytes_that_cannot_be_synced() {
     for name in ["a", "b"] {
         fs::write(files.join(name), vec![2; 300_000]).unwrap();
     }
-    let in_error = || log(&volume).matches("a file is in error").count();
+    let in_error = || log(&volume).matches("the file is in error").count();
     until("both could not be synced", || in_error() == 2);
     let a = File::open(files.join("a")).unwrap();
     assert_eq!([errno(a.sync_all()), errno(a.sync_all())], [Some(Errno::IO); 2]);
