@@ -1,9 +1,9 @@
 //! The kernel's view of a volume: [`Files`](pelago_client::Files) mounted as a FUSE file system.
 //!
-//! [`mount`] makes a mount and [`Mount`] ends it. In between, [`adapter`] turns each request of the
+//! [`mount`] makes a mount and [`Mount`] ends it. In between, `adapter` turns each request of the
 //! kernel into one call of `Files`, and the result into the reply, over [`pelago_fuse`]. It decides
 //! nothing that the server could decide. This crate keeps what only the mount can know: where the
-//! kernel's inodes were last seen ([`inodes`]), which files this mount has open, for writing or at
+//! kernel's inodes were last seen (`inodes`), which files this mount has open, for writing or at
 //! all, which inodes have lost their last name, and how far each open directory was read.
 //!
 //! If the server can hand out a descriptor of the file that holds the bytes, and the kernel accepts
@@ -13,7 +13,7 @@
 //! thread that completes it. Permissions were checked by the kernel (`default_permissions`).
 //!
 //! The request says whether setuid and setgid survive the change. The one thing it does not say is
-//! whether the setgid bit is cleared although the group may not execute; [`caller`] finds that out.
+//! whether the setgid bit is cleared although the group may not execute; `caller` finds that out.
 //!
 //! The protocol is described in `docs/fuse.md`.
 

@@ -296,9 +296,7 @@ impl Service for Naive {
 impl Naive {
     fn carry_out(&self, context: &Context, request: Request, bytes: &[u8]) -> Result<Reply, Error> {
         let at = |dir, name| At { dir, name };
-        let pos = |open, offset| FilePos { open, offset };
         let created = |Created { entry, open, path }| Reply::Created { entry, open, path };
-        let written = |Written { bytes, size }| Reply::Written { bytes, size };
         let removed = |Removed { attr }| Reply::Removed(attr);
         Ok(match request {
             Request::Lookup { dir, name } => Reply::Entry(self.lookup(context, at(dir, name))?),
@@ -334,6 +332,19 @@ impl Naive {
                 let renamed = self.rename(context, at(from_dir, from), at(to_dir, to), flags)?;
                 Reply::Renamed { moved: renamed.moved, replaced: renamed.replaced }
             }
+            other => return self.carry_out_on_open_files(context, other, bytes),
+        })
+    }
+
+    fn carry_out_on_open_files(
+        &self,
+        context: &Context,
+        request: Request,
+        bytes: &[u8],
+    ) -> Result<Reply, Error> {
+        let pos = |open, offset| FilePos { open, offset };
+        let written = |Written { bytes, size }| Reply::Written { bytes, size };
+        Ok(match request {
             Request::Open { node, flags } => {
                 let Opened { open, attr, path } = self.open(context, node, flags)?;
                 Reply::Opened { open, attr, path }
@@ -368,6 +379,7 @@ impl Naive {
             Request::CopyRange { from, from_offset, to, to_offset, length } => written(
                 self.copy_range(context, pos(from, from_offset), pos(to, to_offset), length)?,
             ),
+            other => panic!("{other:?}"),
         })
     }
 }
