@@ -1,14 +1,63 @@
 //! Makes files, directories and links of every kind.
 
 use pelago_store::rows::{Rnode, RnodeFlags};
-use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, InodeId, Reply, Time};
+use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, Reply, Time};
 
+use super::Shard;
 use super::acl::Rights;
 use super::new_inode::NewInode;
 use super::txn::{DirEntryKey, Txn};
+use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};
 
 const SETGID: u16 = 0o2000;
+
+impl Shard {
+    /// Makes a node under a free name. `acquire`: it is open from the beginning, as by
+    /// [`Shard::acquire`].
+    ///
+    /// # Errors
+    /// `Exists`; `NameTooLong`, `Invalid` for a target; `Stale`, `NotDirectory` for the directory.
+    pub fn create(
+        &self,
+        context: &Context,
+        dir: Handle,
+        name: &Name,
+        new: NewInode,
+        acquire: bool,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        new.check()?;
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin(OpContext::by(context, now));
+        let entry = create(&mut txn, context, &key, new)?;
+        let _locked = txn.commit()?;
+        if acquire {
+            self.open_inodes.acquire(entry.attr.ino, false);
+        }
+        Ok(entry)
+    }
+
+    /// Makes a file without a name, by the rules of a directory, which does not change. The file is
+    /// open from the beginning: [`Shard::link`] gives it a name, or its last [`Shard::release`]
+    /// ends it.
+    ///
+    /// # Errors
+    /// `Stale`, `NotDirectory` for the directory.
+    pub fn create_unnamed(
+        &self,
+        context: &Context,
+        dir: Handle,
+        new: NewInode,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        let mut txn = self.begin(now);
+        let entry = create_unnamed(&mut txn, context, dir, new)?;
+        let _locked = txn.commit()?;
+        self.open_inodes.acquire(entry.attr.ino, true);
+        Ok(entry)
+    }
+}
 
 /// Makes a node under a free name.
 ///

@@ -1,7 +1,7 @@
-//! The methods of a shard that other crates call. Each takes the lock, runs one operation, and
-//! commits; the operations are in files of their own.
+//! Methods of a shard that other crates call beside its operations: attributes, open files, and
+//! workers. Each takes the lock, runs a function of another file, and commits. The method of an
+//! operation stands in the operation's own file.
 
 mod attributes;
-mod names;
 mod open_files;
 mod workers;

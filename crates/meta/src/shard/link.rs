@@ -2,10 +2,12 @@
 
 use pelago_store::key;
 use pelago_store::rows::{NameRow, ParentPointer};
-use pelago_wire::{Code, Entry, Error, FileKind, Handle, Reply, Time, limits};
+use pelago_wire::{Code, Entry, Error, FileKind, Handle, Name, Reply, Time, limits};
 
+use super::Shard;
 use super::lookup::later_than;
 use super::txn::{DirEntryKey, Txn};
+use crate::reply_cache::OpContext;
 use crate::row_cache::{Named, Node, RowLocation};
 
 /// What a link did.
@@ -16,6 +18,34 @@ pub(super) struct Linked {
     pub(super) was_unnamed: bool,
     /// Its first name, if that was the only one: it refers to the row of the file now.
     pub(super) first: Option<(DirEntryKey, Named)>,
+}
+
+impl Shard {
+    /// Gives a file one more name, or its first.
+    ///
+    /// # Errors
+    /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has
+    /// lost its last name; `Stale`; `NotDirectory` for the directory.
+    pub fn link(
+        &self,
+        file: Handle,
+        dir: Handle,
+        name: &Name,
+        op: impl Into<OpContext>,
+    ) -> Result<Entry, Error> {
+        self.open_inodes.refresh(file.ino);
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin(op);
+        let linked = link(&mut txn, file, &key)?;
+        let mut locked = txn.commit()?;
+        if linked.was_unnamed {
+            self.open_inodes.set_named(file.ino);
+        }
+        if let Some((key, named)) = linked.first {
+            locked.state.rows.put_named(key.dir, key.hash, named);
+        }
+        Ok(linked.entry)
+    }
 }
 
 /// Gives a file one more name, or its first. With the second name its rnode moves to a row of its

@@ -58,6 +58,16 @@ struct Start {
     before: Option<u64>,
 }
 
+impl Shard {
+    /// Returns a page of a directory, without `.` and `..`, and whether the listing ends with it.
+    ///
+    /// # Errors
+    /// `Stale`, `NotDirectory`; `TooBig` if more names share a hash than cookies can tell apart.
+    pub fn list(&self, page: Page<'_>) -> Result<Listed, Error> {
+        list(self, page)
+    }
+}
+
 /// Lists a page of a directory, without `.` and `..`.
 pub(super) fn list(shard: &Shard, page: Page<'_>) -> Result<Listed, Error> {
     let page = Page { entries: page.entries.clamp(1, limits::LIST_ENTRIES), ..page };

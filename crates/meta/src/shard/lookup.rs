@@ -3,13 +3,41 @@
 
 use pelago_store::report::row_damaged;
 use pelago_store::rows::{NameRow, Rnode, Row};
-use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Time, limits};
+use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Name, Time, limits};
 
+use super::Shard;
 use super::locked::Locked;
 use super::stored;
 use super::txn::DirEntryKey;
 use crate::directory::Directory;
 use crate::row_cache::{Named, Node};
+
+impl Shard {
+    /// Returns what a name leads to.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotDirectory`, `Stale` for the directory.
+    pub fn lookup(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
+        let key = self.entry_key(dir.ino, name);
+        let mut found = lookup(&mut self.lock(), &key)?;
+        let mut refreshed = None;
+        // Its attributes are read again after each refresh, which is done without the lock; the
+        // name may lead to another file by then.
+        while refreshed != Some(found.attr.ino) && self.open_inodes.refresh(found.attr.ino) {
+            refreshed = Some(found.attr.ino);
+            found = lookup(&mut self.lock(), &key)?;
+        }
+        Ok(found)
+    }
+
+    /// Returns the directory above a directory. The root is above itself.
+    ///
+    /// # Errors
+    /// `NotDirectory`, `Stale`.
+    pub fn parent(&self, dir: Handle) -> Result<Entry, Error> {
+        parent(&mut self.lock(), dir)
+    }
+}
 
 /// Returns what a name leads to. The attributes of a file that is written without requests are
 /// those of its last refresh.

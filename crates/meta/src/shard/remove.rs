@@ -5,13 +5,15 @@ use std::ops::ControlFlow;
 use pelago_store::key;
 use pelago_store::report::table_failed;
 use pelago_store::rows::Orphan;
-use pelago_wire::{Attr, Code, Error, FileKind, InodeId, Reply};
+use pelago_wire::{Attr, Code, Error, FileKind, Handle, InodeId, Name, Reply};
 
+use super::Shard;
 use super::locked::Locked;
 use super::lookup::later_than;
 use super::txn::{DirEntryKey, Txn};
 use super::xattr;
 use crate::directory::Directory;
+use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};
 
 /// What a removed name led to.
@@ -21,6 +23,42 @@ pub struct Removed {
     pub attr: Attr,
     /// Whether an orphan row was written for the worker `orphans`.
     pub orphaned: bool,
+}
+
+impl Shard {
+    /// Removes a name that is no directory's.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
+    pub fn unlink(
+        &self,
+        dir: Handle,
+        name: &Name,
+        op: impl Into<OpContext>,
+    ) -> Result<Removed, Error> {
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin(op);
+        let removed = unlink(&mut txn, &key)?;
+        txn.commit()?;
+        Ok(removed)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
+    pub fn remove_dir(
+        &self,
+        dir: Handle,
+        name: &Name,
+        op: impl Into<OpContext>,
+    ) -> Result<Removed, Error> {
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin(op);
+        let removed = remove_dir(&mut txn, &key)?;
+        txn.commit()?;
+        Ok(removed)
+    }
 }
 
 /// Removes a name that is no directory's.

@@ -32,6 +32,38 @@ pub struct Renamed {
     pub(crate) exchanged: Option<Entry>,
 }
 
+impl Shard {
+    /// Moves a name, as `renameat2` does. May climb a long way up the tree, outside of the lock.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for
+    /// the directories.
+    pub fn rename(
+        &self,
+        context: &Context,
+        names: Move<'_>,
+        flags: RenameFlags,
+        op: impl Into<OpContext>,
+    ) -> Result<Renamed, Error> {
+        rename(self, context, names, flags, op.into())
+    }
+
+    /// As [`Shard::rename`], for threads that must not wait; `None`, and nothing is done, if it
+    /// would take long.
+    ///
+    /// # Errors
+    /// As [`Shard::rename`].
+    pub fn rename_at_once(
+        &self,
+        context: &Context,
+        names: Move<'_>,
+        flags: RenameFlags,
+        op: impl Into<OpContext>,
+    ) -> Result<Option<Renamed>, Error> {
+        rename_at_once(self, context, names, flags, op.into())
+    }
+}
+
 impl Renamed {
     /// Returns the reply to the request.
     #[must_use]

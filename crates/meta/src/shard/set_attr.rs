@@ -4,9 +4,32 @@ use pelago_store::key;
 use pelago_store::rows::Rnode;
 use pelago_wire::{Attr, Code, Error, FileKind, Handle, Reply, SetAttr, SetTime, Time};
 
+use super::Shard;
 use super::file_bytes::without_privileges;
 use super::lookup::later_than;
 use super::txn::Txn;
+use crate::reply_cache::OpContext;
+
+impl Shard {
+    /// Changes attributes in the row. The caller changes a size, and the times of an open file
+    /// that has [`LiveAttrs`](crate::shard::LiveAttrs).
+    ///
+    /// # Errors
+    /// `Stale`; `Invalid` for a mode or a time out of range.
+    pub fn set_attr(
+        &self,
+        handle: Handle,
+        set: &SetAttr,
+        op: impl Into<OpContext>,
+    ) -> Result<Attr, Error> {
+        check(set)?;
+        self.open_inodes.refresh(handle.ino);
+        let mut txn = self.begin(op);
+        let attr = set_attr(&mut txn, handle, set)?;
+        txn.commit()?;
+        Ok(attr)
+    }
+}
 
 /// Checks values that have a range.
 ///

@@ -14,17 +14,84 @@ use pelago_store::rows::{Rnode, Row, Xattr, XattrNames};
 use pelago_store::table::Table;
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
+use super::Shard;
 use super::acl::{List, SetXattr};
 use super::locked::Locked;
 use super::lookup::later_than;
 use super::stored;
 use super::txn::Txn;
+use crate::reply_cache::OpContext;
 use crate::row_cache::Node;
 
 /// The prefixes that names may have, except those of a [`List`].
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Extended attributes of a removed file that are deleted under one hold of the lock.
 const DELETED_AT_ONCE: usize = limits::LOCK_ROWS / 8;
+
+impl Shard {
+    /// Returns the value of an extended attribute.
+    ///
+    /// # Errors
+    /// `NoXattr`, also for a file that is gone; `Range`, `Invalid`, `NotSupported` for the name.
+    pub fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let list = check_name(name)?;
+        // `ls -l` asks for two of each file, and most volumes have none at all.
+        if !self.has_xattrs.load(Ordering::Acquire) {
+            return Err(Code::NoXattr.into());
+        }
+        get(&self.lock(), handle, name, list)
+    }
+
+    /// Returns the names of all extended attributes that a caller may see, each followed by a NUL.
+    /// Names in `trusted.` are for root.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn list_xattr(&self, caller: &Context, handle: Handle) -> Result<Vec<u8>, Error> {
+        list(&mut self.lock(), caller, handle)
+    }
+
+    /// Sets an extended attribute. An access control list changes the mode; one that says no more
+    /// than the mode is not stored.
+    ///
+    /// # Errors
+    /// `Exists` and `NoXattr` as the flags demand; `Range`, `Invalid`, `NotSupported` for the name;
+    /// `TooBig` if the value, or all names together, are too long. For an access control list also
+    /// `Invalid` and `NotSupported`, and `AccessDenied` for a default list on a file.
+    pub fn set_xattr(
+        &self,
+        handle: Handle,
+        xattr: &SetXattr<'_>,
+        op: impl Into<OpContext>,
+    ) -> Result<(), Error> {
+        let list = check_name(xattr.name)?;
+        if xattr.value.len() > limits::XATTR_VALUE_BYTES {
+            return Err(Code::TooBig.into());
+        }
+        let mut txn = self.begin(op);
+        set(&mut txn, handle, xattr, list)?;
+        txn.commit()?;
+        Ok(())
+    }
+
+    /// Removes an extended attribute. Without effect for an access control list that does not
+    /// exist; the mode stays.
+    ///
+    /// # Errors
+    /// `NoXattr`, `Stale`; `Range`, `Invalid`, `NotSupported` for the name.
+    pub fn remove_xattr(
+        &self,
+        handle: Handle,
+        name: &[u8],
+        op: impl Into<OpContext>,
+    ) -> Result<(), Error> {
+        let list = check_name(name)?;
+        let mut txn = self.begin(op);
+        remove(&mut txn, handle, name, list)?;
+        txn.commit()?;
+        Ok(())
+    }
+}
 
 /// Checks a name. Returns the kind of access control list that it stands for, if any.
 ///
