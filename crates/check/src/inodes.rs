@@ -6,13 +6,13 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key};
 use pelago_store::rows::{HighWater, Moved, Orphan, Rnode, Row, XattrNames};
 use pelago_store::table::{self, Change};
+use pelago_store::volume::{Owner, SHARD, SITE};
+use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{FileKind, InodeId, limits};
 
 use super::rebuild::put;
 use super::window::{InodeFacts, XattrPresence};
 use super::{Check, CheckError, Damage, Repair};
-use pelago_store::volume::{Owner, SHARD, SITE};
-use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 impl Check<'_> {
     /// Checks every inode, window by window.

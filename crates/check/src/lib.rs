@@ -12,17 +12,15 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use pelago_store::clock;
 use pelago_store::content::{self, ContentStore};
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, KeyRange};
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::fjall::{self, FjallTable};
 use pelago_store::table::{self, Table};
-use pelago_store::volume::{Volume, VolumeError, VolumeId};
+use pelago_store::volume::{SHARD, Volume, VolumeError, VolumeId};
 use pelago_wire::{InodeId, Time, limits};
-
-use pelago_store::clock;
-use pelago_store::volume::SHARD;
 
 pub use finding::{Damage, Finding, Repair};
 

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use pelago_store::cycle::CycleFinder;
 use pelago_store::key::{self, Key};
 use pelago_store::table::{self, Change};
 use pelago_wire::InodeId;
 
 use super::window::InodeFacts;
 use super::{Check, Repair};
-use pelago_store::cycle::CycleFinder;
 
 /// The most directories that are remembered as being below the root.
 const BELOW_ROOT_MAX: usize = 1 << 20;

@@ -4,10 +4,10 @@ use pelago_store::content::ContentStat;
 use pelago_store::key;
 use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
 use pelago_store::table::{self, Batch, Change};
+use pelago_store::volume::Owner;
 use pelago_wire::{FileKind, Generation, InodeId};
 
 use super::{Check, CheckError, Parts, Plan};
-use pelago_store::volume::Owner;
 
 /// The size in bytes at which a batch of repairs is written.
 const BATCH_BYTES: usize = 1 << 20;

@@ -2,9 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::key;
 use pelago_store::rows::{NameRow, Rnode, Row};
-use pelago_store::table;
+use pelago_store::{key, table};
 use pelago_wire::{InodeId, NameHash};
 
 use super::window::InodeFacts;

@@ -7,11 +7,11 @@ use pelago_store::rows::{
     Xattr, XattrNames,
 };
 use pelago_store::table;
+use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{FileKind, InodeId, NameHash};
 
 use super::window::{InodeFacts, Window};
 use super::{Check, CheckError, Damage, Repair};
-use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 /// The kinds of rows whose keys begin with an inode id.
 const BY_INODE: [RowKind; 7] = [

@@ -3,6 +3,11 @@
 
 use std::sync::Arc;
 
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery;
+use pelago_meta::shard::{
+    self, BytesChange, InlineBytes, LiveAttrs, Move, NewInode, SetXattr, Shard, WritingRow,
+};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, RowKind};
@@ -12,20 +17,14 @@ use pelago_store::rows::{
 };
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{Batch, Table, TableRead};
-use pelago_store::volume::VolumeId;
+use pelago_store::volume::{Owner, VolumeId};
+use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{
     Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
     Time, XattrFlags,
 };
 
 use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
-use pelago_meta::durability::Durability;
-use pelago_meta::recovery;
-use pelago_meta::shard::{
-    self, BytesChange, InlineBytes, LiveAttrs, Move, NewInode, SetXattr, Shard, WritingRow,
-};
-use pelago_store::volume::Owner;
-use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 mod content;
 mod inodes;

@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{NameRow, ParentPointer, Rnode, Row};
 use pelago_store::table;
+use pelago_store::volume::Owner;
 use pelago_wire::{FileKind, Generation, InodeId, NameHash};
 
 use super::rebuild::put;
 use super::{Check, CheckError, Damage, Repair, WINDOW};
-use pelago_store::volume::Owner;
 
 /// The inodes of a window, by id.
 pub(super) struct Window {

@@ -6,9 +6,8 @@
 //! `{"version":1,"ask":"unmount","force":false}`; the reply is an object ([`ControlReply`]). After
 //! a successful `unmount` the connection stays open until the process ends.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use pelago_store::folder::Folder;
 use pelago_store::volume;

@@ -4,13 +4,12 @@
 //! volume is known to be dead. They stop in the reverse order: the socket is removed before the
 //! lock is released, so the next process's socket is never removed.
 
-use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use pelago_client::Files;
 use pelago_mount::{Atime, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
@@ -23,11 +22,9 @@ use signal_hook::iterator::Signals;
 use crate::control::{Control, ControlReply, Request};
 use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::file_sizes;
-use crate::locate;
 use crate::retry::retry_while_exiting;
-use crate::stale_mount;
 use crate::status_report::UpReport;
+use crate::{file_sizes, locate, stale_mount};
 
 pub(crate) use errors::start_failed;
 

@@ -6,9 +6,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
 
 use pelago_mount::mountinfo::{self, MountEntry};
 use rustix::io::Errno;

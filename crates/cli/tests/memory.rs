@@ -2,9 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::fs;
 use std::path::Path;
-use std::thread;
+use std::{fs, thread};
 
 use crate::harness::program::until;
 use crate::harness::volume::{Volume, cannot_mount};

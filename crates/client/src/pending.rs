@@ -4,9 +4,8 @@
 //! each of the others exactly once, through a [`Completer`]; the caller gets a callback on that
 //! thread, or waits.
 
-use std::fmt;
-use std::mem;
 use std::sync::Arc;
+use std::{fmt, mem};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::{Code, Error};

@@ -1,11 +1,10 @@
 //! Replies: each is a value that encodes itself, and each request gets exactly one.
 
-use std::fmt;
-use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::Errno;
 use crate::attr::{Attr, Timestamp};

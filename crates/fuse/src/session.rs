@@ -1,18 +1,16 @@
 //! Sessions: threads that read requests and call a file system.
 
 use std::error::Error;
-use std::io;
-use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::{io, mem};
 
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::filesystem::Filesystem;
-use crate::filesystem::dispatch;
+use crate::filesystem::{Filesystem, dispatch};
 use crate::init::{InitOptions, MAJOR, MajorReply, Negotiated, negotiate};
 use crate::notify::Notifier;
 use crate::operation::Operation;

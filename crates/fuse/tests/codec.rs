@@ -8,9 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use pelago_fuse::ids::{FileId, NodeId};
-use pelago_fuse::init::Init;
 use pelago_fuse::init::{
-    Capabilities, InitError, InitOptions, MAX_WRITE_BYTES, Negotiated, negotiate,
+    Capabilities, Init, InitError, InitOptions, MAX_WRITE_BYTES, Negotiated, negotiate,
 };
 use pelago_fuse::listing::{Dirent, LISTING_BYTES, Listing, NAME_BYTES};
 use pelago_fuse::operation::{Rename, SetAttr, SetTime, Setxattr, Write};

@@ -12,8 +12,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use pelago_fuse::ids::{FileId, LockOwner, NodeId};
-use pelago_fuse::init::Init;
-use pelago_fuse::init::{Capabilities, InitOptions, MajorReply, Negotiated};
+use pelago_fuse::init::{Capabilities, Init, InitOptions, MajorReply, Negotiated};
 use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::{
     CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,

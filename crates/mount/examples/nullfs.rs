@@ -8,15 +8,14 @@
 //! SIGTERM or SIGINT.
 
 use std::collections::{BTreeMap, HashMap};
-use std::env;
 use std::ffi::OsStr;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use parking_lot::Mutex;
 use pelago_fuse::ids::{FileId, NodeId};

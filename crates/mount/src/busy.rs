@@ -4,10 +4,9 @@
 //! that this does not hang on a mount that hangs.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::{fs, io};
 
 /// A process that uses a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! The caller of a request. Each request has its user and group; supplementary groups and
 //! capabilities are read from `/proc`, which is safe because the caller waits for its reply.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use pelago_fuse::Header;
 use pelago_wire::{Attr, Context, Handle};

@@ -4,13 +4,11 @@
 //! nothing here can hang on a mount that does not answer.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use rustix::io::Errno;
 

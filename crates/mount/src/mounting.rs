@@ -4,13 +4,10 @@
 //! setuid and hands the device over. At the end only our own mount is unmounted, whatever else is
 //! at that path by then.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
+use std::{fmt, fs, io, thread};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_client::Files;
@@ -23,8 +20,9 @@ use crate::options::MountOptions;
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::state::Preferences;
 
-use device::Attached;
 pub use error::{MountError, UnmountError};
+
+use device::Attached;
 use point::Point;
 
 mod device;

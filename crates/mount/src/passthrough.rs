@@ -4,11 +4,10 @@
 //! on a temporary file, because only that shows whether this process has the right. A lasting
 //! failure at a later open disables it for the mount.
 
-use std::fmt;
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 use pelago_fuse::device::Device;

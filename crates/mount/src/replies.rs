@@ -1,8 +1,7 @@
 //! Replies that several requests share, from the results of `Files`.
 
 use pelago_client::Written;
-use pelago_fuse::reply;
-use pelago_fuse::{Errno, Reply};
+use pelago_fuse::{Errno, Reply, reply};
 use pelago_wire::Error;
 
 use crate::attr;

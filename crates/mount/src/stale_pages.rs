@@ -11,11 +11,10 @@
 //! reply waits until the stale pages are dropped.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::{io, thread};
 
 use parking_lot::Mutex;
 use pelago_fuse::Notifier;

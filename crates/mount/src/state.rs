@@ -13,7 +13,6 @@ use pelago_fuse::reply::{self, Attributes};
 use pelago_fuse::{Errno, Notifier, Reply, Session};
 use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
 
-use crate::attr;
 use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::backings::Backings;
 use crate::dir_streams::Streams;
@@ -21,9 +20,9 @@ use crate::inodes::Inodes;
 use crate::open_ids::OpenIds;
 use crate::options::Atime;
 use crate::passthrough::{NoPassthrough, Passthrough};
-use crate::prune;
 use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
+use crate::{attr, prune};
 
 /// How a mount behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use std::thread::{self, Builder, JoinHandle};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use pelago_meta::shard::Shard;
 use pelago_wire::{Code, Error, Handle, InodeId, Reply};
 
 use crate::service::Completion;
-use pelago_meta::shard::Shard;
 
 /// Finds files by their inode ids alone.
 pub(crate) struct FindById {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-
+use pelago_data::OpenFiles;
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
@@ -20,12 +20,11 @@ use crate::memory::MemoryUse;
 use crate::recovery::{self, RecoveryReport};
 use crate::service::LocalService;
 use crate::status::{ProgressStatus, SpaceStatus, Status};
-use pelago_data::OpenFiles;
-
-use start::Core;
 
 pub use error::{StartError, StopError};
 pub use options::{Options, Step};
+
+use start::Core;
 
 mod error;
 mod options;

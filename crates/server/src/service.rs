@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-
+use pelago_data::{MayBlock, OpError, OpenFiles, Space, WakeWorker};
+use pelago_meta::durability::Durability;
+use pelago_meta::reply_cache::RequestKey;
+use pelago_meta::shard::Shard;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
     Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, OpenId, Reply, Request,
@@ -18,11 +21,6 @@ use pelago_wire::{
 
 use crate::find_by_id::FindById;
 use crate::pool::{Caller, Invocation, Pool};
-use pelago_data::Space;
-use pelago_data::{MayBlock, OpError, OpenFiles, WakeWorker};
-use pelago_meta::durability::Durability;
-use pelago_meta::reply_cache::RequestKey;
-use pelago_meta::shard::Shard;
 
 pub(crate) use completion::Completion;
 

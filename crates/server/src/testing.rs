@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use pelago_data::{self as data, FdBudget, OpenFiles, Space};
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery as meta_recovery;
+use pelago_meta::shard::{self, Shard};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
-use pelago_store::key;
 use pelago_store::rows::{self, Row};
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{SharedTable, TableRead};
-use pelago_store::volume::VolumeId;
+use pelago_store::volume::{Owner, VolumeId};
+use pelago_store::{clock, key};
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
     OpenFlags, OpenId, Reply, Request, Service, SetAttr, Time,
@@ -26,12 +30,6 @@ use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::service::{self, LocalService};
-use pelago_data::{self as data, FdBudget, OpenFiles, Space};
-use pelago_meta::durability::Durability;
-use pelago_meta::recovery as meta_recovery;
-use pelago_meta::shard::{self, Shard};
-use pelago_store::clock;
-use pelago_store::volume::Owner;
 
 /// The caller of each request.
 pub(crate) const CALLER: Context = Context::direct(10, 20);

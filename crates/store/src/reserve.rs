@@ -6,8 +6,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::sync::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+
+use crate::sync::Mutex;
 
 /// The file `reserve` of a volume. Its methods block on the disk.
 #[derive(Debug)]

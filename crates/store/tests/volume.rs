@@ -1,12 +1,11 @@
 //! The files of a volume: created atomically, locked by one process, and refused with a reason.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 use pelago_store::reserve::Reserve;
 use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, lock_holder};

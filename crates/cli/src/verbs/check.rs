@@ -7,9 +7,8 @@ use pelago_check::{self as check, CheckError, Finding, Plan};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::json;
 use crate::retry::retry_while_exiting;
-use crate::{locate, log, output};
+use crate::{json, locate, log, output};
 
 const AFTER: &str = "\
 It compares the rows of the table, the stored bytes and the content files. Without --apply it \

@@ -12,9 +12,8 @@ use serde_json::json;
 
 use crate::control::{AskError, ControlReply, Conversation, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::json;
 use crate::locate::{self, VolumeRef};
-use crate::{output, stale_mount};
+use crate::{json, output, stale_mount};
 
 const AFTER: &str = "\
 When this returns, the process has ended and everything is safe on disk. If processes use the \

@@ -10,10 +10,9 @@ use rustix::process::geteuid;
 
 use crate::daemon::{Daemon, Plan};
 use crate::data_path::Passthrough;
-use crate::detach;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::UpReport;
-use crate::{locate, log, output, size};
+use crate::{detach, locate, log, output, size};
 
 const AFTER: &str = "\
 A volume is a folder with its data, log and control socket. It is mounted on the folder `files` \

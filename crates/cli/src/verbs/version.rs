@@ -6,8 +6,7 @@ use pelago_store::volume::FORMAT_VERSION;
 use serde_json::json;
 
 use crate::failure::Outcome;
-use crate::json;
-use crate::output;
+use crate::{json, output};
 
 /// Print the version of pelago, and of the volume format that it writes.
 #[derive(Debug, clap::Args)]

@@ -4,10 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use pelago_store::key;
 use pelago_store::table::fjall::{FjallTable, Options};
 use pelago_store::table::{Batch, Table, TableRead};
-use pelago_store::volume;
+use pelago_store::{key, volume};
 use pelago_wire::InodeId;
 
 use super::volume::Volume;

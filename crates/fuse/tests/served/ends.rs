@@ -1,10 +1,9 @@
 //! Begin and end of a session.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::{io, thread};
 
 use pelago_fuse::{Errno, Session, SessionOptions};
 use rustix::fs::minor;

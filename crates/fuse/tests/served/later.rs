@@ -1,11 +1,9 @@
 //! Replies that come later, from another thread, or never.
 
-use std::fs;
-use std::io;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use pelago_fuse::attr::{Attr, FileType, Timestamp};
 use pelago_fuse::ids::NodeId;

@@ -9,9 +9,8 @@ use pelago_store::cycle::CycleFinder;
 use pelago_wire::{Code, Error, FileKind, InodeId, limits};
 
 use super::locked::Locked;
-use super::stored;
 use super::txn::DirEntryKey;
-use super::{Shard, State};
+use super::{Shard, State, stored};
 use crate::directory::Directory;
 use crate::row_cache::Node;
 

@@ -5,10 +5,9 @@ use pelago_store::report::row_damaged;
 use pelago_store::rows::{NameRow, Rnode, Row};
 use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Name, Time, limits};
 
-use super::Shard;
 use super::locked::Locked;
-use super::stored;
 use super::txn::DirEntryKey;
+use super::{Shard, stored};
 use crate::directory::Directory;
 use crate::row_cache::{Named, Node};
 

@@ -7,11 +7,10 @@ use pelago_store::report::table_failed;
 use pelago_store::rows::Orphan;
 use pelago_wire::{Attr, Code, Error, FileKind, Handle, InodeId, Name, Reply};
 
-use super::Shard;
 use super::locked::Locked;
 use super::lookup::later_than;
 use super::txn::{DirEntryKey, Txn};
-use super::xattr;
+use super::{Shard, xattr};
 use crate::directory::Directory;
 use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};

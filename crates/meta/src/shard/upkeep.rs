@@ -1,10 +1,9 @@
 //! What a shard does beside its operations: the counts of directories at a group commit, the last
 //! batch of a run, and the reopening of a table that has stopped.
 
-use pelago_store::key;
 use pelago_store::rows::HighWater;
-use pelago_store::table;
 use pelago_store::volume::SHARD;
+use pelago_store::{key, table};
 use pelago_wire::Error;
 
 use super::Shard;

@@ -14,12 +14,11 @@ use pelago_store::rows::{Rnode, Row, Xattr, XattrNames};
 use pelago_store::table::Table;
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
-use super::Shard;
 use super::acl::{List, SetXattr};
 use super::locked::Locked;
 use super::lookup::later_than;
-use super::stored;
 use super::txn::Txn;
+use super::{Shard, stored};
 use crate::reply_cache::OpContext;
 use crate::row_cache::Node;
 

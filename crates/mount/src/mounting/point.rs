@@ -1,9 +1,8 @@
 //! Mount points.
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;

@@ -1,14 +1,13 @@
 //! The end of a mount, and errors of a mount that does not end.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use pelago_client::Files;
 use pelago_mount::mountinfo::{self, Liveness};

@@ -14,18 +14,17 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pelago_data::OpenFiles;
+use pelago_meta::durability::Durability;
+use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
 use pelago_store::key::{self, Key, RowKind};
+use pelago_store::report::{content_failed, row_damaged, table_failed};
 use pelago_store::rows::{Orphan, Row};
 use pelago_store::table::SharedTable;
 use pelago_wire::{Code, Error, Generation, InodeId};
 
 use super::{NextRun, WorkDone, Worker};
-use pelago_data::OpenFiles;
-use pelago_meta::durability::Durability;
-use pelago_meta::shard::Shard;
-use pelago_store::report::content_failed;
-use pelago_store::report::{row_damaged, table_failed};
 
 /// Files of one piece of work.
 const BATCH: usize = 64;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pelago_data::OpenFiles;
 use pelago_wire::Error;
 
 use super::{NextRun, WorkDone, Worker};
-use pelago_data::OpenFiles;
 
 /// The time before a file that was just closed is checked: the kernel is about to drop its last
 /// descriptor.

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pelago_meta::name_filter::Filter;
+use pelago_meta::shard::{Scan, Scanned, Shard};
 use pelago_store::key::{self, RowKind};
+use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{NameRow, Row};
 use pelago_wire::{Error, FileKind, InodeId};
 
 use super::{NextRun, WorkDone, Worker};
-use pelago_meta::name_filter::Filter;
-use pelago_meta::shard::{Scan, Scanned, Shard};
-use pelago_store::report::{row_damaged, table_failed};
 
 /// How often it checks whether there are directories to scan.
 const INTERVAL: Duration = Duration::from_secs(1);

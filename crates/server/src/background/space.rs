@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pelago_data::Space;
+use pelago_store::report::table_failed;
 use pelago_store::table::{self, SharedTable};
 use pelago_wire::Error;
 
 use super::{WorkDone, Worker};
-use pelago_data::Space;
-use pelago_store::report::table_failed;
 
 /// How often it measures.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pelago_data::OpenFiles;
 use pelago_wire::Error;
 
 use super::{NextRun, WorkDone, Worker};
-use pelago_data::OpenFiles;
 
 /// The longest time that the bytes of a closed file stay unsafe without an `fsync`. One sync per
 /// interval serves many files.

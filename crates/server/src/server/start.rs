@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-
+use pelago_data::{self as data, FdBudget, OpenFiles, PassthroughStatus, Space, WakeWorker};
+use pelago_meta::durability::Durability;
+use pelago_meta::recovery::{self as meta_recovery, RecoverError};
+use pelago_meta::shard::{self, Shard};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_store::reserve::Reserve;
@@ -24,10 +27,6 @@ use crate::memory::MemoryLimits;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::service::{self, LocalService};
-use pelago_data::{self as data, FdBudget, OpenFiles, PassthroughStatus, Space, WakeWorker};
-use pelago_meta::durability::Durability;
-use pelago_meta::recovery::{self as meta_recovery, RecoverError};
-use pelago_meta::shard::{self, Shard};
 
 impl Server {
     /// Serves the volume in `dir`, which is created if it does not exist. When this returns, the

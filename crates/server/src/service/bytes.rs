@@ -1,13 +1,13 @@
 //! Requests for open files and their bytes.
 
+use pelago_data::{Allocate, Copy, Opening, Write, Written};
+use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
     AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SetAttr,
 };
 
 use super::execute::Executor;
 use super::{ErrorReport, OpResult, Outcome};
-use pelago_data::{Allocate, Copy, Opening, Write, Written};
-use pelago_meta::reply_cache::RequestKey;
 
 /// A position in an open file, in bytes from its start.
 type Position = (OpenId, u64);

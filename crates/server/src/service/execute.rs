@@ -1,13 +1,13 @@
 //! The match over all requests: each goes to the shard, for names and attributes, or to the open
 //! files, for bytes.
 
-use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
-
-use super::{OpResult, Parts};
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
+use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
+
+use super::{OpResult, Parts};
 
 /// Executes a request that was admitted; holds all that it needs apart from its own arguments.
 pub(super) struct Executor<'a> {

@@ -1,13 +1,13 @@
 //! Requests for names that need more than the shard: open files, disk space, or a search.
 
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply};
-
-use super::execute::{Executor, entry};
-use super::{OpResult, Outcome, Parts};
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, Removed};
 use pelago_store::clock;
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply};
+
+use super::execute::{Executor, entry};
+use super::{OpResult, Outcome, Parts};
 
 impl Executor<'_> {
     /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of

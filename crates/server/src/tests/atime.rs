@@ -1,9 +1,9 @@
 //! The access time, through the router.
 
+use pelago_store::clock;
 use pelago_wire::{Handle, OpenFlags, Request, SetAttr, SetTime, Time};
 
 use crate::testing::{BOTH, Options, READ, Rig, at};
-use pelago_store::clock;
 
 const COUNTED: OpenFlags = OpenFlags { no_atime: false, ..READ };
 const DAY: i64 = 24 * 60 * 60;

@@ -7,13 +7,13 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
+use pelago_data::{Counts, Passthrough};
 use pelago_store::table;
 use pelago_wire::{
     Code, DataPath, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits,
 };
 
 use crate::testing::{BOTH, Options, READ, ROOT, Rig, answer, at, name, reopened};
-use pelago_data::{Counts, Passthrough};
 
 const LIMIT: usize = limits::INLINE_DEFAULT_BYTES;
 const WRITE: OpenFlags = OpenFlags { read: false, ..BOTH };

@@ -1,13 +1,13 @@
 //! Opening by passthrough while the disk or the table fails: the open fails or is by requests, and
 //! nothing stays open after it.
 
+use pelago_data::{self as data, Counts, Passthrough};
 use pelago_lossfs::Operation;
 use pelago_store::table;
 use pelago_wire::{Code, DataPath, Entry, NewMode, OpenFlags, OpenId, Reply, Request, SetAttr};
 use rustix::io::Errno;
 
 use crate::testing::{BOTH, Failing, Options, ROOT, Rig, name};
-use pelago_data::{self as data, Counts, Passthrough};
 
 const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
 const SYNC: OpenFlags = OpenFlags { sync: true, ..PASS };

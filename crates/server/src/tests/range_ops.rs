@@ -1,5 +1,6 @@
 //! Ranges of open files, through the router.
 
+use pelago_data as data;
 use pelago_lossfs::Operation;
 use pelago_wire::{
     AllocateMode, Code, OpenFlags, OpenId, Reply, Request, SeekFrom, SetAttr, Whence, limits,
@@ -7,7 +8,6 @@ use pelago_wire::{
 use rustix::io::Errno;
 
 use crate::testing::{BOTH, Failing, Options, READ, Rig};
-use pelago_data as data;
 
 const LIMIT: u64 = limits::INLINE_DEFAULT_BYTES as u64;
 const GROW: AllocateMode = AllocateMode::Reserve { keep_size: false };

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use pelago_data::{self as data, Counts, Passthrough};
 use pelago_store::os::MappedPage;
 use pelago_wire::{
     AllocateMode, Attr, Code, Cookie, DataPath, Entry, Handle, OpenFlags, OpenId, Reply, Request,
@@ -16,7 +17,6 @@ use pelago_wire::{
 
 use crate::recovery;
 use crate::testing::{BOTH, Options, READ, ROOT, Rig, at, name, reopened};
-use pelago_data::{self as data, Counts, Passthrough};
 
 /// To read and write, for a mount that can use descriptors.
 const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };

@@ -2,8 +2,7 @@
 //! program begins with.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 
 use pelago_check::{self as check, CheckError, Plan};
 use pelago_lossfs::{Counting, Lossfs, Model, Random, Survival};

@@ -1,11 +1,10 @@
 //! A server over the fake table, with its content files in a temporary folder.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use pelago_check::{self as check, Plan};
 use pelago_server::{Options, Parts, Server};

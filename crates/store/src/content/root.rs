@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync::Mutex;
 use pelago_wire::{Generation, InodeId};
 use rustix::fs::{
     Mode, OFlags, StatVfsMountFlags, fstatfs, fstatvfs, fsync, mkdirat, openat, syncfs,
@@ -14,6 +13,7 @@ use rustix::io::Errno;
 
 use super::error::Error;
 use crate::folder::Folder;
+use crate::sync::Mutex;
 
 const SUBFOLDERS: usize = 256;
 /// The type of a file system below FUSE (`linux/magic.h`).

@@ -10,19 +10,19 @@
 //! 3. An open either finds everything that was safe, or fails (`verify`).
 //! 4. After a failed write or a panic of the engine every call returns [`Error::Stopped`].
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use super::{Batch, Error, Pressure, Snapshot, Table, TableRead, Usage, Visitor};
 use crate::folder::Folder;
 use crate::reserve::Reserve;
-use inner::TableInner;
-use snapshot::FjallSnapshot;
 
 pub use options::Options;
 pub use panics::panics_are_caught;
+
+use inner::TableInner;
+use snapshot::FjallSnapshot;
 
 mod disk_space;
 mod engine;

@@ -5,8 +5,7 @@
 //! first eight bytes are the magic, the next four the version, and the last eight the checksum of
 //! all others, so that a newer volume is not taken for a damaged one.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use pelago_wire::limits;
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,11 +1,10 @@
 //! The lock of a volume: an advisory `flock`, which ends with the process that holds it.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;

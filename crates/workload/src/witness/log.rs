@@ -8,10 +8,9 @@
 //! k THREAD NODE APPLIED [CUT]   how many of a file's pending changes survived the crash
 //! ```
 
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::fs::{Mode, OFlags};
 

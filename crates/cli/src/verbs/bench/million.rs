@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use super::volume::{TestVolume, VolumeError, failed};
 use super::{Scratch, bench_failed};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::json;
-use crate::output;
+use crate::{json, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -1,8 +1,7 @@
 //! A folder for one measurement.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{locate, output};

@@ -1,10 +1,9 @@
 //! `bench tree`: large folders on a volume, on the disk below it, and on other file systems.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::{fs, io};
 
 use pelago_bench::{ColdContender, Restart, TreeOptions, tree};
 

@@ -1,18 +1,15 @@
 //! A volume for one measurement, served by this program as a user would run it.
 
-use std::fs;
-use std::io;
 use std::io::ErrorKind::TimedOut;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::locate;
-use crate::stale_mount;
+use crate::{locate, stale_mount};
 
 /// How long a killed process may take to end; it may be waiting for the disk.
 const KILL_TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,8 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use pelago_random::bytes_of;
-use rustix::fs::setxattr;
-use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, getxattr, mknodat, renameat_with};
+use rustix::fs::{
+    CWD, FileType, Mode, RenameFlags, XattrFlags, getxattr, mknodat, renameat_with, setxattr,
+};
 
 use crate::harness::volume::Volume;
 use crate::on_volume;

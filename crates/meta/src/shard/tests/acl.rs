@@ -1,7 +1,8 @@
 //! Access control lists in rows.
 
-use super::*;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
+
+use super::*;
 
 const NO_ID: u32 = u32::MAX;
 

@@ -4,9 +4,8 @@
 //! engine does not compare the checksum, and it deletes every sorted run that the manifest does not
 //! list: one wrong byte there would delete rows that were safe.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use xxhash_rust::xxh3::xxh3_128;
 

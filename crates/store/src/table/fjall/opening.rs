@@ -1,10 +1,9 @@
 //! How a table is opened, the first time and again.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use super::disk_space::{self, DiskSpace};
 use super::engine::Engine;
