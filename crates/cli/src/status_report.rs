@@ -185,7 +185,7 @@ impl UpReport {
             }),
             memory: vec![MemoryReport { name: "ROWS".to_owned(), used: 10, limit: 11 }],
             workers: vec![WorkerReport {
-                name: "reap".to_owned(),
+                name: "orphans".to_owned(),
                 doing: "waiting".to_owned(),
                 items: 12,
                 last_error: Some("no space".to_owned()),

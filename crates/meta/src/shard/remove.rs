@@ -35,11 +35,7 @@ impl Shard {
         name: &Name,
         op: impl Into<OpContext>,
     ) -> Result<Removed, Error> {
-        let key = self.entry_key(dir.ino, name);
-        let mut txn = self.begin(op);
-        let removed = unlink(&mut txn, &key)?;
-        txn.commit()?;
-        Ok(removed)
+        self.remove(dir, name, op.into(), unlink)
     }
 
     /// Removes an empty directory.
@@ -52,9 +48,19 @@ impl Shard {
         name: &Name,
         op: impl Into<OpContext>,
     ) -> Result<Removed, Error> {
+        self.remove(dir, name, op.into(), remove_dir)
+    }
+
+    fn remove(
+        &self,
+        dir: Handle,
+        name: &Name,
+        op: OpContext,
+        decide: fn(&mut Txn<'_>, &DirEntryKey) -> Result<Removed, Error>,
+    ) -> Result<Removed, Error> {
         let key = self.entry_key(dir.ino, name);
         let mut txn = self.begin(op);
-        let removed = remove_dir(&mut txn, &key)?;
+        let removed = decide(&mut txn, &key)?;
         txn.commit()?;
         Ok(removed)
     }
