@@ -145,7 +145,7 @@ impl Service for LocalService {
             return None;
         };
         let (dispatcher, context) = (Arc::clone(dispatcher), *context);
-        let bytes = bulk.bytes().to_vec();
+        let bytes = bulk.into_bytes();
         let job = move |invocation| match invocation {
             Invocation::Run => {
                 let invalidations = dispatcher.parts.durability.invalidations();

@@ -11,7 +11,8 @@ use crate::request::Request;
 pub struct Context {
     /// The session that sends the request.
     pub session: SessionId,
-    /// The request's number in the session; 0 for a direct call.
+    /// The caller's number of the request, by which [`Service::cancel`] names it; 0 for a request
+    /// that nobody cancels.
     pub request: RequestId,
     /// User id, as the volume numbers users.
     pub uid: u32,
@@ -36,15 +37,28 @@ pub enum Bulk<'a> {
     /// Bytes in the caller's memory. A service that completes the request after it returns copies
     /// them first.
     Borrowed(&'a [u8]),
+    /// Bytes that the service may keep without a copy.
+    Owned(Vec<u8>),
 }
 
-impl<'a> Bulk<'a> {
+impl Bulk<'_> {
     /// Returns the bytes; empty for [`Bulk::None`].
     #[must_use]
-    pub fn bytes(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &[u8] {
         match self {
             Self::None => &[],
             Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// Returns the bytes in memory of their own; copies borrowed ones.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Borrowed(bytes) => bytes.to_vec(),
+            Self::Owned(bytes) => bytes,
         }
     }
 }
@@ -68,6 +82,12 @@ pub trait Service: Send + Sync {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>>;
+
+    /// Asks that the request of this session and number ends soon, because its caller does not wait
+    /// any more. The request is answered all the same: with what it did, or with
+    /// [`crate::Code::Interrupted`] if it did nothing. A request that is unknown, or over, is left
+    /// alone.
+    fn cancel(&self, _context: &Context) {}
 
     /// Returns how many times acknowledged changes were lost, because the disk failed before they
     /// were safe. [`Request::FsyncDir`] reports the losses since a given count.

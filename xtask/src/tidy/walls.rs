@@ -18,6 +18,8 @@ struct Wall {
 }
 
 const WIRE: &str = "pelago-wire";
+const PROTO: &str = "pelago-proto";
+const NET: &str = "pelago-net";
 const STORE: &str = "pelago-store";
 const META: &str = "pelago-meta";
 const DATA: &str = "pelago-data";
@@ -34,11 +36,17 @@ const LOSSFS: &str = "pelago-lossfs";
 /// The two ends do not know each other; what is measured does not know how it is served.
 const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
+    Wall { package: PROTO, imports: &[WIRE], tests_import: &[] },
+    Wall { package: NET, imports: &[WIRE, PROTO], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
     Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },
     Wall { package: DATA, imports: &[WIRE, STORE, META], tests_import: &[LOSSFS] },
     Wall { package: CHECK, imports: &[WIRE, STORE], tests_import: &[META] },
-    Wall { package: SERVER, imports: &[WIRE, STORE, META, DATA], tests_import: &[CHECK, LOSSFS] },
+    Wall {
+        package: SERVER,
+        imports: &[WIRE, PROTO, STORE, META, DATA],
+        tests_import: &[CHECK, LOSSFS],
+    },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
@@ -51,7 +59,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, STORE, CHECK, SERVER, CLIENT, MOUNT, BENCH],
+        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, MOUNT, BENCH],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },

@@ -1,0 +1,4 @@
+//! State machines of the protocol, without I/O, clock or thread: what a session has answered, who
+//! holds a lock. Drivers feed them with messages and times, and carry out what they decide.
+
+#![forbid(unsafe_code)]
