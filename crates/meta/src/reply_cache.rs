@@ -58,11 +58,11 @@ impl From<Time> for OpContext {
 }
 
 impl RequestKey {
-    /// Returns the key of a request; `None` for direct calls.
+    /// Returns the key of a mutation; `None` for direct calls and for requests that may run twice.
     #[must_use]
     pub fn of(context: &Context) -> Option<Self> {
-        let (session, request) = (context.session, context.request);
-        (session != SessionId::DIRECT).then_some(Self { session, request })
+        let (session, request) = (context.session, RequestId(context.mutation));
+        (session != SessionId::DIRECT && context.mutation > 0).then_some(Self { session, request })
     }
 
     /// Returns the key of the row.

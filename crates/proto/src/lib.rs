@@ -2,3 +2,5 @@
 //! holds a lock. Drivers feed them with messages and times, and carry out what they decide.
 
 #![forbid(unsafe_code)]
+
+pub mod session;

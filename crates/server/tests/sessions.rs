@@ -16,7 +16,8 @@ mod harness;
 const SESSION: SessionId = SessionId(7);
 
 fn asks(request: u64) -> Context {
-    Context { session: SESSION, request: RequestId(request), uid: 10, gid: 20 }
+    let mutation = request;
+    Context { session: SESSION, request: RequestId(request), mutation, uid: 10, gid: 20 }
 }
 
 /// Requests of every kind that is remembered, in an order in which none can be carried out twice.

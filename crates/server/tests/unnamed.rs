@@ -8,7 +8,7 @@ use pelago_store::key::{self, RowKind};
 use pelago_store::table::TableRead;
 use pelago_wire::{
     Attr, Code, Context, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
-    RequestId, SessionId, SetAttr, XattrFlags,
+    SessionId, SetAttr, XattrFlags,
 };
 
 use harness::rig::{Rig, by_hand, name};
@@ -248,8 +248,7 @@ fn what_was_synced_stays() {
 /// A session that repeats the link is answered as before; it makes no files without a name yet.
 #[test]
 fn a_link_that_is_repeated_is_answered_as_before() {
-    let session =
-        |request| Context { session: SessionId(7), request: RequestId(request), uid: 10, gid: 20 };
+    let session = |mutation| Context { session: SessionId(7), mutation, ..Context::direct(10, 20) };
     let rig = Rig::new(by_hand());
     let (entry, _open) = rig.create_unnamed(ROOT).unwrap();
     let link = Request::Link { node: entry.handle, dir: ROOT, name: name("file") };

@@ -17,6 +17,7 @@ pub use name::{Name, NameError};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
+pub use session_service::{Served, SessionService};
 
 mod attr;
 mod buffer;
@@ -30,4 +31,5 @@ mod name;
 mod reply;
 mod request;
 mod service;
+mod session_service;
 pub mod xattr;

@@ -79,3 +79,18 @@ pub const UNSYNCED_FILES: usize = 1024;
 /// Ranges of one file that are tracked individually from a failed sync until they are written
 /// again.
 pub const LOST_RANGES: usize = 256;
+/// Mutations of a session that may be beyond the acknowledged one: answers that a server remembers.
+pub const SESSION_MUTATIONS: u64 = 4096;
+/// Requests of a session that may be under way.
+pub const SESSION_REQUESTS: usize = 1024;
+/// Bytes of payloads of one session that a server holds: those it read and did not carry out, and
+/// those of replies that the client did not take.
+pub const SESSION_BYTES: usize = 8 << 20;
+/// Sessions of a server at the same time.
+pub const SESSIONS: usize = 1024;
+/// Connections to a server that have no session yet.
+pub const STRANGERS: usize = 256;
+/// Seconds that a connection without a session may last.
+pub const STRANGER_SECONDS: u64 = 10;
+/// Seconds after which a silent peer is gone, and its session with it.
+pub const TERM_SECONDS: u64 = 10;

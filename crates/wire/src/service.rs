@@ -14,6 +14,9 @@ pub struct Context {
     /// The caller's number of the request, by which [`Service::cancel`] names it; 0 for a request
     /// that nobody cancels.
     pub request: RequestId,
+    /// The number of the change among those of its session, by which a repetition is known; 0 if
+    /// the request is none, and for direct calls.
+    pub mutation: u64,
     /// User id, as the volume numbers users.
     pub uid: u32,
     /// Group id, as the volume numbers groups.
@@ -24,7 +27,7 @@ impl Context {
     /// Returns the context of a direct call by this user and group.
     #[must_use]
     pub const fn direct(uid: u32, gid: u32) -> Self {
-        Self { session: SessionId::DIRECT, request: RequestId(0), uid, gid }
+        Self { session: SessionId::DIRECT, request: RequestId(0), mutation: 0, uid, gid }
     }
 }
 

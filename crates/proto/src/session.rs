@@ -1,0 +1,13 @@
+//! The two ends of a session: which requests are under way, which answers are remembered, and what
+//! is repeated after a connection was lost.
+//!
+//! Each request has a *number* in its session, which its answer and a cancel name. A request that
+//! must not be carried out twice has a *mutation* number too; these are dense, from 1. The server
+//! remembers the answer to each mutation until the client says that it has all answers up to that
+//! one. So a repeated mutation gets the same answer, and is carried out once (RFC 8881, 2.10.6).
+
+pub use client::{ClientSession, Numbers};
+pub use server::{Repetition, ServerSession, SessionError};
+
+mod client;
+mod server;

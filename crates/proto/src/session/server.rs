@@ -1,0 +1,180 @@
+//! The server's end of a session.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use pelago_wire::limits;
+
+/// The server's end of a session: which mutations run, and the answers that the client may still
+/// ask for.
+#[derive(Debug, Default)]
+pub struct ServerSession {
+    /// Every mutation up to this one is answered, and the client has the answer.
+    acknowledged: u64,
+    /// Mutations above `acknowledged` that arrived.
+    mutations: BTreeMap<u64, Mutation>,
+}
+
+/// A mutation that arrived.
+#[derive(Debug)]
+struct Mutation {
+    /// A hash of the request: another request under this number is a mistake.
+    hash: u64,
+    /// The answer as it was sent; `None` while the mutation runs.
+    answer: Option<Arc<[u8]>>,
+}
+
+/// What is done with a mutation that arrives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repetition {
+    /// It is carried out: it did not arrive before.
+    None,
+    /// It runs already, and is answered once it is over.
+    Running,
+    /// It is over: this answer is sent again.
+    Answered(Arc<[u8]>),
+}
+
+/// A mutation that no correct client sends. The session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionError {
+    /// The client has said that it has the answer to this mutation.
+    Acknowledged(u64),
+    /// The number belongs to another request.
+    OtherRequest(u64),
+    /// The number is beyond what the server remembers.
+    TooFar(u64),
+    /// The client acknowledges a mutation that was never answered.
+    NotAnswered(u64),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acknowledged(number) => {
+                write!(f, "mutation {number} came again after its answer was acknowledged")
+            }
+            Self::OtherRequest(number) => {
+                write!(f, "mutation {number} came again as another request")
+            }
+            Self::TooFar(number) => write!(
+                f,
+                "mutation {number} is more than {} above the acknowledged one",
+                limits::SESSION_MUTATIONS
+            ),
+            Self::NotAnswered(number) => {
+                write!(f, "mutation {number} was acknowledged before it was answered")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl ServerSession {
+    /// Decides what is done with a mutation whose request has this hash.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session must end.
+    pub fn mutation(&mut self, number: u64, hash: u64) -> Result<Repetition, SessionError> {
+        if number <= self.acknowledged {
+            return Err(SessionError::Acknowledged(number));
+        }
+        if number - self.acknowledged > limits::SESSION_MUTATIONS {
+            return Err(SessionError::TooFar(number));
+        }
+        match self.mutations.get(&number) {
+            Some(known) if known.hash != hash => Err(SessionError::OtherRequest(number)),
+            Some(Mutation { answer: Some(answer), .. }) => {
+                Ok(Repetition::Answered(Arc::clone(answer)))
+            }
+            Some(Mutation { answer: None, .. }) => Ok(Repetition::Running),
+            None => {
+                self.mutations.insert(number, Mutation { hash, answer: None });
+                Ok(Repetition::None)
+            }
+        }
+    }
+
+    /// Remembers the answer to a mutation that ran.
+    pub fn answered(&mut self, number: u64, answer: Arc<[u8]>) {
+        if let Some(known) = self.mutations.get_mut(&number) {
+            known.answer = Some(answer);
+        }
+    }
+
+    /// Forgets the answers up to this mutation: the client has them.
+    ///
+    /// # Errors
+    /// [`SessionError::NotAnswered`]: the session must end.
+    pub fn acknowledge(&mut self, number: u64) -> Result<(), SessionError> {
+        while self.acknowledged < number {
+            let next = self.acknowledged + 1;
+            match self.mutations.remove(&next) {
+                Some(Mutation { answer: Some(_), .. }) => self.acknowledged = next,
+                Some(running) => {
+                    self.mutations.insert(next, running);
+                    return Err(SessionError::NotAnswered(next));
+                }
+                None => return Err(SessionError::NotAnswered(next)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the newest mutation whose answer the client has.
+    #[must_use]
+    pub const fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Arc<[u8]> {
+        Arc::from(text.as_bytes())
+    }
+
+    /// The connection dies while a mutation runs; it is repeated, joins, and gets its one answer,
+    /// as often as it asks, until that is acknowledged.
+    #[test]
+    fn twins_run_once() {
+        let mut session = ServerSession::default();
+        assert_eq!(session.mutation(1, 7), Ok(Repetition::None));
+        assert_eq!(session.mutation(1, 7), Ok(Repetition::Running));
+        session.answered(1, answer("done"));
+        assert_eq!(session.mutation(1, 7), Ok(Repetition::Answered(answer("done"))));
+        assert_eq!(session.acknowledge(1), Ok(()));
+        assert_eq!(session.mutation(1, 7), Err(SessionError::Acknowledged(1)));
+    }
+
+    #[test]
+    fn another_request_under_a_number_is_refused() {
+        let mut session = ServerSession::default();
+        assert_eq!(session.mutation(2, 7), Ok(Repetition::None));
+        assert_eq!(session.mutation(2, 8), Err(SessionError::OtherRequest(2)));
+    }
+
+    #[test]
+    fn what_was_not_answered_cannot_be_acknowledged() {
+        let mut session = ServerSession::default();
+        assert_eq!(session.acknowledge(1), Err(SessionError::NotAnswered(1)));
+        assert_eq!(session.mutation(1, 0), Ok(Repetition::None));
+        assert_eq!(session.acknowledge(1), Err(SessionError::NotAnswered(1)));
+        session.answered(1, answer(""));
+        assert_eq!(session.mutation(2, 0), Ok(Repetition::None));
+        assert_eq!(session.acknowledge(2), Err(SessionError::NotAnswered(2)));
+        assert_eq!(session.acknowledged(), 1);
+    }
+
+    #[test]
+    fn the_number_of_remembered_answers_is_bounded() {
+        let mut session = ServerSession::default();
+        let last = limits::SESSION_MUTATIONS;
+        assert_eq!(session.mutation(last, 0), Ok(Repetition::None));
+        assert_eq!(session.mutation(last + 1, 0), Err(SessionError::TooFar(last + 1)));
+    }
+}
