@@ -20,9 +20,12 @@ pub use service::{Bulk, Context, Done, Service};
 
 mod attr;
 mod buffer;
+pub mod codec;
 mod description;
 mod error;
 mod flags;
+pub mod frame;
+pub mod handshake;
 mod id;
 pub mod id_map;
 pub mod limits;
@@ -30,4 +33,5 @@ mod name;
 mod reply;
 mod request;
 mod service;
+pub mod version;
 pub mod xattr;
