@@ -21,9 +21,12 @@ pub use session_service::{Served, SessionService};
 
 mod attr;
 mod buffer;
+pub mod codec;
 mod description;
 mod error;
 mod flags;
+pub mod frame;
+pub mod handshake;
 mod id;
 pub mod id_map;
 pub mod limits;
@@ -32,4 +35,5 @@ mod reply;
 mod request;
 mod service;
 mod session_service;
+pub mod version;
 pub mod xattr;

@@ -23,6 +23,16 @@ pub const FILE_BYTES: u64 = i64::MAX as u64;
 pub const IO_BYTES: usize = 1 << 20;
 /// Entries of one reply to a listing.
 pub const LIST_ENTRIES: usize = 1024;
+/// Bytes of the body of a frame: a listing of names of 255 bytes with their attributes fits.
+pub const FRAME_BODY_BYTES: usize = 512 << 10;
+/// Bulk bytes of a frame.
+pub const FRAME_BULK_BYTES: usize = IO_BYTES;
+/// Bytes of the body of a frame that begins or ends a connection.
+pub const HANDSHAKE_BYTES: usize = 1024;
+/// Bytes of a text for people in such a frame.
+pub const TEXT_BYTES: usize = 512;
+/// Bytes that an error has besides its code.
+pub const ERROR_PAYLOAD_BYTES: usize = 4096;
 /// Names of one directory whose hashes begin with the same 32 bits, if some hashes are equal.
 pub const EQUAL_NAMES: u64 = (1 << 29) - 1;
 /// Positions between names of equal hashes that an open directory remembers by name.

@@ -1,0 +1,185 @@
+//! The encoding of requests and replies, as `docs/protocol.md` specifies it.
+//!
+//! Numbers are little-endian, and fields follow each other without padding. Decoding checks every
+//! length against its limit before it takes memory, uses the whole body, and never panics. The
+//! bytes of a file are the bulk of a frame and no part of a body.
+
+pub use field::{DecodeError, LayoutRow};
+use field::{Field, Reader};
+use fields::ErrorPayload;
+pub use fields::RECORDS;
+pub use tables::{REPLIES, REQUESTS};
+
+use crate::error::{Code, Error};
+use crate::limits;
+use crate::reply::Reply;
+use crate::request::Request;
+
+pub(crate) mod field;
+pub(crate) mod fields;
+mod tables;
+
+/// A request with its caller, as a body has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// User id of the caller, as the volume numbers users.
+    pub uid: u32,
+    /// Group id, as the volume numbers groups.
+    pub gid: u32,
+    /// The number of the mutation in its session, from 1 and without gaps; 0 for a request that is
+    /// none.
+    pub mutation: u64,
+    /// The request.
+    pub request: Request,
+}
+
+/// When a change was made: the stamp of its batch, or zeros for a request that changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ReplyStamp {
+    /// The server's turn of owning the shard.
+    pub epoch: u32,
+    /// The number of the change in its shard; 0 if there is none.
+    pub sequence: u64,
+}
+
+/// The status of a reply without an error; others are numbers of [`Code`].
+const OK: u16 = 0;
+
+const MOST_CALL: usize = 2 * u32::MOST + u64::MOST + tables::MOST_REQUEST;
+const MOST_ANSWER: usize = u32::MOST + u64::MOST + u16::MOST + tables::MOST_REPLY;
+const _: () = assert!(MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits a frame");
+const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
+const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fits a frame");
+
+/// Appends the body of a request; `mutation` is 0 for a request that is none.
+///
+/// # Errors
+/// Returns the error with which every server refuses a name or a value over its limit: such a
+/// request is not sent. `out` is then as it was.
+pub fn encode_call(
+    (uid, gid): (u32, u32),
+    mutation: u64,
+    request: &Request,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let start = out.len();
+    let result = u32::put(&uid, out)
+        .and_then(|()| u32::put(&gid, out))
+        .and_then(|()| u64::put(&mutation, out))
+        .and_then(|()| tables::put_request(request, out));
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+/// Decodes the body of a request.
+///
+/// # Errors
+/// Returns [`DecodeError`] if the body is no request of this version.
+pub fn decode_call(body: &[u8]) -> Result<Call, DecodeError> {
+    let mut from = Reader::new(body, "a request");
+    let call = Call {
+        uid: u32::take(from.at("the request's uid"))?,
+        gid: u32::take(from.at("the request's gid"))?,
+        mutation: u64::take(from.at("the request's mutation"))?,
+        request: tables::take_request(&mut from)?,
+    };
+    from.finish("a request")?;
+    Ok(call)
+}
+
+/// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] behind it.
+pub fn encode_answer(stamp: ReplyStamp, result: &Result<Reply, Error>, out: &mut Vec<u8>) {
+    let start = out.len();
+    if try_encode_answer(stamp, result, out).is_err() {
+        // Only a bug of the server makes a reply over its limit. The client must get an answer.
+        out.truncate(start);
+        let bug = try_encode_answer(stamp, &Err(Code::Bug.into()), out);
+        debug_assert!(bug.is_ok(), "an error without a payload has no limit");
+    }
+}
+
+fn try_encode_answer(
+    stamp: ReplyStamp,
+    result: &Result<Reply, Error>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    u32::put(&stamp.epoch, out)?;
+    u64::put(&stamp.sequence, out)?;
+    match result {
+        Ok(reply) => {
+            u16::put(&OK, out)?;
+            tables::put_reply(reply, out)
+        }
+        Err(error) => {
+            Code::put(&error.code, out)?;
+            ErrorPayload::put(&Vec::new(), out)
+        }
+    }
+}
+
+/// Decodes the body of the answer to a request; `bulk` has the bulk bytes of its frame, which the
+/// reply keeps without a copy.
+///
+/// # Errors
+/// Returns [`DecodeError`] if the body is no answer of this version, or if there are bulk bytes and
+/// the reply is not [`Reply::Data`].
+pub fn decode_answer(
+    body: &[u8],
+    bulk: Vec<u8>,
+) -> Result<(ReplyStamp, Result<Reply, Error>), DecodeError> {
+    let mut from = Reader::with_bulk(body, bulk, "an answer");
+    let stamp = ReplyStamp {
+        epoch: u32::take(from.at("the answer's epoch"))?,
+        sequence: u64::take(from.at("the answer's sequence"))?,
+    };
+    let result = match u16::take(from.at("the answer's status"))? {
+        OK => Ok(tables::take_reply(&mut from)?),
+        number => {
+            let code = Code::from_number(number).ok_or_else(|| from.unknown(number.into()))?;
+            ErrorPayload::take(from.at("the error's payload"))?;
+            Err(Error::new(code))
+        }
+    };
+    from.finish("an answer")?;
+    Ok((stamp, result))
+}
+
+/// Appends a reply alone, as it is stored for a repeated request: its number and its fields.
+///
+/// # Errors
+/// Returns [`Code::Bug`] or the like for a reply over its limit.
+pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), Error> {
+    tables::put_reply(reply, out)
+}
+
+/// Decodes a reply of [`encode_reply`]. The bytes of [`Reply::Data`] are no part of it.
+///
+/// # Errors
+/// Returns [`DecodeError`] if the bytes are no reply.
+pub fn decode_reply(bytes: &[u8]) -> Result<Reply, DecodeError> {
+    let mut from = Reader::new(bytes, "a reply");
+    let reply = tables::take_reply(&mut from)?;
+    from.finish("a reply")?;
+    Ok(reply)
+}
+
+impl Reply {
+    /// Returns the bytes that are sent behind the body: those of [`Reply::Data`], else none.
+    #[must_use]
+    pub fn bulk(&self) -> &[u8] {
+        match self {
+            Self::Data(buffer) => buffer.as_bytes(),
+            _ => &[],
+        }
+    }
+}
+
+impl Request {
+    /// Returns whether bulk bytes may follow the body: those of [`Request::Write`].
+    #[must_use]
+    pub const fn has_bulk(&self) -> bool {
+        matches!(self, Self::Write { .. })
+    }
+}

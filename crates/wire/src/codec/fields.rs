@@ -1,0 +1,554 @@
+//! The encoding of each type of a field; `docs/protocol.md` lists them.
+
+use super::field::{DecodeError, Field, LayoutRow, Reader};
+use crate::attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
+use crate::buffer::Buffer;
+use crate::error::{Code, Error};
+use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
+use crate::id::{Cookie, Handle, InodeId, NameHash, OpenId, SessionId};
+use crate::limits;
+use crate::name::Name;
+use crate::reply::{DataPath, DirEntry, Entry, VolumeStats};
+
+macro_rules! integers {
+    ($($type:ident)+) => { $(
+        impl Field for $type {
+            type Value = Self;
+            const MOST: usize = size_of::<Self>();
+
+            fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+                out.extend_from_slice(&value.to_le_bytes());
+                Ok(())
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                from.array().map(Self::from_le_bytes)
+            }
+        }
+    )+ };
+}
+
+integers! { u8 u16 u32 u64 i64 }
+
+/// Ids and positions, each a u64 of which every value is legal.
+macro_rules! ids {
+    ($($type:ident: $from:expr, $to:expr;)+) => { $(
+        impl Field for $type {
+            type Value = Self;
+            const MOST: usize = size_of::<u64>();
+
+            fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+                let to: fn(Self) -> u64 = $to;
+                u64::put(&to(*value), out)
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                u64::take(from).map($from)
+            }
+        }
+    )+ };
+}
+
+ids! {
+    InodeId: Self::from_raw, Self::raw;
+    NameHash: NameHash, |hash| hash.0;
+    OpenId: OpenId, |open| open.0;
+    Cookie: Cookie, |cookie| cookie.0;
+    SessionId: SessionId, |session| session.0;
+}
+
+impl Field for bool {
+    type Value = Self;
+    const MOST: usize = 1;
+
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        u8::put(&u8::from(*value), out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match u8::take(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(from.invalid()),
+        }
+    }
+}
+
+impl<const N: usize> Field for [u8; N] {
+    type Value = Self;
+    const MOST: usize = N;
+
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        out.extend_from_slice(value);
+        Ok(())
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        from.array()
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    type Value = Option<T::Value>;
+    const MOST: usize = 1 + T::MOST;
+
+    fn put(value: &Self::Value, out: &mut Vec<u8>) -> Result<(), Error> {
+        bool::put(&value.is_some(), out)?;
+        value.as_ref().map_or(Ok(()), |value| T::put(value, out))
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self::Value, DecodeError> {
+        if bool::take(from)? { T::take(from).map(Some) } else { Ok(None) }
+    }
+}
+
+/// Permission bits and their like: only the bits of the mask are sent, and others are refused.
+macro_rules! bit_fields {
+    ($($(#[doc = $doc:literal])+ $marker:ident = $mask:literal;)+) => { $(
+        $(#[doc = $doc])+
+        pub(crate) enum $marker {}
+
+        impl Field for $marker {
+            type Value = u16;
+            const MOST: usize = u16::MOST;
+
+            fn put(value: &u16, out: &mut Vec<u8>) -> Result<(), Error> {
+                u16::put(&(value & $mask), out)
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<u16, DecodeError> {
+                let bits = u16::take(from)?;
+                if bits & !$mask == 0 { Ok(bits) } else { Err(from.invalid()) }
+            }
+        }
+    )+ };
+}
+
+bit_fields! {
+    /// Permission, setuid, setgid and sticky bits.
+    Mode = 0o7777;
+    /// A umask.
+    Umask = 0o777;
+}
+
+/// Nanoseconds of a time.
+pub(crate) enum Nanos {}
+
+impl Field for Nanos {
+    type Value = u32;
+    const MOST: usize = u32::MOST;
+
+    fn put(value: &u32, out: &mut Vec<u8>) -> Result<(), Error> {
+        u32::put(value, out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<u32, DecodeError> {
+        let nanos = u32::take(from)?;
+        if nanos < 1_000_000_000 { Ok(nanos) } else { Err(from.invalid()) }
+    }
+}
+
+impl Field for Name {
+    type Value = Self;
+    const MOST: usize = 1 + limits::NAME_BYTES;
+
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let length = u8::try_from(value.as_bytes().len()).map_err(|_| Code::NameTooLong)?;
+        u8::put(&length, out)?;
+        out.extend_from_slice(value.as_bytes());
+        Ok(())
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let length = from.length::<u8>(limits::NAME_BYTES)?;
+        let bytes = from.bytes(length)?;
+        Self::new(bytes).map_err(|_| from.invalid())
+    }
+}
+
+/// Byte strings: length u32 and the bytes. The code is that of the server for a longer one.
+macro_rules! byte_strings {
+    ($($(#[doc = $doc:literal])+ $marker:ident = $limit:ident, $code:ident;)+) => { $(
+        $(#[doc = $doc])+
+        pub(crate) enum $marker {}
+
+        impl Field for $marker {
+            type Value = Vec<u8>;
+            const MOST: usize = u32::MOST + limits::$limit;
+
+            fn put(value: &Vec<u8>, out: &mut Vec<u8>) -> Result<(), Error> {
+                if value.len() > limits::$limit {
+                    return Err(Code::$code.into());
+                }
+                let length = u32::try_from(value.len()).map_err(|_| Code::$code)?;
+                u32::put(&length, out)?;
+                out.extend_from_slice(value);
+                Ok(())
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+                let length = from.length::<u32>(limits::$limit)?;
+                from.bytes(length).map(<[u8]>::to_vec)
+            }
+        }
+    )+ };
+}
+
+byte_strings! {
+    /// The target of a symbolic link.
+    Target = TARGET_BYTES, NameTooLong;
+    /// The name of an extended attribute.
+    XattrName = XATTR_NAME_BYTES, Range;
+    /// The value of an extended attribute, the names of all of them, or a link's target.
+    XattrValue = XATTR_VALUE_BYTES, TooBig;
+    /// What an error says beyond its code: nothing yet.
+    ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
+}
+
+const _: () = assert!(limits::XATTR_LIST_BYTES <= limits::XATTR_VALUE_BYTES);
+const _: () = assert!(limits::TARGET_BYTES <= limits::XATTR_VALUE_BYTES);
+
+/// UTF-8 text for people: length u16 and the bytes. A longer text is cut.
+pub(crate) enum Text {}
+
+impl Field for Text {
+    type Value = String;
+    const MOST: usize = u16::MOST + limits::TEXT_BYTES;
+
+    fn put(value: &String, out: &mut Vec<u8>) -> Result<(), Error> {
+        let bytes = &value.as_bytes()[..value.floor_char_boundary(limits::TEXT_BYTES)];
+        let length = u16::try_from(bytes.len()).map_err(|_| Code::Bug)?;
+        u16::put(&length, out)?;
+        out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<String, DecodeError> {
+        let length = from.length::<u16>(limits::TEXT_BYTES)?;
+        let bytes = from.bytes(length)?;
+        str::from_utf8(bytes).map(str::to_owned).map_err(|_| from.invalid())
+    }
+}
+
+/// The bulk bytes of the frame. They take no byte of the body.
+pub(crate) enum BulkBytes {}
+
+impl Field for BulkBytes {
+    type Value = Buffer;
+    const MOST: usize = 0;
+
+    fn put(_: &Buffer, _: &mut Vec<u8>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Buffer, DecodeError> {
+        Ok(from.bulk())
+    }
+}
+
+/// Entries of a listing: their number as u16, and each of them.
+pub(crate) enum DirEntries {}
+
+impl Field for DirEntries {
+    type Value = Vec<DirEntry>;
+    const MOST: usize = u16::MOST + limits::LIST_ENTRIES * DirEntry::MOST;
+
+    fn put(value: &Vec<DirEntry>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::LIST_ENTRIES {
+            return Err(Code::Bug.into());
+        }
+        let number = u16::try_from(value.len()).map_err(|_| Code::Bug)?;
+        u16::put(&number, out)?;
+        value.iter().try_for_each(|entry| DirEntry::put(entry, out))
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<DirEntry>, DecodeError> {
+        let number = from.length::<u16>(limits::LIST_ENTRIES)?;
+        // The number is a claim; memory is taken only for entries that the body has room for.
+        let mut entries = Vec::with_capacity(number.min(from.left() / LEAST_DIR_ENTRY));
+        for _ in 0..number {
+            entries.push(DirEntry::take(from)?);
+        }
+        Ok(entries)
+    }
+}
+
+/// Bytes of an entry with a name of one byte and without attributes.
+const LEAST_DIR_ENTRY: usize = DirEntry::MOST - limits::NAME_BYTES + 1 - Entry::MOST;
+
+/// Values of which each has a number, a u8.
+macro_rules! choices {
+    ($($type:ident { $($number:literal = [$($value:tt)+],)+ })+) => { $(
+        impl Field for $type {
+            type Value = Self;
+            const MOST: usize = 1;
+
+            fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+                u8::put(&match value { $(Self::$($value)+ => $number,)+ }, out)
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Ok(match u8::take(from)? {
+                    $($number => Self::$($value)+,)+
+                    number => return Err(from.unknown(number.into())),
+                })
+            }
+        }
+    )+ };
+}
+
+choices! {
+    RenameFlags {
+        0 = [Replace],
+        1 = [NoReplace],
+        2 = [Exchange],
+        3 = [Whiteout { replace: false }],
+        4 = [Whiteout { replace: true }],
+    }
+    XattrFlags {
+        0 = [Any],
+        1 = [Create],
+        2 = [Replace],
+    }
+    AllocateMode {
+        0 = [Reserve { keep_size: false }],
+        1 = [Reserve { keep_size: true }],
+        2 = [PunchHole],
+        3 = [Zero { keep_size: false }],
+        4 = [Zero { keep_size: true }],
+    }
+    Whence {
+        0 = [Data],
+        1 = [Hole],
+    }
+}
+
+impl Field for FileKind {
+    type Value = Self;
+    const MOST: usize = 1;
+
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        u8::put(&value.number(), out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let number = u8::take(from)?;
+        Self::from_number(number).ok_or_else(|| from.unknown(number.into()))
+    }
+}
+
+const CACHED: u8 = 0;
+const DIRECT: u8 = 1;
+
+impl Field for DataPath {
+    type Value = Self;
+    const MOST: usize = 1;
+
+    /// A descriptor does not pass a socket. Its file is written externally, so the open of another
+    /// process must not cache.
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let number = match value {
+            Self::Cached => CACHED,
+            Self::Direct | Self::Passthrough(_) => DIRECT,
+        };
+        u8::put(&number, out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match u8::take(from)? {
+            CACHED => Ok(Self::Cached),
+            DIRECT => Ok(Self::Direct),
+            number => Err(from.unknown(number.into())),
+        }
+    }
+}
+
+/// Structures of flags, a u16 with a bit for each.
+macro_rules! flag_sets {
+    ($($type:ident { $($flag:ident = $bit:literal,)+ })+) => { $(
+        impl Field for $type {
+            type Value = Self;
+            const MOST: usize = u16::MOST;
+
+            fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+                let Self { $($flag),+ } = *value;
+                u16::put(&(0 $(| u16::from($flag) << $bit)+), out)
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                let bits = u16::take(from)?;
+                if bits & !(0 $(| 1 << $bit)+) != 0 {
+                    return Err(from.unknown(bits.into()));
+                }
+                Ok(Self { $($flag: bits & 1 << $bit != 0,)+ })
+            }
+        }
+    )+ };
+}
+
+flag_sets! {
+    OpenFlags {
+        read = 0,
+        write = 1,
+        append = 2,
+        truncate = 3,
+        sync = 4,
+        kill_privileges = 5,
+        no_atime = 6,
+        strict_atime = 7,
+        passthrough = 8,
+    }
+}
+
+/// Structures: their fields one after the other. The destructuring finds a field that is missing.
+macro_rules! records {
+    ($($type:ident { $($field:ident: $as:ty,)+ })+) => {
+        $(
+            impl Field for $type {
+                type Value = Self;
+                const MOST: usize = 0 $(+ <$as as Field>::MOST)+;
+
+                fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+                    let Self { $($field),+ } = value;
+                    $(<$as as Field>::put($field, out)?;)+
+                    Ok(())
+                }
+
+                fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                    Ok(Self { $($field: <$as as Field>::take(from)?,)+ })
+                }
+            }
+        )+
+
+        /// The structures that fields consist of.
+        pub const RECORDS: &[LayoutRow] = &[$(
+            LayoutRow {
+                number: 0,
+                name: stringify!($type),
+                fields: &[$((stringify!($field), stringify!($as)),)+],
+                reply: "",
+                most: <$type as Field>::MOST,
+            },
+        )+];
+    };
+}
+
+records! {
+    Handle { ino: InodeId, dir: InodeId, hash: NameHash, }
+    Time { seconds: i64, nanos: Nanos, }
+    Attr {
+        ino: InodeId, kind: FileKind, mode: Mode, links: u32, uid: u32, gid: u32, rdev: u32,
+        size: u64, blocks: u64, atime: Time, mtime: Time, ctime: Time, btime: Time, volatile: bool,
+    }
+    Entry { handle: Handle, attr: Attr, }
+    DirEntry {
+        name: Name, ino: InodeId, kind: FileKind, cookie: Cookie, entry: Option<Entry>,
+    }
+    NewMode { mode: Mode, umask: Umask, }
+    SeekFrom { offset: u64, whence: Whence, }
+    VolumeStats {
+        block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
+    }
+}
+
+/// Bits of [`SetAttr`]: which values follow, in this order, and which flags are set.
+mod set_attr {
+    pub(super) const MODE: u16 = 1 << 0;
+    pub(super) const UID: u16 = 1 << 1;
+    pub(super) const GID: u16 = 1 << 2;
+    pub(super) const SIZE: u16 = 1 << 3;
+    pub(super) const ATIME: u16 = 1 << 4;
+    pub(super) const ATIME_NOW: u16 = 1 << 5;
+    pub(super) const MTIME: u16 = 1 << 6;
+    pub(super) const MTIME_NOW: u16 = 1 << 7;
+    pub(super) const CTIME: u16 = 1 << 8;
+    pub(super) const KILL_PRIVILEGES: u16 = 1 << 9;
+    pub(super) const KILL_SETGID: u16 = 1 << 10;
+    pub(super) const ALL: u16 = (1 << 11) - 1;
+}
+
+impl Field for SetAttr {
+    type Value = Self;
+    const MOST: usize = 2 + Mode::MOST + 2 * u32::MOST + u64::MOST + 3 * Time::MOST;
+
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let bits_of = |time, to, now| match time {
+            None => 0,
+            Some(SetTime::Now) => now,
+            Some(SetTime::To(_)) => to,
+        };
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let bits = bit(value.mode.is_some(), set_attr::MODE)
+            | bit(value.uid.is_some(), set_attr::UID)
+            | bit(value.gid.is_some(), set_attr::GID)
+            | bit(value.size.is_some(), set_attr::SIZE)
+            | bits_of(value.atime, set_attr::ATIME, set_attr::ATIME_NOW)
+            | bits_of(value.mtime, set_attr::MTIME, set_attr::MTIME_NOW)
+            | bit(value.ctime.is_some(), set_attr::CTIME)
+            | bit(value.kill_privileges, set_attr::KILL_PRIVILEGES)
+            | bit(value.kill_setgid, set_attr::KILL_SETGID);
+        u16::put(&bits, out)?;
+        put_present::<Mode>(value.mode.as_ref(), out)?;
+        put_present::<u32>(value.uid.as_ref(), out)?;
+        put_present::<u32>(value.gid.as_ref(), out)?;
+        put_present::<u64>(value.size.as_ref(), out)?;
+        for time in [value.atime, value.mtime] {
+            if let Some(SetTime::To(time)) = time {
+                Time::put(&time, out)?;
+            }
+        }
+        put_present::<Time>(value.ctime.as_ref(), out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let bits = u16::take(from)?;
+        if bits & !set_attr::ALL != 0 {
+            return Err(from.unknown(bits.into()));
+        }
+        Ok(Self {
+            mode: take_present::<Mode>(bits & set_attr::MODE, from)?,
+            uid: take_present::<u32>(bits & set_attr::UID, from)?,
+            gid: take_present::<u32>(bits & set_attr::GID, from)?,
+            size: take_present::<u64>(bits & set_attr::SIZE, from)?,
+            atime: take_time(bits & set_attr::ATIME, bits & set_attr::ATIME_NOW, from)?,
+            mtime: take_time(bits & set_attr::MTIME, bits & set_attr::MTIME_NOW, from)?,
+            ctime: take_present::<Time>(bits & set_attr::CTIME, from)?,
+            kill_privileges: bits & set_attr::KILL_PRIVILEGES != 0,
+            kill_setgid: bits & set_attr::KILL_SETGID != 0,
+        })
+    }
+}
+
+fn put_present<T: Field>(value: Option<&T::Value>, out: &mut Vec<u8>) -> Result<(), Error> {
+    value.map_or(Ok(()), |value| T::put(value, out))
+}
+
+fn take_present<T: Field>(
+    bit: u16,
+    from: &mut Reader<'_>,
+) -> Result<Option<T::Value>, DecodeError> {
+    if bit == 0 { Ok(None) } else { T::take(from).map(Some) }
+}
+
+fn take_time(to: u16, now: u16, from: &mut Reader<'_>) -> Result<Option<SetTime>, DecodeError> {
+    match (to, now) {
+        (0, 0) => Ok(None),
+        (0, _) => Ok(Some(SetTime::Now)),
+        (_, 0) => Time::take(from).map(|time| Some(SetTime::To(time))),
+        (_, _) => Err(from.invalid()),
+    }
+}
+
+impl Field for Code {
+    type Value = Self;
+    const MOST: usize = u16::MOST;
+
+    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
+        u16::put(&value.number(), out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let number = u16::take(from)?;
+        Self::from_number(number).ok_or_else(|| from.unknown(number.into()))
+    }
+}

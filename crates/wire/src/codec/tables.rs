@@ -1,0 +1,170 @@
+//! The tables of requests and replies: the number of each, and its fields in their order.
+//!
+//! A line of a table is the encoding, the decoding, and the row of `docs/protocol.md`. Numbers are
+//! never reused.
+
+use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
+use super::fields::{BulkBytes, DirEntries, Target, XattrName, XattrValue};
+use crate::attr::{Attr, FileKind, NewMode, SetAttr};
+use crate::error::Error;
+use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};
+use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::name::Name;
+use crate::reply::{DataPath, Entry, Reply, VolumeStats};
+use crate::request::Request;
+
+macro_rules! requests {
+    ($($number:literal $name:ident { $($field:ident: $type:ty),* } -> $reply:ident;)+) => {
+        /// The requests, in the order of their numbers.
+        pub const REQUESTS: &[LayoutRow] = &[$(
+            LayoutRow {
+                number: $number,
+                name: stringify!($name),
+                fields: &[$((stringify!($field), stringify!($type)),)*],
+                reply: stringify!($reply),
+                most: 0 $(+ <$type as Field>::MOST)*,
+            },
+        )+];
+
+        /// Appends a request: its number and its fields.
+        pub(super) fn put_request(request: &Request, out: &mut Vec<u8>) -> Result<(), Error> {
+            match request {
+                $(Request::$name { $($field),* } => {
+                    u16::put(&$number, out)?;
+                    $(<$type as Field>::put($field, out)?;)*
+                })+
+            }
+            Ok(())
+        }
+
+        /// Takes a request.
+        pub(super) fn take_request(from: &mut Reader<'_>) -> Result<Request, DecodeError> {
+            Ok(match u16::take(from.at("the request's number"))? {
+                $($number => Request::$name { $($field: {
+                    let what = concat!(stringify!($name), ".", stringify!($field));
+                    <$type as Field>::take(from.at(what))?
+                }),* },)+
+                number => return Err(from.unknown(number.into())),
+            })
+        }
+
+        impl Request {
+            /// Returns whether a successful request of this kind has such a reply. Another reply is
+            /// an error of the server.
+            #[must_use]
+            pub const fn takes(&self, reply: &Reply) -> bool {
+                match self {
+                    $(Self::$name { .. } => matches!(reply, Reply::$reply { .. }),)+
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    1 Lookup { dir: Handle, name: Name } -> Entry;
+    2 Parent { dir: Handle } -> Entry;
+    3 Find { ino: InodeId } -> Entry;
+    4 GetAttr { node: Handle } -> Attr;
+    5 SetAttr { node: Handle, open: Option<OpenId>, set: SetAttr } -> Attr;
+    6 Create { dir: Handle, name: Name, mode: NewMode, flags: OpenFlags } -> Created;
+    7 CreateUnnamed { dir: Handle, mode: NewMode, flags: OpenFlags } -> Created;
+    8 MakeDir { dir: Handle, name: Name, mode: NewMode } -> Entry;
+    9 MakeNode { dir: Handle, name: Name, kind: FileKind, mode: NewMode, rdev: u32 } -> Entry;
+    10 Symlink { dir: Handle, name: Name, target: Target } -> Entry;
+    11 ReadLink { node: Handle } -> Bytes;
+    12 Link { node: Handle, dir: Handle, name: Name } -> Entry;
+    13 Unlink { dir: Handle, name: Name } -> Removed;
+    14 RemoveDir { dir: Handle, name: Name } -> Removed;
+    15 Rename {
+        from_dir: Handle, from: Name, to_dir: Handle, to: Name, flags: RenameFlags
+    } -> Renamed;
+    16 Open { node: Handle, flags: OpenFlags } -> Opened;
+    17 Flush { open: OpenId } -> Done;
+    18 Release { open: OpenId } -> Done;
+    19 Fsync { open: OpenId, data_only: bool } -> Done;
+    20 FsyncDir { dir: Handle, since: Option<u64> } -> Done;
+    21 Read { open: OpenId, offset: u64, size: u32 } -> Data;
+    22 Write { open: OpenId, offset: u64, kill_privileges: bool } -> Written;
+    23 List {
+        dir: Handle, after: Cookie, behind: Option<Name>, entries: u32, attributes: bool
+    } -> Listed;
+    24 GetXattr { node: Handle, name: XattrName } -> Bytes;
+    25 ListXattr { node: Handle } -> Bytes;
+    26 SetXattr {
+        node: Handle, name: XattrName, value: XattrValue, flags: XattrFlags, kill_setgid: bool
+    } -> Done;
+    27 RemoveXattr { node: Handle, name: XattrName } -> Done;
+    28 StatFs {} -> Volume;
+    29 Allocate { open: OpenId, offset: u64, length: u64, mode: AllocateMode } -> Done;
+    30 Seek { open: OpenId, from: SeekFrom } -> Offset;
+    31 CopyRange {
+        from: OpenId, from_offset: u64, to: OpenId, to_offset: u64, length: u64
+    } -> Written;
+}
+
+/// A variant with named fields is written with braces, one with a value with parentheses.
+macro_rules! replies {
+    ($($number:literal $name:ident
+        $(($value:ident: $of:ty))? $({ $($field:ident: $type:ty),+ })?;)+) => {
+        /// The replies, in the order of their numbers.
+        pub const REPLIES: &[LayoutRow] = &[$(
+            LayoutRow {
+                number: $number,
+                name: stringify!($name),
+                fields: &[
+                    $((stringify!($value), stringify!($of)),)?
+                    $($((stringify!($field), stringify!($type)),)+)?
+                ],
+                reply: "",
+                most: 0 $(+ <$of as Field>::MOST)? $($(+ <$type as Field>::MOST)+)?,
+            },
+        )+];
+
+        /// Appends a reply: its number and its fields.
+        pub(super) fn put_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), Error> {
+            match reply {
+                $(Reply::$name $(($value))? $({ $($field),+ })? => {
+                    u16::put(&$number, out)?;
+                    $(<$of as Field>::put($value, out)?;)?
+                    $($(<$type as Field>::put($field, out)?;)+)?
+                })+
+            }
+            Ok(())
+        }
+
+        /// Takes a reply.
+        pub(super) fn take_reply(from: &mut Reader<'_>) -> Result<Reply, DecodeError> {
+            Ok(match u16::take(from.at("the reply's number"))? {
+                $($number => Reply::$name
+                    $((<$of as Field>::take(from.at(stringify!($name)))?))?
+                    $({ $($field: {
+                        let what = concat!(stringify!($name), ".", stringify!($field));
+                        <$type as Field>::take(from.at(what))?
+                    }),+ })?,)+
+                number => return Err(from.unknown(number.into())),
+            })
+        }
+    };
+}
+
+replies! {
+    1 Done;
+    2 Entry(entry: Entry);
+    3 Attr(attr: Attr);
+    4 Created { entry: Entry, open: OpenId, path: DataPath };
+    5 Opened { open: OpenId, attr: Attr, path: DataPath };
+    6 Removed(attr: Attr);
+    7 Renamed { moved: Handle, replaced: Option<Entry> };
+    8 Data(bytes: BulkBytes);
+    9 Bytes(bytes: XattrValue);
+    10 Written { bytes: u64, size: u64 };
+    11 Listed { entries: DirEntries, end: bool };
+    12 Offset(bytes: u64);
+    13 Volume(volume: VolumeStats);
+}
+
+/// Bytes of the longest request, its number included.
+pub(super) const MOST_REQUEST: usize = u16::MOST + longest(REQUESTS);
+/// Bytes of the longest reply, its number included.
+pub(super) const MOST_REPLY: usize = u16::MOST + longest(REPLIES);

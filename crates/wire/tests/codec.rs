@@ -1,0 +1,501 @@
+//! Laws of the encoding, with random messages: what is encoded is decoded as it was, and neither a
+//! part of a message nor a longer one is a message.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs::File;
+
+use pelago_wire::codec::{
+    Call, DecodeError, ReplyStamp, decode_answer, decode_call, decode_reply, encode_answer,
+    encode_call, encode_reply,
+};
+use pelago_wire::{
+    AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
+    Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
+    SeekFrom, SetAttr, SetTime, Time, VolumeStats, Whence, XattrFlags, limits,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1),
+        ..ProptestConfig::default()
+    }
+}
+
+fn name() -> impl Strategy<Value = Name> {
+    vec(any::<u8>(), 1..=limits::NAME_BYTES)
+        .prop_filter_map("no name", |bytes| Name::new(&bytes).ok())
+        .boxed()
+        // Random bytes of a long name have a slash or a NUL most of the time.
+        .prop_union(vec(b'a'..=b'z', 1..=limits::NAME_BYTES).prop_map(as_name).boxed())
+}
+
+fn as_name(bytes: Vec<u8>) -> Name {
+    Name::new(&bytes).unwrap()
+}
+
+fn ino() -> impl Strategy<Value = InodeId> {
+    any::<u64>().prop_map(InodeId::from_raw)
+}
+
+fn handle() -> impl Strategy<Value = Handle> {
+    (ino(), ino(), any::<u64>()).prop_map(|(ino, dir, hash)| Handle::at(ino, dir, NameHash(hash)))
+}
+
+fn open_id() -> impl Strategy<Value = OpenId> {
+    any::<u64>().prop_map(OpenId)
+}
+
+fn mode() -> impl Strategy<Value = NewMode> {
+    (0..=0o7777_u16, 0..=0o777_u16).prop_map(|(mode, umask)| NewMode { mode, umask })
+}
+
+fn kind() -> impl Strategy<Value = FileKind> {
+    (1..=7_u8).prop_map(|number| FileKind::from_number(number).unwrap())
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Time { seconds, nanos })
+}
+
+fn set_time() -> impl Strategy<Value = SetTime> {
+    prop_oneof![Just(SetTime::Now), time().prop_map(SetTime::To)]
+}
+
+fn flags() -> impl Strategy<Value = OpenFlags> {
+    (any::<[bool; 9]>()).prop_map(|[a, b, c, d, e, f, g, h, i]| OpenFlags {
+        read: a,
+        write: b,
+        append: c,
+        truncate: d,
+        sync: e,
+        kill_privileges: f,
+        no_atime: g,
+        strict_atime: h,
+        passthrough: i,
+    })
+}
+
+fn set_attr() -> impl Strategy<Value = SetAttr> {
+    let numbers = (
+        option::of(0..=0o7777_u16),
+        option::of(any::<u32>()),
+        option::of(any::<u32>()),
+        option::of(any::<u64>()),
+    );
+    let times = (option::of(set_time()), option::of(set_time()), option::of(time()));
+    (numbers, times, any::<[bool; 2]>()).prop_map(
+        |((mode, uid, gid, size), (atime, mtime, ctime), [kill_privileges, kill_setgid])| SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+            ctime,
+            kill_privileges,
+            kill_setgid,
+        },
+    )
+}
+
+fn rename_flags() -> impl Strategy<Value = RenameFlags> {
+    prop_oneof![
+        Just(RenameFlags::Replace),
+        Just(RenameFlags::NoReplace),
+        Just(RenameFlags::Exchange),
+        any::<bool>().prop_map(|replace| RenameFlags::Whiteout { replace }),
+    ]
+}
+
+fn allocate_mode() -> impl Strategy<Value = AllocateMode> {
+    prop_oneof![
+        any::<bool>().prop_map(|keep_size| AllocateMode::Reserve { keep_size }),
+        Just(AllocateMode::PunchHole),
+        any::<bool>().prop_map(|keep_size| AllocateMode::Zero { keep_size }),
+    ]
+}
+
+fn xattr_flags() -> impl Strategy<Value = XattrFlags> {
+    prop_oneof![Just(XattrFlags::Any), Just(XattrFlags::Create), Just(XattrFlags::Replace)]
+}
+
+fn seek_from() -> impl Strategy<Value = SeekFrom> {
+    let whence = prop_oneof![Just(Whence::Data), Just(Whence::Hole)];
+    (any::<u64>(), whence).prop_map(|(offset, whence)| SeekFrom { offset, whence })
+}
+
+fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    // Mostly short, sometimes of the greatest length.
+    prop_oneof![9 => vec(any::<u8>(), 0..64), 1 => Just(vec![7; most])]
+}
+
+fn of_names() -> impl Strategy<Value = Request> {
+    let target = bytes(limits::TARGET_BYTES);
+    prop_oneof![
+        (handle(), name()).prop_map(|(dir, name)| Request::Lookup { dir, name }),
+        handle().prop_map(|dir| Request::Parent { dir }),
+        ino().prop_map(|ino| Request::Find { ino }),
+        (handle(), name(), mode(), flags()).prop_map(|(dir, name, mode, flags)| Request::Create {
+            dir,
+            name,
+            mode,
+            flags
+        }),
+        (handle(), mode(), flags()).prop_map(|(dir, mode, flags)| Request::CreateUnnamed {
+            dir,
+            mode,
+            flags
+        }),
+        (handle(), name(), mode()).prop_map(|(dir, name, mode)| Request::MakeDir {
+            dir,
+            name,
+            mode
+        }),
+        (handle(), name(), kind(), mode(), any::<u32>()).prop_map(
+            |(dir, name, kind, mode, rdev)| Request::MakeNode { dir, name, kind, mode, rdev }
+        ),
+        (handle(), name(), target).prop_map(|(dir, name, target)| Request::Symlink {
+            dir,
+            name,
+            target
+        }),
+        handle().prop_map(|node| Request::ReadLink { node }),
+        (handle(), handle(), name()).prop_map(|(node, dir, name)| Request::Link {
+            node,
+            dir,
+            name
+        }),
+        (handle(), name()).prop_map(|(dir, name)| Request::Unlink { dir, name }),
+        (handle(), name()).prop_map(|(dir, name)| Request::RemoveDir { dir, name }),
+        (handle(), name(), handle(), name(), rename_flags()).prop_map(
+            |(from_dir, from, to_dir, to, flags)| Request::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+                flags
+            }
+        ),
+        (handle(), any::<u64>(), option::of(name()), any::<u32>(), any::<bool>()).prop_map(
+            |(dir, after, behind, entries, attributes)| Request::List {
+                dir,
+                after: Cookie(after),
+                behind,
+                entries,
+                attributes,
+            }
+        ),
+    ]
+}
+
+fn of_nodes() -> impl Strategy<Value = Request> {
+    let xattr = || bytes(limits::XATTR_NAME_BYTES);
+    let value = bytes(limits::XATTR_VALUE_BYTES);
+    prop_oneof![
+        handle().prop_map(|node| Request::GetAttr { node }),
+        (handle(), option::of(open_id()), set_attr())
+            .prop_map(|(node, open, set)| Request::SetAttr { node, open, set }),
+        (handle(), option::of(any::<u64>()))
+            .prop_map(|(dir, since)| Request::FsyncDir { dir, since }),
+        (handle(), xattr()).prop_map(|(node, name)| Request::GetXattr { node, name }),
+        handle().prop_map(|node| Request::ListXattr { node }),
+        (handle(), xattr(), value, xattr_flags(), any::<bool>()).prop_map(
+            |(node, name, value, flags, kill_setgid)| Request::SetXattr {
+                node,
+                name,
+                value,
+                flags,
+                kill_setgid
+            }
+        ),
+        (handle(), xattr()).prop_map(|(node, name)| Request::RemoveXattr { node, name }),
+        Just(Request::StatFs),
+    ]
+}
+
+fn of_opens() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        (handle(), flags()).prop_map(|(node, flags)| Request::Open { node, flags }),
+        open_id().prop_map(|open| Request::Flush { open }),
+        open_id().prop_map(|open| Request::Release { open }),
+        (open_id(), any::<bool>()).prop_map(|(open, data_only)| Request::Fsync { open, data_only }),
+        (open_id(), any::<u64>(), any::<u32>()).prop_map(|(open, offset, size)| Request::Read {
+            open,
+            offset,
+            size
+        }),
+        (open_id(), any::<u64>(), any::<bool>()).prop_map(|(open, offset, kill_privileges)| {
+            Request::Write { open, offset, kill_privileges }
+        }),
+        (open_id(), any::<u64>(), any::<u64>(), allocate_mode()).prop_map(
+            |(open, offset, length, mode)| Request::Allocate { open, offset, length, mode }
+        ),
+        (open_id(), seek_from()).prop_map(|(open, from)| Request::Seek { open, from }),
+        (open_id(), any::<u64>(), open_id(), any::<u64>(), any::<u64>()).prop_map(
+            |(from, from_offset, to, to_offset, length)| Request::CopyRange {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                length
+            }
+        ),
+    ]
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let request = prop_oneof![of_names(), of_nodes(), of_opens()];
+    (any::<u32>(), any::<u32>(), any::<u64>(), request)
+        .prop_map(|(uid, gid, mutation, request)| Call { uid, gid, mutation, request })
+}
+
+fn attr() -> impl Strategy<Value = Attr> {
+    let numbers = (any::<[u32; 4]>(), any::<[u64; 2]>(), any::<bool>());
+    let times = (time(), time(), time(), time());
+    (ino(), kind(), 0..=0o7777_u16, numbers, times).prop_map(
+        |(ino, kind, mode, (words, [size, blocks], volatile), (atime, mtime, ctime, btime))| {
+            let [links, uid, gid, rdev] = words;
+            Attr {
+                ino,
+                kind,
+                mode,
+                links,
+                uid,
+                gid,
+                rdev,
+                size,
+                blocks,
+                atime,
+                mtime,
+                ctime,
+                btime,
+                volatile,
+            }
+        },
+    )
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    (handle(), attr()).prop_map(|(handle, attr)| Entry { handle, attr })
+}
+
+fn dir_entry() -> impl Strategy<Value = DirEntry> {
+    (name(), ino(), kind(), any::<u64>(), option::of(entry())).prop_map(
+        |(name, ino, kind, cookie, entry)| DirEntry {
+            name,
+            ino,
+            kind,
+            cookie: Cookie(cookie),
+            entry,
+        },
+    )
+}
+
+fn path() -> impl Strategy<Value = DataPath> {
+    prop_oneof![Just(DataPath::Cached), Just(DataPath::Direct)]
+}
+
+fn volume() -> impl Strategy<Value = VolumeStats> {
+    (any::<u32>(), any::<[u64; 5]>()).prop_map(
+        |(block_bytes, [blocks, free, available, files, free_files])| VolumeStats {
+            block_bytes,
+            blocks,
+            free,
+            available,
+            files,
+            free_files,
+        },
+    )
+}
+
+/// `Reply` has no clone, so a strategy makes the bytes of one by a function.
+fn reply() -> impl Strategy<Value = Reply> {
+    let entries = vec(dir_entry(), 0..4);
+    prop_oneof![
+        Just(()).prop_map(|()| Reply::Done),
+        entry().prop_map(Reply::Entry),
+        attr().prop_map(Reply::Attr),
+        (entry(), open_id(), path()).prop_map(|(entry, open, path)| Reply::Created {
+            entry,
+            open,
+            path
+        }),
+        (open_id(), attr(), path()).prop_map(|(open, attr, path)| Reply::Opened {
+            open,
+            attr,
+            path
+        }),
+        attr().prop_map(Reply::Removed),
+        (handle(), option::of(entry()))
+            .prop_map(|(moved, replaced)| Reply::Renamed { moved, replaced }),
+        bytes(limits::IO_BYTES).prop_map(|bytes| Reply::Data(Buffer::new(bytes))),
+        bytes(limits::XATTR_VALUE_BYTES).prop_map(Reply::Bytes),
+        any::<[u64; 2]>().prop_map(|[bytes, size]| Reply::Written { bytes, size }),
+        (entries, any::<bool>()).prop_map(|(entries, end)| Reply::Listed { entries, end }),
+        any::<u64>().prop_map(Reply::Offset),
+        volume().prop_map(Reply::Volume),
+    ]
+}
+
+fn result() -> impl Strategy<Value = Result<Reply, Error>> {
+    let error = (0..Code::ALL.len()).prop_map(|at| Err(Code::ALL[at].into()));
+    prop_oneof![9 => reply().prop_map(Ok), 1 => error]
+}
+
+fn stamp() -> impl Strategy<Value = ReplyStamp> {
+    (any::<u32>(), any::<u64>()).prop_map(|(epoch, sequence)| ReplyStamp { epoch, sequence })
+}
+
+/// Returns lengths to cut a body at: all, or some of a long one.
+fn cuts(body: &[u8]) -> impl Iterator<Item = usize> + use<> {
+    (0..body.len()).step_by(1 + body.len() / 512)
+}
+
+fn encoded(call: &Call) -> Vec<u8> {
+    let mut body = Vec::new();
+    encode_call((call.uid, call.gid), call.mutation, &call.request, &mut body).unwrap();
+    body
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_request_is_decoded_as_it_was(call in call()) {
+        let body = encoded(&call);
+        prop_assert_eq!(decode_call(&body), Ok(call));
+        for end in cuts(&body) {
+            prop_assert!(decode_call(&body[..end]).is_err(), "cut at {}", end);
+        }
+        let longer = [body.as_slice(), &[0]].concat();
+        let expected = Err(DecodeError::Trailing { what: "a request", bytes: 1 });
+        prop_assert_eq!(decode_call(&longer), expected);
+    }
+
+    #[test]
+    fn an_answer_is_decoded_as_it_was(stamp in stamp(), result in result()) {
+        let mut body = Vec::new();
+        encode_answer(stamp, &result, &mut body);
+        let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
+        let (decoded_stamp, decoded) = decode_answer(&body, bulk).unwrap();
+        prop_assert_eq!(decoded_stamp, stamp);
+        prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", result));
+        for end in cuts(&body) {
+            prop_assert!(decode_answer(&body[..end], Vec::new()).is_err(), "cut at {}", end);
+        }
+        let longer = [body.as_slice(), &[0]].concat();
+        let expected = DecodeError::Trailing { what: "an answer", bytes: 1 };
+        prop_assert_eq!(decode_answer(&longer, Vec::new()).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn a_reply_alone_is_decoded_as_it_was(reply in reply()) {
+        let mut bytes = Vec::new();
+        encode_reply(&reply, &mut bytes).unwrap();
+        let decoded = decode_reply(&bytes).unwrap();
+        if !matches!(reply, Reply::Data(_)) {
+            prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", reply));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_without_a_panic(body in vec(any::<u8>(), 0..200), at in 1..32_u16) {
+        // Most random numbers are no request, so a legal one is put in its place.
+        let mut body = body;
+        if let Some(number) = body.get_mut(16..18) {
+            number.copy_from_slice(&at.to_le_bytes());
+        }
+        if let Ok(call) = decode_call(&body) {
+            prop_assert_eq!(encoded(&call), body);
+        }
+    }
+}
+
+#[test]
+fn bulk_bytes_belong_to_data_only() {
+    let mut body = Vec::new();
+    encode_answer(ReplyStamp::default(), &Ok(Reply::Done), &mut body);
+    let error = decode_answer(&body, vec![1, 2, 3]).unwrap_err();
+    assert_eq!(error, DecodeError::Trailing { what: "an answer", bytes: 3 });
+    assert!(decode_answer(&body, Vec::new()).is_ok());
+}
+
+/// A descriptor cannot be sent; and the other process must not cache what the kernel here changes.
+#[test]
+fn passthrough_is_sent_as_direct() {
+    let backing = Backing::new(File::open("/dev/null").unwrap().into());
+    let attr = Attr::empty(InodeId::ROOT, FileKind::Regular);
+    let path = DataPath::Passthrough(backing);
+    let mut body = Vec::new();
+    let opened = Reply::Opened { open: OpenId(1), attr, path };
+    encode_answer(ReplyStamp::default(), &Ok(opened), &mut body);
+    let (_, result) = decode_answer(&body, Vec::new()).unwrap();
+    assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");
+}
+
+/// What no server accepts is not sent: the client's caller gets the error that a server has for it.
+#[test]
+fn a_value_over_its_limit_is_not_encoded() {
+    let node = Handle::ROOT;
+    let long = |bytes: usize| vec![b'x'; bytes + 1];
+    let (dir, flags) = (node, XattrFlags::Any);
+    let set = |name, value| Request::SetXattr { node, name, value, flags, kill_setgid: false };
+    let refused = [
+        (
+            Request::Symlink { dir, name: as_name(vec![b'x']), target: long(limits::TARGET_BYTES) },
+            Code::NameTooLong,
+        ),
+        (Request::GetXattr { node, name: long(limits::XATTR_NAME_BYTES) }, Code::Range),
+        (set(Vec::new(), long(limits::XATTR_VALUE_BYTES)), Code::TooBig),
+    ];
+    for (request, code) in refused {
+        let mut body = vec![1, 2, 3];
+        assert_eq!(encode_call((0, 0), 0, &request, &mut body), Err(code.into()));
+        assert_eq!(body, [1, 2, 3], "{request:?}");
+    }
+    let mut body = Vec::new();
+    let too_long = Ok(Reply::Bytes(long(limits::XATTR_VALUE_BYTES)));
+    encode_answer(ReplyStamp::default(), &too_long, &mut body);
+    let (_, result) = decode_answer(&body, Vec::new()).unwrap();
+    assert_eq!(result.unwrap_err().code, Code::Bug);
+}
+
+/// A length is checked before any byte behind it, and before memory is taken.
+#[test]
+fn a_length_over_its_limit_is_an_error() {
+    let mut body = encoded(&Call {
+        uid: 0,
+        gid: 0,
+        mutation: 0,
+        request: Request::GetXattr { node: Handle::ROOT, name: Vec::new() },
+    });
+    let length = body.len() - 4;
+    body[length..].copy_from_slice(&u32::MAX.to_le_bytes());
+    let (length, limit) = (u32::MAX as usize, limits::XATTR_NAME_BYTES);
+    let expected = DecodeError::TooLong { what: "GetXattr.name", length, limit };
+    assert_eq!(decode_call(&body), Err(expected));
+}
+
+#[test]
+fn the_longest_listing_fits_a_frame() {
+    let attr = Attr::empty(InodeId::ROOT, FileKind::Regular);
+    let entry = DirEntry {
+        name: as_name(vec![b'x'; limits::NAME_BYTES]),
+        ino: InodeId::ROOT,
+        kind: FileKind::Regular,
+        cookie: Cookie::START,
+        entry: Some(Entry { handle: Handle::ROOT, attr }),
+    };
+    let entries = vec![entry; limits::LIST_ENTRIES];
+    let mut body = Vec::new();
+    encode_answer(ReplyStamp::default(), &Ok(Reply::Listed { entries, end: false }), &mut body);
+    assert!(body.len() <= limits::FRAME_BODY_BYTES, "{}", body.len());
+    let (_, result) = decode_answer(&body, Vec::new()).unwrap();
+    assert!(matches!(result, Ok(Reply::Listed { entries, .. }) if entries.len() == 1024));
+}
