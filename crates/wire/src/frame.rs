@@ -8,6 +8,9 @@ use crate::limits;
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
 
+/// Bytes of the body of a cancel: a mutation number, 0 for a request that is no mutation.
+pub const CANCEL_BYTES: usize = 8;
+
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $body:expr;)+) => {
         /// What a frame is. Numbers are never reused.
@@ -53,8 +56,9 @@ kinds! {
     Request = 4, limits::FRAME_BODY_BYTES;
     /// The answer to a request.
     Reply = 5, limits::FRAME_BODY_BYTES;
-    /// The client does not wait for a request any more.
-    Cancel = 6, 0;
+    /// The client does not wait for a request any more. The body is its mutation number: a mutation
+    /// that has not arrived yet will never be carried out.
+    Cancel = 6, CANCEL_BYTES;
     /// The sender lives; the receiver answers with [`FrameKind::Pong`].
     Ping = 7, 0;
     /// The answer to [`FrameKind::Ping`].

@@ -326,6 +326,18 @@ const fn renaming(flags: RenameFlags) -> Effect {
     if flags.leaves_a_whiteout() { NEW_ROWS } else { ROWS }
 }
 
+impl Request {
+    /// Returns whether a session must not have this request carried out twice: it changes rows,
+    /// bytes or what is open, or reports an error once. Such a request has a mutation number.
+    #[must_use]
+    pub const fn is_mutation(&self) -> bool {
+        match self.describe().effect {
+            Effect::Change { .. } | Effect::Commit => true,
+            Effect::None => matches!(self, Self::Open { .. } | Self::FsyncDir { .. }),
+        }
+    }
+}
+
 macro_rules! operations {
     ($($name:ident { $($field:ident),* } = $says:literal,
         $effect:expr, $subjects:expr, $right:expr;)+) => {

@@ -19,8 +19,9 @@ pub struct ServerSession {
 /// A mutation that arrived.
 #[derive(Debug)]
 struct Mutation {
-    /// A hash of the request: another request under this number is a mistake.
-    hash: u64,
+    /// A hash of the request: another request under this number is a mistake. `None` if the
+    /// mutation was cancelled before it arrived.
+    hash: Option<u64>,
     /// The answer as it was sent; `None` while the mutation runs.
     answer: Option<Arc<[u8]>>,
 }
@@ -78,23 +79,45 @@ impl ServerSession {
     /// # Errors
     /// [`SessionError`]: the session must end.
     pub fn mutation(&mut self, number: u64, hash: u64) -> Result<Repetition, SessionError> {
+        self.check(number)?;
+        match self.mutations.get(&number) {
+            Some(known) if known.hash.is_some_and(|known| known != hash) => {
+                Err(SessionError::OtherRequest(number))
+            }
+            Some(Mutation { answer: Some(answer), .. }) => {
+                Ok(Repetition::Answered(Arc::clone(answer)))
+            }
+            Some(Mutation { answer: None, .. }) => Ok(Repetition::Running),
+            None => {
+                self.mutations.insert(number, Mutation { hash: Some(hash), answer: None });
+                Ok(Repetition::None)
+            }
+        }
+    }
+
+    /// Returns the answer to a mutation that its client does not wait for any more; `None` while it
+    /// runs. One that did not arrive will not be carried out: it is answered with `never`.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the session must end.
+    pub fn cancel(
+        &mut self,
+        number: u64,
+        never: &Arc<[u8]>,
+    ) -> Result<Option<Arc<[u8]>>, SessionError> {
+        self.check(number)?;
+        let cancelled = || Mutation { hash: None, answer: Some(Arc::clone(never)) };
+        Ok(self.mutations.entry(number).or_insert_with(cancelled).answer.clone())
+    }
+
+    fn check(&self, number: u64) -> Result<(), SessionError> {
         if number <= self.acknowledged {
             return Err(SessionError::Acknowledged(number));
         }
         if number - self.acknowledged > limits::SESSION_MUTATIONS {
             return Err(SessionError::TooFar(number));
         }
-        match self.mutations.get(&number) {
-            Some(known) if known.hash != hash => Err(SessionError::OtherRequest(number)),
-            Some(Mutation { answer: Some(answer), .. }) => {
-                Ok(Repetition::Answered(Arc::clone(answer)))
-            }
-            Some(Mutation { answer: None, .. }) => Ok(Repetition::Running),
-            None => {
-                self.mutations.insert(number, Mutation { hash, answer: None });
-                Ok(Repetition::None)
-            }
-        }
+        Ok(())
     }
 
     /// Remembers the answer to a mutation that ran.
@@ -149,6 +172,21 @@ mod tests {
         assert_eq!(session.mutation(1, 7), Ok(Repetition::Answered(answer("done"))));
         assert_eq!(session.acknowledge(1), Ok(()));
         assert_eq!(session.mutation(1, 7), Err(SessionError::Acknowledged(1)));
+    }
+
+    /// A request was given up after a deadline, and the connection comes back: it is not carried out
+    /// behind what its program has done since.
+    #[test]
+    fn a_cancelled_mutation_is_answered_by_what_it_did_or_never_runs() {
+        let (mut session, never) = (ServerSession::default(), answer("never"));
+        assert_eq!(session.mutation(1, 7), Ok(Repetition::None));
+        assert_eq!(session.cancel(1, &never), Ok(None));
+        session.answered(1, answer("done"));
+        assert_eq!(session.cancel(1, &never), Ok(Some(answer("done"))));
+        assert_eq!(session.cancel(2, &never), Ok(Some(never.clone())));
+        assert_eq!(session.mutation(2, 8), Ok(Repetition::Answered(never.clone())));
+        assert_eq!(session.acknowledge(2), Ok(()));
+        assert_eq!(session.cancel(2, &never), Err(SessionError::Acknowledged(2)));
     }
 
     #[test]

@@ -1,0 +1,321 @@
+//! One connection: what is still to be sent, by any thread, and what arrived.
+//!
+//! A thread that sends writes the socket itself. What the socket does not take stays in a queue,
+//! which the reactor's thread sends on. So no sender ever waits for a slow peer, and a quick one
+//! costs no wake of another thread.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use mio::Token;
+use parking_lot::Mutex;
+use pelago_wire::frame::HEADER_BYTES;
+use pelago_wire::{Buffer, limits};
+
+use crate::reactor::Mailbox;
+use crate::stream::Stream;
+
+/// Pieces that one system call writes.
+const SLICES: usize = 16;
+/// Bytes that are encrypted at a time.
+const PLAIN_BYTES: usize = 64 << 10;
+
+/// A connection. Dropping the last reference closes it.
+pub(crate) struct Link {
+    stream: Stream,
+    pub(crate) token: Token,
+    mailbox: Arc<Mailbox>,
+    /// A leaf lock.
+    out: Mutex<Out>,
+    /// Bytes in the queue, and those that [`Link::hold`] counts.
+    held: AtomicUsize,
+    /// The reactor reads nothing until less is held.
+    paused: AtomicBool,
+}
+
+struct Out {
+    tls: Option<Box<rustls::Connection>>,
+    queue: VecDeque<Piece>,
+    closed: bool,
+}
+
+/// Bytes to send.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// The header of a frame.
+    Header([u8; HEADER_BYTES]),
+    /// A body.
+    Owned(Vec<u8>),
+    /// A remembered answer, or a request that may be sent again.
+    Shared(Arc<[u8]>),
+    /// What a server has read, in memory that it gets back.
+    Read(Buffer),
+}
+
+struct Piece {
+    bytes: Bytes,
+    sent: usize,
+}
+
+impl Bytes {
+    /// No bytes.
+    pub(crate) const NONE: Self = Self::Owned(Vec::new());
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Header(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+            Self::Read(buffer) => buffer.as_bytes(),
+        }
+    }
+}
+
+impl Link {
+    /// Returns a connection over a socket that the reactor of this mailbox polls under `token`.
+    pub(crate) fn new(
+        stream: Stream,
+        tls: Option<Box<rustls::Connection>>,
+        mailbox: Arc<Mailbox>,
+        token: Token,
+    ) -> Self {
+        let out = Out { tls, queue: VecDeque::new(), closed: false };
+        let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { stream, token, mailbox, out: Mutex::new(out), held, paused }
+    }
+
+    /// Sends a frame: header, body and bulk. Never waits; on a connection that has ended it does
+    /// nothing.
+    pub(crate) fn send<const PIECES: usize>(&self, frame: [Bytes; PIECES]) {
+        let mut out = self.out.lock();
+        if out.closed {
+            return;
+        }
+        for bytes in frame {
+            let length = bytes.as_slice().len();
+            if length > 0 {
+                self.held.fetch_add(length, Ordering::AcqRel);
+                out.queue.push_back(Piece { bytes, sent: 0 });
+            }
+        }
+        self.flush_locked(&mut out);
+    }
+
+    /// Sends what is queued, as far as the socket takes it.
+    pub(crate) fn flush(&self) {
+        self.flush_locked(&mut self.out.lock());
+    }
+
+    fn flush_locked(&self, out: &mut Out) {
+        let sent = match &mut out.tls {
+            None => flush_plain(&self.stream, &mut out.queue),
+            Some(tls) => flush_tls(&self.stream, tls, &mut out.queue),
+        };
+        match sent {
+            Ok(bytes) => self.let_go(bytes),
+            Err(error) => {
+                tracing::debug!(%error, "a connection cannot be written to");
+                self.close_locked(out);
+            }
+        }
+    }
+
+    /// Reads what has arrived, decrypted; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing has arrived; those of the socket, and `InvalidData` of TLS.
+    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut out = self.out.lock();
+        if out.tls.is_none() {
+            drop(out);
+            return self.stream.read(into);
+        }
+        loop {
+            let Some(tls) = &mut out.tls else { return Ok(0) };
+            match tls.reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A connection that ends without TLS's own goodbye is an end too: frames have
+                // lengths, so nothing is taken for whole that is not.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            if tls.read_tls(&mut Socket(&self.stream))? == 0 {
+                return Ok(0);
+            }
+            let processed = tls.process_new_packets().map(|_| ());
+            // An answer of the handshake, or the alert that says what was wrong.
+            self.flush_locked(&mut out);
+            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+    }
+
+    /// Calls `look` with the TLS of this connection.
+    pub(crate) fn with_tls<T>(&self, look: impl FnOnce(&rustls::Connection) -> T) -> Option<T> {
+        self.out.lock().tls.as_deref().map(look)
+    }
+
+    /// Returns the user at the other end of a Unix socket.
+    pub(crate) fn peer_uid(&self) -> Option<u32> {
+        self.stream.peer_uid()
+    }
+
+    /// Ends the connection. What is queued and fits into the socket is sent before.
+    pub(crate) fn close(&self) {
+        self.close_locked(&mut self.out.lock());
+    }
+
+    fn close_locked(&self, out: &mut Out) {
+        if !std::mem::replace(&mut out.closed, true) {
+            out.queue.clear();
+            self.stream.shut_down();
+        }
+    }
+
+    /// Counts bytes that this connection keeps in memory, until the guard is dropped.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Held {
+        self.held.fetch_add(bytes, Ordering::AcqRel);
+        Held { link: Arc::clone(self), bytes }
+    }
+
+    fn let_go(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let before = self.held.fetch_sub(bytes, Ordering::AcqRel);
+        if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::AcqRel)
+        {
+            self.mailbox.resume(self.token);
+        }
+    }
+
+    /// Returns whether so much is held that nothing more shall be read. The reactor is told when
+    /// that changes.
+    pub(crate) fn must_pause(&self) -> bool {
+        if self.held.load(Ordering::Acquire) <= limits::SESSION_BYTES {
+            return false;
+        }
+        self.paused.store(true, Ordering::Release);
+        // What was let go meanwhile has not seen the flag.
+        self.held.load(Ordering::Acquire) > limits::SESSION_BYTES
+            || !self.paused.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl AsRawFd for Link {
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.stream {
+            Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+/// Bytes that a connection keeps in memory.
+pub(crate) struct Held {
+    link: Arc<Link>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.link.let_go(self.bytes);
+    }
+}
+
+/// Writes pieces until all are sent or the socket is full. Returns the bytes sent.
+fn flush_plain(stream: &Stream, queue: &mut VecDeque<Piece>) -> io::Result<usize> {
+    let mut total = 0;
+    while !queue.is_empty() {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let pieces = queue.iter().take(SLICES);
+        let count = pieces
+            .zip(&mut slices)
+            .map(|(piece, slice)| *slice = IoSlice::new(&piece.bytes.as_slice()[piece.sent..]))
+            .count();
+        match stream.write(&slices[..count]) {
+            Ok(sent) => {
+                total += sent;
+                advance(queue, sent);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+/// Drops the first `sent` bytes of the queue.
+fn advance(queue: &mut VecDeque<Piece>, mut sent: usize) {
+    while let Some(piece) = queue.front_mut() {
+        let left = piece.bytes.as_slice().len() - piece.sent;
+        if sent < left {
+            piece.sent += sent;
+            return;
+        }
+        sent -= left;
+        queue.pop_front();
+    }
+}
+
+/// Encrypts and writes pieces until all are sent or the socket is full. Returns the bytes that left
+/// the queue.
+fn flush_tls(
+    stream: &Stream,
+    tls: &mut rustls::Connection,
+    queue: &mut VecDeque<Piece>,
+) -> io::Result<usize> {
+    let mut total = 0;
+    loop {
+        while tls.wants_write() {
+            match tls.write_tls(&mut Socket(stream)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if queue.is_empty() || tls.is_handshaking() {
+            return Ok(total);
+        }
+        // Small pieces share a record.
+        let mut taken = 0;
+        for piece in queue.iter() {
+            let bytes = &piece.bytes.as_slice()[piece.sent..];
+            let count = bytes.len().min(PLAIN_BYTES - taken);
+            tls.writer().write_all(&bytes[..count])?;
+            taken += count;
+            if taken == PLAIN_BYTES {
+                break;
+            }
+        }
+        total += taken;
+        advance(queue, taken);
+    }
+}
+
+/// A socket as TLS wants it.
+struct Socket<'a>(&'a Stream);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

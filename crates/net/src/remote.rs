@@ -1,0 +1,129 @@
+//! The client's side: a server at the other end of a socket, as a [`Service`].
+//!
+//! A caller's thread numbers its request and writes the socket itself; the reactor's thread reads
+//! the reply and calls back. A lost connection is made again, and what was not answered is sent
+//! again under its old numbers, so that the server answers it once.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, thread};
+
+use pelago_wire::{Bulk, Context, Done, Error, Reply, Request, Service, codec};
+
+use crate::reactor::Reactor;
+
+pub use calls::RemoteStatus;
+pub use connect::ConnectError;
+
+use calls::{Call, Calls};
+use connect::Connector;
+
+mod calls;
+mod connect;
+
+/// How a client reaches its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// By a Unix socket on the same machine.
+    Unix(PathBuf),
+}
+
+/// How a client behaves.
+#[derive(Debug, Clone)]
+pub struct RemoteOptions {
+    /// Where the server is.
+    pub target: Target,
+    /// No change will be asked for.
+    pub read_only: bool,
+    /// After this time a request fails with `TimedOut`; `None` waits until the server comes back.
+    pub give_up: Option<Duration>,
+}
+
+/// A server at the other end of a socket.
+pub struct Remote {
+    calls: Arc<Calls>,
+    connector: Arc<Connector>,
+    _reactor: Reactor,
+}
+
+impl Remote {
+    /// Connects, and begins a session.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if there is no session within `patience`.
+    pub fn connect(options: RemoteOptions, patience: Duration) -> Result<Self, ConnectError> {
+        let reactor = Reactor::start("net").map_err(ConnectError::NoThread)?;
+        let calls = Arc::new(Calls::new(options.give_up));
+        let mailbox = Arc::clone(&reactor.mailbox);
+        let connector = Arc::new(Connector::new(options, Arc::clone(&calls), mailbox)?);
+        connector.begin(patience)?;
+        let own = Arc::clone(&connector);
+        thread::Builder::new()
+            .name("connect".to_owned())
+            .spawn(move || own.keep_connected())
+            .map_err(ConnectError::NoThread)?;
+        Ok(Self { calls, connector, _reactor: reactor })
+    }
+
+    /// Returns the state of the session.
+    #[must_use]
+    pub fn status(&self) -> RemoteStatus {
+        self.calls.status()
+    }
+
+    /// Ends the session: the server releases what it has open. Requests fail from now on.
+    pub fn end(&self) {
+        self.calls.end();
+        self.connector.wake();
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Remote").field(&self.status()).finish()
+    }
+}
+
+impl Service for Remote {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        // The count of losses is the server's, and this session does not have it.
+        let request = match request {
+            Request::FsyncDir { dir, .. } => Request::FsyncDir { dir, since: None },
+            request => request,
+        };
+        let mut body = Vec::with_capacity(128);
+        // The mutation number is put in once it is known.
+        if let Err(error) = codec::encode_call((context.uid, context.gid), 0, &request, &mut body) {
+            return Some(Err(error));
+        }
+        let bulk = match bulk {
+            Bulk::None => Arc::default(),
+            bulk => Arc::from(bulk.bytes()),
+        };
+        self.calls.begin(Call::new(context.request, &request, (body, bulk), later()));
+        None
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.calls.cancel(context.request);
+    }
+}
+
+/// Returns whether a connection attempt may succeed later.
+fn may_come_back(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied)
+}

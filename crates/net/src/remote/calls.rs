@@ -1,0 +1,406 @@
+//! Requests of a session: those under way, those that wait for their turn, and their callers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use pelago_proto::session::ClientSession;
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::Welcome;
+use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, limits};
+
+use crate::clock::boot_time;
+use crate::link::{Bytes, Link};
+
+/// Requests that are sent at a time: fewer than the server takes, so that a repetition fits too.
+const WINDOW: usize = limits::SESSION_REQUESTS / 2;
+/// Payload bytes that are sent or expected at a time.
+const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
+/// Where the mutation number stands in the body of a request.
+const MUTATION: std::ops::Range<usize> = 8..16;
+
+/// A request and its caller.
+pub(super) struct Call {
+    /// The caller's number, by which it cancels; 0 if it does not.
+    caller: RequestId,
+    is_mutation: bool,
+    body: Vec<u8>,
+    bulk: Arc<[u8]>,
+    /// Payload bytes, of the request and of its reply.
+    payload: usize,
+    done: Done,
+    since: Instant,
+}
+
+/// A request that was numbered.
+struct UnderWay {
+    caller: RequestId,
+    mutation: u64,
+    body: Arc<[u8]>,
+    bulk: Arc<[u8]>,
+    payload: usize,
+    /// `None` if the caller does not wait any more.
+    done: Option<Done>,
+    since: Instant,
+}
+
+/// The requests of a session.
+pub(super) struct Calls {
+    /// After this time a request fails.
+    give_up: Option<Duration>,
+    /// No callback runs under it, and connections are used under it.
+    state: Mutex<State>,
+    /// The connection was lost, or made, or the session ended.
+    changed: Condvar,
+}
+
+struct State {
+    machine: ClientSession,
+    under_way: BTreeMap<u64, UnderWay>,
+    /// Payload bytes of those.
+    payload: usize,
+    /// Requests beyond the window.
+    backlog: VecDeque<Call>,
+    /// The connection, once it has a session.
+    link: Option<Arc<Link>>,
+    welcome: Option<Welcome>,
+    /// When the server was heard, and when something was sent, by [`boot_time`].
+    heard: Duration,
+    sent: Duration,
+    connections: u64,
+    ended: bool,
+}
+
+/// The state of a client's session, for `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteStatus {
+    /// The session's id; `None` before the first.
+    pub session: Option<SessionId>,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// How long ago the server was heard.
+    pub silent: Duration,
+    /// Requests that were not answered.
+    pub waiting: usize,
+    /// Connections that were made.
+    pub connections: u64,
+}
+
+/// What a caller gets, and its callback.
+type Answered = (Done, Result<Reply, Error>);
+
+impl Call {
+    pub(super) fn new(
+        caller: RequestId,
+        request: &Request,
+        (body, bulk): (Vec<u8>, Arc<[u8]>),
+        done: Done,
+    ) -> Self {
+        let reply = match request {
+            Request::Read { size, .. } => *size as usize,
+            _ => 0,
+        };
+        let (is_mutation, payload) = (request.is_mutation(), bulk.len() + reply);
+        Self { caller, is_mutation, body, bulk, payload, done, since: Instant::now() }
+    }
+}
+
+impl Calls {
+    pub(super) fn new(give_up: Option<Duration>) -> Self {
+        let state = State {
+            machine: ClientSession::new(),
+            under_way: BTreeMap::new(),
+            payload: 0,
+            backlog: VecDeque::new(),
+            link: None,
+            welcome: None,
+            heard: boot_time(),
+            sent: boot_time(),
+            connections: 0,
+            ended: false,
+        };
+        Self { give_up, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Sends a request, or keeps it until it can be sent.
+    pub(super) fn begin(&self, call: Call) {
+        let mut state = self.state.lock();
+        if state.ended {
+            drop(state);
+            return (call.done)(Err(Code::Unavailable.into()));
+        }
+        if state.backlog.is_empty() && state.has_room(&call) {
+            state.number(call);
+        } else {
+            state.backlog.push_back(call);
+        }
+    }
+
+    /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
+    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) {
+        let mut state = self.state.lock();
+        state.heard = boot_time();
+        if !state.machine.answered(number) {
+            return;
+        }
+        let Some(call) = state.under_way.remove(&number) else { return };
+        state.payload -= call.payload;
+        state.send_backlog();
+        drop(state);
+        if let Some(done) = call.done {
+            done(result);
+        }
+    }
+
+    /// Notes that the server was heard.
+    pub(super) fn heard(&self) {
+        self.state.lock().heard = boot_time();
+    }
+
+    /// The caller of a request does not wait any more. While there is a connection, the server
+    /// answers what the request did; else the caller is answered now, and the server is told later.
+    pub(super) fn cancel(&self, caller: RequestId) {
+        if caller.0 == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let Some(at) = state.backlog.iter().position(|call| call.caller == caller) {
+            let call = state.backlog.remove(at);
+            drop(state);
+            if let Some(call) = call {
+                (call.done)(Err(Code::Interrupted.into()));
+            }
+            return;
+        }
+        let found = state.under_way.iter().find(|(_, call)| call.caller == caller);
+        let Some(number) = found.map(|(number, _)| *number) else { return };
+        if state.link.is_some() {
+            return state.send_cancel(number);
+        }
+        let answered = state.abandon(number, Code::Interrupted);
+        drop(state);
+        call_back(answered);
+    }
+
+    /// Time has passed: fails what waits too long, and keeps the session alive. Returns whether the
+    /// server was silent for a term.
+    pub(super) fn tick(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let mut answered = Vec::new();
+        if let Some(give_up) = self.give_up {
+            answered = state.fail_older(now, give_up);
+        }
+        let (silent, term) = (boot_time(), state.term());
+        let is_dead = state.link.is_some() && silent.saturating_sub(state.heard) > term;
+        if silent.saturating_sub(state.sent) > term / 3 {
+            state.ping();
+        }
+        drop(state);
+        call_back(answered);
+        is_dead
+    }
+
+    /// A connection has a session: sends what is not answered, in the order of the numbers.
+    pub(super) fn connected(&self, link: &Arc<Link>, welcome: Welcome) {
+        let mut state = self.state.lock();
+        if state.ended {
+            return link.close();
+        }
+        state.connections += 1;
+        state.heard = boot_time();
+        let is_new = state.welcome.as_ref().is_some_and(|_| !welcome.resumed);
+        let answered = if is_new { state.lose_session() } else { Vec::new() };
+        state.link = Some(Arc::clone(link));
+        state.welcome = Some(welcome);
+        let numbers: Vec<u64> = state.machine.under_way().collect();
+        for number in numbers {
+            match state.under_way.get(&number) {
+                Some(call) if call.done.is_some() => state.send(number),
+                _ => state.send_cancel(number),
+            }
+        }
+        state.send_backlog();
+        drop(state);
+        self.changed.notify_all();
+        call_back(answered);
+    }
+
+    /// A connection has ended.
+    pub(super) fn disconnected(&self, link: &Arc<Link>) {
+        let mut state = self.state.lock();
+        if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
+            state.link = None;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is no connection. Returns `false` once the session has ended.
+    pub(super) fn wait_for_loss(&self) -> bool {
+        let mut state = self.state.lock();
+        while state.link.is_some() && !state.ended {
+            self.changed.wait(&mut state);
+        }
+        !state.ended
+    }
+
+    /// Returns the session to resume.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        self.state.lock().welcome.as_ref().map(|welcome| welcome.session)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().ended
+    }
+
+    /// Ends the session. Every request gets `Unavailable`.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.ended, true) {
+            return;
+        }
+        if let Some(link) = state.link.take() {
+            let goodbye = state.header(FrameKind::Goodbye, 0, 0, 0);
+            link.send([goodbye]);
+            link.close();
+        }
+        let under_way = std::mem::take(&mut state.under_way);
+        let backlog = std::mem::take(&mut state.backlog);
+        drop(state);
+        self.changed.notify_all();
+        let callers = under_way.into_values().filter_map(|call| call.done);
+        for done in callers.chain(backlog.into_iter().map(|call| call.done)) {
+            done(Err(Code::Unavailable.into()));
+        }
+    }
+
+    pub(super) fn status(&self) -> RemoteStatus {
+        let state = self.state.lock();
+        RemoteStatus {
+            session: state.welcome.as_ref().map(|welcome| welcome.session),
+            connected: state.link.is_some(),
+            silent: boot_time().saturating_sub(state.heard),
+            waiting: state.under_way.len() + state.backlog.len(),
+            connections: state.connections,
+        }
+    }
+}
+
+impl State {
+    fn has_room(&self, call: &Call) -> bool {
+        let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
+        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
+        self.under_way.len() < WINDOW && fits && (remembered || !call.is_mutation)
+    }
+
+    /// Gives a request its numbers, and sends it if there is a connection.
+    fn number(&mut self, call: Call) {
+        let Call { caller, is_mutation, mut body, bulk, payload, done, since } = call;
+        let numbers = self.machine.begin(is_mutation);
+        let mutation = numbers.mutation;
+        body[MUTATION].copy_from_slice(&mutation.to_le_bytes());
+        let (body, done) = (body.into(), Some(done));
+        let call = UnderWay { caller, mutation, body, bulk, payload, done, since };
+        self.under_way.insert(numbers.number, call);
+        self.payload += payload;
+        self.send(numbers.number);
+    }
+
+    fn send_backlog(&mut self) {
+        while self.backlog.front().is_some_and(|call| self.has_room(call)) {
+            if let Some(call) = self.backlog.pop_front() {
+                self.number(call);
+            }
+        }
+    }
+
+    fn send(&mut self, number: u64) {
+        let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
+        let head = self.header(FrameKind::Request, number, call.body.len(), call.bulk.len());
+        let [body, bulk] = [&call.body, &call.bulk].map(|bytes| Bytes::Shared(Arc::clone(bytes)));
+        link.send([head, body, bulk]);
+        self.sent = boot_time();
+    }
+
+    fn send_cancel(&mut self, number: u64) {
+        let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
+        let body = call.mutation.to_le_bytes().to_vec();
+        link.send([self.header(FrameKind::Cancel, number, body.len(), 0), Bytes::Owned(body)]);
+        self.sent = boot_time();
+    }
+
+    fn ping(&mut self) {
+        let Some(link) = &self.link else { return };
+        link.send([self.header(FrameKind::Ping, 0, 0, 0)]);
+        self.sent = boot_time();
+    }
+
+    fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
+        // The encoder keeps bodies below their limit, and bulk has the size of one write.
+        let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let progress = self.machine.acknowledged();
+        Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
+    }
+
+    fn term(&self) -> Duration {
+        let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
+        Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
+    }
+
+    /// Answers the caller of a request with an error, although the server may still carry the
+    /// request out. A mutation stays under way: the server is told not to begin it any more.
+    fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
+        let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
+        let done = call.done.take();
+        if call.mutation == 0 && self.machine.answered(number) {
+            if let Some(call) = self.under_way.remove(&number) {
+                self.payload -= call.payload;
+            }
+        } else {
+            self.send_cancel(number);
+        }
+        done.map(|done| (done, Err(code.into()))).into_iter().collect()
+    }
+
+    /// Abandons the requests that wait for longer than `limit`.
+    fn fail_older(&mut self, now: Instant, limit: Duration) -> Vec<Answered> {
+        let is_old = |since: Instant| now.saturating_duration_since(since) > limit;
+        let old = self.under_way.iter().filter(|(_, call)| call.done.is_some());
+        let old: Vec<u64> =
+            old.filter(|(_, call)| is_old(call.since)).map(|(number, _)| *number).collect();
+        let mut answered = Vec::new();
+        for number in old {
+            answered.extend(self.abandon(number, Code::TimedOut));
+        }
+        while self.backlog.front().is_some_and(|call| is_old(call.since)) {
+            let call = self.backlog.pop_front();
+            answered.extend(call.map(|call| (call.done, Err(Code::TimedOut.into()))));
+        }
+        answered
+    }
+
+    /// The server does not know the session any more: whether a mutation under way was carried out
+    /// is unknown, so that it fails. All else is asked again in the new session.
+    fn lose_session(&mut self) -> Vec<Answered> {
+        tracing::warn!("the server has ended the session; files that were open are lost");
+        let mut old = std::mem::take(&mut self.under_way);
+        self.payload = 0;
+        let mut answered = Vec::new();
+        for (number, numbers) in self.machine.renumber() {
+            let Some(call) = old.remove(&number) else { continue };
+            if numbers.mutation > 0 {
+                self.machine.answered(numbers.number);
+                answered.extend(call.done.map(|done| (done, Err(Code::Io.into()))));
+            } else {
+                self.payload += call.payload;
+                self.under_way.insert(numbers.number, call);
+            }
+        }
+        answered
+    }
+}
+
+fn call_back(answered: Vec<Answered>) {
+    answered.into_iter().for_each(|(done, result)| done(result));
+}

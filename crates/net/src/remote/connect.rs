@@ -1,0 +1,276 @@
+//! Making a connection, and making it again.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use pelago_wire::codec::{self, DecodeError};
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::{Closing, Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::{limits, version};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::calls::Calls;
+use super::{RemoteOptions, Target, may_come_back};
+use crate::assembler::{Frame, FrameLimits, ReadError};
+use crate::link::{Bytes, Link};
+use crate::reactor::{Handler, Mailbox};
+use crate::stream::Stream;
+
+/// How long one attempt may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// The pause after a failed attempt, at first and at most.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The socket could not be connected.
+    #[error("the server cannot be reached")]
+    Unreachable(#[source] io::Error),
+    /// The server gives no session.
+    #[error("{}{}", .0.code.says(), said(&.0.text))]
+    Refused(Refused),
+    /// The other end closed the connection, or sent something else than the protocol.
+    #[error("no pelago server answers there: {0}")]
+    NoServer(String),
+    /// Nothing came.
+    #[error("the server does not answer")]
+    Silent,
+    /// A thread, or random bytes, could not be had.
+    #[error("no thread or no random bytes could be had")]
+    NoThread(#[source] io::Error),
+}
+
+fn said(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+/// Makes connections for a session.
+pub(super) struct Connector {
+    options: RemoteOptions,
+    nonce: [u8; 16],
+    calls: Arc<Calls>,
+    mailbox: Arc<Mailbox>,
+    /// Wakes the thread that pauses between attempts.
+    pause: (Mutex<()>, Condvar),
+}
+
+/// How an attempt ends: told by the handler to the thread that attempts.
+#[derive(Default)]
+struct Attempt {
+    result: Mutex<Option<Result<(), ConnectError>>>,
+    told: Condvar,
+}
+
+impl Attempt {
+    fn tell(&self, result: Result<(), ConnectError>) {
+        self.result.lock().get_or_insert(result);
+        self.told.notify_all();
+    }
+}
+
+impl Connector {
+    pub(super) fn new(
+        options: RemoteOptions,
+        calls: Arc<Calls>,
+        mailbox: Arc<Mailbox>,
+    ) -> Result<Self, ConnectError> {
+        let mut nonce = [0; 16];
+        let filled = SystemRandom::new().fill(&mut nonce);
+        filled.map_err(|_| ConnectError::NoThread(io::ErrorKind::Other.into()))?;
+        Ok(Self { options, nonce, calls, mailbox, pause: Default::default() })
+    }
+
+    /// Connects for the first time.
+    pub(super) fn begin(&self, patience: Duration) -> Result<(), ConnectError> {
+        let deadline = Instant::now() + patience;
+        let mut pause = PAUSES[0];
+        loop {
+            let error = match self.attempt(ATTEMPT.min(patience)) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if !is_passing(&error) || Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            self.sleep(pause);
+            pause = (pause * 2).min(PAUSES[1]);
+        }
+    }
+
+    /// Makes the connection again whenever it is lost, until the session ends.
+    pub(super) fn keep_connected(&self) {
+        let mut pause = PAUSES[0];
+        while self.calls.wait_for_loss() {
+            match self.attempt(ATTEMPT) {
+                Ok(()) => {
+                    tracing::info!("connected again");
+                    pause = PAUSES[0];
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "no connection yet");
+                    self.sleep(pause);
+                    pause = (pause * 2).min(PAUSES[1]);
+                }
+            }
+        }
+    }
+
+    /// Wakes [`Connector::keep_connected`], which looks whether the session has ended.
+    pub(super) fn wake(&self) {
+        self.pause.1.notify_all();
+    }
+
+    fn sleep(&self, pause: Duration) {
+        let mut guard = self.pause.0.lock();
+        if !self.calls.has_ended() {
+            self.pause.1.wait_for(&mut guard, pause);
+        }
+    }
+
+    fn attempt(&self, patience: Duration) -> Result<(), ConnectError> {
+        let stream = open(&self.options.target).map_err(ConnectError::Unreachable)?;
+        let attempt = Arc::new(Attempt::default());
+        let (calls, told) = (Arc::clone(&self.calls), Arc::clone(&attempt));
+        let handler = Box::new(Connection { calls, attempt: told, welcomed: false });
+        let link = self.mailbox.add(stream, None, |_| handler);
+        let hello = Hello {
+            wire_min: version::OLDEST,
+            wire_max: version::NEWEST,
+            role: Hello::CLIENT,
+            read_only: self.options.read_only,
+            features: version::FEATURES,
+            nonce: self.nonce,
+            resume: self.calls.session(),
+        };
+        let body = hello.encode().to_vec();
+        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let head = Header::new(FrameKind::Hello, bytes, 0).encode();
+        link.send([Bytes::Header(head), Bytes::Owned(body)]);
+        let deadline = Instant::now() + patience;
+        let mut result = attempt.result.lock();
+        loop {
+            if let Some(result) = result.take() {
+                return result;
+            }
+            if attempt.told.wait_until(&mut result, deadline).timed_out() {
+                link.close();
+                return Err(ConnectError::Silent);
+            }
+        }
+    }
+}
+
+fn open(target: &Target) -> io::Result<Stream> {
+    match target {
+        Target::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_nonblocking(true)?;
+            Ok(Stream::Unix(mio::net::UnixStream::from_std(stream)))
+        }
+    }
+}
+
+/// Returns whether another attempt may succeed soon.
+fn is_passing(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Unreachable(error) => may_come_back(error),
+        ConnectError::Refused(refused) => {
+            matches!(refused.code, RefusalCode::Starting | RefusalCode::TooManySessions)
+        }
+        ConnectError::NoServer(_) | ConnectError::Silent | ConnectError::NoThread(_) => false,
+    }
+}
+
+/// A connection to the server.
+struct Connection {
+    calls: Arc<Calls>,
+    attempt: Arc<Attempt>,
+    welcomed: bool,
+}
+
+impl Connection {
+    fn first(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
+        let failed = match frame.header.kind {
+            FrameKind::Welcome => match Welcome::decode(&frame.body) {
+                Ok(welcome) => {
+                    self.welcomed = true;
+                    self.calls.connected(link, welcome);
+                    self.attempt.tell(Ok(()));
+                    return ControlFlow::Continue(());
+                }
+                Err(error) => malformed(&error),
+            },
+            FrameKind::Refused => match Refused::decode(&frame.body) {
+                Ok(refused) => ConnectError::Refused(refused),
+                Err(error) => malformed(&error),
+            },
+            kind => ConnectError::NoServer(format!("a frame of kind {kind:?} came first")),
+        };
+        self.attempt.tell(Err(failed));
+        ControlFlow::Break(())
+    }
+}
+
+fn malformed(error: &DecodeError) -> ConnectError {
+    ConnectError::NoServer(error.to_string())
+}
+
+impl Handler for Connection {
+    fn limits(&self) -> FrameLimits {
+        match self.welcomed {
+            true => FrameLimits { body: limits::FRAME_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES },
+            false => FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 },
+        }
+    }
+
+    fn frame(&mut self, link: &Arc<Link>, frame: Frame) -> ControlFlow<()> {
+        if !self.welcomed {
+            return self.first(link, &frame);
+        }
+        let Frame { header, body, bulk } = frame;
+        match header.kind {
+            FrameKind::Reply => match codec::decode_answer(&body, bulk) {
+                Ok((_, result)) => self.calls.answered(header.number, result),
+                Err(error) => {
+                    tracing::error!(%error, "the server sent a malformed answer");
+                    return ControlFlow::Break(());
+                }
+            },
+            FrameKind::Pong => self.calls.heard(),
+            FrameKind::Closing => {
+                match Closing::decode(&body) {
+                    Ok(closing) => {
+                        let why = closing.code.says();
+                        tracing::warn!(why, text = closing.text, "the server closes");
+                    }
+                    Err(error) => tracing::warn!(%error, "the server closes"),
+                }
+                return ControlFlow::Break(());
+            }
+            kind => {
+                tracing::error!(?kind, "the server sent an unexpected frame");
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
+        if self.welcomed && self.calls.tick(now) {
+            tracing::warn!("the server was silent for a term: connecting again");
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn closed(&mut self, link: &Arc<Link>, why: Option<&ReadError>) {
+        let why = why.map_or_else(|| "closed".to_owned(), ToString::to_string);
+        self.attempt.tell(Err(ConnectError::NoServer(why)));
+        self.calls.disconnected(link);
+    }
+}

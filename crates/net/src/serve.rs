@@ -1,0 +1,266 @@
+//! The server's side: sockets that clients connect to, and what their connections carry.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{fmt, fs};
+
+use pelago_wire::frame::FrameKind;
+use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
+use pelago_wire::{SessionService, limits, version};
+use rustix::process::geteuid;
+
+use crate::assembler::{Frame, FrameLimits, ReadError};
+use crate::link::{Bytes, Link};
+use crate::reactor::{Handler, Listener, Mailbox, Reactor};
+use crate::session::{Peer, Session, SessionStatus};
+use crate::sessions::{Sessions, Violation};
+use crate::stream::Stream;
+
+/// Threads that carry the connections of a server.
+const THREADS: usize = 2;
+
+/// Serves sessions to clients that connect. Dropping it ends them all.
+pub struct SessionServer {
+    shared: Arc<Shared>,
+    reactors: Vec<Reactor>,
+}
+
+struct Shared {
+    sessions: Arc<Sessions>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// Connections without a session.
+    strangers: AtomicUsize,
+    accepted: AtomicUsize,
+}
+
+impl SessionServer {
+    /// Starts the threads; clients can connect once a socket is listened on.
+    ///
+    /// # Errors
+    /// The system's, if it gives no epoll or no thread.
+    pub fn start(service: Arc<dyn SessionService>) -> io::Result<Self> {
+        let reactors = (0..THREADS).map(|number| Reactor::start(&format!("net-{number}")));
+        let reactors = reactors.collect::<io::Result<Vec<_>>>()?;
+        let shared = Shared {
+            sessions: Arc::new(Sessions::new(service)),
+            mailboxes: reactors.iter().map(|reactor| Arc::clone(&reactor.mailbox)).collect(),
+            strangers: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+        };
+        Ok(Self { shared: Arc::new(shared), reactors })
+    }
+
+    /// Listens on a Unix socket, which root and the user of this process may connect to. A socket
+    /// that is left over at this path is replaced.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn listen_unix(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = mio::net::UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let door = UnixDoor { socket, shared: Arc::clone(&self.shared) };
+        self.shared.mailboxes[0].listen(Box::new(door));
+        Ok(())
+    }
+
+    /// Returns the state of all sessions, in the order of their ids.
+    #[must_use]
+    pub fn status(&self) -> Vec<SessionStatus> {
+        self.shared.sessions.status()
+    }
+
+    /// Ends all sessions; no new one begins.
+    pub fn stop(&self) {
+        self.shared.sessions.stop();
+    }
+}
+
+impl Drop for SessionServer {
+    fn drop(&mut self) {
+        self.stop();
+        self.reactors.clear();
+    }
+}
+
+impl fmt::Debug for SessionServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SessionServer").field(&self.status()).finish()
+    }
+}
+
+impl Shared {
+    /// Takes over a connection, unless too many have no session yet: then it is closed, and its
+    /// client tries again.
+    fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
+        if self.strangers.fetch_add(1, Ordering::AcqRel) >= limits::STRANGERS {
+            self.strangers.fetch_sub(1, Ordering::AcqRel);
+            tracing::debug!(?peer, "a connection is refused: too many have no session");
+            return;
+        }
+        let turn = self.accepted.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
+        let stage = Stage::Stranger { since: Instant::now() };
+        let handler = Box::new(Connection { shared: Arc::clone(self), peer, stage });
+        self.mailboxes[turn].add(stream, None, |_| handler);
+    }
+}
+
+/// A Unix socket that clients of this machine connect to.
+struct UnixDoor {
+    socket: mio::net::UnixListener,
+    shared: Arc<Shared>,
+}
+
+impl AsRawFd for UnixDoor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Listener for UnixDoor {
+    fn accept(&mut self) -> io::Result<()> {
+        let (socket, _) = self.socket.accept()?;
+        let stream = Stream::Unix(socket);
+        match stream.peer_uid() {
+            Some(uid) if uid == 0 || uid == geteuid().as_raw() => {
+                self.shared.welcome(stream, Peer::User(uid));
+            }
+            uid => tracing::warn!(?uid, "another user's process may not connect"),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        self.shared.sessions.expire();
+    }
+
+    fn wants_ticks(&self) -> bool {
+        !self.shared.sessions.is_empty()
+    }
+}
+
+/// A connection of a client.
+struct Connection {
+    shared: Arc<Shared>,
+    peer: Peer,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Without a session yet.
+    Stranger {
+        since: Instant,
+    },
+    Joined(Arc<Session>),
+    Over,
+}
+
+impl Connection {
+    fn hello(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
+        let joined = match (frame.header.kind, Hello::decode(&frame.body)) {
+            (FrameKind::Hello, Ok(hello)) => self.shared.sessions.hello(&hello, self.peer, link),
+            _ => Err(refused(RefusalCode::NotPelago)),
+        };
+        match joined {
+            Ok((session, welcome)) => {
+                tracing::info!(session = ?session.id, peer = ?self.peer, "a session");
+                self.leave_strangers(Stage::Joined(session));
+                send(&self.shared.sessions, link, FrameKind::Welcome, welcome.encode());
+                ControlFlow::Continue(())
+            }
+            Err(refused) => {
+                tracing::debug!(peer = ?self.peer, why = refused.code.says(), "a refusal");
+                send(&self.shared.sessions, link, FrameKind::Refused, refused.encode());
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// Enters another stage.
+    fn leave_strangers(&mut self, next: Stage) {
+        if matches!(self.stage, Stage::Stranger { .. }) {
+            self.shared.strangers.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.stage = next;
+    }
+}
+
+impl Handler for Connection {
+    fn limits(&self) -> FrameLimits {
+        match self.stage {
+            Stage::Joined(_) => {
+                FrameLimits { body: limits::FRAME_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES }
+            }
+            _ => FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 },
+        }
+    }
+
+    fn frame(&mut self, link: &Arc<Link>, frame: Frame) -> ControlFlow<()> {
+        let session = match &self.stage {
+            Stage::Stranger { .. } => return self.hello(link, &frame),
+            Stage::Over => return ControlFlow::Break(()),
+            Stage::Joined(session) => Arc::clone(session),
+        };
+        let sessions = &self.shared.sessions;
+        let Err(violation) = sessions.frame(&session, link, frame) else {
+            return ControlFlow::Continue(());
+        };
+        let code = match violation {
+            Violation::Replaced => ClosingCode::Resumed,
+            Violation::TooMany => ClosingCode::OverLimit,
+            _ => ClosingCode::Protocol,
+        };
+        tracing::warn!(session = ?session.id, %violation, "a connection is closed");
+        let closing = Closing { code, text: violation.to_string() };
+        send(sessions, link, FrameKind::Closing, closing.encode());
+        if code != ClosingCode::Resumed {
+            sessions.end(&session, "its client broke the protocol");
+        }
+        ControlFlow::Break(())
+    }
+
+    fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
+        const PATIENCE: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
+        match self.stage {
+            Stage::Stranger { since } if now.duration_since(since) > PATIENCE => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn closed(&mut self, link: &Arc<Link>, why: Option<&ReadError>) {
+        if let Stage::Joined(session) = &self.stage {
+            session.lost(link);
+        }
+        if let Some(why @ (ReadError::Malformed(_) | ReadError::TooLong { .. })) = why {
+            tracing::warn!(peer = ?self.peer, %why, "a connection was closed");
+        }
+        self.leave_strangers(Stage::Over);
+    }
+}
+
+/// Sends a message that is no answer.
+fn send(sessions: &Sessions, link: &Link, kind: FrameKind, body: Vec<u8>) {
+    let head = sessions.header(kind, 0, body.len(), 0);
+    link.send([head, Bytes::Owned(body)]);
+}
+
+/// Returns the refusal with this code.
+pub(crate) fn refused(code: RefusalCode) -> Refused {
+    let retry_ms = match code {
+        RefusalCode::TooManySessions | RefusalCode::Starting => 1000,
+        _ => 0,
+    };
+    let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);
+    Refused { code, wire_min, wire_max, retry_ms, text: String::new() }
+}

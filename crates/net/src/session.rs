@@ -1,0 +1,168 @@
+//! One session at the server: its connection, its clock, and its numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_proto::session::{Repetition, ServerSession};
+use pelago_wire::handshake::Hello;
+use pelago_wire::{SessionId, limits};
+
+use crate::clock::boot_time;
+use crate::link::Link;
+use crate::sessions::Violation;
+
+/// Who is at the other end of a connection. A session is bound to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A process of this machine, of this user.
+    User(u32),
+}
+
+/// A session of one client.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// What the mounting process chose: a copy of its machine is another client.
+    nonce: [u8; 16],
+    pub(crate) peer: Peer,
+    /// A leaf lock, except that a connection is used under it.
+    state: Mutex<State>,
+}
+
+struct State {
+    machine: ServerSession,
+    /// The present connection.
+    link: Option<Arc<Link>>,
+    /// When the client was heard last, by [`boot_time`].
+    heard: Duration,
+    /// Requests that run.
+    running: usize,
+    ended: bool,
+}
+
+/// The state of a session, for `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// The session's id.
+    pub id: SessionId,
+    /// Who is at the other end.
+    pub peer: Peer,
+    /// Whether it has a connection.
+    pub connected: bool,
+    /// How long ago the client was heard.
+    pub silent: Duration,
+    /// Requests that run.
+    pub running: usize,
+}
+
+impl Session {
+    /// Returns a session that begins over this connection.
+    pub(crate) fn new(id: SessionId, nonce: [u8; 16], peer: Peer, link: &Arc<Link>) -> Self {
+        let state = State {
+            machine: ServerSession::default(),
+            link: Some(Arc::clone(link)),
+            heard: boot_time(),
+            running: 0,
+            ended: false,
+        };
+        Self { id, nonce, peer, state: Mutex::new(state) }
+    }
+
+    /// Continues over a new connection, and ends the old one: no frame of it is handled any more.
+    /// Returns `false` for a client that is not the one of this session, and if it has ended.
+    pub(crate) fn resume(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> bool {
+        if hello.nonce != self.nonce || peer != self.peer {
+            return false;
+        }
+        let mut state = self.state.lock();
+        if state.ended {
+            return false;
+        }
+        state.heard = boot_time();
+        if let Some(old) = state.link.replace(Arc::clone(link)) {
+            old.close();
+        }
+        true
+    }
+
+    /// Notes that the client was heard, and which answers it has.
+    pub(crate) fn heard(&self, link: &Arc<Link>, acknowledged: u64) -> Result<(), Violation> {
+        let mut state = self.state.lock();
+        if !state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
+            return Err(Violation::Replaced);
+        }
+        state.heard = boot_time();
+        Ok(state.machine.acknowledge(acknowledged)?)
+    }
+
+    /// Admits a request. A mutation that came before is not carried out again.
+    pub(crate) fn admit(&self, mutation: u64, hash: u64) -> Result<Repetition, Violation> {
+        let mut state = self.state.lock();
+        if state.running >= limits::SESSION_REQUESTS {
+            return Err(Violation::TooMany);
+        }
+        let repetition = match mutation {
+            0 => Repetition::None,
+            mutation => state.machine.mutation(mutation, hash)?,
+        };
+        state.running += usize::from(repetition == Repetition::None);
+        Ok(repetition)
+    }
+
+    /// Returns the answer to a mutation that is over; for one that did not arrive, `interrupted`,
+    /// which it has from now on. `None` for one that runs, and for a request that is no mutation.
+    pub(crate) fn cancel(
+        &self,
+        mutation: u64,
+        interrupted: &Arc<[u8]>,
+    ) -> Result<Option<Arc<[u8]>>, Violation> {
+        match mutation {
+            0 => Ok(None),
+            mutation => Ok(self.state.lock().machine.cancel(mutation, interrupted)?),
+        }
+    }
+
+    /// Records the end of a request, with the answer if it is a mutation. Returns the connection
+    /// that the answer goes to.
+    pub(crate) fn answered(&self, mutation: u64, answer: Option<Arc<[u8]>>) -> Option<Arc<Link>> {
+        let mut state = self.state.lock();
+        state.running -= 1;
+        if let Some(answer) = answer {
+            state.machine.answered(mutation, answer);
+        }
+        state.link.clone()
+    }
+
+    /// Notes that a connection has ended. The session waits for another one.
+    pub(crate) fn lost(&self, link: &Arc<Link>) {
+        let mut state = self.state.lock();
+        if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
+            state.link = None;
+        }
+    }
+
+    /// Ends the session and its connection. Returns whether it had not ended before.
+    pub(crate) fn end(&self) -> bool {
+        let mut state = self.state.lock();
+        if let Some(link) = state.link.take() {
+            link.close();
+        }
+        !std::mem::replace(&mut state.ended, true)
+    }
+
+    /// Returns for how long the client was silent.
+    pub(crate) fn silent(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.state.lock().heard)
+    }
+
+    pub(crate) fn status(&self, now: Duration) -> SessionStatus {
+        let state = self.state.lock();
+        SessionStatus {
+            id: self.id,
+            peer: self.peer,
+            connected: state.link.is_some(),
+            silent: now.saturating_sub(state.heard),
+            running: state.running,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The sessions of a server: each has one connection at a time, outlives it for a term, and answers
+//! each mutation once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_proto::session::{Repetition, SessionError};
+use pelago_wire::codec::{self, Call, ReplyStamp};
+use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
+use pelago_wire::handshake::{Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, Reply, Request, RequestId, SessionId, SessionService, limits,
+    version,
+};
+
+use crate::assembler::Frame;
+use crate::clock::boot_time;
+use crate::link::{Bytes, Held, Link};
+use crate::serve::refused;
+use crate::session::{Peer, Session, SessionStatus};
+
+/// How long a session outlives its last message: its client counts a little less.
+pub(crate) const TERM: Duration = Duration::from_secs(limits::TERM_SECONDS);
+
+/// All sessions of a server.
+pub(crate) struct Sessions {
+    pub(crate) service: Arc<dyn SessionService>,
+    /// Lock order: this, then a session.
+    table: Mutex<HashMap<SessionId, Arc<Session>>>,
+    next_id: AtomicU32,
+    stopping: AtomicBool,
+}
+
+/// Why a connection ends that a session had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Violation {
+    /// A message that cannot be decoded.
+    #[error("a malformed message: {0}")]
+    Malformed(#[from] codec::DecodeError),
+    /// Numbers that no correct client sends.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// More requests than were agreed.
+    #[error("more than {} requests are under way", limits::SESSION_REQUESTS)]
+    TooMany,
+    /// A cancel without a mutation number.
+    #[error("a cancel has no mutation number")]
+    ShortCancel,
+    /// A message that a client does not send.
+    #[error("an unexpected message of kind {0:?}")]
+    Unexpected(FrameKind),
+    /// The session has ended, or has another connection.
+    #[error("the session has another connection")]
+    Replaced,
+}
+
+impl Sessions {
+    pub(crate) fn new(service: Arc<dyn SessionService>) -> Self {
+        let (next_id, stopping) = (AtomicU32::new(1), AtomicBool::new(false));
+        Self { service, table: Mutex::default(), next_id, stopping }
+    }
+
+    /// Begins a session over this connection, or resumes one.
+    pub(crate) fn hello(
+        &self,
+        hello: &Hello,
+        peer: Peer,
+        link: &Arc<Link>,
+    ) -> Result<(Arc<Session>, Welcome), Refused> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(refused(RefusalCode::ShuttingDown));
+        }
+        let version = version::negotiate(hello.wire_min, hello.wire_max)
+            .ok_or_else(|| refused(RefusalCode::OtherVersion))?;
+        let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
+        let resumed = known.filter(|session| session.resume(hello, peer, link));
+        let is_resumed = resumed.is_some();
+        let session = match resumed {
+            Some(session) => session,
+            None => self.begin(hello, peer, link)?,
+        };
+        let served = self.service.served();
+        let welcome = Welcome {
+            version,
+            features: hello.features & version::FEATURES,
+            session: session.id,
+            resumed: is_resumed,
+            term_ms: u32::try_from(TERM.as_millis()).unwrap_or(u32::MAX),
+            epoch: served.epoch,
+            volume: served.volume,
+            read_only: served.read_only,
+            requests: u32::try_from(limits::SESSION_REQUESTS).unwrap_or(u32::MAX),
+            bulk: u32::try_from(limits::SESSION_BYTES).unwrap_or(u32::MAX),
+        };
+        Ok((session, welcome))
+    }
+
+    fn begin(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> Result<Arc<Session>, Refused> {
+        let mut table = self.table.lock();
+        if table.len() >= limits::SESSIONS {
+            return Err(refused(RefusalCode::TooManySessions));
+        }
+        // Unique in the volume: each run of a server has an epoch of its own.
+        let counter = u64::from(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let id = SessionId(u64::from(self.service.served().epoch) << 32 | counter);
+        let session = Arc::new(Session::new(id, hello.nonce, peer, link));
+        table.insert(id, Arc::clone(&session));
+        self.service.begin_session(id);
+        Ok(session)
+    }
+
+    /// Ends a session: its connection, and what it has open. A second call does nothing.
+    pub(crate) fn end(&self, session: &Arc<Session>, why: &str) {
+        if !session.end() {
+            return;
+        }
+        self.table.lock().remove(&session.id);
+        tracing::info!(session = ?session.id, peer = ?session.peer, why, "a session ended");
+        self.service.end_session(session.id);
+    }
+
+    /// Ends the sessions that were silent for a term.
+    pub(crate) fn expire(&self) {
+        let now = boot_time();
+        for session in self.all() {
+            if session.silent(now) > TERM + TERM / 64 {
+                self.end(&session, "it was silent for a term");
+            }
+        }
+    }
+
+    /// Ends all sessions, and refuses new ones.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        for session in self.all() {
+            self.end(&session, "the server stops");
+        }
+    }
+
+    /// Returns the state of all sessions.
+    pub(crate) fn status(&self) -> Vec<SessionStatus> {
+        let now = boot_time();
+        let mut all: Vec<_> = self.all().iter().map(|session| session.status(now)).collect();
+        all.sort_by_key(|session| session.id);
+        all
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().is_empty()
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        self.table.lock().values().cloned().collect()
+    }
+
+    /// Handles a frame of a session's connection.
+    pub(crate) fn frame(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        link: &Arc<Link>,
+        frame: Frame,
+    ) -> Result<(), Violation> {
+        let Frame { header, body, bulk } = frame;
+        session.heard(link, header.progress)?;
+        match header.kind {
+            FrameKind::Request => self.request(session, link, header.number, (&body, bulk)),
+            FrameKind::Cancel => self.cancel(session, link, header.number, &body),
+            FrameKind::Ping => {
+                link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+                Ok(())
+            }
+            FrameKind::Goodbye => {
+                self.end(session, "the client said goodbye");
+                Ok(())
+            }
+            other => Err(Violation::Unexpected(other)),
+        }
+    }
+
+    /// The client does not wait for a request any more. A mutation that did not arrive will never
+    /// be carried out; one that is over gets its answer again.
+    fn cancel(
+        &self,
+        session: &Arc<Session>,
+        link: &Arc<Link>,
+        number: u64,
+        body: &[u8],
+    ) -> Result<(), Violation> {
+        let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
+        match session.cancel(u64::from_le_bytes(body), &self.interrupted())? {
+            Some(answer) => {
+                let head = self.header(FrameKind::Reply, number, answer.len(), 0);
+                link.send([head, Bytes::Shared(answer)]);
+            }
+            None => {
+                let (session, request) = (session.id, RequestId(number));
+                self.service.cancel(&Context { session, request, ..Context::direct(0, 0) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the answer to a mutation that was never carried out.
+    fn interrupted(&self) -> Arc<[u8]> {
+        let mut body = Vec::new();
+        codec::encode_answer(ReplyStamp::default(), &Err(Code::Interrupted.into()), &mut body);
+        body.into()
+    }
+
+    fn request(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        link: &Arc<Link>,
+        number: u64,
+        (body, bulk): (&[u8], Vec<u8>),
+    ) -> Result<(), Violation> {
+        let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
+        match session.admit(mutation, hash(body))? {
+            Repetition::None => {}
+            // The answer goes to the connection that the session has by then.
+            Repetition::Running => return Ok(()),
+            Repetition::Answered(answer) => {
+                let head = self.header(FrameKind::Reply, number, answer.len(), 0);
+                link.send([head, Bytes::Shared(answer)]);
+                return Ok(());
+            }
+        }
+        let request_id = RequestId(number);
+        let context = Context { session: session.id, request: request_id, mutation, uid, gid };
+        let held = link.hold(bulk.len() + reply_bytes(&request));
+        let (sessions, session) = (Arc::clone(self), Arc::clone(session));
+        let mut answer = Some(Answer { sessions, session, number, mutation, held });
+        let mut later = || -> Done {
+            let answer = answer.take();
+            Box::new(move |result| {
+                if let Some(answer) = answer {
+                    answer.send(result);
+                }
+            })
+        };
+        let bulk = if bulk.is_empty() { Bulk::None } else { Bulk::Owned(bulk) };
+        let now = self.service.ask(&context, request, bulk, &mut later);
+        if let (Some(result), Some(answer)) = (now, answer) {
+            answer.send(result);
+        }
+        Ok(())
+    }
+
+    /// Returns the header of a frame to a client.
+    pub(crate) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
+        let (_, progress) = self.service.progress();
+        // Bodies and bulk are below their limits, which are far below 4 GiB.
+        let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
+    }
+}
+
+/// An answer that is owed.
+struct Answer {
+    sessions: Arc<Sessions>,
+    session: Arc<Session>,
+    number: u64,
+    mutation: u64,
+    /// Payload bytes of the request, and those that the reply may have.
+    held: Held,
+}
+
+impl Answer {
+    /// Sends the answer over the connection that the session has now, and remembers that of a
+    /// mutation.
+    fn send(self, result: Result<Reply, Error>) {
+        let Self { sessions, session, number, mutation, held } = self;
+        let (done, _) = sessions.service.progress();
+        let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence: done };
+        let mut body = Vec::new();
+        codec::encode_answer(stamp, &result, &mut body);
+        let bulk = match result {
+            Ok(Reply::Data(buffer)) => Some(buffer),
+            _ => None,
+        };
+        let bulk_bytes = bulk.as_ref().map_or(0, |buffer| buffer.as_bytes().len());
+        let head = sessions.header(FrameKind::Reply, number, body.len(), bulk_bytes);
+        let (body, answer) = if mutation > 0 {
+            let answer: Arc<[u8]> = body.into();
+            (Bytes::Shared(Arc::clone(&answer)), Some(answer))
+        } else {
+            (Bytes::Owned(body), None)
+        };
+        if let Some(link) = session.answered(mutation, answer) {
+            link.send([head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]);
+        }
+        drop(held);
+    }
+}
+
+/// Returns the most payload bytes of the reply to a request.
+const fn reply_bytes(request: &Request) -> usize {
+    match request {
+        Request::Read { size, .. } => *size as usize,
+        _ => 0,
+    }
+}
+
+/// Returns a hash by which a repeated request is told from another one.
+fn hash(body: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(body)
+}

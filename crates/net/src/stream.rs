@@ -1,0 +1,88 @@
+//! Sockets of both kinds behind one type, nonblocking.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::Shutdown;
+
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// Between processes of one machine.
+    Unix(mio::net::UnixStream),
+    /// Between machines; TLS is above it.
+    Tcp(mio::net::TcpStream),
+}
+
+impl Stream {
+    /// Takes over a socket that was accepted or connected.
+    pub(crate) fn tcp(stream: mio::net::TcpStream) -> Self {
+        // A request is one small packet, and its caller waits.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a socket keeps small packets back");
+        }
+        Self::Tcp(stream)
+    }
+
+    /// Writes the slices in one system call, as far as the socket takes them.
+    pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => (&*stream).write_vectored(slices),
+            Self::Tcp(stream) => (&*stream).write_vectored(slices),
+        }
+    }
+
+    /// Reads what has arrived; 0 at the end of the stream.
+    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => (&*stream).read(into),
+            Self::Tcp(stream) => (&*stream).read(into),
+        }
+    }
+
+    /// Ends the connection both ways; the thread that polls it sees the end.
+    pub(crate) fn shut_down(&self) {
+        let ended = match self {
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the connection had ended already");
+        }
+    }
+
+    /// Returns the user of the process at the other end of a Unix socket.
+    pub(crate) fn peer_uid(&self) -> Option<u32> {
+        match self {
+            Self::Unix(stream) => {
+                let peer = rustix::net::sockopt::socket_peercred(stream);
+                peer.ok().map(|peer| peer.uid.as_raw())
+            }
+            Self::Tcp(_) => None,
+        }
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, how: Interest) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.register(registry, token, how),
+            Self::Tcp(stream) => stream.register(registry, token, how),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, how: Interest) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.reregister(registry, token, how),
+            Self::Tcp(stream) => stream.reregister(registry, token, how),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.deregister(registry),
+            Self::Tcp(stream) => stream.deregister(registry),
+        }
+    }
+}
