@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, InodeId,
@@ -80,7 +81,7 @@ impl Files {
         flags: OpenFlags,
     ) -> Pending<Created> {
         let At { dir, name } = at;
-        self.ask(context, Request::Create { dir, name, mode, flags }, created)
+        self.open_new(context, |open| Request::Create { dir, name, mode, flags, open })
     }
 
     /// Creates an unnamed regular file that inherits from `dir`, and opens it.
@@ -91,7 +92,7 @@ impl Files {
         mode: NewMode,
         flags: OpenFlags,
     ) -> Pending<Created> {
-        self.ask(context, Request::CreateUnnamed { dir, mode, flags }, created)
+        self.open_new(context, |open| Request::CreateUnnamed { dir, mode, flags, open })
     }
 
     /// Makes a directory.
@@ -159,9 +160,12 @@ impl Files {
 
     /// Opens a regular file.
     pub fn open(&self, context: &Context, node: Handle, flags: OpenFlags) -> Pending<Opened> {
-        self.ask(context, Request::Open { node, flags }, |reply| match reply {
-            Reply::Opened { open, attr, path } => Some(Opened { open, attr, path }),
-            _ => None,
+        let open = next_open();
+        self.ask_with(context, Request::Open { node, flags, open }, Bulk::None, move |reply| {
+            match reply {
+                Reply::Opened { attr, path } => Some(Opened { open, attr, path }),
+                _ => None,
+            }
         })
     }
 
@@ -304,6 +308,19 @@ impl Files {
         self.ask(context, request, written)
     }
 
+    /// Creates a file and opens it under a new number.
+    fn open_new(
+        &self,
+        context: &Context,
+        request: impl FnOnce(OpenId) -> Request,
+    ) -> Pending<Created> {
+        let open = next_open();
+        self.ask_with(context, request(open), Bulk::None, move |reply| match reply {
+            Reply::Created { entry, path } => Some(Created { entry, open, path }),
+            _ => None,
+        })
+    }
+
     fn ask<T: Send + 'static>(
         &self,
         context: &Context,
@@ -320,7 +337,7 @@ impl Files {
         context: &Context,
         request: Request,
         bulk: Bulk<'_>,
-        pick: fn(Reply) -> Option<T>,
+        pick: impl Fn(Reply) -> Option<T> + Copy + Send + 'static,
     ) -> Pending<T> {
         let picked = move |result: Result<Reply, Error>| {
             result.and_then(|reply| pick(reply).ok_or(Error::new(Code::Bug)))
@@ -339,16 +356,16 @@ impl Files {
     }
 }
 
+/// Returns a number for an open. One counter serves the process: several [`Files`] may share a
+/// session.
+fn next_open() -> OpenId {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    OpenId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
 fn entry(reply: Reply) -> Option<Entry> {
     match reply {
         Reply::Entry(entry) => Some(entry),
-        _ => None,
-    }
-}
-
-fn created(reply: Reply) -> Option<Created> {
-    match reply {
-        Reply::Created { entry, open, path } => Some(Created { entry, open, path }),
         _ => None,
     }
 }

@@ -1,16 +1,17 @@
 //! Changing attributes of files, together with what their open state and content file have of them.
 
+use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::WritingRow;
-use pelago_store::clock;
-use pelago_wire::{Attr, Code, Error, Handle, OpenId, SetAttr};
+use pelago_wire::{Attr, Code, Error, Handle, SetAttr};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 
 impl OpenFiles {
     /// Changes attributes; size and times also in the content file. A truncation without an open is
-    /// committed when this returns.
+    /// committed when this returns. `op` is the request, for the batch that changes the row.
     ///
     /// # Errors
     /// Those of `Shard::set_attr`; `BadOpen`, `IsDirectory`, `Invalid`, `FileTooLarge`, `NoSpace`;
@@ -18,8 +19,9 @@ impl OpenFiles {
     pub fn set_attr(
         &self,
         handle: Handle,
-        open: Option<OpenId>,
+        open: Option<OpenKey>,
         set: &SetAttr,
+        op: OpContext,
         may_block: MayBlock,
     ) -> Result<Attr, OpError> {
         if let (Some(open), Some(_)) = (open, set.size)
@@ -28,7 +30,7 @@ impl OpenFiles {
             return Err(Code::BadOpen.into());
         }
         if !self.concerns_bytes(handle, set) {
-            let attr = self.shard.set_attr(handle, set, clock::now())?;
+            let attr = self.shard.set_attr(handle, set, op)?;
             if let Some(inode) = self.opens.inode(handle.ino) {
                 inode.invalidate_atime();
             }
@@ -36,7 +38,7 @@ impl OpenFiles {
         }
         let _permit = self.io_permit_for(handle.ino, may_block)?;
         let (inode, _) = self.enter(handle, true)?;
-        let changed = self.lock(&inode).set_attr(open.is_some(), set);
+        let changed = self.lock(&inode).set_attr(open.is_some(), set, op);
         let released = self.lock(&inode).release(true);
         let attr = changed?;
         released?;
@@ -58,7 +60,7 @@ impl OpenFiles {
 }
 
 impl InodeGuard<'_> {
-    fn set_attr(mut self, through_open: bool, set: &SetAttr) -> Result<Attr, Error> {
+    fn set_attr(mut self, through_open: bool, set: &SetAttr, op: OpContext) -> Result<Attr, Error> {
         let files = self.files;
         self.load()?;
         if let Some(size) = set.size {
@@ -72,13 +74,12 @@ impl InodeGuard<'_> {
         if rest.is_empty() {
             return files.shard.attr(self.handle());
         }
-        let now = clock::now();
         if let Some(observer) = &self.state.observer {
             // Before the row: what is observed is never older than the row.
-            let timed = observer.set_times(&rest, now, self.inode.has_external_writers());
+            let timed = observer.set_times(&rest, op.now, self.inode.has_external_writers());
             timed.map_err(|error| files.disk.failed(&error))?;
         }
-        let attr = files.shard.set_attr(self.handle(), &rest, now)?;
+        let attr = files.shard.set_attr(self.handle(), &rest, op)?;
         self.inode.invalidate_atime();
         if self.inode.has_external_writers() {
             return Ok(attr);

@@ -96,15 +96,16 @@ impl InodeGuard<'_> {
 #[cfg(test)]
 mod tests {
     use pelago_lossfs::Operation;
-    use pelago_wire::{Code, Entry, OpenId};
+    use pelago_wire::{Code, Entry};
     use rustix::io::Errno;
 
+    use crate::open_key::OpenKey;
     use crate::testing::{FailingRig, READ, READ_WRITE, Rig};
 
     const LARGE: usize = 10_000;
 
     /// Creates `count` files, each filled with its own byte; returns them with their opens.
-    fn filled(rig: &Rig, count: u8) -> Vec<(Entry, OpenId)> {
+    fn filled(rig: &Rig, count: u8) -> Vec<(Entry, OpenKey)> {
         let fill = |number: u8| {
             let (entry, open) = rig.create(&format!("f{number}"));
             rig.write(open, 0, &vec![number; LARGE]).unwrap();
@@ -121,9 +122,9 @@ mod tests {
         let other = rig.file("g", &[7; 100]);
         rig.close(safe_open);
         rig.files.write_back().unwrap();
-        let safe_open = rig.open(safe.handle, READ).unwrap().open;
+        let safe_open = rig.open(safe.handle, READ).unwrap();
         rig.read(safe_open, 0, 10).unwrap();
-        let other_open = rig.open(other.handle, READ_WRITE).unwrap().open;
+        let other_open = rig.open(other.handle, READ_WRITE).unwrap();
         let all = [dirty, safe, other].map(|entry| entry.handle);
         let open = || all.map(|handle| rig.is_content_open(handle));
 

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use pelago_meta::shard::{NewInode, WritingRow};
 use pelago_store::clock;
 use pelago_wire::{
-    Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
+    Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags,
+    OpenId, SessionId,
 };
 
 use crate::blocking::{MayBlock, OpError};
 use crate::inode::Inode;
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 use crate::open_table::PathKind;
 
 /// The result of an open.
 #[derive(Debug)]
 pub struct Opening {
-    /// The id of the open.
-    pub open: OpenId,
     /// The attributes of the file after the open.
     pub attr: Attr,
     /// How to reach the bytes.
@@ -29,46 +29,49 @@ impl OpenFiles {
     /// Creates an ordinary file and opens it.
     ///
     /// # Errors
-    /// Those of `Shard::create`; `TooManyOpen`; [`OpError::WouldBlock`].
+    /// Those of `Shard::create`; `TooManyOpen`; `Invalid` if the session's number is in use;
+    /// [`OpError::WouldBlock`].
     pub fn create(
         &self,
-        context: &Context,
+        (context, open): (&Context, OpenId),
         (dir, name): (Handle, &Name),
         mode: NewMode,
         flags: OpenFlags,
         may_block: MayBlock,
-    ) -> Result<(Entry, OpenId, DataPath), OpError> {
+    ) -> Result<(Entry, DataPath), OpError> {
         let new = NewInode::file(mode);
         let create = || self.shard.create(context, dir, name, new, true, clock::now());
-        self.open_created(dir, flags, may_block, create)
+        self.open_created(OpenKey::of(context, open), dir, flags, may_block, create)
     }
 
     /// Creates an ordinary file without a name and opens it.
     ///
     /// # Errors
-    /// Those of `Shard::create_unnamed`; `TooManyOpen`; [`OpError::WouldBlock`].
+    /// Those of `Shard::create_unnamed`; `TooManyOpen`; `Invalid` if the session's number is in
+    /// use; [`OpError::WouldBlock`].
     pub fn create_unnamed(
         &self,
-        context: &Context,
+        (context, open): (&Context, OpenId),
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,
         may_block: MayBlock,
-    ) -> Result<(Entry, OpenId, DataPath), OpError> {
+    ) -> Result<(Entry, DataPath), OpError> {
         let new = NewInode::file(mode);
         let create = || self.shard.create_unnamed(context, dir, new, clock::now());
-        self.open_created(dir, flags, may_block, create)
+        self.open_created(OpenKey::of(context, open), dir, flags, may_block, create)
     }
 
     /// Opens the file that `create` creates, and holds in the shard, for a directory.
     fn open_created(
         &self,
+        open: OpenKey,
         dir: Handle,
         flags: OpenFlags,
         may_block: MayBlock,
         create: impl FnOnce() -> Result<Entry, Error>,
-    ) -> Result<(Entry, OpenId, DataPath), OpError> {
-        self.opens.check_room()?;
+    ) -> Result<(Entry, DataPath), OpError> {
+        self.opens.check_room(open)?;
         let with_content = self.placement.begins_with_content(dir.ino, flags);
         let _permit = match with_content {
             true if flags.sync && may_block == MayBlock::No => return Err(OpError::WouldBlock),
@@ -78,30 +81,35 @@ impl OpenFiles {
         let entry = create()?;
         let inode = Inode::created(&entry, dir.ino, &self.memory);
         if with_content {
-            return Ok(self.open_with_content(entry, inode, flags)?);
+            return Ok(self.open_with_content(open, entry, inode, flags)?);
+        }
+        let (inode, inserted) = self.opens.insert_created(open, inode, flags);
+        if let Err(error) = inserted {
+            self.lock(&inode).release(flags.write)?;
+            return Err(error.into());
         }
         // The inode is new, so that no other open can refuse this one its path.
-        let open = self.opens.insert_created(inode, flags).ok_or(Code::Bug)?;
-        Ok((entry, open, DataPath::Cached))
+        Ok((entry, DataPath::Cached))
     }
 
     /// Opens an ordinary file.
     ///
     /// # Errors
-    /// `Stale`, `IsDirectory`, `Invalid` for another kind of file, `TooManyOpen`;
-    /// [`OpError::WouldBlock`].
+    /// `Stale`, `IsDirectory`, `Invalid` for another kind of file or a number that is in use,
+    /// `TooManyOpen`; [`OpError::WouldBlock`].
     pub fn open(
         &self,
+        open: OpenKey,
         handle: Handle,
         flags: OpenFlags,
         may_block: MayBlock,
     ) -> Result<Opening, OpError> {
-        self.opens.check_room()?;
+        self.opens.check_room(open)?;
         // Bytes that a kernel writes to a descriptor are not counted against the free space.
         let must_count = flags.write && self.disk.space.is_short();
         let may_pass = flags.passthrough && self.placement.passes() && !must_count;
         if may_pass && self.shard.has_content(handle)? {
-            return self.open_passthrough(handle, flags, may_block);
+            return self.open_passthrough(open, handle, flags, may_block);
         }
         let _permit =
             if flags.truncate { self.io_permit_for(handle.ino, may_block)? } else { None };
@@ -116,18 +124,22 @@ impl OpenFiles {
                 }
             }
         }
-        if let Some(open) = self.opens.insert(&inode, flags, PathKind::by_requests(flags)) {
+        let insert = |path| match self.opens.insert(open, &inode, flags, path) {
+            Ok(inserted) => Ok(inserted),
+            Err(error) => self.lock(&inode).release(flags.write).and(Err(error)),
+        };
+        if insert(PathKind::by_requests(flags))? {
             let path =
                 if inode.has_external_writers() { DataPath::Direct } else { DataPath::Cached };
-            return Ok(Opening { open, attr, path });
+            return Ok(Opening { attr, path });
         }
-        if must_count && let Some(open) = self.opens.insert(&inode, flags, PathKind::Direct) {
+        if must_count && insert(PathKind::Direct)? {
             // Other opens are by passthrough: the kernel may keep no pages of the file.
-            return Ok(Opening { open, attr, path: DataPath::Direct });
+            return Ok(Opening { attr, path: DataPath::Direct });
         }
         // Meanwhile the file got its content file, and was opened by passthrough.
         self.lock(&inode).release(flags.write)?;
-        self.open_passthrough(handle, flags, may_block)
+        self.open_passthrough(open, handle, flags, may_block)
     }
 
     /// Commits what was written through this open, as `close` does for each descriptor.
@@ -135,7 +147,7 @@ impl OpenFiles {
     /// # Errors
     /// `BadOpen`; `NoSpace`; if the table or the disk fails; for an open to write, an error of the
     /// file that it has not reported; [`OpError::WouldBlock`].
-    pub fn flush(&self, open: OpenId, may_block: MayBlock) -> Result<(), OpError> {
+    pub fn flush(&self, open: OpenKey, may_block: MayBlock) -> Result<(), OpError> {
         let opened = self.opens.get(open)?;
         let mut guard = self.lock_if(&opened.inode, may_block)?;
         guard.refresh();
@@ -156,7 +168,7 @@ impl OpenFiles {
     /// # Errors
     /// Those of [`OpenFiles::flush`]; the open has ended all the same, unless the error is
     /// [`OpError::WouldBlock`].
-    pub fn release(&self, open: OpenId, may_block: MayBlock) -> Result<(), OpError> {
+    pub fn release(&self, open: OpenKey, may_block: MayBlock) -> Result<(), OpError> {
         let opened = self.opens.get(open)?;
         let guard = self.lock_if(&opened.inode, may_block)?;
         let needs_disk = guard.state.has_content() && guard.state.is_uncommitted();
@@ -168,6 +180,21 @@ impl OpenFiles {
             guard.passthrough_closed(opened.flags);
         }
         Ok(guard.release(opened.flags.write)?)
+    }
+
+    /// Ends all opens of a session that sends no request any more. Blocks on the disk.
+    pub fn end_session(&self, session: SessionId) {
+        for open in self.opens.opens_of(session) {
+            match self.release(open, MayBlock::Yes) {
+                Ok(()) => {}
+                Err(error) => tracing::warn!(
+                    session = session.0,
+                    open = open.open.0,
+                    ?error,
+                    "an open of a session that ended is not committed yet"
+                ),
+            }
+        }
     }
 
     /// Adds an opener to an inode. Each one leaves by [`InodeGuard::release`].

@@ -213,13 +213,12 @@ impl OpenFiles {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::OpenId;
-
     use super::*;
+    use crate::open_key::OpenKey;
     use crate::testing::{Rig, pattern};
     use crate::write::Write;
 
-    fn write_now(rig: &Rig, open: OpenId, bytes: &[u8]) -> Result<u64, OpError> {
+    fn write_now(rig: &Rig, open: OpenKey, bytes: &[u8]) -> Result<u64, OpError> {
         let write = Write { offset: 0, bytes, kill_privileges: false };
         Ok(rig.files.write(open, write, MayBlock::No)?.bytes)
     }

@@ -1,4 +1,4 @@
-//! The open file table: the opens by id, and the inodes that they share.
+//! The open file table: the opens by session and number, and the inodes that they share.
 //!
 //! Each method takes one short lock, so that a file without bytes costs two small entries. The lock
 //! is a leaf in the lock order.
@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use pelago_store::sync::Mutex;
-use pelago_wire::id_map::IdMap;
-use pelago_wire::{Code, Error, InodeId, OpenFlags, OpenId};
+use pelago_wire::id_map::{IdMap, KeyedMap};
+use pelago_wire::{Code, Error, InodeId, OpenFlags, SessionId};
 
 use crate::inode::Inode;
+use crate::open_key::OpenKey;
 
 /// All opens, and the inodes that they share.
 pub(crate) struct OpenTable {
@@ -20,9 +21,8 @@ pub(crate) struct OpenTable {
 
 #[derive(Default)]
 struct State {
-    opens: IdMap<OpenId, Opened>,
+    opens: KeyedMap<OpenKey, Opened>,
     inodes: IdMap<InodeId, Shared>,
-    last_id: u64,
     /// Inodes in the table without an open.
     closed: usize,
 }
@@ -116,15 +116,16 @@ impl OpenTable {
         Counts { opens: state.opens.len(), closed: state.closed }
     }
 
-    /// Checks that one more open is allowed.
+    /// Checks that one more open is allowed, and that its number is free.
     ///
     /// # Errors
-    /// `TooManyOpen`.
-    pub(crate) fn check_room(&self) -> Result<(), Error> {
-        match self.count() < self.limit {
-            true => Ok(()),
-            false => Err(Code::TooManyOpen.into()),
+    /// `TooManyOpen`, `Invalid`.
+    pub(crate) fn check_room(&self, open: OpenKey) -> Result<(), Error> {
+        let state = self.state.lock();
+        if state.opens.len() >= self.limit {
+            return Err(Code::TooManyOpen.into());
         }
+        state.check_free(open)
     }
 
     /// Adds an opener to an inode; `make` makes the inode if it is not in the table. It stays the
@@ -138,30 +139,49 @@ impl OpenTable {
         self.state.lock().enter(ino, writes, make)
     }
 
-    /// Gives an id to an open whose opener has entered. Returns `None` if it cannot take this path,
-    /// because other opens of the inode take the other one.
+    /// Adds an open whose opener has entered. Returns whether it may take this path: not if other
+    /// opens of the inode take the other one.
+    ///
+    /// # Errors
+    /// `Invalid` if the number is in use.
     pub(crate) fn insert(
         &self,
+        open: OpenKey,
         inode: &Arc<Inode>,
         flags: OpenFlags,
         path: PathKind,
-    ) -> Option<OpenId> {
-        self.state.lock().insert(inode, flags, path)
+    ) -> Result<bool, Error> {
+        self.state.lock().insert(open, inode, flags, path)
     }
 
     /// Does [`OpenTable::enter`] and [`OpenTable::insert`] for a file that was just created and is
     /// reached by requests.
-    pub(crate) fn insert_created(&self, inode: Inode, flags: OpenFlags) -> Option<OpenId> {
+    ///
+    /// # Errors
+    /// `Invalid` if the number is in use; the opener is the caller's to release.
+    pub(crate) fn insert_created(
+        &self,
+        open: OpenKey,
+        inode: Inode,
+        flags: OpenFlags,
+    ) -> (Arc<Inode>, Result<bool, Error>) {
         let mut state = self.state.lock();
         let inode = state.enter(inode.handle.ino, flags.write, || inode);
-        state.insert(&inode, flags, PathKind::by_requests(flags))
+        let inserted = state.insert(open, &inode, flags, PathKind::by_requests(flags));
+        (inode, inserted)
     }
 
-    /// Returns the open with this id.
+    /// Returns all opens of a session.
+    pub(crate) fn opens_of(&self, session: SessionId) -> Vec<OpenKey> {
+        let state = self.state.lock();
+        state.opens.keys().filter(|key| key.session == session).copied().collect()
+    }
+
+    /// Returns the open with this key.
     ///
     /// # Errors
     /// `BadOpen`.
-    pub(crate) fn get(&self, open: OpenId) -> Result<Opened, Error> {
+    pub(crate) fn get(&self, open: OpenKey) -> Result<Opened, Error> {
         self.state.lock().opens.get(&open).cloned().ok_or_else(|| Code::BadOpen.into())
     }
 
@@ -169,7 +189,7 @@ impl OpenTable {
     ///
     /// # Errors
     /// `BadOpen`.
-    pub(crate) fn check_open(&self, open: OpenId) -> Result<(), Error> {
+    pub(crate) fn check_open(&self, open: OpenKey) -> Result<(), Error> {
         match self.state.lock().opens.contains_key(&open) {
             true => Ok(()),
             false => Err(Code::BadOpen.into()),
@@ -178,15 +198,15 @@ impl OpenTable {
 
     /// Returns the newest writeback error of the inode if this open has not reported it; it counts
     /// as reported now.
-    pub(crate) fn check_errors(&self, open: OpenId) -> Option<Error> {
+    pub(crate) fn check_errors(&self, open: OpenKey) -> Option<Error> {
         let mut state = self.state.lock();
         let opened = state.opens.get_mut(&open)?;
         opened.inode.errors.check(&mut opened.errors_seen)
     }
 
-    /// Removes an id. Returns whether it was in the table. The opener stays until
+    /// Removes an open. Returns whether it was in the table. The opener stays until
     /// [`OpenTable::leave`].
-    pub(crate) fn remove(&self, open: OpenId) -> bool {
+    pub(crate) fn remove(&self, open: OpenKey) -> bool {
         let mut state = self.state.lock();
         let Some(opened) = state.opens.remove(&open) else { return false };
         let Some(shared) = state.inodes.get_mut(&opened.inode.handle.ino) else { return true };
@@ -259,34 +279,50 @@ impl State {
         Arc::clone(&shared.inode)
     }
 
-    fn insert(&mut self, inode: &Arc<Inode>, flags: OpenFlags, path: PathKind) -> Option<OpenId> {
-        let shared = self.inodes.get_mut(&inode.handle.ino)?;
+    fn check_free(&self, open: OpenKey) -> Result<(), Error> {
+        match self.opens.contains_key(&open) {
+            false => Ok(()),
+            true => Err(Code::Invalid.into()),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        open: OpenKey,
+        inode: &Arc<Inode>,
+        flags: OpenFlags,
+        path: PathKind,
+    ) -> Result<bool, Error> {
+        self.check_free(open)?;
+        let shared = self.inodes.get_mut(&inode.handle.ino).ok_or(Code::Bug)?;
         if !shared.admits(path) {
-            return None;
+            return Ok(false);
         }
         if let Some(count) = shared.count_mut(path) {
             *count += 1;
         }
         self.closed -= usize::from(shared.opens == 0);
         shared.opens += 1;
-        self.last_id += 1;
-        let open = OpenId(self.last_id);
         let errors_seen = inode.errors.sample();
         let inode = Arc::clone(inode);
         self.opens.insert(open, Opened { inode, flags, path, errors_seen });
-        Some(open)
+        Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::Handle;
+    use pelago_wire::{Handle, OpenId};
 
     use super::*;
     use crate::memory::MemoryBudget;
 
     const INO: InodeId = InodeId::from_raw(7);
     const READ: OpenFlags = OpenFlags::READ;
+
+    fn key(session: u64, open: u64) -> OpenKey {
+        OpenKey { session: SessionId(session), open: OpenId(open) }
+    }
 
     fn inode() -> Inode {
         Inode::stored(Handle { ino: INO, ..Handle::ROOT }, &MemoryBudget::new(0, 0), None)
@@ -296,13 +332,27 @@ mod tests {
     fn cached_and_passthrough_opens_of_an_inode_exclude_each_other() {
         let table = OpenTable::new(9);
         let shared = table.enter(INO, false, inode);
-        let insert = |path| table.insert(&shared, READ, path);
-        let cached = insert(PathKind::Cached).unwrap();
-        assert_eq!(insert(PathKind::Passthrough), None);
-        assert!(insert(PathKind::Direct).is_some());
-        assert!(table.remove(cached) && !table.remove(cached));
-        assert!(insert(PathKind::Passthrough).is_some());
-        assert_eq!((insert(PathKind::Cached), table.passthrough_opens(INO)), (None, 1));
+        let insert = |number, path| table.insert(key(1, number), &shared, READ, path);
+        assert_eq!(insert(1, PathKind::Cached), Ok(true));
+        assert_eq!(insert(2, PathKind::Passthrough), Ok(false));
+        assert_eq!(insert(3, PathKind::Direct), Ok(true));
+        assert!(table.remove(key(1, 1)) && !table.remove(key(1, 1)));
+        assert_eq!(insert(4, PathKind::Passthrough), Ok(true));
+        assert_eq!((insert(5, PathKind::Cached), table.passthrough_opens(INO)), (Ok(false), 1));
+    }
+
+    #[test]
+    fn each_session_has_numbers_of_its_own() {
+        let table = OpenTable::new(9);
+        let shared = table.enter(INO, false, inode);
+        let insert = |key| table.insert(key, &shared, READ, PathKind::Direct);
+        assert_eq!((insert(key(1, 7)), insert(key(2, 7))), (Ok(true), Ok(true)));
+        assert_eq!(insert(key(1, 7)), Err(Code::Invalid.into()));
+        assert_eq!(table.check_room(key(2, 7)), Err(Code::Invalid.into()));
+        assert_eq!(table.get(key(3, 7)).map(drop), Err(Code::BadOpen.into()));
+        assert_eq!(table.opens_of(SessionId(2)), [key(2, 7)]);
+        assert!(table.remove(key(1, 7)));
+        assert_eq!((table.count(), insert(key(1, 7))), (1, Ok(true)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pelago_store::content::{self, ContentStat};
-use pelago_wire::{AllocateMode, Buffer, Code, Error, OpenId, SeekFrom, Whence, limits};
+use pelago_wire::{AllocateMode, Buffer, Code, Error, SeekFrom, Whence, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::inode::Uncommitted;
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 use crate::open_table::Opened;
 use crate::write::{Write, Written};
 
@@ -36,11 +37,11 @@ pub struct Allocate {
 #[derive(Debug, Clone, Copy)]
 pub struct Copy {
     /// The open to read from.
-    pub from: OpenId,
+    pub from: OpenKey,
     /// Bytes from the start of that file.
     pub from_offset: u64,
     /// The open to write to.
-    pub to: OpenId,
+    pub to: OpenKey,
     /// Bytes from the start of that file.
     pub to_offset: u64,
     /// Bytes to copy.
@@ -76,7 +77,7 @@ impl OpenFiles {
     /// disk cannot; [`OpError::WouldBlock`].
     pub fn allocate(
         &self,
-        open: OpenId,
+        open: OpenKey,
         range: Allocate,
         may_block: MayBlock,
     ) -> Result<bool, OpError> {
@@ -116,7 +117,7 @@ impl OpenFiles {
     ///
     /// # Errors
     /// `BadOpen`, `NoData`; [`OpError::WouldBlock`].
-    pub fn seek(&self, open: OpenId, from: SeekFrom, may_block: MayBlock) -> Result<u64, OpError> {
+    pub fn seek(&self, open: OpenKey, from: SeekFrom, may_block: MayBlock) -> Result<u64, OpError> {
         let opened = self.opens.get(open)?;
         let mut guard = self.lock_if(&opened.inode, may_block)?;
         guard.load()?;
@@ -181,7 +182,7 @@ impl OpenFiles {
     }
 
     /// Returns an open that may change its file.
-    fn writer(&self, open: OpenId, may_block: MayBlock) -> Result<Opened, OpError> {
+    fn writer(&self, open: OpenKey, may_block: MayBlock) -> Result<Opened, OpError> {
         let opened = self.opens.get(open)?;
         if !opened.flags.write {
             return Err(Code::BadOpen.into());
@@ -318,10 +319,10 @@ mod tests {
         let rig = Rig::new();
         let entry = rig.file("f", &pattern(100_000));
         let flags = OpenFlags { passthrough: true, ..READ_WRITE };
-        let opening = rig.open(entry.handle, flags).unwrap();
+        let (open, opening) = rig.opening(entry.handle, flags).unwrap();
         let DataPath::Passthrough(backing) = &opening.path else { panic!("{opening:?}") };
         let program = reopened(backing, flags);
-        let inode = rig.files.opens.get(opening.open).unwrap().inode;
+        let inode = rig.files.opens.get(open).unwrap().inode;
         let mut guard = rig.files.lock(&inode);
         let content = guard.open_content_to_write().unwrap();
         program.write_all_at(b"more", 100_000).unwrap();

@@ -3,13 +3,14 @@
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;
 
-use pelago_wire::{Buffer, Code, OpenId, limits};
+use pelago_wire::{Buffer, Code, limits};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
 use crate::inode::Bytes;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 
 impl OpenFiles {
     /// Reads up to `size` bytes; fewer only at the end of the file.
@@ -19,7 +20,7 @@ impl OpenFiles {
     /// memory and the caller may not block.
     pub fn read(
         &self,
-        open: OpenId,
+        open: OpenKey,
         offset: u64,
         size: u32,
         may_block: MayBlock,

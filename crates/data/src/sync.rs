@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use pelago_meta::shard::WritingRow;
 use pelago_store::content::{ContentFile, subfolder_of};
-use pelago_wire::{Code, Error, Handle, InodeId, OpenId};
+use pelago_wire::{Code, Error, Handle, InodeId};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
 use crate::inode::Inode;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 use crate::writing::ErrorWatch;
 
 impl OpenFiles {
@@ -18,7 +19,12 @@ impl OpenFiles {
     ///
     /// # Errors
     /// Those of [`OpenFiles::flush`]; an error of the file that this open has not reported.
-    pub fn fsync(&self, open: OpenId, data_only: bool, may_block: MayBlock) -> Result<(), OpError> {
+    pub fn fsync(
+        &self,
+        open: OpenKey,
+        data_only: bool,
+        may_block: MayBlock,
+    ) -> Result<(), OpError> {
         let inode = self.opens.get(open)?.inode;
         self.sync_open(open, &inode, data_only, may_block)
     }
@@ -26,7 +32,7 @@ impl OpenFiles {
     /// Does the same for an open whose inode the caller has.
     pub(crate) fn sync_open(
         &self,
-        open: OpenId,
+        open: OpenKey,
         inode: &Arc<Inode>,
         data_only: bool,
         may_block: MayBlock,
@@ -41,12 +47,12 @@ impl OpenFiles {
     }
 
     /// Returns an error of the file that this open has not reported; it counts as reported now.
-    pub(crate) fn check_errors(&self, open: OpenId, inode: &Inode) -> Option<Error> {
+    pub(crate) fn check_errors(&self, open: OpenKey, inode: &Inode) -> Option<Error> {
         inode.errors.has_any().then(|| self.opens.check_errors(open)).flatten()
     }
 
     /// Returns what an open reports if its changes may never become safe, because of `cause`.
-    pub fn open_error(&self, open: OpenId, cause: Error) -> Error {
+    pub fn open_error(&self, open: OpenKey, cause: Error) -> Error {
         self.opens.check_errors(open).unwrap_or(cause)
     }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_meta::durability::Durability;
@@ -14,7 +15,9 @@ use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{SharedTable, TableRead};
 use pelago_store::volume::{Owner, VolumeId};
 use pelago_store::{clock, key};
-use pelago_wire::{Backing, Code, Context, Entry, Handle, Name, NewMode, OpenFlags, OpenId};
+use pelago_wire::{
+    Backing, Code, Context, Entry, Handle, Name, NewMode, OpenFlags, OpenId, SessionId,
+};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -23,6 +26,7 @@ use crate::fd_budget::FdBudget;
 use crate::inode::Bytes;
 use crate::open::Opening;
 use crate::open_files::{OpenFiles, Options, Parts};
+use crate::open_key::OpenKey;
 use crate::space::Space;
 use crate::write::{Write, Written};
 
@@ -36,6 +40,7 @@ pub(crate) struct Rig {
     pub(crate) files: OpenFiles,
     pub(crate) shard: Arc<Shard>,
     table: FakeTable,
+    last_open: AtomicU64,
     _dir: Arc<TempDir>,
 }
 
@@ -84,17 +89,18 @@ impl Rig {
             notify_pending_close: Arc::new(|| {}),
             options: Options::default(),
         });
-        Self { files, shard, table, _dir: dir }
+        Self { files, shard, table, last_open: AtomicU64::new(0), _dir: dir }
     }
 
     /// Creates a file in the root directory and opens it to read and write.
-    pub(crate) fn create(&self, text: &str) -> (Entry, OpenId) {
+    pub(crate) fn create(&self, text: &str) -> (Entry, OpenKey) {
         let (context, mode) = (Context::direct(10, 20), NewMode::exactly(0o644));
         let name = Name::new(text.as_bytes()).unwrap();
         let at = (Handle::ROOT, &name);
-        let created = self.files.create(&context, at, mode, READ_WRITE, MayBlock::Yes);
-        let (entry, open, _) = created.unwrap();
-        (entry, open)
+        let open = self.next_open();
+        let by = (&context, open.open);
+        let created = self.files.create(by, at, mode, READ_WRITE, MayBlock::Yes);
+        (created.unwrap().0, open)
     }
 
     /// Creates a file with these bytes and closes it.
@@ -105,35 +111,51 @@ impl Rig {
         entry
     }
 
+    /// Returns the key of an open that is to come.
+    fn next_open(&self) -> OpenKey {
+        let open = OpenId(self.last_open.fetch_add(1, Ordering::Relaxed) + 1);
+        OpenKey { session: SessionId::DIRECT, open }
+    }
+
     /// Opens a file.
-    pub(crate) fn open(&self, handle: Handle, flags: OpenFlags) -> Result<Opening, Code> {
-        self.files.open(handle, flags, MayBlock::Yes).map_err(code)
+    pub(crate) fn open(&self, handle: Handle, flags: OpenFlags) -> Result<OpenKey, Code> {
+        Ok(self.opening(handle, flags)?.0)
+    }
+
+    /// Opens a file; returns the result of the open too.
+    pub(crate) fn opening(
+        &self,
+        handle: Handle,
+        flags: OpenFlags,
+    ) -> Result<(OpenKey, Opening), Code> {
+        let open = self.next_open();
+        Ok((open, self.files.open(open, handle, flags, MayBlock::Yes).map_err(code)?))
     }
 
     /// Writes bytes.
-    pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) -> Result<Written, Code> {
+    pub(crate) fn write(&self, open: OpenKey, offset: u64, bytes: &[u8]) -> Result<Written, Code> {
         let write = Write { offset, bytes, kill_privileges: false };
         self.files.write(open, write, MayBlock::Yes).map_err(code)
     }
 
     /// Reads bytes.
-    pub(crate) fn read(&self, open: OpenId, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
+    pub(crate) fn read(&self, open: OpenKey, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
         let read = self.files.read(open, offset, size, MayBlock::Yes).map_err(code)?;
         Ok(read.into_bytes())
     }
 
     /// Syncs bytes; the row is not safe yet when this returns.
-    pub(crate) fn fsync(&self, open: OpenId) -> Result<(), Code> {
+    pub(crate) fn fsync(&self, open: OpenKey) -> Result<(), Code> {
         self.files.fsync(open, true, MayBlock::Yes).map_err(code)
     }
 
     /// Commits what was written through an open.
-    pub(crate) fn flush(&self, open: OpenId) -> Result<(), Code> {
+    pub(crate) fn flush(&self, open: OpenKey) -> Result<(), Code> {
         self.files.flush(open, MayBlock::Yes).map_err(code)
     }
 
     /// Does what the kernel does when a program closes its last descriptor.
-    pub(crate) fn close(&self, open: OpenId) {
+    pub(crate) fn close(&self, open: OpenKey) {
         self.flush(open).unwrap();
         self.files.release(open, MayBlock::Yes).unwrap();
     }

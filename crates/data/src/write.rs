@@ -1,13 +1,14 @@
 //! Writing to open files: into memory while they are small, into a content file from then on.
 
 use pelago_store::clock;
-use pelago_wire::{Code, Error, OpenId, SetAttr, Whence, limits};
+use pelago_wire::{Code, Error, SetAttr, Whence, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::content_file::OpenContent;
 use crate::inode::{Bytes, Uncommitted};
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 
 /// A write to an open file.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +39,7 @@ impl OpenFiles {
     /// `BadOpen`, `FileTooLarge`, `NoSpace`; [`OpError::WouldBlock`] with nothing done.
     pub fn write(
         &self,
-        open: OpenId,
+        open: OpenKey,
         write: Write<'_>,
         may_block: MayBlock,
     ) -> Result<Written, OpError> {

@@ -161,10 +161,10 @@ mod tests {
     fn an_error_that_no_descriptor_reported_outlives_the_last_close() {
         let rig = Rig::new();
         let file = rig.file("f", &[1; LARGE]);
-        let open = rig.open(file.handle, READ).unwrap().open;
+        let open = rig.open(file.handle, READ).unwrap();
         rig.files.bytes_failed(file.handle.ino, Code::Io.into());
         rig.close(open);
-        let open = rig.open(file.handle, READ_WRITE).unwrap().open;
+        let open = rig.open(file.handle, READ_WRITE).unwrap();
         assert_eq!(rig.flush(open), Err(Code::Io), "reported by the close of a writer");
         assert_eq!(rig.flush(open), Ok(()));
     }

@@ -403,7 +403,7 @@ mod tests {
         let file = rig.file("f", &pattern(10_000));
         let clear = |rows: &[ClosedRow]| rig.files.writing.clear_synced(rows, &rig.shard);
         let before = rig.files.writing.closed_rows();
-        let open = rig.open(file.handle, READ_WRITE).unwrap().open;
+        let open = rig.open(file.handle, READ_WRITE).unwrap();
         rig.write(open, 0, b"x").unwrap();
         assert_eq!(clear(&before), Ok(0), "it has a writer");
         rig.close(open);

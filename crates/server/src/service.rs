@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use pelago_data::{MayBlock, OpError, OpenFiles, Space, WakeWorker};
+use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, Space, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Shard;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, OpenId, Reply, Request,
-    Service,
+    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request, Service,
+    SessionId,
 };
 
 use crate::find_by_id::FindById;
@@ -83,7 +83,7 @@ enum Outcome {
 #[derive(Debug, Clone, Copy)]
 enum ErrorReport {
     /// An open of a file.
-    Open(OpenId),
+    Open(OpenKey),
     /// A directory.
     Directory(InodeId),
     /// Neither: the caller has no open yet.
@@ -106,6 +106,14 @@ impl LocalService {
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let dispatcher = Dispatcher { parts, find_by_id, logged_stop, stopped };
         Self { dispatcher: Arc::new(dispatcher) }
+    }
+
+    /// Ends all opens of a session that sends no request any more. Blocks on the disk.
+    pub(crate) fn end_session(&self, session: SessionId) {
+        let stopped = self.dispatcher.stopped.read_recursive();
+        if !*stopped {
+            self.dispatcher.parts.opens.end_session(session);
+        }
     }
 
     /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
@@ -270,12 +278,11 @@ impl Dispatcher {
     /// Decides whether a request with this effect may be carried out now. Returns the stored reply
     /// if it was carried out before.
     ///
-    /// Only replies to sessions other than the direct one are stored. Such a session cannot have
-    /// open files yet, so requests whose replies are not stored are refused for it.
+    /// Only replies to sessions other than the direct one are stored.
     ///
     /// # Errors
-    /// [`Code::ReadOnly`], [`Code::NoSpace`], [`Code::NotSupported`]; [`OpError::WouldBlock`] if
-    /// the engine falls behind and the caller is an event loop.
+    /// [`Code::ReadOnly`], [`Code::NoSpace`]; [`OpError::WouldBlock`] if the engine falls behind and
+    /// the caller is an event loop.
     fn admit(
         &self,
         context: &Context,
@@ -287,13 +294,11 @@ impl Dispatcher {
             Effect::Commit => {}
             Effect::Change { .. } if self.parts.read_only => return Err(Code::ReadOnly.into()),
             Effect::Change { replayed, grows } => {
-                if let Some(request_key) = RequestKey::of(context) {
-                    if !replayed {
-                        return Err(Code::NotSupported.into());
-                    }
-                    if let Some(reply) = self.parts.shard.cached_reply(&request_key)? {
-                        return Ok(Some(reply));
-                    }
+                if replayed
+                    && let Some(request_key) = RequestKey::of(context)
+                    && let Some(reply) = self.parts.shard.cached_reply(&request_key)?
+                {
+                    return Ok(Some(reply));
                 }
                 if grows {
                     self.parts.space.admit()?;

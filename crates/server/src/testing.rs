@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -41,6 +41,12 @@ pub(crate) const BOTH: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ
 pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
 /// How long a test waits for a reply.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Returns the number of an open that is to come.
+pub(crate) fn next_open() -> OpenId {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    OpenId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
 
 /// The parts of a server, without any thread but the pool's.
 pub(crate) struct Rig {
@@ -191,10 +197,10 @@ impl Rig {
 
     /// Creates a file in the root and opens it.
     pub(crate) fn create(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId) {
-        let request =
-            Request::Create { dir: ROOT, name: name(text), mode: NewMode::exactly(0o644), flags };
+        let (mode, open) = (NewMode::exactly(0o644), next_open());
+        let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
         match self.call(request).unwrap() {
-            Reply::Created { entry, open, .. } => (entry, open),
+            Reply::Created { entry, .. } => (entry, open),
             other => panic!("{other:?}"),
         }
     }
@@ -217,16 +223,18 @@ impl Rig {
 
     /// Opens a file.
     pub(crate) fn open(&self, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
-        match self.call(Request::Open { node, flags })? {
-            Reply::Opened { open, .. } => Ok(open),
+        let open = next_open();
+        match self.call(Request::Open { node, flags, open })? {
+            Reply::Opened { .. } => Ok(open),
             other => panic!("{other:?}"),
         }
     }
 
     /// Opens a file; returns its attributes and data path too.
     pub(crate) fn open_path(&self, node: Handle, flags: OpenFlags) -> (OpenId, Attr, DataPath) {
-        match self.call(Request::Open { node, flags }).unwrap() {
-            Reply::Opened { open, attr, path } => (open, attr, path),
+        let open = next_open();
+        match self.call(Request::Open { node, flags, open }).unwrap() {
+            Reply::Opened { attr, path } => (open, attr, path),
             other => panic!("{other:?}"),
         }
     }

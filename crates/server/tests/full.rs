@@ -127,8 +127,9 @@ fn holes_are_not_filled_while_space_is_short() {
     // An open for writing gets no descriptor: the server could not count what is written by it.
     let flags = OpenFlags { write: true, passthrough: true, ..OpenFlags::default() };
     requests::close(&server, sparse).unwrap();
-    let open = Request::Open { node: entry.handle, flags };
-    let Reply::Opened { open, path: way, .. } = requests::call(&server, open, &[]).unwrap() else {
+    let open = requests::next_open();
+    let request = Request::Open { node: entry.handle, flags, open };
+    let Reply::Opened { path: way, .. } = requests::call(&server, request, &[]).unwrap() else {
         panic!("it is opened");
     };
     assert!(!matches!(way, pelago_wire::DataPath::Passthrough(_)), "{way:?}");

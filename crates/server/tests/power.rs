@@ -333,8 +333,9 @@ fn check_on(table: &FakeTable, folder: &Path) -> Plan {
 }
 
 fn open(server: &Server, node: Handle) -> Result<OpenId, Code> {
-    match requests::call(server, Request::Open { node, flags: BOTH }, &[])? {
-        Reply::Opened { open, .. } => Ok(open),
+    let open = requests::next_open();
+    match requests::call(server, Request::Open { node, flags: BOTH, open }, &[])? {
+        Reply::Opened { .. } => Ok(open),
         other => panic!("{other:?}"),
     }
 }

@@ -3,9 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use pelago_server::{Options, Passthrough};
 use pelago_wire::{
-    Code, Context, Entry, Handle, NewMode, RenameFlags, Reply, Request, RequestId, SessionId,
-    SetAttr, XattrFlags,
+    Code, Context, DataPath, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
+    Request, RequestId, SessionId, SetAttr, XattrFlags,
 };
 
 use harness::rig::{Rig, by_hand, name};
@@ -131,13 +132,47 @@ fn other_requests_and_other_sessions_are_not_taken_for_it() {
     // What failed is tried again.
     rig.call(Request::RemoveDir { dir: Handle::ROOT, name: name("one") }).unwrap();
     entry(rig.call_as(&other, make("one"), &[]));
-    // Open files of sessions do not exist yet, and say so.
-    let refused =
-        rig.call_as(&asks(3), Request::Unlink { dir: Handle::ROOT, name: name("x") }, &[]);
-    assert_eq!(refused.err(), Some(Code::NotFound));
-    let (dir, flags) = (Handle::ROOT, pelago_wire::OpenFlags::default());
-    let create = Request::Create { dir, name: name("file"), mode: NewMode::exactly(0o644), flags };
-    assert_eq!(rig.call_as(&asks(4), create, &[]).err(), Some(Code::NotSupported));
+}
+
+/// A number of an open means nothing to another session, and ends with its own.
+#[test]
+fn an_open_belongs_to_its_session() {
+    let rig = Rig::new(by_hand());
+    let other = Context { session: SessionId(8), ..asks(1) };
+    let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+    let open = OpenId(1);
+    let create = |text: &str| Request::Create { dir, name: name(text), mode, flags, open };
+    rig.call_as(&asks(1), create("one"), &[]).unwrap();
+    assert_eq!(rig.call_as(&asks(2), create("again"), &[]).err(), Some(Code::Invalid));
+    assert_eq!(rig.lookup(dir, "again").err(), Some(Code::NotFound));
+    let write = || Request::Write { open, offset: 0, kill_privileges: false };
+    assert_eq!(rig.call_as(&other, write(), b"x").err(), Some(Code::BadOpen));
+    rig.call_as(&other, create("two"), &[]).unwrap();
+    rig.call_as(&asks(3), write(), b"one").unwrap();
+    rig.call_as(&other, write(), b"other").unwrap();
+    rig.server.end_session(SESSION);
+    assert_eq!(rig.call_as(&asks(4), write(), b"x").err(), Some(Code::BadOpen));
+    let size = |text| rig.lookup(dir, text).unwrap().attr.size;
+    assert_eq!((size("one"), size("two"), rig.server.status().open_files), (3, 5, 1));
+    // What was open is in the rows: a crash loses none of it.
+    rig.sync();
+    let left = rig.crashed(0, by_hand());
+    assert_eq!(left.lookup(dir, "one").unwrap().attr.size, 3);
+}
+
+/// Descriptors are for the server's own process.
+#[test]
+fn another_session_gets_no_descriptor() {
+    let rig = Rig::new(Options { passthrough: Passthrough::Always, ..by_hand() });
+    let flags = OpenFlags { passthrough: true, ..OpenFlags::READ_WRITE };
+    let (dir, mode, open) = (Handle::ROOT, NewMode::exactly(0o644), OpenId(1));
+    let create = Request::Create { dir, name: name("file"), mode, flags, open };
+    let reply = rig.call_as(&asks(1), create, &[]).unwrap();
+    let Reply::Created { entry, path } = reply else { panic!("{reply:?}") };
+    assert_eq!(path, DataPath::Cached);
+    let again = Request::Open { node: entry.handle, flags, open: OpenId(2) };
+    let reply = rig.call_as(&asks(2), again, &[]).unwrap();
+    assert!(matches!(reply, Reply::Opened { path: DataPath::Cached, .. }), "{reply:?}");
 }
 
 /// Answers do not pile up: the one that is older than a session may repeat goes.

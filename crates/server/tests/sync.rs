@@ -5,6 +5,7 @@
 use pelago_store::table::Error;
 use pelago_wire::{Code, Handle, OpenFlags, Reply, Request};
 
+use harness::requests::next_open;
 use harness::rig::{Rig, by_hand};
 
 #[path = "harness/all.rs"]
@@ -76,7 +77,8 @@ fn a_write_through_a_synchronous_open_is_safe_when_it_is_answered() {
     rig.put(Handle::ROOT, "file", b"before").unwrap();
     let node = rig.lookup(Handle::ROOT, "file").unwrap().handle;
     let flags = OpenFlags { write: true, sync: true, ..OpenFlags::default() };
-    let Ok(Reply::Opened { open, .. }) = rig.call(Request::Open { node, flags }) else {
+    let open = next_open();
+    let Ok(Reply::Opened { .. }) = rig.call(Request::Open { node, flags, open }) else {
         panic!("it opens");
     };
     rig.write(open, 0, b"BEHIND").unwrap();

@@ -191,7 +191,8 @@ const RANKED: u64 = 3 << 61;
 const RANK_BITS: u32 = 29;
 const _: () = assert!(crate::limits::EQUAL_NAMES == (1 << RANK_BITS) - 1, "all ranks have bits");
 
-/// The id of an open of a file, by one session. Not reused within a run of the server.
+/// The number of an open of a file. The client chooses it with the request to open: numbers rise in
+/// its session and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenId(pub u64);
 

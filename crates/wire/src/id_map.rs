@@ -1,7 +1,8 @@
-//! Maps whose keys are ids that the server chose: no user can make them collide.
+//! Maps by ids: cheap ones for ids that the server chose, which no user can make collide, and one
+//! with a secret for numbers that a client chose.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 /// A map by ids that the server chose.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -27,5 +28,71 @@ impl Hasher for IdHasher {
 
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+/// A map by numbers that a client chose.
+pub type KeyedMap<K, V> = HashMap<K, V, KeyedState>;
+
+/// The secret of a [`KeyedMap`], so that no client can choose numbers that collide.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyedState {
+    start: u64,
+    factor: u64,
+}
+
+impl Default for KeyedState {
+    /// Returns a random secret.
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self { start: random.hash_one(0), factor: random.hash_one(1) | 1 }
+    }
+}
+
+impl BuildHasher for KeyedState {
+    type Hasher = KeyedHasher;
+
+    fn build_hasher(&self) -> KeyedHasher {
+        KeyedHasher { state: self.start, factor: self.factor }
+    }
+}
+
+/// Hashes 64-bit numbers with a secret: each costs one multiplication.
+#[derive(Debug)]
+pub struct KeyedHasher {
+    state: u64,
+    factor: u64,
+}
+
+impl Hasher for KeyedHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // Both halves of the product: each bit of it depends on secret bits.
+        let product = u128::from(self.state ^ number) * u128::from(self.factor);
+        self.state = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers share their low 24 bits, which is what the cheap hasher cannot tell apart.
+    #[test]
+    fn chosen_numbers_share_few_buckets_of_a_map_with_a_secret() {
+        let state = KeyedState::default();
+        let hash = |number: u64| state.hash_one((7_u64, number << 48));
+        let buckets: HashSet<u64> = (0..4096).map(|number| hash(number) % 4096).collect();
+        assert!(buckets.len() > 1024, "{}", buckets.len());
+        assert_eq!(hash(1), hash(1));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::attr::{Attr, FileKind};
 use crate::buffer::Buffer;
-use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::id::{Cookie, Handle, InodeId};
 use crate::name::Name;
 
 /// A file, as a lookup finds it.
@@ -111,15 +111,11 @@ pub enum Reply {
     Created {
         /// The new file.
         entry: Entry,
-        /// Names the open file in later requests.
-        open: OpenId,
         /// How the open reaches the bytes.
         path: DataPath,
     },
     /// A file was opened.
     Opened {
-        /// Names the open file in later requests.
-        open: OpenId,
         /// The attributes after the open.
         attr: Attr,
         /// How the open reaches the bytes.

@@ -60,6 +60,8 @@ pub enum Request {
         mode: NewMode,
         /// How to open the new file.
         flags: OpenFlags,
+        /// Names the open file in later requests of the session.
+        open: OpenId,
     },
     /// Creates an unnamed regular file and opens it (`O_TMPFILE`). The file is removed at its last
     /// close, or when the server ends, unless [`Request::Link`] gives it a name first. Reply:
@@ -71,6 +73,8 @@ pub enum Request {
         mode: NewMode,
         /// How to open the new file.
         flags: OpenFlags,
+        /// Names the open file in later requests of the session.
+        open: OpenId,
     },
     /// Creates a directory. Reply: `Entry`; `Exists`.
     MakeDir {
@@ -149,12 +153,15 @@ pub enum Request {
         /// What to do if the target exists.
         flags: RenameFlags,
     },
-    /// Opens a regular file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`.
+    /// Opens a regular file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`, `Invalid` if the session
+    /// has an open with this number.
     Open {
         /// The file.
         node: Handle,
         /// How to open the file.
         flags: OpenFlags,
+        /// Names the open file in later requests of the session.
+        open: OpenId,
     },
     /// Commits the changes of an open file, because a descriptor was closed. May come several times
     /// for one open file. Reply: `Done`.
@@ -301,7 +308,7 @@ pub struct Description {
 /// The change consists of rows, so the reply can be stored in the same batch.
 const ROWS: Effect = Effect::Change { replayed: true, grows: false };
 const NEW_ROWS: Effect = Effect::Change { replayed: true, grows: true };
-/// The open id of the reply is valid in this run of the server only, so the reply is not stored.
+/// The open is valid in this run of the server only, so the reply is not stored.
 const NEW_OPEN: Effect = Effect::Change { replayed: false, grows: true };
 /// Space for bytes is checked later, when the number of blocks is known.
 const BYTES: Effect = Effect::Change { replayed: false, grows: false };
@@ -437,7 +444,8 @@ mod tests {
         let name = Name::new(b"a").unwrap();
         let mode = NewMode::exactly(0o644);
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let create = Request::Create { dir: NODE, name: name.clone(), mode, flags }.describe();
+        let create =
+            Request::Create { dir: NODE, name: name.clone(), mode, flags, open: OPEN }.describe();
         assert_eq!(create.effect, Effect::Change { replayed: false, grows: true });
         let mkdir = Request::MakeDir { dir: NODE, name, mode }.describe();
         assert_eq!(mkdir.effect, Effect::Change { replayed: true, grows: true });
@@ -454,7 +462,7 @@ mod tests {
 
     #[test]
     fn an_open_changes_what_it_may_write() {
-        let open = |flags| Request::Open { node: NODE, flags }.describe();
+        let open = |flags| Request::Open { node: NODE, flags, open: OPEN }.describe();
         let read = OpenFlags { read: true, ..OpenFlags::default() };
         assert_eq!((open(read).effect, open(read).right), (Effect::None, Right::Read));
         let truncate = OpenFlags { truncate: true, ..read };

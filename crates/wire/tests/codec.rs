@@ -141,17 +141,11 @@ fn of_names() -> impl Strategy<Value = Request> {
         (handle(), name()).prop_map(|(dir, name)| Request::Lookup { dir, name }),
         handle().prop_map(|dir| Request::Parent { dir }),
         ino().prop_map(|ino| Request::Find { ino }),
-        (handle(), name(), mode(), flags()).prop_map(|(dir, name, mode, flags)| Request::Create {
-            dir,
-            name,
-            mode,
-            flags
-        }),
-        (handle(), mode(), flags()).prop_map(|(dir, mode, flags)| Request::CreateUnnamed {
-            dir,
-            mode,
-            flags
-        }),
+        (handle(), name(), mode(), flags(), open_id()).prop_map(
+            |(dir, name, mode, flags, open)| Request::Create { dir, name, mode, flags, open }
+        ),
+        (handle(), mode(), flags(), open_id())
+            .prop_map(|(dir, mode, flags, open)| Request::CreateUnnamed { dir, mode, flags, open }),
         (handle(), name(), mode()).prop_map(|(dir, name, mode)| Request::MakeDir {
             dir,
             name,
@@ -221,7 +215,11 @@ fn of_nodes() -> impl Strategy<Value = Request> {
 
 fn of_opens() -> impl Strategy<Value = Request> {
     prop_oneof![
-        (handle(), flags()).prop_map(|(node, flags)| Request::Open { node, flags }),
+        (handle(), flags(), open_id()).prop_map(|(node, flags, open)| Request::Open {
+            node,
+            flags,
+            open
+        }),
         open_id().prop_map(|open| Request::Flush { open }),
         open_id().prop_map(|open| Request::Release { open }),
         (open_id(), any::<bool>()).prop_map(|(open, data_only)| Request::Fsync { open, data_only }),
@@ -321,16 +319,8 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(()).prop_map(|()| Reply::Done),
         entry().prop_map(Reply::Entry),
         attr().prop_map(Reply::Attr),
-        (entry(), open_id(), path()).prop_map(|(entry, open, path)| Reply::Created {
-            entry,
-            open,
-            path
-        }),
-        (open_id(), attr(), path()).prop_map(|(open, attr, path)| Reply::Opened {
-            open,
-            attr,
-            path
-        }),
+        (entry(), path()).prop_map(|(entry, path)| Reply::Created { entry, path }),
+        (attr(), path()).prop_map(|(attr, path)| Reply::Opened { attr, path }),
         attr().prop_map(Reply::Removed),
         (handle(), option::of(entry()))
             .prop_map(|(moved, replaced)| Reply::Renamed { moved, replaced }),
@@ -433,7 +423,7 @@ fn passthrough_is_sent_as_direct() {
     let attr = Attr::empty(InodeId::ROOT, FileKind::Regular);
     let path = DataPath::Passthrough(backing);
     let mut body = Vec::new();
-    let opened = Reply::Opened { open: OpenId(1), attr, path };
+    let opened = Reply::Opened { attr, path };
     encode_answer(ReplyStamp::default(), &Ok(opened), &mut body);
     let (_, result) = decode_answer(&body, Vec::new()).unwrap();
     assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");

@@ -267,13 +267,12 @@ impl Disk {
         self.opens.get(&open.0).copied().ok_or_else(|| Code::BadOpen.into())
     }
 
-    fn open(&mut self, ino: u64, flags: OpenFlags) -> Result<OpenId, Error> {
+    fn open(&mut self, ino: u64, (open, flags): (OpenId, OpenFlags)) -> Result<OpenId, Error> {
         if flags.truncate && self.attr(ino)?.size > 0 {
             self.resize(ino, 0)?;
         }
-        self.next += 1;
-        self.opens.insert(self.next, (ino, flags));
-        Ok(OpenId(self.next))
+        self.opens.insert(open.0, (ino, flags));
+        Ok(open)
     }
 }
 
@@ -296,7 +295,7 @@ impl Service for Naive {
 impl Naive {
     fn carry_out(&self, context: &Context, request: Request, bytes: &[u8]) -> Result<Reply, Error> {
         let at = |dir, name| At { dir, name };
-        let created = |Created { entry, open, path }| Reply::Created { entry, open, path };
+        let created = |Created { entry, path, .. }| Reply::Created { entry, path };
         let removed = |Removed { attr }| Reply::Removed(attr);
         Ok(match request {
             Request::Lookup { dir, name } => Reply::Entry(self.lookup(context, at(dir, name))?),
@@ -306,11 +305,11 @@ impl Naive {
             Request::SetAttr { node, open, set } => {
                 Reply::Attr(self.set_attr(context, node, open, set)?)
             }
-            Request::Create { dir, name, mode, flags } => {
-                created(self.create(context, at(dir, name), mode, flags)?)
+            Request::Create { dir, name, mode, flags, open } => {
+                created(self.create(context, at(dir, name), mode, (open, flags))?)
             }
-            Request::CreateUnnamed { dir, mode, flags } => {
-                created(self.create_unnamed(context, dir, mode, flags)?)
+            Request::CreateUnnamed { dir, mode, flags, open } => {
+                created(self.create_unnamed(context, dir, mode, (open, flags))?)
             }
             Request::MakeDir { dir, name, mode } => {
                 Reply::Entry(self.make_dir(context, at(dir, name), mode)?)
@@ -345,9 +344,9 @@ impl Naive {
         let pos = |open, offset| FilePos { open, offset };
         let written = |Written { bytes, size }| Reply::Written { bytes, size };
         Ok(match request {
-            Request::Open { node, flags } => {
-                let Opened { open, attr, path } = self.open(context, node, flags)?;
-                Reply::Opened { open, attr, path }
+            Request::Open { node, flags, open } => {
+                let Opened { attr, path, .. } = self.open(context, node, (open, flags))?;
+                Reply::Opened { attr, path }
             }
             Request::Flush { open } => done(self.flush(context, open)?),
             Request::Release { open } => done(self.release(context, open)?),
@@ -444,11 +443,11 @@ impl Naive {
         _: &Context,
         at: At,
         mode: NewMode,
-        flags: OpenFlags,
+        opening: (OpenId, OpenFlags),
     ) -> Result<Created, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, FileKind::Regular, mode.masked())?;
-            let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
+            let (entry, open) = (disk.entry(ino)?, disk.open(ino, opening)?);
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
@@ -458,7 +457,7 @@ impl Naive {
         _: &Context,
         dir: Handle,
         mode: NewMode,
-        flags: OpenFlags,
+        opening: (OpenId, OpenFlags),
     ) -> Result<Created, Error> {
         self.with(|disk| {
             if !disk.is_dir(dir.ino.raw()) {
@@ -466,7 +465,7 @@ impl Naive {
             }
             let ino = disk.new_node(FileKind::Regular, mode.masked());
             disk.node(ino)?.awaits_name = true;
-            let (entry, open) = (disk.entry(ino)?, disk.open(ino, flags)?);
+            let (entry, open) = (disk.entry(ino)?, disk.open(ino, opening)?);
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
@@ -547,13 +546,18 @@ impl Naive {
         })
     }
 
-    fn open(&self, _: &Context, node: Handle, flags: OpenFlags) -> Result<Opened, Error> {
+    fn open(
+        &self,
+        _: &Context,
+        node: Handle,
+        opening: (OpenId, OpenFlags),
+    ) -> Result<Opened, Error> {
         self.with(|disk| {
             let ino = node.ino.raw();
             if disk.is_dir(ino) {
                 return Err(Code::IsDirectory.into());
             }
-            let (open, attr) = (disk.open(ino, flags)?, disk.attr(ino)?);
+            let (open, attr) = (disk.open(ino, opening)?, disk.attr(ino)?);
             Ok(Opened { open, attr, path: DataPath::Cached })
         })
     }

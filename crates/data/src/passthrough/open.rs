@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use pelago_meta::shard::AttrSource;
-use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, OpenFlags, OpenId};
+use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, OpenFlags};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::inode::Inode;
@@ -12,6 +12,7 @@ use crate::inode_guard::InodeGuard;
 use crate::open::Opening;
 use crate::open_content::content_missing;
 use crate::open_files::OpenFiles;
+use crate::open_key::OpenKey;
 use crate::open_table::PathKind;
 use crate::passthrough::observer::Observer;
 
@@ -23,6 +24,7 @@ impl OpenFiles {
     /// Those of [`OpenFiles::open`].
     pub(crate) fn open_passthrough(
         &self,
+        open: OpenKey,
         handle: Handle,
         flags: OpenFlags,
         may_block: MayBlock,
@@ -33,7 +35,7 @@ impl OpenFiles {
         let _permit = self.io_permit_for(handle.ino, may_block)?;
         let (inode, _) = self.enter(handle, flags.write)?;
         let mut guard = self.lock(&inode);
-        match guard.choose_path(flags) {
+        match guard.choose_path(open, flags) {
             Ok(opening) => Ok(opening),
             Err(error) => {
                 guard.release(flags.write)?;
@@ -49,27 +51,28 @@ impl OpenFiles {
     /// If the table or the disk fails.
     pub(crate) fn open_with_content(
         &self,
+        open: OpenKey,
         mut entry: Entry,
         inode: Inode,
         flags: OpenFlags,
-    ) -> Result<(Entry, OpenId, DataPath), Error> {
+    ) -> Result<(Entry, DataPath), Error> {
         let handle = entry.handle;
         let inode = self.opens.enter(handle.ino, flags.write, || inode);
         let mut guard = self.lock(&inode);
         let passes = flags.passthrough && self.placement.passes();
         let opened = match guard.begin_with_content(!passes) {
-            Ok(()) if passes => guard.choose_path(flags),
+            Ok(()) if passes => guard.choose_path(open, flags),
             begun => {
                 if let Err(error) = begun {
                     tracing::debug!(ino = %handle.ino, %error, "a new file begins in memory");
                 }
-                guard.open_by_requests(flags, PathKind::by_requests(flags))
+                guard.open_by_requests(open, flags, PathKind::by_requests(flags))
             }
         };
         match opened {
-            Ok(Opening { open, attr, path }) => {
+            Ok(Opening { attr, path }) => {
                 entry.attr = attr;
-                Ok((entry, open, path))
+                Ok((entry, path))
             }
             Err(error) => {
                 guard.release(flags.write)?;
@@ -81,7 +84,7 @@ impl OpenFiles {
 
 impl InodeGuard<'_> {
     /// Opens the file by passthrough if that can be now, else by requests.
-    fn choose_path(&mut self, flags: OpenFlags) -> Result<Opening, Error> {
+    fn choose_path(&mut self, open: OpenKey, flags: OpenFlags) -> Result<Opening, Error> {
         let (opens, ino) = (&self.files.opens, self.ino());
         self.load()?;
         if flags.truncate {
@@ -92,9 +95,9 @@ impl InodeGuard<'_> {
         let passes = !in_error || opens.passthrough_opens(ino) > 0;
         if self.state.has_content()
             && passes
-            && let Some(open) = opens.insert(self.inode, flags, PathKind::Passthrough)
+            && opens.insert(open, self.inode, flags, PathKind::Passthrough)?
         {
-            let opened = self.finish_passthrough_open(open, flags);
+            let opened = self.finish_passthrough_open(flags);
             if opened.is_err() {
                 opens.remove(open);
             }
@@ -102,30 +105,33 @@ impl InodeGuard<'_> {
         }
         // Passthrough opens are counted under the lock of the state, which we hold: if passthrough
         // was refused, this path is free.
-        self.open_by_requests(flags, PathKind::Cached)
+        self.open_by_requests(open, flags, PathKind::Cached)
     }
 
-    /// Gives an open by requests its id.
-    fn open_by_requests(&self, flags: OpenFlags, path: PathKind) -> Result<Opening, Error> {
-        // The attributes come first: an open that fails must leave no id to release.
-        let attr = self.files.shard.attr(self.handle())?;
-        let open = self.files.opens.insert(self.inode, flags, path).ok_or(Code::Bug)?;
-        Ok(Opening { open, attr, path: DataPath::Cached })
-    }
-
-    /// Does the rest of an open by passthrough that has its id.
-    fn finish_passthrough_open(
-        &mut self,
-        open: OpenId,
+    /// Adds an open by requests to the table.
+    fn open_by_requests(
+        &self,
+        open: OpenKey,
         flags: OpenFlags,
+        path: PathKind,
     ) -> Result<Opening, Error> {
+        // The attributes come first: an open that fails must leave nothing to release.
+        let attr = self.files.shard.attr(self.handle())?;
+        match self.files.opens.insert(open, self.inode, flags, path)? {
+            true => Ok(Opening { attr, path: DataPath::Cached }),
+            false => Err(Code::Bug.into()),
+        }
+    }
+
+    /// Does the rest of an open by passthrough that is in the table.
+    fn finish_passthrough_open(&mut self, flags: OpenFlags) -> Result<Opening, Error> {
         if flags.write && flags.kill_privileges && !flags.truncate {
             // Its writes are no requests: it loses now what the first one would clear.
             self.kill_privileges()?;
         }
         let path = DataPath::Passthrough(self.grant(flags)?);
         match self.files.shard.attr(self.handle()) {
-            Ok(attr) => Ok(Opening { open, attr, path }),
+            Ok(attr) => Ok(Opening { attr, path }),
             Err(error) => {
                 self.passthrough_closed(flags);
                 Err(error)

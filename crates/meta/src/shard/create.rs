@@ -14,7 +14,7 @@ const SETGID: u16 = 0o2000;
 
 impl Shard {
     /// Makes a node under a free name. `acquire`: it is open from the beginning, as by
-    /// [`Shard::acquire`].
+    /// [`Shard::acquire`]; an open is of this run of the server only, so no reply is stored.
     ///
     /// # Errors
     /// `Exists`; `NameTooLong`, `Invalid` for a target; `Stale`, `NotDirectory` for the directory.
@@ -29,7 +29,8 @@ impl Shard {
     ) -> Result<Entry, Error> {
         new.check()?;
         let key = self.entry_key(dir.ino, name);
-        let mut txn = self.begin(OpContext::by(context, now));
+        let op = if acquire { OpContext::from(now) } else { OpContext::by(context, now) };
+        let mut txn = self.begin(op);
         let entry = create(&mut txn, context, &key, new)?;
         let _locked = txn.commit()?;
         if acquire {

@@ -349,22 +349,20 @@ impl State {
     }
 
     /// Chooses the data path: all opens of a file at one time have the same.
-    fn open(&mut self, ino: u64, flags: OpenFlags) -> (OpenId, DataPath) {
+    fn open(&mut self, ino: u64, flags: OpenFlags, open: OpenId) -> DataPath {
         let mut others = self.opens.values().filter(|open| open.ino == ino);
         let by_descriptor = match others.next() {
             Some(other) => other.by_descriptor,
             None => flags.passthrough && self.hands_out != HandsOut::Nothing,
         };
-        self.last += 1;
-        self.opens.insert(self.last, Open { ino, flags, by_descriptor });
-        let path = match self.hands_out {
+        self.opens.insert(open.0, Open { ino, flags, by_descriptor });
+        match self.hands_out {
             _ if !by_descriptor => DataPath::Cached,
             HandsOut::Devices => {
                 DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()))
             }
             _ => DataPath::Passthrough(self.nodes.get_mut(&ino).unwrap().backing()),
-        };
-        (OpenId(self.last), path)
+        }
     }
 
     /// Removes a name; the file stays while it is open or has other names.
@@ -408,11 +406,11 @@ impl State {
                 change(node, &set);
                 Ok(Reply::Attr(node.attr()))
             }
-            Request::Create { dir, name, mode, flags } => {
+            Request::Create { dir, name, mode, flags, open } => {
                 let made = node(0, FileKind::Regular, mode.masked(), context);
                 let entry = self.make(hash, dir, &name, made)?;
-                let (open, path) = self.open(entry.handle.ino.raw(), flags);
-                Ok(Reply::Created { entry, open, path })
+                let path = self.open(entry.handle.ino.raw(), flags, open);
+                Ok(Reply::Created { entry, path })
             }
             Request::MakeDir { dir, name, mode } => {
                 let made = node(0, FileKind::Directory, mode.masked(), context);
@@ -446,15 +444,15 @@ impl State {
 
     fn answer_about_content(&mut self, request: Request, bulk: &[u8]) -> Answer {
         match request {
-            Request::Open { node, flags } => {
+            Request::Open { node, flags, open } => {
                 let node = self.find(node)?;
                 if flags.truncate {
                     node.resize(0);
                     node.touch();
                 }
                 let ino = node.attr.ino.raw();
-                let (open, path) = self.open(ino, flags);
-                Ok(Reply::Opened { open, attr: self.nodes[&ino].attr(), path })
+                let path = self.open(ino, flags, open);
+                Ok(Reply::Opened { attr: self.nodes[&ino].attr(), path })
             }
             Request::Flush { open } => {
                 let writes = self.opens.get(&open.0).is_some_and(|open| open.flags.write);

@@ -1,16 +1,16 @@
 //! Requests for open files and their bytes.
 
-use pelago_data::{Allocate, Copy, Opening, Write, Written};
-use pelago_meta::reply_cache::RequestKey;
+use pelago_data::{Allocate, Copy, OpenKey, Opening, Write, Written};
 use pelago_wire::{
-    AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SetAttr,
+    AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
+    SessionId, SetAttr,
 };
 
 use super::execute::Executor;
 use super::{ErrorReport, OpResult, Outcome};
 
 /// A position in an open file, in bytes from its start.
-type Position = (OpenId, u64);
+type Position = (OpenKey, u64);
 
 impl Executor<'_> {
     pub(super) fn create(
@@ -18,40 +18,41 @@ impl Executor<'_> {
         dir: Handle,
         name: &Name,
         mode: NewMode,
-        flags: OpenFlags,
+        (open, flags): (OpenId, OpenFlags),
     ) -> OpResult {
-        let (opens, may_block) = (&self.parts.opens, self.may_block);
-        let made = opens.create(self.context, (dir, name), mode, flags, may_block)?;
+        let (by, flags) = ((self.context, open), self.permitted(flags));
+        let made = self.parts.opens.create(by, (dir, name), mode, flags, self.may_block)?;
         Ok(created(made, flags))
     }
 
-    pub(super) fn create_unnamed(&self, dir: Handle, mode: NewMode, flags: OpenFlags) -> OpResult {
-        let (opens, may_block) = (&self.parts.opens, self.may_block);
-        let made = opens.create_unnamed(self.context, dir, mode, flags, may_block)?;
+    pub(super) fn create_unnamed(
+        &self,
+        dir: Handle,
+        mode: NewMode,
+        (open, flags): (OpenId, OpenFlags),
+    ) -> OpResult {
+        let (by, flags) = ((self.context, open), self.permitted(flags));
+        let made = self.parts.opens.create_unnamed(by, dir, mode, flags, self.may_block)?;
         Ok(created(made, flags))
     }
 
-    /// Sets attributes. For a session other than the direct one only rows change, so that the reply
-    /// can be stored with them.
     pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> OpResult {
-        let attr = if RequestKey::of(self.context).is_some() {
-            self.parts.shard.set_attr(node, set, self.op_context())?
-        } else {
-            self.parts.opens.set_attr(node, open, set, self.may_block)?
-        };
+        let open = open.map(|open| self.key(open));
+        let attr = self.parts.opens.set_attr(node, open, set, self.op_context(), self.may_block)?;
         Ok(Reply::Attr(attr).into())
     }
 
-    pub(super) fn open(&self, node: Handle, flags: OpenFlags) -> OpResult {
+    pub(super) fn open(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {
+        let (key, flags) = (self.key(open), self.permitted(flags));
         // Writes by a descriptor are not reported, so the bits must go when it is passed.
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
-        let Opening { open, attr, path } = self.parts.opens.open(node, asked, self.may_block)?;
+        let Opening { attr, path } = self.parts.opens.open(key, node, asked, self.may_block)?;
         let passes = matches!(path, DataPath::Passthrough(_));
-        Ok(opened(Reply::Opened { open, attr, path }, passes, flags))
+        Ok(opened(Reply::Opened { attr, path }, passes, flags))
     }
 
-    pub(super) fn fsync(&self, open: OpenId, data_only: bool) -> OpResult {
+    pub(super) fn fsync(&self, open: OpenKey, data_only: bool) -> OpResult {
         self.parts.opens.fsync(open, data_only, self.may_block)?;
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open)))
     }
@@ -91,6 +92,18 @@ impl Executor<'_> {
         Ok(written(self.parts.opens.copy_range(copy, self.may_block)?, to))
     }
 
+    /// Returns the key of an open of the caller's session.
+    pub(super) const fn key(&self, open: OpenId) -> OpenKey {
+        OpenKey::of(self.context, open)
+    }
+
+    /// Returns the flags of an open as far as its session may ask for them: a descriptor is of use
+    /// in this process only.
+    fn permitted(&self, flags: OpenFlags) -> OpenFlags {
+        let is_here = self.context.session == SessionId::DIRECT;
+        OpenFlags { passthrough: flags.passthrough && is_here, ..flags }
+    }
+
     /// Returns whether the caller keeps setuid and setgid bits of a file that it changes, for
     /// requests in which the kernel does not say so.
     const fn is_root(&self) -> bool {
@@ -98,9 +111,9 @@ impl Executor<'_> {
     }
 }
 
-fn created((entry, open, path): (Entry, OpenId, DataPath), flags: OpenFlags) -> Outcome {
+fn created((entry, path): (Entry, DataPath), flags: OpenFlags) -> Outcome {
     let passes = matches!(path, DataPath::Passthrough(_));
-    opened(Reply::Created { entry, open, path }, passes, flags)
+    opened(Reply::Created { entry, path }, passes, flags)
 }
 
 /// Returns the outcome of an open. For synchronous writes by a descriptor, which the server does
@@ -113,7 +126,7 @@ fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Outcome {
     }
 }
 
-fn written(written: Written, open: OpenId) -> Outcome {
+fn written(written: Written, open: OpenKey) -> Outcome {
     let reply = Reply::Written { bytes: written.bytes, size: written.size };
     if written.sync {
         Outcome::WhenSafe(reply, ErrorReport::Open(open))

@@ -28,9 +28,13 @@ impl Executor<'_> {
             Request::Find { ino } => self.find(*ino),
             Request::GetAttr { node } => attr(shard.attr(*node)),
             Request::SetAttr { node, open, set } => self.set_attr(*node, *open, set),
-            Request::Create { dir, name, mode, flags } => self.create(*dir, name, *mode, *flags),
-            Request::CreateUnnamed { dir, mode, flags } => self.create_unnamed(*dir, *mode, *flags),
-            Request::Open { node, flags } => self.open(*node, *flags),
+            Request::Create { dir, name, mode, flags, open } => {
+                self.create(*dir, name, *mode, (*open, *flags))
+            }
+            Request::CreateUnnamed { dir, mode, flags, open } => {
+                self.create_unnamed(*dir, *mode, (*open, *flags))
+            }
+            Request::Open { node, flags, open } => self.open(*node, *open, *flags),
             Request::MakeDir { dir, name, mode } => self.make_dir(*dir, name, *mode),
             Request::MakeNode { dir, name, kind, mode, rdev } => self.make_node(
                 *dir,
@@ -49,15 +53,15 @@ impl Executor<'_> {
             Request::Rename { from_dir, from, to_dir, to, flags } => {
                 self.rename(Move { from_dir: *from_dir, from, to_dir: *to_dir, to }, *flags)
             }
-            Request::Flush { open } => done(opens.flush(*open, may_block)),
-            Request::Release { open } => done(opens.release(*open, may_block)),
-            Request::Fsync { open, data_only } => self.fsync(*open, *data_only),
+            Request::Flush { open } => done(opens.flush(self.key(*open), may_block)),
+            Request::Release { open } => done(opens.release(self.key(*open), may_block)),
+            Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => {
-                Ok(Reply::Data(opens.read(*open, *offset, *size, may_block)?).into())
+                Ok(Reply::Data(opens.read(self.key(*open), *offset, *size, may_block)?).into())
             }
             Request::Write { open, offset, kill_privileges } => {
-                self.write((*open, *offset), *kill_privileges)
+                self.write((self.key(*open), *offset), *kill_privileges)
             }
             Request::List { dir, after, behind, entries, attributes } => {
                 let (behind, attributes) = (behind.as_ref(), *attributes);
@@ -75,13 +79,14 @@ impl Executor<'_> {
             }
             Request::StatFs => self.stat_fs(),
             Request::Allocate { open, offset, length, mode } => {
-                self.allocate((*open, *offset), *length, *mode)
+                self.allocate((self.key(*open), *offset), *length, *mode)
             }
             Request::Seek { open, from } => {
-                Ok(Reply::Offset(opens.seek(*open, *from, may_block)?).into())
+                Ok(Reply::Offset(opens.seek(self.key(*open), *from, may_block)?).into())
             }
             Request::CopyRange { from, from_offset, to, to_offset, length } => {
-                self.copy((*from, *from_offset), (*to, *to_offset), *length)
+                let (from, to) = (self.key(*from), self.key(*to));
+                self.copy((from, *from_offset), (to, *to_offset), *length)
             }
         }
     }

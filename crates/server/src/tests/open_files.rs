@@ -13,7 +13,7 @@ use pelago_wire::{
     Code, DataPath, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits,
 };
 
-use crate::testing::{BOTH, Options, READ, ROOT, Rig, answer, at, name, reopened};
+use crate::testing::{BOTH, Options, READ, ROOT, Rig, answer, at, name, next_open, reopened};
 
 const LIMIT: usize = limits::INLINE_DEFAULT_BYTES;
 const WRITE: OpenFlags = OpenFlags { read: false, ..BOTH };
@@ -727,13 +727,9 @@ fn do_something(rig: &Rig, random: &mut Random) {
     let flags = OpenFlags { append: random.below(3) == 0, truncate: random.below(8) == 0, ..BOTH };
     match random.below(6) {
         0 => {
-            let request = Request::Create {
-                dir: ROOT,
-                name: name(text),
-                mode: NewMode::exactly(0o644),
-                flags,
-            };
-            if let Ok(Reply::Created { open, .. }) = rig.call(request) {
+            let (mode, open) = (NewMode::exactly(0o644), next_open());
+            let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
+            if let Ok(Reply::Created { .. }) = rig.call(request) {
                 rig.write(open, 0, &pattern(random.below(9000) as usize)).unwrap();
                 rig.close(open);
             }

@@ -7,7 +7,7 @@ use pelago_store::table;
 use pelago_wire::{Code, DataPath, Entry, NewMode, OpenFlags, OpenId, Reply, Request, SetAttr};
 use rustix::io::Errno;
 
-use crate::testing::{BOTH, Failing, Options, ROOT, Rig, name};
+use crate::testing::{BOTH, Failing, Options, ROOT, Rig, name, next_open};
 
 const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
 const SYNC: OpenFlags = OpenFlags { sync: true, ..PASS };
@@ -21,13 +21,13 @@ fn always() -> Options {
 
 /// Creates a file with or without a name.
 fn make(rig: &Rig, named: bool, flags: OpenFlags) -> Result<(Entry, OpenId, DataPath), Code> {
-    let (dir, mode) = (ROOT, NewMode::exactly(0o644));
+    let (dir, mode, open) = (ROOT, NewMode::exactly(0o644), next_open());
     let request = match named {
-        true => Request::Create { dir, name: name("f"), mode, flags },
-        false => Request::CreateUnnamed { dir, mode, flags },
+        true => Request::Create { dir, name: name("f"), mode, flags, open },
+        false => Request::CreateUnnamed { dir, mode, flags, open },
     };
     match rig.call(request)? {
-        Reply::Created { entry, open, path } => Ok((entry, open, path)),
+        Reply::Created { entry, path } => Ok((entry, open, path)),
         other => panic!("{other:?}"),
     }
 }
@@ -72,7 +72,7 @@ fn an_open_for_synchronous_writes_fails_if_the_folder_cannot_be_synced() {
         return println!("skipped: not here: the disk cannot tell whether a process writes a file");
     }
     let file = rig.file("f", &[1; LARGE]);
-    let open = || rig.call(Request::Open { node: file.handle, flags: SYNC });
+    let open = || rig.call(Request::Open { node: file.handle, flags: SYNC, open: next_open() });
     failing.refuse(Operation::SyncNames, 0, u64::MAX, Errno::IO);
     assert_eq!(open().err(), Some(Code::Io));
     assert_eq!(rig.opens.counts().opens, 0);
@@ -88,7 +88,7 @@ fn an_open_for_synchronous_writes_fails_if_the_folder_cannot_be_synced() {
     rig.set(file.handle, Some(cached), empty).unwrap();
     rig.write(cached, 0, &[2; LARGE]).unwrap();
     rig.close(cached);
-    let reply = rig.begin(Request::Open { node: file.handle, flags: SYNC }, &[]);
+    let reply = rig.begin(Request::Open { node: file.handle, flags: SYNC, open: next_open() }, &[]);
     let reply = loop {
         rig.commit.run().unwrap();
         if let Ok(reply) = reply.try_recv() {
@@ -106,7 +106,7 @@ fn an_open_to_write_fails_if_the_writing_row_cannot_be_written() {
     let file = rig.file("f", &[1; LARGE]);
     rig.opens.write_back().unwrap();
     rig.table.fail_at(0, table::Error::NoSpace);
-    let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
+    let refused = rig.call(Request::Open { node: file.handle, flags: PASS, open: next_open() });
     assert_eq!(refused.err(), Some(Code::NoSpace));
     assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
     assert!(!rig.has_writing_row(file.handle) && !rig.attr(file.handle).unwrap().volatile);
@@ -123,7 +123,7 @@ fn an_open_of_a_file_whose_content_is_missing_fails() {
     let file = rig.file("f", &[1; LARGE]);
     let row = rig.shard.stored_node(file.handle).unwrap().rnode;
     rig.content.remove(file.handle.ino, row.generation.unwrap()).unwrap();
-    let refused = rig.call(Request::Open { node: file.handle, flags: PASS });
+    let refused = rig.call(Request::Open { node: file.handle, flags: PASS, open: next_open() });
     assert_eq!(refused.err(), Some(Code::Corrupt));
     assert_eq!((rig.opens.counts(), rig.shard.is_open(file.handle.ino)), (NONE, false));
 }

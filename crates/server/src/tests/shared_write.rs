@@ -16,7 +16,7 @@ use pelago_wire::{
 };
 
 use crate::recovery;
-use crate::testing::{BOTH, Options, READ, ROOT, Rig, at, name, reopened};
+use crate::testing::{BOTH, Options, READ, ROOT, Rig, at, name, next_open, reopened};
 
 /// To read and write, for a mount that can use descriptors.
 const PASS: OpenFlags = OpenFlags { passthrough: true, ..BOTH };
@@ -49,9 +49,10 @@ impl Rig {
     }
 
     fn make(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId, DataPath) {
-        let request = Request::Create { dir: ROOT, name: name(text), mode: MODE, flags };
+        let open = next_open();
+        let request = Request::Create { dir: ROOT, name: name(text), mode: MODE, flags, open };
         match self.call(request).unwrap() {
-            Reply::Created { entry, open, path } => (entry, open, path),
+            Reply::Created { entry, path } => (entry, open, path),
             other => panic!("{other:?}"),
         }
     }
@@ -117,9 +118,12 @@ fn large_files_are_opened_by_passthrough_and_small_ones_by_requests() {
 #[test]
 fn a_file_without_a_name_follows_the_sizes_of_its_directory() {
     let Some(rig) = rig_with_leases() else { return };
-    let make = || match rig.call(Request::CreateUnnamed { dir: ROOT, mode: MODE, flags: PASS }) {
-        Ok(Reply::Created { entry, open, path }) => (entry, open, path),
-        other => panic!("{other:?}"),
+    let make = || {
+        let open = next_open();
+        match rig.call(Request::CreateUnnamed { dir: ROOT, mode: MODE, flags: PASS, open }) {
+            Ok(Reply::Created { entry, path }) => (entry, open, path),
+            other => panic!("{other:?}"),
+        }
     };
     let (entry, open, path) = make();
     assert_eq!(path, DataPath::Cached);
@@ -153,9 +157,10 @@ fn a_file_that_grows_large_while_it_is_open_keeps_its_path() {
     let (other, attr, path) = rig.open_path(entry.handle, PASS);
     assert!(path == DataPath::Cached && !attr.volatile);
     rig.close(open);
-    assert_eq!(rig.open_path(entry.handle, PASS_READ).2, DataPath::Cached);
+    let (reader, _, path) = rig.open_path(entry.handle, PASS_READ);
+    assert_eq!(path, DataPath::Cached);
     rig.close(other);
-    rig.call(Request::Release { open: OpenId(other.0 + 1) }).unwrap();
+    rig.call(Request::Release { open: reader }).unwrap();
     assert!(matches!(rig.open_path(entry.handle, PASS).2, DataPath::Passthrough(_)));
 }
 
@@ -548,7 +553,7 @@ fn a_synchronous_open_returns_when_the_writing_row_is_safe() {
     let file = rig.large("f");
     rig.commit.run().unwrap();
     let flags = OpenFlags { sync: true, ..PASS };
-    let reply = rig.begin(Request::Open { node: file.handle, flags }, &[]);
+    let reply = rig.begin(Request::Open { node: file.handle, flags, open: next_open() }, &[]);
     let mut answered = None;
     while answered.is_none() {
         rig.commit.run().unwrap();
@@ -619,7 +624,7 @@ fn without_descriptors_a_new_file_begins_in_memory_and_an_open_fails() {
     let file = rig.large("f");
     let few = rig.restarted(Options { descriptors: 0, ..Options::default() });
     assert_eq!(
-        few.call(Request::Open { node: file.handle, flags: PASS }).err(),
+        few.call(Request::Open { node: file.handle, flags: PASS, open: next_open() }).err(),
         Some(Code::TooManyOpen)
     );
     assert_eq!((few.opens.count(), few.shard.is_open(file.handle.ino)), (0, false));

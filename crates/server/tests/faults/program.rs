@@ -10,6 +10,7 @@ use pelago_wire::{
 };
 
 use super::belief::{Belief, Kept, Tree};
+use super::harness::requests::next_open;
 use super::stage::{BOTH, OLD_FILES, READ, Stage, named};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -537,10 +538,10 @@ impl Program {
             return Ok(());
         }
         let (dir, name) = self.dir(path);
-        let mode = NewMode::exactly(0o644);
-        let request = Request::CreateUnnamed { dir, mode, flags: BOTH };
-        let (entry, id) = match stage.call(request, &[]) {
-            Ok(Reply::Created { entry, open, .. }) => (entry, open),
+        let (mode, id) = (NewMode::exactly(0o644), next_open());
+        let request = Request::CreateUnnamed { dir, mode, flags: BOTH, open: id };
+        let entry = match stage.call(request, &[]) {
+            Ok(Reply::Created { entry, .. }) => entry,
             Ok(other) => panic!("{other:?}"),
             Err(code) => return stage.failed("a unnamed create", code),
         };

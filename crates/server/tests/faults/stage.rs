@@ -14,6 +14,7 @@ use pelago_wire::{
 use rustix::thread::gettid;
 
 use super::belief::{Kept, Tree};
+use super::harness::requests::next_open;
 use super::harness::rig::by_hand;
 
 /// Bytes for all caches, so few that the table writes sorted runs after 1.4 MB of rows.
@@ -169,16 +170,17 @@ impl Stage {
     }
 
     pub(crate) fn open(&self, node: Handle, flags: OpenFlags) -> Result<OpenId, Code> {
-        match self.call(Request::Open { node, flags }, &[])? {
-            Reply::Opened { open, .. } => Ok(open),
+        let open = next_open();
+        match self.call(Request::Open { node, flags, open }, &[])? {
+            Reply::Opened { .. } => Ok(open),
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-        let (name, mode) = (named(text), NewMode::exactly(0o644));
-        match self.call(Request::Create { dir, name, mode, flags: BOTH }, &[])? {
-            Reply::Created { entry, open, .. } => Ok((entry, open)),
+        let (name, mode, open) = (named(text), NewMode::exactly(0o644), next_open());
+        match self.call(Request::Create { dir, name, mode, flags: BOTH, open }, &[])? {
+            Reply::Created { entry, .. } => Ok((entry, open)),
             other => panic!("{other:?}"),
         }
     }

@@ -1,5 +1,6 @@
 //! Requests to a server, with or without a rig.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use pelago_server::Server;
@@ -9,6 +10,12 @@ use pelago_wire::{
 };
 
 use super::rig::DEADLINE;
+
+/// Returns the number of an open that is to come.
+pub(crate) fn next_open() -> OpenId {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    OpenId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
 
 pub(crate) fn call(server: &Server, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
     call_as(server, &Context::direct(10, 20), request, bytes)
@@ -41,13 +48,9 @@ pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, 
 }
 
 pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-    let flags = OpenFlags::READ_WRITE;
-    match call(
-        server,
-        Request::Create { dir, name: name(text), mode: NewMode::exactly(0o644), flags },
-        &[],
-    )? {
-        Reply::Created { entry, open, .. } => Ok((entry, open)),
+    let (mode, flags, open) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE, next_open());
+    match call(server, Request::Create { dir, name: name(text), mode, flags, open }, &[])? {
+        Reply::Created { entry, .. } => Ok((entry, open)),
         other => panic!("{other:?}"),
     }
 }

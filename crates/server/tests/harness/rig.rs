@@ -17,7 +17,7 @@ use pelago_wire::{
     Request, limits,
 };
 
-use super::requests;
+use super::requests::{self, next_open};
 
 /// The longest time that anything takes on the slowest machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
@@ -154,31 +154,22 @@ impl Rig {
     }
 
     pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-        let flags = OpenFlags::READ_WRITE;
-        match self.call(Request::Create {
-            dir,
-            name: name(text),
-            mode: NewMode::exactly(0o644),
-            flags,
-        })? {
-            Reply::Created { entry, open, .. } => Ok((entry, open)),
-            other => panic!("{other:?}"),
-        }
+        requests::create(&self.server, dir, text)
     }
 
     pub(crate) fn create_unnamed(&self, dir: Handle) -> Result<(Entry, OpenId), Code> {
-        let flags = OpenFlags::READ_WRITE;
+        let (flags, open) = (OpenFlags::READ_WRITE, next_open());
         let mode = NewMode { mode: 0o666, umask: 0o022 };
-        match self.call(Request::CreateUnnamed { dir, mode, flags })? {
-            Reply::Created { entry, open, .. } => Ok((entry, open)),
+        match self.call(Request::CreateUnnamed { dir, mode, flags, open })? {
+            Reply::Created { entry, .. } => Ok((entry, open)),
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) fn open(&self, node: Handle) -> Result<OpenId, Code> {
-        let flags = OpenFlags::READ_WRITE;
-        match self.call(Request::Open { node, flags })? {
-            Reply::Opened { open, .. } => Ok(open),
+        let (flags, open) = (OpenFlags::READ_WRITE, next_open());
+        match self.call(Request::Open { node, flags, open })? {
+            Reply::Opened { .. } => Ok(open),
             other => panic!("{other:?}"),
         }
     }
@@ -220,8 +211,8 @@ impl Rig {
     }
 
     pub(crate) fn read(&self, node: Handle, size: u64) -> Result<Vec<u8>, Code> {
-        let flags = OpenFlags::READ;
-        let Reply::Opened { open, .. } = self.call(Request::Open { node, flags })? else {
+        let (flags, open) = (OpenFlags::READ, next_open());
+        let Reply::Opened { .. } = self.call(Request::Open { node, flags, open })? else {
             panic!("an open answers `Opened`");
         };
         let mut bytes = Vec::new();

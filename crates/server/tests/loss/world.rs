@@ -210,7 +210,8 @@ impl Program {
         let (dir, name) = find(server, path);
         let flags = OpenFlags { passthrough: self.passes, ..BOTH };
         let (name, mode) = (named(name), NewMode::exactly(0o644));
-        let (ino, _, open) = created(server, Request::Create { dir, name, mode, flags });
+        let create = |open| Request::Create { dir, name, mode, flags, open };
+        let (ino, _, open) = created(server, create);
         self.names.insert(path.to_owned(), ino);
         self.bytes.insert(ino, Vec::new());
         self.history.made(ino);
@@ -223,7 +224,8 @@ impl Program {
         let (dir, name) = find(server, path);
         let flags = OpenFlags { passthrough: self.passes, ..BOTH };
         let mode = NewMode::exactly(0o644);
-        let (ino, node, open) = created(server, Request::CreateUnnamed { dir, mode, flags });
+        let create = |open| Request::CreateUnnamed { dir, mode, flags, open };
+        let (ino, node, open) = created(server, create);
         self.history.made(ino);
         self.fill = self.fill % 250 + 1;
         let bytes = vec![self.fill; 1 + self.random.below(20_000) as usize];
@@ -410,9 +412,10 @@ fn walk(server: &Server, dir: Handle, below: &str, tree: &mut Tree, when: &str) 
 }
 
 /// What a request has made: its number, its handle, and the open file.
-fn created(server: &Server, request: Request) -> (u64, Handle, Opened) {
-    match requests::call(server, request, &[]) {
-        Ok(Reply::Created { entry, open, path }) => {
+fn created(server: &Server, request: impl FnOnce(OpenId) -> Request) -> (u64, Handle, Opened) {
+    let open = requests::next_open();
+    match requests::call(server, request(open), &[]) {
+        Ok(Reply::Created { entry, path }) => {
             (entry.attr.ino.raw(), entry.handle, Opened::new(open, path))
         }
         other => panic!("a new file answers `Created`, not {other:?}"),
@@ -420,8 +423,9 @@ fn created(server: &Server, request: Request) -> (u64, Handle, Opened) {
 }
 
 fn open(server: &Server, node: Handle, flags: OpenFlags) -> Result<(OpenId, DataPath), Code> {
-    match requests::call(server, Request::Open { node, flags }, &[])? {
-        Reply::Opened { open, path, .. } => Ok((open, path)),
+    let open = requests::next_open();
+    match requests::call(server, Request::Open { node, flags, open }, &[])? {
+        Reply::Opened { path, .. } => Ok((open, path)),
         other => panic!("{other:?}"),
     }
 }

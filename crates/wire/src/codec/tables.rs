@@ -67,8 +67,10 @@ requests! {
     3 Find { ino: InodeId } -> Entry;
     4 GetAttr { node: Handle } -> Attr;
     5 SetAttr { node: Handle, open: Option<OpenId>, set: SetAttr } -> Attr;
-    6 Create { dir: Handle, name: Name, mode: NewMode, flags: OpenFlags } -> Created;
-    7 CreateUnnamed { dir: Handle, mode: NewMode, flags: OpenFlags } -> Created;
+    6 Create {
+        dir: Handle, name: Name, mode: NewMode, flags: OpenFlags, open: OpenId
+    } -> Created;
+    7 CreateUnnamed { dir: Handle, mode: NewMode, flags: OpenFlags, open: OpenId } -> Created;
     8 MakeDir { dir: Handle, name: Name, mode: NewMode } -> Entry;
     9 MakeNode { dir: Handle, name: Name, kind: FileKind, mode: NewMode, rdev: u32 } -> Entry;
     10 Symlink { dir: Handle, name: Name, target: Target } -> Entry;
@@ -79,7 +81,7 @@ requests! {
     15 Rename {
         from_dir: Handle, from: Name, to_dir: Handle, to: Name, flags: RenameFlags
     } -> Renamed;
-    16 Open { node: Handle, flags: OpenFlags } -> Opened;
+    16 Open { node: Handle, flags: OpenFlags, open: OpenId } -> Opened;
     17 Flush { open: OpenId } -> Done;
     18 Release { open: OpenId } -> Done;
     19 Fsync { open: OpenId, data_only: bool } -> Done;
@@ -152,8 +154,8 @@ replies! {
     1 Done;
     2 Entry(entry: Entry);
     3 Attr(attr: Attr);
-    4 Created { entry: Entry, open: OpenId, path: DataPath };
-    5 Opened { open: OpenId, attr: Attr, path: DataPath };
+    4 Created { entry: Entry, path: DataPath };
+    5 Opened { attr: Attr, path: DataPath };
     6 Removed(attr: Attr);
     7 Renamed { moved: Handle, replaced: Option<Entry> };
     8 Data(bytes: BulkBytes);
