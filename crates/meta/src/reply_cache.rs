@@ -8,14 +8,12 @@
 //! Direct calls cannot lose a reply, so none is stored for them. A session repeats only requests
 //! among its last 1024; each new reply deletes the one before them.
 //!
-//! All numbers are little-endian; `docs/format.md` has the layout.
+//! A stored reply is encoded as on the wire (`docs/protocol.md`).
 
 use pelago_store::key;
 use pelago_store::rows::{self, Row, Stamp};
 use pelago_store::table::Batch;
-use pelago_wire::{
-    Attr, Context, Entry, FileKind, Handle, InodeId, NameHash, Reply, RequestId, SessionId, Time,
-};
+use pelago_wire::{Context, Reply, RequestId, SessionId, Time, codec};
 
 /// Replies that are stored for each session.
 pub(crate) const STORED_REPLIES: u64 = 1024;
@@ -80,183 +78,78 @@ impl RequestKey {
     }
 }
 
-const DONE: u8 = 1;
-const ENTRY: u8 = 2;
-const ATTR: u8 = 3;
-const REMOVED: u8 = 4;
-const RENAMED: u8 = 5;
-
 /// Encodes the reply to a change of names or attributes; `None` for any other.
 fn encode(reply: &Reply) -> Option<Vec<u8>> {
+    let stored = match reply {
+        Reply::Done
+        | Reply::Entry(_)
+        | Reply::Attr(_)
+        | Reply::Removed(_)
+        | Reply::Renamed { .. } => reply,
+        Reply::Created { .. }
+        | Reply::Opened { .. }
+        | Reply::Data(_)
+        | Reply::Bytes(_)
+        | Reply::Written { .. }
+        | Reply::Listed { .. }
+        | Reply::Offset(_)
+        | Reply::Volume(_) => return None,
+    };
     let mut out = Vec::with_capacity(192);
-    match reply {
-        Reply::Done => out.push(DONE),
-        Reply::Entry(entry) => {
-            out.push(ENTRY);
-            put_entry(&mut out, entry);
-        }
-        Reply::Attr(attr) => {
-            out.push(ATTR);
-            put_attr(&mut out, attr);
-        }
-        Reply::Removed(attr) => {
-            out.push(REMOVED);
-            put_attr(&mut out, attr);
-        }
-        Reply::Renamed { moved, replaced } => {
-            out.push(RENAMED);
-            put_handle(&mut out, *moved);
-            out.push(u8::from(replaced.is_some()));
-            if let Some(entry) = replaced {
-                put_entry(&mut out, entry);
-            }
-        }
-        _ => return None,
-    }
-    Some(out)
+    codec::encode_reply(stored, &mut out).ok().map(|()| out)
 }
 
-/// Decodes a reply; `None` if the bytes are damaged.
-pub(crate) fn decode(mut bytes: &[u8]) -> Option<Reply> {
-    let rest = &mut bytes;
-    let reply = match take::<1>(rest)? {
-        [DONE] => Reply::Done,
-        [ENTRY] => Reply::Entry(take_entry(rest)?),
-        [ATTR] => Reply::Attr(take_attr(rest)?),
-        [REMOVED] => Reply::Removed(take_attr(rest)?),
-        [RENAMED] => {
-            let moved = take_handle(rest)?;
-            let replaced = match take::<1>(rest)? {
-                [0] => None,
-                [1] => Some(take_entry(rest)?),
-                _ => return None,
-            };
-            Reply::Renamed { moved, replaced }
-        }
+/// Decodes a stored reply; `None` if the bytes are damaged.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
+    let mut reply = codec::decode_reply(bytes).ok()?;
+    let attr = match &mut reply {
+        Reply::Done | Reply::Renamed { replaced: None, .. } => return Some(reply),
+        Reply::Entry(entry) | Reply::Renamed { replaced: Some(entry), .. } => &mut entry.attr,
+        Reply::Attr(attr) | Reply::Removed(attr) => attr,
         _ => return None,
     };
-    bytes.is_empty().then_some(reply)
-}
-
-fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
-    put_handle(out, entry.handle);
-    put_attr(out, &entry.attr);
-}
-
-fn put_handle(out: &mut Vec<u8>, handle: Handle) {
-    for number in [handle.ino.raw(), handle.dir.raw(), handle.hash.0] {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-}
-
-fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
-    out.extend_from_slice(&attr.ino.raw().to_le_bytes());
-    out.push(attr.kind.number());
-    out.extend_from_slice(&attr.mode.to_le_bytes());
-    for number in [attr.links, attr.uid, attr.gid, attr.rdev] {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-    for number in [attr.size, attr.blocks] {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-    for time in [attr.atime, attr.mtime, attr.ctime, attr.btime] {
-        out.extend_from_slice(&time.seconds.to_le_bytes());
-        out.extend_from_slice(&time.nanos.to_le_bytes());
-    }
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, behind) = rest.split_first_chunk::<N>()?;
-    *rest = behind;
-    Some(*first)
-}
-
-fn take_u32(rest: &mut &[u8]) -> Option<u32> {
-    take(rest).map(u32::from_le_bytes)
-}
-
-fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    take(rest).map(u64::from_le_bytes)
-}
-
-fn take_ino(rest: &mut &[u8]) -> Option<InodeId> {
-    take_u64(rest).map(InodeId::from_raw)
-}
-
-fn take_entry(rest: &mut &[u8]) -> Option<Entry> {
-    Some(Entry { handle: take_handle(rest)?, attr: take_attr(rest)? })
-}
-
-fn take_handle(rest: &mut &[u8]) -> Option<Handle> {
-    let (ino, dir) = (take_ino(rest)?, take_ino(rest)?);
-    Some(Handle { ino, dir, hash: NameHash(take_u64(rest)?) })
-}
-
-fn take_time(rest: &mut &[u8]) -> Option<Time> {
-    let seconds = take(rest).map(i64::from_le_bytes)?;
-    let nanos = take_u32(rest).filter(|nanos| *nanos < 1_000_000_000)?;
-    Some(Time { seconds, nanos })
-}
-
-fn take_attr(rest: &mut &[u8]) -> Option<Attr> {
-    Some(Attr {
-        ino: take_ino(rest)?,
-        kind: take::<1>(rest).and_then(|[kind]| FileKind::from_number(kind))?,
-        mode: take(rest).map(u16::from_le_bytes)?,
-        links: take_u32(rest)?,
-        uid: take_u32(rest)?,
-        gid: take_u32(rest)?,
-        rdev: take_u32(rest)?,
-        size: take_u64(rest)?,
-        blocks: take_u64(rest)?,
-        atime: take_time(rest)?,
-        mtime: take_time(rest)?,
-        ctime: take_time(rest)?,
-        btime: take_time(rest)?,
-        // A replayed reply may be stale: no cache may keep it.
-        volatile: true,
-    })
+    // A replayed reply may be stale: no cache may keep it.
+    attr.volatile = true;
+    Some(reply)
 }
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::{Attr, Entry, FileKind, Handle, InodeId, NameHash};
+
     use super::*;
 
     #[test]
     fn every_reply_is_decoded_and_no_other_bytes_are() {
-        let time = Time { seconds: -5, nanos: 999_999_999 };
-        let attr = Attr {
-            mode: 0o7777,
-            uid: 2,
-            gid: 3,
-            rdev: 4,
-            size: 5,
-            blocks: 6,
-            atime: time,
-            mtime: Time { seconds: 1, nanos: 0 },
-            ctime: Time { seconds: 2, nanos: 0 },
-            btime: Time { seconds: 3, nanos: 0 },
-            volatile: true,
-            ..Attr::empty(InodeId::from_raw(7), FileKind::Symlink)
-        };
+        let attr = Attr { mode: 0o7777, ..Attr::empty(InodeId::from_raw(7), FileKind::Symlink) };
+        let stale = Attr { volatile: true, ..attr };
         let handle = Handle::at(InodeId::from_raw(7), InodeId::ROOT, NameHash(9));
-        let replies = [
-            Reply::Done,
-            Reply::Entry(Entry { handle, attr }),
-            Reply::Attr(attr),
-            Reply::Removed(attr),
-            Reply::Renamed { moved: handle, replaced: None },
-            Reply::Renamed { moved: handle, replaced: Some(Entry { handle, attr }) },
-        ];
-        for reply in replies {
-            let bytes = encode(&reply).unwrap();
-            assert_eq!(format!("{:?}", decode(&bytes).unwrap()), format!("{reply:?}"));
+        let replies = |attr| {
+            [
+                Reply::Done,
+                Reply::Entry(Entry { handle, attr }),
+                Reply::Attr(attr),
+                Reply::Removed(attr),
+                Reply::Renamed { moved: handle, replaced: None },
+                Reply::Renamed { moved: handle, replaced: Some(Entry { handle, attr }) },
+            ]
+        };
+        for (reply, expected) in replies(attr).iter().zip(replies(stale)) {
+            let bytes = encode(reply).unwrap();
+            assert_eq!(format!("{:?}", decode(&bytes).unwrap()), format!("{expected:?}"));
             for end in 0..bytes.len() {
                 assert!(decode(&bytes[..end]).is_none(), "{reply:?} cut at {end}");
             }
             assert!(decode(&[bytes, vec![0]].concat()).is_none());
         }
-        assert!(encode(&Reply::Bytes(Vec::new())).is_none());
-        assert!(decode(&[99]).is_none());
+    }
+
+    /// A reply that is no reply to a stored change is damage, also if it can be decoded.
+    #[test]
+    fn other_replies_are_not_stored() {
+        let mut bytes = Vec::new();
+        codec::encode_reply(&Reply::Offset(1), &mut bytes).unwrap();
+        assert!(encode(&Reply::Offset(1)).is_none() && decode(&bytes).is_none());
+        assert!(decode(&[99, 0]).is_none());
     }
 }

@@ -15,7 +15,7 @@ use pelago_store::rows::{
     Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{FORMAT_VERSION, Format, FormatError, HashSeed, VolumeId};
-use pelago_wire::{FileKind, Generation, InodeId, NameHash, Time, limits};
+use pelago_wire::{Attr, FileKind, Generation, InodeId, NameHash, Reply, Time, codec, limits};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -74,6 +74,14 @@ fn with_lists() -> Rnode {
     Rnode { kind: FileKind::Directory, flags, generation: None, ..rnode() }
 }
 
+/// Returns the encoded reply to the removal of a name.
+fn removed() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let attr = Attr { size: 5, atime: time(1), ..Attr::empty(rnode().ino, FileKind::Regular) };
+    codec::encode_reply(&Reply::Removed(attr), &mut bytes).unwrap();
+    bytes
+}
+
 /// Returns one value of each kind, with its name in the file of vectors.
 fn values() -> Vec<(&'static str, Vec<u8>)> {
     let (dir, hash) = (InodeId::ROOT, NameHash(0xfeed_f00d_dead_beef));
@@ -104,6 +112,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("xattr.v1", Xattr { value: b"value" }.encode(STAMP)),
         ("xattr-names.v1", XattrNames { names: b"user.a\0user.b\0" }.encode(STAMP)),
         ("answer.v1", CachedReply { code: 2, reply: b"reply" }.encode(STAMP)),
+        ("answer.removed.v1", CachedReply { code: 0, reply: &removed() }.encode(STAMP)),
         ("identity.v1", Identity { volume }.encode(STAMP)),
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
     ]

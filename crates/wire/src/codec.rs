@@ -17,6 +17,7 @@ use crate::request::Request;
 
 pub(crate) mod field;
 pub(crate) mod fields;
+mod set_attr;
 mod tables;
 
 /// A request with its caller, as a body has them.

@@ -112,7 +112,7 @@ pub enum FrameError {
     #[error("a frame has {0:#x} in its reserved bytes, which must be zero")]
     Reserved(u32),
     /// The body is longer than the kind allows.
-    #[error("a {kind:?} frame has a body of {bytes} bytes, and the limit is {}", .kind.body_limit())]
+    #[error("a {kind:?} frame has a body of {bytes} bytes, the limit is {}", .kind.body_limit())]
     Body {
         /// The kind of the frame.
         kind: FrameKind,
@@ -120,7 +120,7 @@ pub enum FrameError {
         bytes: u32,
     },
     /// There are more bulk bytes than the kind allows.
-    #[error("a {kind:?} frame has {bytes} bulk bytes, and the limit is {}", .kind.bulk_limit())]
+    #[error("a {kind:?} frame has {bytes} bulk bytes, the limit is {}", .kind.bulk_limit())]
     Bulk {
         /// The kind of the frame.
         kind: FrameKind,

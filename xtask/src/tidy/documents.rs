@@ -14,6 +14,7 @@ const REQUIRED: &[(&str, usize)] = &[
     ("docs/format.md", usize::MAX),
     ("docs/glossary.md", usize::MAX),
     ("docs/limits.md", usize::MAX),
+    ("docs/protocol.md", usize::MAX),
     ("docs/semantics.md", usize::MAX),
     ("docs/testing.md", usize::MAX),
 ];

@@ -1,7 +1,7 @@
 //! The encoding of each type of a field; `docs/protocol.md` lists them.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader};
-use crate::attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
+use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
@@ -448,94 +448,6 @@ records! {
     SeekFrom { offset: u64, whence: Whence, }
     VolumeStats {
         block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
-    }
-}
-
-/// Bits of [`SetAttr`]: which values follow, in this order, and which flags are set.
-mod set_attr {
-    pub(super) const MODE: u16 = 1 << 0;
-    pub(super) const UID: u16 = 1 << 1;
-    pub(super) const GID: u16 = 1 << 2;
-    pub(super) const SIZE: u16 = 1 << 3;
-    pub(super) const ATIME: u16 = 1 << 4;
-    pub(super) const ATIME_NOW: u16 = 1 << 5;
-    pub(super) const MTIME: u16 = 1 << 6;
-    pub(super) const MTIME_NOW: u16 = 1 << 7;
-    pub(super) const CTIME: u16 = 1 << 8;
-    pub(super) const KILL_PRIVILEGES: u16 = 1 << 9;
-    pub(super) const KILL_SETGID: u16 = 1 << 10;
-    pub(super) const ALL: u16 = (1 << 11) - 1;
-}
-
-impl Field for SetAttr {
-    type Value = Self;
-    const MOST: usize = 2 + Mode::MOST + 2 * u32::MOST + u64::MOST + 3 * Time::MOST;
-
-    fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
-        let bits_of = |time, to, now| match time {
-            None => 0,
-            Some(SetTime::Now) => now,
-            Some(SetTime::To(_)) => to,
-        };
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        let bits = bit(value.mode.is_some(), set_attr::MODE)
-            | bit(value.uid.is_some(), set_attr::UID)
-            | bit(value.gid.is_some(), set_attr::GID)
-            | bit(value.size.is_some(), set_attr::SIZE)
-            | bits_of(value.atime, set_attr::ATIME, set_attr::ATIME_NOW)
-            | bits_of(value.mtime, set_attr::MTIME, set_attr::MTIME_NOW)
-            | bit(value.ctime.is_some(), set_attr::CTIME)
-            | bit(value.kill_privileges, set_attr::KILL_PRIVILEGES)
-            | bit(value.kill_setgid, set_attr::KILL_SETGID);
-        u16::put(&bits, out)?;
-        put_present::<Mode>(value.mode.as_ref(), out)?;
-        put_present::<u32>(value.uid.as_ref(), out)?;
-        put_present::<u32>(value.gid.as_ref(), out)?;
-        put_present::<u64>(value.size.as_ref(), out)?;
-        for time in [value.atime, value.mtime] {
-            if let Some(SetTime::To(time)) = time {
-                Time::put(&time, out)?;
-            }
-        }
-        put_present::<Time>(value.ctime.as_ref(), out)
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let bits = u16::take(from)?;
-        if bits & !set_attr::ALL != 0 {
-            return Err(from.unknown(bits.into()));
-        }
-        Ok(Self {
-            mode: take_present::<Mode>(bits & set_attr::MODE, from)?,
-            uid: take_present::<u32>(bits & set_attr::UID, from)?,
-            gid: take_present::<u32>(bits & set_attr::GID, from)?,
-            size: take_present::<u64>(bits & set_attr::SIZE, from)?,
-            atime: take_time(bits & set_attr::ATIME, bits & set_attr::ATIME_NOW, from)?,
-            mtime: take_time(bits & set_attr::MTIME, bits & set_attr::MTIME_NOW, from)?,
-            ctime: take_present::<Time>(bits & set_attr::CTIME, from)?,
-            kill_privileges: bits & set_attr::KILL_PRIVILEGES != 0,
-            kill_setgid: bits & set_attr::KILL_SETGID != 0,
-        })
-    }
-}
-
-fn put_present<T: Field>(value: Option<&T::Value>, out: &mut Vec<u8>) -> Result<(), Error> {
-    value.map_or(Ok(()), |value| T::put(value, out))
-}
-
-fn take_present<T: Field>(
-    bit: u16,
-    from: &mut Reader<'_>,
-) -> Result<Option<T::Value>, DecodeError> {
-    if bit == 0 { Ok(None) } else { T::take(from).map(Some) }
-}
-
-fn take_time(to: u16, now: u16, from: &mut Reader<'_>) -> Result<Option<SetTime>, DecodeError> {
-    match (to, now) {
-        (0, 0) => Ok(None),
-        (0, _) => Ok(Some(SetTime::Now)),
-        (_, 0) => Time::take(from).map(|time| Some(SetTime::To(time))),
-        (_, _) => Err(from.invalid()),
     }
 }
 
