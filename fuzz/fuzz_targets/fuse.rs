@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::{Capabilities, Init, InitOptions, negotiate};
 use pelago_fuse::listing::{Dirent, Listing};
-use pelago_fuse::operation::Readdir;
+use pelago_fuse::operation::{FileLock, Getlk, Readdir, Setlk};
 use pelago_fuse::reply::Entry;
 use pelago_fuse::request::{self, Header, Layouts};
 use pelago_fuse::{Attr, Encode, FileType, Operation, Timestamp};
@@ -34,6 +34,8 @@ fn take(bytes: &[u8]) {
                 assert!(forgets.count() * 16 + Header::BYTES <= bytes.len());
             }
             Ok((_, Operation::Write(write))) => assert!(write.data.len() < bytes.len()),
+            Ok((_, Operation::Getlk(Getlk { lock, .. }))) => locked(&lock, bytes),
+            Ok((_, Operation::Setlk(Setlk { lock, .. }))) => locked(&lock, bytes),
             Ok((_, Operation::Init(offer))) => offered(&offer),
             Ok((_, Operation::Readdir(asked))) => {
                 list(Listing::of_names(asked.size), asked, bytes);
@@ -44,6 +46,13 @@ fn take(bytes: &[u8]) {
             Ok(_) | Err(_) => {}
         }
     }
+}
+
+/// A lock has a range, and its reply is what the kernel wrote.
+fn locked(lock: &FileLock, bytes: &[u8]) {
+    assert!(lock.start <= lock.end && i64::try_from(lock.end).is_ok());
+    let written = &bytes[Header::BYTES + 16..Header::BYTES + 40];
+    lock.with_bytes(&mut |answer| assert_eq!(answer, written));
 }
 
 fn offered(offer: &Init) {

@@ -35,6 +35,9 @@ pub enum LayoutError {
     /// A time has 10⁹ nanoseconds or more.
     #[error("a time has 10⁹ nanoseconds or more")]
     Time,
+    /// A lock has an unknown type, ends before its start, or ends above `i64::MAX`.
+    #[error("a lock has no such type or range")]
+    Lock,
 }
 
 impl<'a> Cursor<'a> {

@@ -6,8 +6,9 @@ use crate::bytes::Cursor;
 use crate::ids::{FileId, LockOwner, NodeId};
 use crate::init::Init;
 use crate::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Link, Lseek, Mkdir, Mknod, Open,
-    Operation, Read, Readdir, Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, FileLock, FileLockKind, Flush, Forgets, Fsync, Getlk, Link,
+    Lseek, Mkdir, Mknod, Open, Operation, Read, Readdir, Release, Rename, SetAttr, SetTime, Setlk,
+    Setxattr, Symlink, Write,
 };
 use crate::request::{LayoutError, Layouts};
 
@@ -23,7 +24,14 @@ const GETATTR_FH: u32 = 1 << 0;
 /// In `open_flags`.
 const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// In `write_flags`.
+const WRITE_CACHE: u32 = 1 << 0;
+const WRITE_LOCKOWNER: u32 = 1 << 1;
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// In `release_flags`.
+const RELEASE_FLUSH: u32 = 1 << 0;
+const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
+/// In `lk_flags`.
+const LK_FLOCK: u32 = 1 << 0;
 /// In `fsync_flags`.
 const FSYNC_DATA: u32 = 1 << 0;
 /// In `setxattr_flags`.
@@ -81,6 +89,9 @@ impl<'a> Operation<'a> {
             28 => Self::Readdir(readdir(body)?),
             29 => Self::Releasedir { file: release(body)?.file },
             30 => Self::Fsyncdir(fsync(body)?),
+            31 => Self::Getlk(get_lock(body)?),
+            32 => Self::Setlk(set_lock(body, false)?),
+            33 => Self::Setlk(set_lock(body, true)?),
             34 => Self::Access { mask: access(body)? },
             35 => Self::Create(create(body)?),
             INTERRUPT => Self::Interrupt { unique: body.u64()? },
@@ -224,12 +235,17 @@ fn readdir(body: &mut Cursor<'_>) -> Result<Readdir, LayoutError> {
 fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, LayoutError> {
     let (file, offset) = (FileId(body.u64()?), body.u64()?);
     let (size, write_flags) = (body.u32()?, body.u32()?);
-    body.skip::<8>()?;
-    let flags = body.i32()?;
+    let (owner, flags) = (LockOwner(body.u64()?), body.i32()?);
     body.skip::<4>()?;
-    let data = body.take(u64::from(size))?;
-    let kill_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
-    Ok(Write { file, offset, data, kill_privileges, flags })
+    Ok(Write {
+        file,
+        offset,
+        data: body.take(u64::from(size))?,
+        kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
+        from_cache: write_flags & WRITE_CACHE != 0,
+        owner: (write_flags & WRITE_LOCKOWNER != 0).then_some(owner),
+        flags,
+    })
 }
 
 /// `fuse_flush_in`.
@@ -241,9 +257,36 @@ fn flush(body: &mut Cursor<'_>) -> Result<Flush, LayoutError> {
 
 /// `fuse_release_in`.
 fn release(body: &mut Cursor<'_>) -> Result<Release, LayoutError> {
-    let (file, flags) = (FileId(body.u64()?), body.i32()?);
-    body.skip::<12>()?;
-    Ok(Release { file, flags })
+    let (file, flags, release_flags) = (FileId(body.u64()?), body.i32()?, body.u32()?);
+    let owner = LockOwner(body.u64()?);
+    let flush = release_flags & RELEASE_FLUSH != 0;
+    let flock_owner = (release_flags & RELEASE_FLOCK_UNLOCK != 0).then_some(owner);
+    Ok(Release { file, flags, flush, flock_owner })
+}
+
+/// `fuse_lk_in` of FUSE_GETLK, which is never about `flock`.
+fn get_lock(body: &mut Cursor<'_>) -> Result<Getlk, LayoutError> {
+    let Setlk { file, owner, lock, .. } = set_lock(body, false)?;
+    Ok(Getlk { file, owner, lock })
+}
+
+/// `fuse_lk_in`.
+fn set_lock(body: &mut Cursor<'_>, wait: bool) -> Result<Setlk, LayoutError> {
+    let (file, owner) = (FileId(body.u64()?), LockOwner(body.u64()?));
+    let (start, end) = (body.u64()?, body.u64()?);
+    let kind = match body.u32()? {
+        0 => FileLockKind::Read,
+        1 => FileLockKind::Write,
+        2 => FileLockKind::Unlock,
+        _ => return Err(LayoutError::Lock),
+    };
+    if end < start || i64::try_from(end).is_err() {
+        return Err(LayoutError::Lock);
+    }
+    let (pid, lk_flags) = (body.u32()?, body.u32()?);
+    body.skip::<4>()?;
+    let lock = FileLock { kind, start, end, pid };
+    Ok(Setlk { file, owner, lock, is_flock: lk_flags & LK_FLOCK != 0, wait })
 }
 
 /// `fuse_fsync_in`.

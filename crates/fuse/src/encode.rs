@@ -6,6 +6,7 @@ use crate::attr::{Attr, Timestamp};
 use crate::bytes::Layout;
 use crate::ids::NodeId;
 use crate::init::{MAJOR, MajorReply, NEWEST_MINOR, Negotiated};
+use crate::operation::FileLock;
 use crate::reply::{
     Attributes, Created, Encode, Entry, Offset, Opened, Statfs, Statx, Written, Xattr,
 };
@@ -27,8 +28,8 @@ pub(crate) fn inval_inode(node: NodeId, offset: i64, length: i64) -> [u8; 24] {
 }
 
 /// Encodes `fuse_notify_inval_entry_out`; the name and a NUL follow it.
-pub(crate) fn inval_entry(dir: NodeId, name_bytes: u32) -> [u8; 16] {
-    *Layout::new().u64(dir.0).u32(name_bytes).u32(0).done()
+pub(crate) fn inval_entry(dir: NodeId, name_bytes: u32, flags: u32) -> [u8; 16] {
+    *Layout::new().u64(dir.0).u32(name_bytes).u32(flags).done()
 }
 
 /// Encodes `fuse_notify_prune_out`; `count` node ids follow it.
@@ -112,6 +113,15 @@ impl Encode for Written {
 impl Encode for Offset {
     fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
         send(Layout::<8>::new().u64(self.0).done());
+    }
+}
+
+/// `fuse_lk_out`.
+impl Encode for FileLock {
+    fn with_bytes(&self, send: &mut dyn FnMut(&[u8])) {
+        let mut layout = Layout::<24>::new();
+        layout.u64(self.start).u64(self.end).u32(self.kind as u32).u32(self.pid);
+        send(layout.done());
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::Errno;
 use crate::device::Device;
 use crate::ids::{FileId, NodeId};
+use crate::interrupts::{Interrupt, Interrupts};
 use crate::listing::Listing;
 use crate::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Operation,
-    Read, Readdir, Release, Rename, SetAttr, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, FileLock, Flush, Fsync, Getlk, Link, Lseek, Mkdir, Mknod,
+    Open, Operation, Read, Readdir, Release, Rename, SetAttr, Setlk, Setxattr, Symlink, Write,
 };
 use crate::reply::{
     Attributes, Created, Encode, Entry, Offset, Opened, Reply, Statfs, Statx, Written, Xattr,
@@ -166,18 +167,36 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
+    fn getlk(&self, header: &Header, request: Getlk, reply: Reply<FileLock>) {
+        reply.error(Errno::NOSYS);
+    }
+
+    /// FUSE_SETLK and FUSE_SETLKW. The reply to a request that waits is kept; the program that sent
+    /// it cannot be killed before [`Filesystem::interrupt`] or the reply.
+    fn setlk(&self, header: &Header, request: Setlk, reply: Reply<()>) {
+        reply.error(Errno::NOSYS);
+    }
+
     /// The caller of request `unique` got a signal. The reply to that request may be `EINTR`, or
-    /// what it would have been otherwise.
-    fn interrupt(&self, unique: u64) {}
+    /// what it would have been otherwise. Returns `false` if this request is not known here: the
+    /// thread that read it may not have called its method yet. The interrupt then comes again, also
+    /// after that call, and perhaps often; `true` ends that.
+    ///
+    /// A file system that ends waiting requests keeps them by their number and asks here under the
+    /// same lock, so that either this call or the method comes second.
+    fn interrupt(&self, unique: u64) -> bool {
+        true
+    }
 
     /// The session has ended, and no more requests come.
     fn end(&self) {}
 }
 
 /// Calls the method of `operation`. The reply goes to `device`, from which the request was read. A
-/// request without a method gets `ENOSYS`.
+/// request without a method gets `ENOSYS`. `interrupts` keeps those that come too early.
 pub(crate) fn dispatch(
     filesystem: &dyn Filesystem,
+    interrupts: &Interrupts,
     device: &Arc<Device>,
     header: &Header,
     operation: Operation<'_>,
@@ -225,13 +244,19 @@ pub(crate) fn dispatch(
         Operation::Listxattr { size } => to.listxattr(header, size, caller.reply()),
         Operation::Removexattr { name } => to.removexattr(header, name, caller.reply()),
         Operation::Access { mask } => to.access(header, mask, caller.reply()),
-        Operation::Interrupt { unique } => to.interrupt(unique),
+        Operation::Getlk(request) => to.getlk(header, request, caller.reply()),
+        Operation::Setlk(request) => to.setlk(header, request, caller.reply()),
+        Operation::Interrupt { unique } => {
+            let interrupt = Interrupt { number: header.unique, request: unique };
+            return interrupts.received(interrupt, |request| to.interrupt(request));
+        }
         Operation::Fallocate(request) => to.fallocate(header, request, caller.reply()),
         Operation::Lseek(request) => to.lseek(header, request, caller.reply()),
         Operation::CopyFileRange(request) => to.copy_file_range(header, request, caller.reply()),
         Operation::Statx => to.statx(header, caller.reply()),
         Operation::Other(_) => caller.reply::<()>().error(Errno::NOSYS),
     }
+    interrupts.called(header.unique, |request| to.interrupt(request));
 }
 
 /// The waiting caller of a request, and the descriptor that takes the reply.

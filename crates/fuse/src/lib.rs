@@ -30,6 +30,7 @@ pub mod session;
 mod bytes;
 mod decode;
 mod encode;
+mod interrupts;
 mod os;
 mod rights;
 

@@ -5,6 +5,8 @@
 
 use std::ffi::OsStr;
 
+use rustix::fs::OFlags;
+
 use crate::attr::Timestamp;
 use crate::ids::{FileId, LockOwner, NodeId};
 use crate::init::Init;
@@ -72,7 +74,10 @@ pub enum Operation<'a> {
     Access {
         mask: u32,
     },
-    /// Has no reply; interrupts another request if that still waits.
+    Getlk(Getlk),
+    /// FUSE_SETLK, and FUSE_SETLKW, which waits.
+    Setlk(Setlk),
+    /// Has no reply but `EAGAIN`; interrupts another request if that still waits.
     Interrupt {
         unique: u64,
     },
@@ -224,8 +229,27 @@ pub struct Write<'a> {
     pub data: &'a [u8],
     /// Whether the write clears setuid and setgid bits (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_privileges: bool,
-    /// Current flags of the open file; zero if pages are written back.
+    /// Whether pages are written back (`FUSE_WRITE_CACHE`). Then `file` is any open of the node,
+    /// and `flags` is zero.
+    pub from_cache: bool,
+    /// The owner of the writer's locks, if the kernel names it (`FUSE_WRITE_LOCKOWNER`).
+    pub owner: Option<LockOwner>,
+    /// Flags of the open file at this moment, with `O_SYNC` and `O_DSYNC` if the call asks for
+    /// them. `fcntl(F_SETFL)` changes some of them after the open.
     pub flags: i32,
+}
+
+impl Write<'_> {
+    /// Returns whether the open file has `O_APPEND` at this moment.
+    ///
+    /// `offset` is then the end of the file as the kernel knows it, or if the call was made with
+    /// `RWF_NOAPPEND`, which the request does not tell, the offset of the call. Without `O_APPEND`
+    /// it is that of the call, or with `RWF_APPEND` the end. A large write is split, in order;
+    /// with `O_DIRECT` and the capability `ASYNC_DIO` its parts arrive in any order.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        OFlags::from_bits_retain(self.flags.cast_unsigned()).contains(OFlags::APPEND)
+    }
 }
 
 /// FUSE_FLUSH: a descriptor was closed.
@@ -233,17 +257,82 @@ pub struct Write<'a> {
 pub struct Flush {
     /// The open file.
     pub file: FileId,
-    /// The owner of the locks that end.
+    /// The process that closed it, as the owner of locks: its `fcntl` locks on the file end,
+    /// through whichever open they were set. (The request sets none free if it owns none: an open
+    /// file description is another owner.)
     pub owner: LockOwner,
 }
 
-/// FUSE_RELEASE: the last descriptor was closed.
+/// FUSE_RELEASE: the last descriptor was closed. Locks of the open file description end too, though
+/// the request does not name their owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     /// The open file.
     pub file: FileId,
     /// Current flags of the open file.
     pub flags: i32,
+    /// Whether the release must do what FUSE_FLUSH does (`FUSE_RELEASE_FLUSH`).
+    pub flush: bool,
+    /// The owner of the `flock` lock that ends; `None` if the open never had one
+    /// (`FUSE_RELEASE_FLOCK_UNLOCK`).
+    pub flock_owner: Option<LockOwner>,
+}
+
+/// FUSE_GETLK: which lock would prevent this one? The reply is one that does, or this one with
+/// [`FileLockKind::Unlock`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Getlk {
+    /// The open file.
+    pub file: FileId,
+    /// The owner of the lock. Its own locks prevent nothing.
+    pub owner: LockOwner,
+    /// The lock.
+    pub lock: FileLock,
+}
+
+/// FUSE_SETLK and FUSE_SETLKW: sets or ends a lock. `EAGAIN` if another owner's lock prevents it.
+///
+/// A process owns its `fcntl` locks, whichever open it uses; an open file description owns its
+/// `flock` lock, and the locks of `F_OFD_SETLK`. The kernel sends no unlock for what a close ends:
+/// see [`Flush`] and [`Release`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setlk {
+    /// The open file.
+    pub file: FileId,
+    /// The owner of the lock.
+    pub owner: LockOwner,
+    /// The lock; `flock` covers all bytes.
+    pub lock: FileLock,
+    /// Whether it is a `flock` lock, which is independent of all others (`FUSE_LK_FLOCK`).
+    pub is_flock: bool,
+    /// Whether to wait until nothing prevents it. Only
+    /// [`Filesystem::interrupt`](crate::Filesystem::interrupt) ends the wait of a killed program.
+    pub wait: bool,
+}
+
+/// A lock on a range of a file (`fuse_file_lock`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLock {
+    /// Kind of the lock.
+    pub kind: FileLockKind,
+    /// First byte.
+    pub start: u64,
+    /// Last byte, from `start` to `i64::MAX`, which stands for the end of the file wherever it is.
+    pub end: u64,
+    /// Process id of the caller, or in a reply of a process that holds the lock; zero if unknown.
+    pub pid: u32,
+}
+
+/// Kinds of locks, numbered as `l_type` of `fcntl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FileLockKind {
+    /// Shared with other readers.
+    Read = 0,
+    /// Exclusive.
+    Write = 1,
+    /// None: what there is in the range ends.
+    Unlock = 2,
 }
 
 /// FUSE_FSYNC and FUSE_FSYNCDIR.

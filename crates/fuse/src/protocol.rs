@@ -21,6 +21,9 @@ pub const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 impl Capabilities {
     /// Reads of one file may run concurrently.
     pub const ASYNC_READ: Self = Self(1 << 0);
+    /// The file system keeps `fcntl` locks, also those of open file descriptions; else the kernel.
+    /// Excludes [`FOPEN_NOFLUSH`]: FUSE_FLUSH alone says that a closed descriptor unlocks.
+    pub const POSIX_LOCKS: Self = Self(1 << 1);
     /// FUSE_OPEN has `O_TRUNC`; else FUSE_SETATTR truncates.
     pub const ATOMIC_O_TRUNC: Self = Self(1 << 3);
     /// Forgotten nodes are looked up by their id (names `.` and `..`).
@@ -29,6 +32,8 @@ impl Capabilities {
     pub const BIG_WRITES: Self = Self(1 << 5);
     /// The file system applies the umask, not the kernel.
     pub const DONT_MASK: Self = Self(1 << 6);
+    /// The file system keeps `flock` locks; else the kernel does.
+    pub const FLOCK_LOCKS: Self = Self(1 << 10);
     /// Cached pages are dropped if size or mtime of the file have changed.
     pub const AUTO_INVAL_DATA: Self = Self(1 << 12);
     /// Listings have attributes (FUSE_READDIRPLUS).
@@ -49,6 +54,9 @@ impl Capabilities {
     pub const SETXATTR_EXT: Self = Self(1 << 29);
     /// FUSE_INIT has `flags2`. Always wanted.
     pub const INIT_EXT: Self = Self(1 << 30);
+    /// The kernel knows [`crate::Notifier::expire_entry`]. It needs no request; a file system that
+    /// wants it learns whether it is there (7.38, Linux 6.3).
+    pub const HAS_EXPIRE_ONLY: Self = Self(1 << 35);
     /// Files opened for direct I/O can be mapped.
     pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
     /// Files can be read and written through registered descriptors.

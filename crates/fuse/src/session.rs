@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::device::Device;
 use crate::filesystem::{Filesystem, dispatch};
 use crate::init::{InitOptions, MAJOR, MajorReply, Negotiated, negotiate};
+use crate::interrupts::Interrupts;
 use crate::notify::Notifier;
 use crate::operation::Operation;
 use crate::reply::{Encode, send};
@@ -39,6 +40,7 @@ pub struct SessionOptions {
 #[derive(Debug)]
 pub struct Session {
     device: Arc<Device>,
+    interrupts: Arc<Interrupts>,
     negotiated: Negotiated,
     options: SessionOptions,
 }
@@ -52,7 +54,7 @@ impl Session {
     pub fn start(device: OwnedFd, options: SessionOptions) -> io::Result<Self> {
         let device = Arc::new(Device::new(device));
         let negotiated = exchange_init(&device, &options.init_options)?;
-        Ok(Self { device, negotiated, options })
+        Ok(Self { device, interrupts: Arc::default(), negotiated, options })
     }
 
     /// Returns the result of the negotiation.
@@ -121,9 +123,11 @@ impl Session {
                 }
             }
         }
+        self.interrupts.add_device(&device);
         let bytes = self.negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES);
         let server = Server {
             device,
+            interrupts: Arc::clone(&self.interrupts),
             filesystem: Arc::clone(filesystem),
             layouts: Layouts::from(&self.negotiated),
             bytes: bytes as usize,
@@ -135,6 +139,7 @@ impl Session {
 /// A thread of the session.
 struct Server {
     device: Arc<Device>,
+    interrupts: Arc<Interrupts>,
     filesystem: Arc<dyn Filesystem>,
     layouts: Layouts,
     /// Limit of the bytes of a request.
@@ -173,7 +178,7 @@ impl Server {
     fn call(&self, header: &Header, operation: Operation<'_>) {
         // Half-done work is for the file system to bear: its locks do not poison.
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
-            dispatch(&*self.filesystem, &self.device, header, operation);
+            dispatch(&*self.filesystem, &self.interrupts, &self.device, header, operation);
         }));
         if called.is_err() {
             tracing::error!(?header, "a method of the file system panicked");

@@ -7,12 +7,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use pelago_fuse::ids::{FileId, NodeId};
+use pelago_fuse::ids::{FileId, LockOwner, NodeId};
 use pelago_fuse::init::{
     Capabilities, Init, InitError, InitOptions, MAX_WRITE_BYTES, Negotiated, negotiate,
 };
 use pelago_fuse::listing::{Dirent, LISTING_BYTES, Listing, NAME_BYTES};
-use pelago_fuse::operation::{Rename, SetAttr, SetTime, Setxattr, Write};
+use pelago_fuse::operation::{
+    FileLock, FileLockKind, Getlk, Rename, SetAttr, SetTime, Setlk, Setxattr, Write,
+};
 use pelago_fuse::reply::{Attributes, Entry};
 use pelago_fuse::request::{self, LayoutError, Layouts, Malformed};
 use pelago_fuse::{Attr, Encode, FileType, Header, Operation, Timestamp};
@@ -218,10 +220,19 @@ proptest! {
         let bytes = request(45, &body);
         prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::Rename(rename)));
 
-        let kill_privileges = flags & 4 != 0;
-        let head = [numbers(&[1, 2]), pairs(&[(size, flags)]), numbers(&[3, 4])].concat();
-        let write =
-            Write { file: FileId(1), offset: 2, data: &data, kill_privileges, flags: 4 };
+        let open_flags = flags.rotate_left(7);
+        let head = [numbers(&[1, 2]), pairs(&[(size, flags)]), numbers(&[3])].concat();
+        let head = [head, pairs(&[(open_flags, 4)])].concat();
+        let write = Write {
+            file: FileId(1),
+            offset: 2,
+            data: &data,
+            kill_privileges: flags & 4 != 0,
+            from_cache: flags & 1 != 0,
+            owner: (flags & 2 != 0).then_some(LockOwner(3)),
+            flags: open_flags.cast_signed(),
+        };
+        prop_assert_eq!(write.appends(), open_flags & 0o2000 != 0);
         let bytes = request(16, &[head, data.clone()].concat());
         prop_assert_eq!(parsed(&bytes, LAYOUTS[0]), Ok(Operation::Write(write)));
 
@@ -229,6 +240,33 @@ proptest! {
         let set = Setxattr { name, value: &data, flags: 1, kill_setgid: flags & 1 != 0 };
         let bytes = request(21, &body);
         prop_assert_eq!(parsed(&bytes, LAYOUTS[1]), Ok(Operation::Setxattr(set)));
+    }
+
+    /// A lock is read as it was written if it is one, and written as it was read.
+    #[test]
+    fn locks_are_read_as_they_were_written(
+        (start, end) in prop_oneof![any::<(u64, u64)>(), (0..9_u64, 0..9_u64)],
+        (number, pid, lk_flags) in (0..4_u32, any::<u32>(), 0..4_u32),
+    ) {
+        let body = [numbers(&[1, 2, start, end]), pairs(&[(number, pid), (lk_flags, 0)])].concat();
+        let kinds = [FileLockKind::Read, FileLockKind::Write, FileLockKind::Unlock];
+        let (file, owner) = (FileId(1), LockOwner(2));
+        for opcode in [31, 32, 33] {
+            let whole = request(opcode, &body);
+            let found = parsed(&whole, LAYOUTS[0]);
+            let is_lock = start <= end && end <= i64::MAX.unsigned_abs();
+            let Some(kind) = kinds.get(number as usize).copied().filter(|_| is_lock) else {
+                let malformed = Malformed { unique: Some(7), opcode, error: LayoutError::Lock };
+                prop_assert_eq!(found, Err(malformed));
+                continue;
+            };
+            let lock = FileLock { kind, start, end, pid };
+            let set = Setlk { file, owner, lock, is_flock: lk_flags & 1 != 0, wait: opcode == 33 };
+            let get = Operation::Getlk(Getlk { file, owner, lock });
+            let expected = if opcode == 31 { get } else { Operation::Setlk(set) };
+            prop_assert_eq!(found, Ok(expected));
+            prop_assert_eq!(&bytes(&lock)[..], &body[16..40]);
+        }
     }
 
     #[test]

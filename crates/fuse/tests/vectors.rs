@@ -15,8 +15,9 @@ use pelago_fuse::ids::{FileId, LockOwner, NodeId};
 use pelago_fuse::init::{Capabilities, Init, InitOptions, MajorReply, Negotiated};
 use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read, Readdir,
-    Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, FileLock, FileLockKind, Flush, Fsync, Getlk, Link, Lseek,
+    Mkdir, Mknod, Open, Read, Readdir, Release, Rename, SetAttr, SetTime, Setlk, Setxattr, Symlink,
+    Write,
 };
 use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
 use pelago_fuse::reply::{Attributes, Created, Entry, Offset, Opened, Statfs, Written, Xattr};
@@ -117,10 +118,17 @@ fn of_nodes() -> Vec<(&'static str, Operation<'static>)> {
 }
 
 fn of_files() -> Vec<(&'static str, Operation<'static>)> {
-    let write = |data, kill_privileges| {
-        let flags = 1;
-        Operation::Write(Write { file: FILE, offset: OFFSET, data, kill_privileges, flags })
+    let write = Write {
+        file: FILE,
+        offset: OFFSET,
+        data: b"bytes",
+        kill_privileges: false,
+        from_cache: false,
+        owner: None,
+        flags: 1,
     };
+    let owner = Some(OWNER);
+    let release = Release { file: FILE, flags: 0o100_001, flush: true, flock_owner: None };
     let readdir = Readdir { file: FILE, offset: OFFSET, size: 4096 };
     let fallocate = Fallocate { file: FILE, offset: OFFSET, length: OWNER.0, mode: 3 };
     let copy = CopyFileRange {
@@ -134,10 +142,19 @@ fn of_files() -> Vec<(&'static str, Operation<'static>)> {
     };
     vec![
         ("read", Operation::Read(Read { file: FILE, offset: OFFSET, size: 131_072 })),
-        ("write", write(b"bytes", false)),
-        ("write.kill", write(b"", true)),
+        ("write", Operation::Write(write)),
+        (
+            "write.kill",
+            Operation::Write(Write { data: b"", kill_privileges: true, owner, ..write }),
+        ),
+        ("write.append", Operation::Write(Write { owner, flags: 0o2001, ..write })),
+        ("write.cache", Operation::Write(Write { from_cache: true, flags: 0, ..write })),
         ("flush", Operation::Flush(Flush { file: FILE, owner: OWNER })),
-        ("release", Operation::Release(Release { file: FILE, flags: 0o100_001 })),
+        ("release", Operation::Release(release)),
+        (
+            "release.flock",
+            Operation::Release(Release { flags: 2, flush: false, flock_owner: owner, ..release }),
+        ),
         ("fsync", Operation::Fsync(Fsync { file: FILE, data_only: false })),
         ("fsync.data", Operation::Fsync(Fsync { file: FILE, data_only: true })),
         ("readdir", Operation::Readdir(readdir)),
@@ -147,6 +164,24 @@ fn of_files() -> Vec<(&'static str, Operation<'static>)> {
         ("fallocate", Operation::Fallocate(fallocate)),
         ("lseek", Operation::Lseek(Lseek { file: FILE, offset: OFFSET, whence: 4 })),
         ("copy-file-range", Operation::CopyFileRange(copy)),
+    ]
+}
+
+fn of_locks() -> Vec<(&'static str, Operation<'static>)> {
+    let kind = FileLockKind::Write;
+    let to_end = FileLock { kind, start: 5, end: i64::MAX.unsigned_abs(), pid: 4242 };
+    let lock = FileLock { kind: FileLockKind::Read, end: OFFSET, ..to_end };
+    let unlock = FileLock { kind: FileLockKind::Unlock, pid: 0, ..lock };
+    let setlk = Setlk { file: FILE, owner: OWNER, lock, is_flock: false, wait: false };
+    let whole = FileLock { start: 0, ..to_end };
+    vec![
+        ("getlk", Operation::Getlk(Getlk { file: FILE, owner: OWNER, lock: to_end })),
+        ("setlk", Operation::Setlk(setlk)),
+        ("setlk.unlock", Operation::Setlk(Setlk { lock: unlock, ..setlk })),
+        (
+            "setlkw.flock",
+            Operation::Setlk(Setlk { lock: whole, is_flock: true, wait: true, ..setlk }),
+        ),
     ]
 }
 
@@ -241,6 +276,15 @@ fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("created", bytes(&Created { entry: entry(), opened: direct })),
         ("written", bytes(&Written(0x0102_0304))),
         ("offset", bytes(&Offset(OFFSET))),
+        (
+            "lock",
+            bytes(&FileLock {
+                kind: FileLockKind::Write,
+                start: 5,
+                end: i64::MAX.unsigned_abs(),
+                pid: 4242,
+            }),
+        ),
         ("xattr.size", bytes(&Xattr::Size(0x0102_0304))),
         ("xattr.value", bytes(&Xattr::Value(b"va\0ue".to_vec()))),
         ("statfs", bytes(&statfs)),
@@ -253,7 +297,7 @@ fn answers() -> Vec<(&'static str, Vec<u8>)> {
 
 #[test]
 fn requests_are_decoded_as_the_kernel_wrote_them() {
-    let mut expected = [of_names(), of_nodes(), of_files(), of_the_session()].concat();
+    let mut expected = [of_names(), of_nodes(), of_files(), of_locks(), of_the_session()].concat();
     // A batch borrows its bytes, so it is compared as an iterator.
     let batch = vector(REQUESTS, "batch-forget");
     let (_, forgets) = request::parse(&batch, Layouts::default()).unwrap();
@@ -306,8 +350,10 @@ fn notices_are_what_the_kernel_reads() {
     let notifier = session.notifier();
     notifier.inval_inode(NodeId(FILE.0), -1, 0).unwrap();
     notifier.inval_entry(NodeId(FILE.0), name("name")).unwrap();
+    notifier.expire_entry(NodeId(FILE.0), name("name")).unwrap();
+    notifier.inc_epoch().unwrap();
     notifier.prune(&[NodeId(FILE.0), NodeId(FILE.0 + 1)]).unwrap();
-    for name in ["inval-inode", "inval-entry", "prune"] {
+    for name in ["inval-inode", "inval-entry", "expire-entry", "inc-epoch", "prune"] {
         let length = kernel.recv(&mut received).unwrap();
         assert_eq!(hex(&received[..length]), hex(&vector(NOTICES, name)), "{name}");
     }

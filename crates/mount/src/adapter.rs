@@ -304,7 +304,7 @@ impl Filesystem for Adapter {
     }
 
     fn write(&self, header: &Header, request: Write<'_>, reply: Reply<reply::Written>) {
-        let Write { file, offset, data, kill_privileges, flags } = request;
+        let Write { file, offset, data, kill_privileges, flags, .. } = request;
         let to = FilePos { open: open_id(file), offset };
         let answer = self.0.files.write(&context(header), to, data, kill_privileges);
         if !flags::is_direct(flags) {

@@ -9,8 +9,9 @@ use super::*;
 use crate::ids::{FileId, LockOwner, NodeId};
 use crate::init::Init;
 use crate::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Forgets, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read,
-    Readdir, Release, Rename, SetAttr, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, FileLock, FileLockKind, Flush, Forgets, Fsync, Getlk, Link,
+    Lseek, Mkdir, Mknod, Open, Read, Readdir, Release, Rename, SetAttr, Setlk, Setxattr, Symlink,
+    Write,
 };
 
 const HEADER: Header = Header { unique: 7, node: NodeId(5), uid: 0, gid: 0, pid: 0 };
@@ -25,8 +26,9 @@ impl Filesystem for Idle {
         self.0.lock().push((node.0, lookups));
     }
 
-    fn interrupt(&self, unique: u64) {
+    fn interrupt(&self, unique: u64) -> bool {
         self.0.lock().push((0, unique));
+        true
     }
 
     fn readdir(&self, _: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
@@ -42,7 +44,7 @@ fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>
     let device = Arc::new(Device::new(device.into()));
     let mut errors = Vec::new();
     for operation in operations {
-        dispatch(filesystem, &device, &HEADER, *operation);
+        dispatch(filesystem, &Interrupts::default(), &device, &HEADER, *operation);
         let mut answer = [0; 64];
         errors.push(kernel.recv(&mut answer).ok().map(|length| {
             let mut cursor = crate::bytes::Cursor::new(&answer[..length]);
@@ -60,6 +62,8 @@ fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>
 fn methods_without_an_implementation_answer_enosys() {
     let name = OsStr::new("n");
     let (offset, size, flags) = (0, 0, 0);
+    let owner = LockOwner(0);
+    let lock = FileLock { kind: FileLockKind::Read, start: 0, end: 0, pid: 0 };
     let create = Create { name, flags, mode: 0, umask: 0, kill_privileges: false };
     let operations = [
         Operation::Lookup { name },
@@ -77,9 +81,19 @@ fn methods_without_an_implementation_answer_enosys() {
         Operation::Create(create),
         Operation::Tmpfile(create),
         Operation::Read(Read { file: FILE, offset, size }),
-        Operation::Write(Write { file: FILE, offset, data: b"", kill_privileges: false, flags: 0 }),
-        Operation::Flush(Flush { file: FILE, owner: LockOwner(0) }),
-        Operation::Release(Release { file: FILE, flags }),
+        Operation::Write(Write {
+            file: FILE,
+            offset,
+            data: b"",
+            kill_privileges: false,
+            from_cache: false,
+            owner: None,
+            flags,
+        }),
+        Operation::Flush(Flush { file: FILE, owner }),
+        Operation::Release(Release { file: FILE, flags, flush: false, flock_owner: None }),
+        Operation::Getlk(Getlk { file: FILE, owner, lock }),
+        Operation::Setlk(Setlk { file: FILE, owner, lock, is_flock: false, wait: true }),
         Operation::Fsync(Fsync { file: FILE, data_only: false }),
         Operation::Opendir { flags },
         Operation::Releasedir { file: FILE },

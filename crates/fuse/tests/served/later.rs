@@ -12,7 +12,7 @@ use pelago_fuse::{Errno, SessionOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tree::TTL;
-use crate::{init_options, mounted, mounted_with};
+use crate::{init_options, mounted, mounted_with, until};
 
 fn errno<T>(result: io::Result<T>) -> Option<Errno> {
     result.err().and_then(|error| Errno::from_io_error(&error))
@@ -110,5 +110,32 @@ fn a_signal_to_a_waiting_program_is_reported_and_does_no_harm() {
         assert!(!child.wait().unwrap().success());
         fs::write(mounted.path("file"), b"1").unwrap();
     }
+    mounted.end().unwrap();
+}
+
+/// An interrupt of an unknown request goes back to the kernel, which repeats it, but only after
+/// another call: until then it stays with the session.
+#[test]
+fn an_interrupt_of_an_unknown_request_comes_again_until_it_is_known() {
+    let Some(mut mounted) = mounted() else { return };
+    fs::write(mounted.path("file"), b"1").unwrap();
+    let mut child = Command::new("cat");
+    child.arg(mounted.path("held-1")).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.spawn().unwrap();
+    let (unique, reply) = mounted.tree.held.take();
+    mounted.tree.held.set_deaf(true);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let mut before = 0;
+    for _ in 0..20 {
+        // Each time the session asks twice, before and after it keeps the interrupt.
+        until(|| mounted.tree.held.unheard(unique) >= before + 2);
+        before = mounted.tree.held.unheard(unique);
+        assert!(fs::metadata(mounted.path("absent")).is_err());
+    }
+    mounted.tree.held.set_deaf(false);
+    assert!(fs::metadata(mounted.path("absent")).is_err());
+    mounted.tree.held.wait_for_interrupt(unique);
+    reply.error(Errno::INTR);
+    assert!(!child.wait().unwrap().success());
     mounted.end().unwrap();
 }

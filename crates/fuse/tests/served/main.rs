@@ -8,6 +8,10 @@ mod everyday;
 #[cfg(test)]
 mod later;
 #[cfg(test)]
+mod lock_table;
+#[cfg(test)]
+mod locks;
+#[cfg(test)]
 mod passthrough;
 #[cfg(test)]
 mod tree;

@@ -16,8 +16,8 @@ use pelago_fuse::device::Backing;
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::{Dirent, Listing};
 use pelago_fuse::operation::{
-    CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Open, Read, Readdir,
-    Release, Rename, SetAttr, SetTime, Setxattr, Symlink, Write,
+    CopyFileRange, Create, Fallocate, FileLock, Flush, Fsync, Getlk, Link, Lseek, Mkdir, Open,
+    Read, Readdir, Release, Rename, SetAttr, SetTime, Setlk, Setxattr, Symlink, Write,
 };
 use pelago_fuse::protocol::{FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH};
 use pelago_fuse::reply::{
@@ -27,6 +27,7 @@ use pelago_fuse::request::Header;
 use pelago_fuse::{Errno, Filesystem};
 
 use crate::DEADLINE;
+use crate::lock_table::LockTable;
 
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
 pub(crate) const NAME_BYTES: u32 = 255;
@@ -36,6 +37,7 @@ const SEEK_DATA: i32 = 3;
 pub(crate) struct Tree {
     state: Mutex<State>,
     pub(crate) held: Held,
+    pub(crate) locks: LockTable,
     pub(crate) seen: Seen,
     /// While set, a read returns a byte more than requested.
     pub(crate) overlong: AtomicBool,
@@ -53,7 +55,13 @@ pub(crate) struct Held {
 #[derive(Default)]
 struct Waiting {
     lookups: Vec<(u64, Reply<Entry>)>,
+    /// Requests of all lookups so far, which are known from then on.
+    known: Vec<u64>,
     interrupted: Vec<u64>,
+    /// Whether no request is known, as if all interrupts came too early.
+    is_deaf: bool,
+    /// Interrupts that came while none was known.
+    unheard: Vec<u64>,
 }
 
 /// Counts of requests.
@@ -98,6 +106,28 @@ impl Held {
         }
     }
 
+    /// Makes all requests unknown, or known again.
+    pub(crate) fn set_deaf(&self, is_deaf: bool) {
+        self.waiting.lock().is_deaf = is_deaf;
+    }
+
+    /// Returns how often an interrupt of this request came while none was known.
+    pub(crate) fn unheard(&self, unique: u64) -> usize {
+        self.waiting.lock().unheard.iter().filter(|unheard| **unheard == unique).count()
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        let mut waiting = self.waiting.lock();
+        let is_known = waiting.known.contains(&unique) && !waiting.is_deaf;
+        if is_known {
+            waiting.interrupted.push(unique);
+        } else {
+            waiting.unheard.push(unique);
+        }
+        self.came.notify_all();
+        is_known
+    }
+
     fn wait(&self, waiting: &mut MutexGuard<'_, Waiting>) {
         assert!(!self.came.wait_for(waiting, DEADLINE).timed_out(), "no request came in time");
     }
@@ -110,6 +140,7 @@ impl Tree {
         Self {
             state: Mutex::new(state),
             held: Held::default(),
+            locks: LockTable::default(),
             seen: Seen::default(),
             overlong: AtomicBool::new(false),
             below: Mutex::new(None),
@@ -255,7 +286,9 @@ impl Filesystem for Tree {
         self.seen.lookups.fetch_add(1, Ordering::Relaxed);
         let name_bytes = name.as_bytes();
         if name_bytes.starts_with(b"held-") {
-            self.held.waiting.lock().lookups.push((header.unique, reply));
+            let mut waiting = self.held.waiting.lock();
+            waiting.known.push(header.unique);
+            waiting.lookups.push((header.unique, reply));
             self.held.came.notify_all();
             return;
         }
@@ -389,11 +422,21 @@ impl Filesystem for Tree {
         reply.with(self.with(header, |node| node.write(request.offset, request.data)));
     }
 
-    fn flush(&self, _header: &Header, _request: Flush, reply: Reply<()>) {
+    fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {
+        self.locks.flush(header.node, request);
         reply.ok(&());
     }
 
-    fn release(&self, header: &Header, _request: Release, reply: Reply<()>) {
+    fn getlk(&self, header: &Header, request: Getlk, reply: Reply<FileLock>) {
+        reply.ok(&self.locks.get(header.node, request));
+    }
+
+    fn setlk(&self, header: &Header, request: Setlk, reply: Reply<()>) {
+        self.locks.set(header.pid, header.unique, header.node, request, reply);
+    }
+
+    fn release(&self, header: &Header, request: Release, reply: Reply<()>) {
+        self.locks.release(header.node, request);
         drop(self.state.lock().backings.remove(&header.node.0));
         reply.ok(&());
     }
@@ -504,9 +547,8 @@ impl Filesystem for Tree {
         );
     }
 
-    fn interrupt(&self, unique: u64) {
-        self.held.waiting.lock().interrupted.push(unique);
-        self.held.came.notify_all();
+    fn interrupt(&self, unique: u64) -> bool {
+        self.locks.interrupt(unique) || self.held.interrupt(unique)
     }
 
     fn end(&self) {

@@ -1,0 +1,117 @@
+//! Interrupts that overtake their request.
+//!
+//! The kernel sends an interrupt as soon as its request was read, to the thread that reads next. So
+//! the file system may hear of the interrupt before another thread has called it with the request.
+//! Such an interrupt is kept. The thread that has called the file system with its request delivers
+//! it again; a thread that has called it with another request sends it back to the kernel
+//! (`EAGAIN`). The kernel repeats it if the request still waits, and drops it otherwise. Nothing is
+//! kept longer than to the end of the next call, and no interrupt is repeated without one: so
+//! threads do not turn in a circle while a request waits.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::Errno;
+use crate::device::Device;
+
+/// Limit of the interrupts that are kept; each is that of a process that waits.
+const KEPT: usize = 4096;
+
+/// The interrupts that came too early, and the descriptors of the connection.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    kept: Mutex<Vec<Interrupt>>,
+    /// Whether any is kept, so that a call without one takes no lock.
+    any: AtomicBool,
+    /// Weak: the kernel ends what was read from a descriptor once that is closed.
+    devices: Mutex<Vec<Weak<Device>>>,
+}
+
+/// A FUSE_INTERRUPT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interrupt {
+    /// Its own number, to which `EAGAIN` is the reply.
+    pub(crate) number: u64,
+    /// The number of the request whose caller got a signal.
+    pub(crate) request: u64,
+}
+
+impl Interrupts {
+    /// Adds a descriptor of the connection. One that is added twice counts once.
+    pub(crate) fn add_device(&self, device: &Arc<Device>) {
+        let (mut devices, device) = (self.devices.lock(), Arc::downgrade(device));
+        if !devices.iter().any(|known| known.ptr_eq(&device)) {
+            devices.push(device);
+        }
+    }
+
+    /// Delivers an interrupt, or keeps it if the file system does not know its request. `ask` is
+    /// [`Filesystem::interrupt`](crate::Filesystem::interrupt).
+    pub(crate) fn received(&self, interrupt: Interrupt, ask: impl Fn(u64) -> bool) {
+        if ask(interrupt.request) || !self.keep(interrupt) {
+            return;
+        }
+        // The call with the request may have ended before the interrupt was kept, and then it has
+        // not seen it. The lock of the file system orders the two: if the call came second, it has.
+        if ask(interrupt.request) {
+            self.take(|kept| kept.retain(|other| *other != interrupt));
+        }
+    }
+
+    /// Delivers what was kept for `request`, with which the file system has just been called, and
+    /// sends the rest back.
+    pub(crate) fn called(&self, request: u64, ask: impl Fn(u64) -> bool) {
+        // Relaxed: the lock of the file system orders this after the `store` of an interrupt that
+        // it was asked about before the call.
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        for interrupt in self.take(mem::take) {
+            if interrupt.request == request {
+                // Not known even now: it waits for nothing that an interrupt could end.
+                let _known = ask(request);
+            } else {
+                self.send_back(interrupt);
+            }
+        }
+    }
+
+    /// Keeps an interrupt, and returns whether there was room.
+    fn keep(&self, interrupt: Interrupt) -> bool {
+        let has_room = self.take(|kept| {
+            let has_room = kept.len() < KEPT;
+            if has_room {
+                kept.push(interrupt);
+            }
+            has_room
+        });
+        if !has_room {
+            tracing::warn!(?interrupt, "an interrupt is dropped: too many came too early");
+        }
+        has_room
+    }
+
+    /// Changes what is kept.
+    fn take<T>(&self, change: impl FnOnce(&mut Vec<Interrupt>) -> T) -> T {
+        let mut kept = self.kept.lock();
+        let result = change(&mut kept);
+        self.any.store(!kept.is_empty(), Ordering::Relaxed);
+        result
+    }
+
+    /// Asks the kernel to repeat an interrupt. It searches for the request at the descriptor from
+    /// which that was read, and only there; `ENOENT` from all says that it was answered.
+    fn send_back(&self, interrupt: Interrupt) {
+        let devices = self.devices.lock().clone();
+        let mut devices = devices.iter().filter_map(Weak::upgrade);
+        let again = Some(Errno::AGAIN);
+        let is_back = devices.any(|device| device.answer(interrupt.number, again, &[]).is_ok());
+        tracing::trace!(?interrupt, is_back, "an interrupt was sent back");
+    }
+}
+
+#[cfg(test)]
+mod tests;
