@@ -79,3 +79,9 @@ pub const UNSYNCED_FILES: usize = 1024;
 /// Ranges of one file that are tracked individually from a failed sync until they are written
 /// again.
 pub const LOST_RANGES: usize = 256;
+/// Bytes of the file of a private key.
+pub const KEY_FILE_BYTES: usize = 4096;
+/// Bytes of a volume's list of clients.
+pub const CLIENTS_BYTES: usize = 1 << 20;
+/// Bytes of a client's name in that list.
+pub const CLIENT_NAME_BYTES: usize = 64;
