@@ -1,5 +1,8 @@
 //! Sessions over sockets: frames over Unix sockets and over TCP with TLS 1.3, driven by threads
 //! over epoll.
+//!
+//! A machine is known by its Ed25519 key ([`key`]), which TLS proves ([`tls`]). A volume has a list
+//! of the machines that may connect to it ([`clients`]).
 
 #![forbid(unsafe_code)]
 
@@ -8,11 +11,15 @@ pub use serve::SessionServer;
 pub use session::{Peer, SessionStatus};
 
 mod assembler;
+pub mod clients;
 mod clock;
+pub mod key;
 mod link;
+pub mod own_file;
 mod reactor;
 mod remote;
 mod serve;
 mod session;
 mod sessions;
 mod stream;
+pub mod tls;

@@ -104,3 +104,9 @@ pub const STRANGERS: usize = 256;
 pub const STRANGER_SECONDS: u64 = 10;
 /// Seconds after which a silent peer is gone, and its session with it.
 pub const TERM_SECONDS: u64 = 10;
+/// Bytes of the file of a private key.
+pub const KEY_FILE_BYTES: usize = 4096;
+/// Bytes of a volume's list of clients.
+pub const CLIENTS_BYTES: usize = 1 << 20;
+/// Bytes of a client's name in that list.
+pub const CLIENT_NAME_BYTES: usize = 64;
