@@ -7,17 +7,14 @@
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
-use std::{io, thread};
+use std::{fs, io};
 
 use pelago_client::Files;
-use pelago_mount::{Atime, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
+use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
+use pelago_net::SessionServer;
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::control::{Control, ControlReply, Request};
 use crate::data_path::Passthrough;
@@ -28,15 +25,13 @@ use crate::{file_sizes, locate, stale_mount};
 
 pub(crate) use errors::start_failed;
 
-mod errors;
-mod report;
+pub(crate) use events::{Events, unmount};
 
-/// Events that may wait; of each kind one suffices.
-const EVENTS: usize = 16;
-/// How often, and after which pause, a busy mount is unmounted again: a program that has just ended
-/// may not have closed its files yet.
-const UNMOUNT_TRIES: u32 = 5;
-const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
+use events::Force;
+
+pub(crate) mod errors;
+mod events;
+mod report;
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -67,21 +62,10 @@ pub(crate) struct Daemon {
     mount: Arc<Mount>,
     control: Control,
     passthrough: Passthrough,
-    signals: Signals,
-    sender: SyncSender<Event>,
-    events: Receiver<Event>,
+    sessions: SessionServer,
+    events: Events,
     /// Whether the volume was created by this start.
     pub(crate) is_new: bool,
-}
-
-/// A reason to stop.
-enum Event {
-    /// This signal arrived.
-    Signal(i32),
-    /// The mount was unmounted, or its connection to the kernel failed.
-    MountEnded,
-    /// `unmount --force` was requested.
-    Forced,
 }
 
 impl Daemon {
@@ -89,9 +73,7 @@ impl Daemon {
     /// socket. If that fails, the server is stopped and nothing is mounted; a volume that was
     /// created stays.
     pub(crate) fn start(plan: &Plan) -> Outcome<Self> {
-        // First, so that a signal during the start stops the volume cleanly.
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        let events = Events::new()?;
         file_sizes::check_limit()?;
         let point = plan.point.clone().unwrap_or_else(|| volume::mount_path(&plan.dir));
         if plan.point.is_some() {
@@ -101,24 +83,14 @@ impl Daemon {
         let server = start_server(plan)?;
         let folder = server.folder().expect("a server of a volume that was just started");
         let started = mount_it(plan, &folder, &point, &server).and_then(|mount| {
-            let (sender, events) = sync_channel(EVENTS);
-            let control = open_control(plan, &folder, &server, &mount, &sender)?;
-            Ok((mount, control, sender, events))
+            let sessions = serve_sessions(&folder, &server)?;
+            let control = open_control(plan, &folder, &server, &mount, &events.force())?;
+            Ok((mount, sessions, control))
         });
         match started {
-            Ok((mount, control, sender, events)) => {
+            Ok((mount, sessions, control)) => {
                 let passthrough = plan.passthrough;
-                Ok(Self {
-                    folder,
-                    server,
-                    mount,
-                    control,
-                    passthrough,
-                    signals,
-                    sender,
-                    events,
-                    is_new,
-                })
+                Ok(Self { folder, server, mount, control, passthrough, sessions, events, is_new })
             }
             Err(failure) => {
                 stop_server(&server);
@@ -135,31 +107,11 @@ impl Daemon {
     /// Serves until a signal, an unmount or a request stops it, then stops cleanly. `tell` gets the
     /// messages for a person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
-        let Self { server, mount, control, signals, sender, events, .. } = self;
-        watch(signals, &mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
-        let mut was_interrupted = false;
-        // `sender` is still held, so `recv` does not fail.
-        while let Ok(event) = events.recv() {
-            match event {
-                Event::MountEnded => break,
-                Event::Signal(SIGINT) if !was_interrupted => {
-                    was_interrupted = true;
-                    match unmount(&mount) {
-                        Ok(()) => break,
-                        Err(error) => tell(&errors::still_used(&error, mount.point())),
-                    }
-                }
-                Event::Signal(_) | Event::Forced => {
-                    if unmount(&mount).is_err()
-                        && let Err(error) = mount.detach()
-                    {
-                        tracing::warn!(%error, "the mount could not be detached");
-                    }
-                    break;
-                }
-            }
-        }
+        let Self { folder, server, mount, control, sessions, events, .. } = self;
+        events.wait(&mount, tell)?;
         drop(control);
+        sessions.stop();
+        remove_socket(&folder);
         let stopped = server.stop();
         drop(mount);
         stopped.map_err(errors::stop_failed)
@@ -213,6 +165,7 @@ fn mount_it(
         // With passthrough the kernel reads by itself, and no access time is set.
         passthrough: plan.atime != Atime::Always
             && server.status().passthrough == PassthroughStatus::Available,
+        keeps: Keeps::Everything,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
     };
     let files = Files::new(server.service());
@@ -236,14 +189,34 @@ fn detach_dead(dir: &Path) -> Outcome<()> {
     Ok(())
 }
 
+/// Listens on the volume's socket for mounts by other processes of this machine.
+fn serve_sessions(folder: &Folder, server: &Arc<Server>) -> Outcome<SessionServer> {
+    let started = SessionServer::start(server.session_service());
+    let listening = started.and_then(|sessions| {
+        sessions.listen_unix(&volume::session_socket_path(&folder.proc_path()))?;
+        Ok(sessions)
+    });
+    listening.map_err(|error| {
+        Failure::new(Exit::Failed, SocketError(error))
+            .hint("check that the volume's folder can be written to")
+    })
+}
+
+/// Removes the socket, so that nothing is left behind that no process serves.
+fn remove_socket(folder: &Folder) {
+    if let Err(error) = fs::remove_file(volume::session_socket_path(&folder.proc_path())) {
+        tracing::debug!(%error, "the socket stays; the next start replaces it");
+    }
+}
+
 fn open_control(
     plan: &Plan,
     folder: &Folder,
     server: &Arc<Server>,
     mount: &Arc<Mount>,
-    sender: &SyncSender<Event>,
+    force: &Force,
 ) -> Outcome<Control> {
-    let (server, mount, sender) = (Arc::clone(server), Arc::clone(mount), sender.clone());
+    let (server, mount, force_stop) = (Arc::clone(server), Arc::clone(mount), force.clone());
     let passthrough = plan.passthrough;
     let handler = move |request| match request {
         Request::Status => {
@@ -252,7 +225,7 @@ fn open_control(
         Request::Unmount { force } => match (unmount(&mount), force) {
             (Ok(()), _) => ControlReply::Unmounted(mount.point().to_owned()),
             (Err(_), true) => {
-                post(&sender, Event::Forced);
+                force_stop.stop();
                 ControlReply::Unmounted(mount.point().to_owned())
             }
             (Err(UnmountError::Busy(point)), false) => ControlReply::Busy(point),
@@ -266,41 +239,9 @@ fn open_control(
 }
 
 #[derive(Debug, thiserror::Error)]
+#[error("the socket for other mounts cannot be created")]
+struct SocketError(#[source] io::Error);
+
+#[derive(Debug, thiserror::Error)]
 #[error("the control socket cannot be created")]
 struct ControlError(#[source] io::Error);
-
-/// Unmounts; if the mount is busy, tries again for a fifth of a second.
-fn unmount(mount: &Mount) -> Result<(), UnmountError> {
-    for _ in 1..UNMOUNT_TRIES {
-        match mount.unmount() {
-            Err(UnmountError::Busy(_)) => thread::sleep(UNMOUNT_PAUSE),
-            result => return result,
-        }
-    }
-    mount.unmount()
-}
-
-/// Turns signals and the end of the mount into events, on threads that run until the process ends.
-fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -> io::Result<()> {
-    let to = sender.clone();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for signal in &mut signals {
-            post(&to, Event::Signal(signal));
-        }
-    })?;
-    let (to, mount) = (sender.clone(), Arc::clone(mount));
-    thread::Builder::new().name("mount".to_owned()).spawn(move || {
-        if let Err(error) = mount.wait() {
-            tracing::error!(%error, "reading the kernel's requests failed");
-        }
-        post(&to, Event::MountEnded);
-    })?;
-    Ok(())
-}
-
-fn post(sender: &SyncSender<Event>, event: Event) {
-    match sender.try_send(event) {
-        // The events in a full queue stop the volume too; a closed one means that it is stopping.
-        Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-    }
-}

@@ -11,6 +11,7 @@ mod daemon;
 mod data_path;
 mod detach;
 mod failure;
+mod far_mount;
 mod file_sizes;
 mod json;
 mod locate;
@@ -72,6 +73,7 @@ fn abort_on_bug(panic: &PanicHookInfo<'_>) {
 fn run(verb: Verb) -> Outcome<ExitCode> {
     match verb {
         Verb::Up(args) => verbs::up::run(args),
+        Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Unmount(args) => verbs::unmount::run(&args),
         Verb::Status(args) => verbs::status::run(&args),
         Verb::Check(args) => verbs::check::run(&args),

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod mount;
 pub(crate) mod status;
 pub(crate) mod unmount;
 pub(crate) mod up;
@@ -16,6 +17,7 @@ const HELP: &str = "\
 
 Use a volume:
   up        Mount a volume and serve it; create it if it does not exist
+  mount     Mount a volume that another process serves
   unmount   Unmount a volume and stop its process
   status    Print the state of a volume, without touching the mount
 
@@ -44,6 +46,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Up(up::Args),
+    Mount(mount::Args),
     Unmount(unmount::Args),
     Status(status::Args),
     Check(check::Args),
@@ -56,6 +59,7 @@ impl Verb {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Up(args) => args.json,
+            Self::Mount(args) => args.json,
             Self::Unmount(args) => args.json,
             Self::Status(args) => args.json,
             Self::Check(args) => args.json,

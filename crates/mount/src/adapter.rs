@@ -19,7 +19,7 @@ use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr}
 use crate::caller::Caller;
 use crate::open::{CreateReply, OpenReply, Opening};
 use crate::open_ids::OpenPath;
-use crate::options::Atime;
+use crate::options::{Atime, Keeps};
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized, written};
@@ -119,7 +119,9 @@ impl Filesystem for Adapter {
         let epoch = self.0.attr_ttl.epoch();
         let state = Arc::clone(&self.0);
         self.0.files.lookup(&context(header), at).then(move |found| match found {
-            Err(error) if error.code == Code::NotFound => reply.ok(&attr::absent()),
+            Err(error) if error.code == Code::NotFound => {
+                reply.ok(&attr::absent(state.attr_ttl.longest()))
+            }
             found => state.reply_entry(epoch, found, reply),
         });
     }
@@ -349,7 +351,9 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, header: &Header, _flags: i32, reply: Reply<reply::Opened>) {
-        reply.ok(&self.0.streams.open(attr::ino(header.node), self.0.files.losses()));
+        let keeps = self.0.preferences.keeps == Keeps::Everything;
+        let dir = attr::ino(header.node);
+        reply.ok(&self.0.streams.open(dir, self.0.files.losses(), keeps));
     }
 
     fn readdir(&self, header: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {

@@ -22,7 +22,7 @@
 pub use init::TTL;
 pub use inodes::Inodes;
 pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
-pub use options::{Atime, MountOptions, Trusts};
+pub use options::{Atime, Keeps, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;
 
 mod adapter;

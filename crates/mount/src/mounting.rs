@@ -62,8 +62,8 @@ pub fn mount_over(
 }
 
 fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
-    let MountOptions { atime, passthrough, inode_table_bytes, .. } = *options;
-    let preferences = Preferences { atime, passthrough, inode_table_bytes };
+    let MountOptions { atime, passthrough, keeps, inode_table_bytes, .. } = *options;
+    let preferences = Preferences { atime, passthrough, keeps, inode_table_bytes };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
     let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));

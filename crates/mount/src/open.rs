@@ -21,8 +21,8 @@ use pelago_wire::{
 };
 
 use crate::attr;
-use crate::init::TTL;
 use crate::open_ids::OpenPath;
+use crate::options::Keeps;
 use crate::state::State;
 
 /// An OPEN, CREATE or TMPFILE in progress.
@@ -80,7 +80,8 @@ impl Opening<CreateReply> {
     /// any data path, and the commit after them. (A mapping changes nothing before the file has
     /// grown.)
     pub(crate) fn created(self, created: Created) {
-        self.found(TTL, created.entry, created.open, created.path);
+        let ttl = self.state.attr_ttl.longest();
+        self.found(ttl, created.entry, created.open, created.path);
     }
 
     /// Continues a CREATE whose name was created meanwhile, by opening that file.
@@ -100,7 +101,8 @@ impl Opening<CreateReply> {
             let answer = files.open(&self.context, entry.handle, self.wanted);
             answer.then(move |opened| match opened {
                 Ok(Opened { open, attr, path }) => {
-                    let ttl = if attr.volatile { Duration::ZERO } else { TTL };
+                    let longest = self.state.attr_ttl.longest();
+                    let ttl = if attr.volatile { Duration::ZERO } else { longest };
                     self.found(ttl, Entry { handle: entry.handle, attr }, open, path);
                 }
                 Err(error) => self.reply.0.error(attr::error(error)),
@@ -112,7 +114,7 @@ impl Opening<CreateReply> {
         let Self { state, context, wanted, direct, reply } = self;
         state.learn(entry.handle);
         let attr_ttl = if direct && wanted.write { Duration::ZERO } else { ttl };
-        let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, attr_ttl) };
+        let found = attr::entry(&entry, ttl, attr_ttl);
         let reply = EntryReply { reply: reply.0, entry: found };
         let opening = Opening { state, context, wanted, direct, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
@@ -165,6 +167,9 @@ impl<D: ReplyTo> Opening<D> {
     /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
     /// this kernel, and its page cache unless they bypassed it.
     fn pages(&self, ino: InodeId) -> u32 {
+        if self.state.preferences.keeps == Keeps::Nothing {
+            return FOPEN_DIRECT_IO;
+        }
         if self.wanted.strict_atime && !self.wanted.no_atime {
             // Reads that the kernel serves from pages would not update atime.
             return FOPEN_DIRECT_IO;

@@ -18,6 +18,8 @@ pub struct MountOptions {
     /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
     /// [`crate::Mount::passthrough`] returns the result.
     pub passthrough: bool,
+    /// What the kernel may keep of what it is told.
+    pub keeps: Keeps,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub inode_table_bytes: u64,
 }
@@ -41,4 +43,15 @@ pub struct Trusts {
     pub suid: bool,
     /// Device files (`dev`).
     pub dev: bool,
+}
+
+/// What the kernel may keep of what it is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// Names, their absence, attributes and bytes: every change passes this mount, or this mount is
+    /// told before it.
+    #[default]
+    Everything,
+    /// Nothing: each use asks the server.
+    Nothing,
 }

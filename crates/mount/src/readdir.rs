@@ -25,6 +25,7 @@ use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name};
 use crate::attr;
 use crate::attr_ttl::Epoch;
 use crate::dir_streams::{RankedOffsets, Stream};
+use crate::options::Keeps;
 use crate::state::State;
 
 /// A reply in progress.
@@ -92,7 +93,9 @@ impl Reading {
     fn ask(self, after: Cookie, after_name: Option<Name>) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let attributes = self.sink.listing.with_attributes() && self.stream.wants_attributes();
+        let keeps = state.preferences.keeps == Keeps::Everything;
+        let attributes =
+            keeps && self.sink.listing.with_attributes() && self.stream.wants_attributes();
         state
             .files
             .list(&self.context, self.dir, after, after_name, entries, attributes)
@@ -165,7 +168,8 @@ impl Copier<'_> {
             None if self.attributes => return Added::Unlinked,
             Some(entry) if self.attributes => {
                 let ttl = self.state.attr_ttl.ttl(&entry.attr, self.epoch);
-                let fitted = listing.add(named, Some(&attr::entry(entry, ttl)));
+                let longest = self.state.attr_ttl.longest();
+                let fitted = listing.add(named, Some(&attr::entry(entry, longest, ttl)));
                 if fitted {
                     // The kernel counts each entry with attributes as a lookup.
                     self.state.learn(entry.handle);

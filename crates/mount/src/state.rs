@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use pelago_client::{At, Files};
 use pelago_fuse::ids::NodeId;
@@ -16,9 +17,10 @@ use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, li
 use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::backings::Backings;
 use crate::dir_streams::Streams;
+use crate::init::TTL;
 use crate::inodes::Inodes;
 use crate::open_ids::OpenIds;
-use crate::options::Atime;
+use crate::options::{Atime, Keeps};
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
@@ -31,6 +33,8 @@ pub(crate) struct Preferences {
     pub(crate) atime: Atime,
     /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
     pub(crate) passthrough: bool,
+    /// What the kernel may keep of what it is told.
+    pub(crate) keeps: Keeps,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub(crate) inode_table_bytes: u64,
 }
@@ -38,8 +42,8 @@ pub(crate) struct Preferences {
 impl Default for Preferences {
     fn default() -> Self {
         let inode_table_bytes = limits::INODE_TABLE_BYTES as u64;
-        let atime = Atime::default();
-        Self { atime, passthrough: false, inode_table_bytes }
+        let (atime, keeps) = (Atime::default(), Keeps::default());
+        Self { atime, passthrough: false, keeps, inode_table_bytes }
     }
 }
 
@@ -62,11 +66,12 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(files: Files, preferences: Preferences) -> Self {
+        let keeps = preferences.keeps == Keeps::Everything;
         Self {
             files,
             preferences,
             inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
-            attr_ttl: AttrTtl::default(),
+            attr_ttl: AttrTtl::new(if keeps { TTL } else { Duration::ZERO }),
             open_ids: OpenIds::default(),
             passthrough: Arc::new(Passthrough::new()),
             backings: Backings::default(),
@@ -166,7 +171,7 @@ impl State {
             Ok(entry) => {
                 self.learn(entry.handle);
                 let ttl = self.attr_ttl.ttl(&entry.attr, epoch);
-                reply.ok(&attr::entry(&entry, ttl));
+                reply.ok(&attr::entry(&entry, self.attr_ttl.longest(), ttl));
             }
             Err(error) => reply.error(attr::error(error)),
         }

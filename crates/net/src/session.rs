@@ -1,5 +1,6 @@
 //! One session at the server: its connection, its clock, and its numbers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ struct State {
     link: Option<Arc<Link>>,
     /// When the client was heard last, by [`boot_time`].
     heard: Duration,
-    /// Requests that run.
-    running: usize,
+    /// The numbers of the requests that run.
+    running: HashSet<u64>,
     ended: bool,
 }
 
@@ -62,7 +63,7 @@ impl Session {
             machine: ServerSession::default(),
             link: Some(Arc::clone(link)),
             heard: boot_time(),
-            running: 0,
+            running: HashSet::new(),
             ended: false,
         };
         Self { id, nonce, peer, state: Mutex::new(state) }
@@ -96,16 +97,28 @@ impl Session {
     }
 
     /// Admits a request. A mutation that came before is not carried out again.
-    pub(crate) fn admit(&self, mutation: u64, hash: u64) -> Result<Repetition, Violation> {
+    pub(crate) fn admit(
+        &self,
+        number: u64,
+        mutation: u64,
+        hash: u64,
+    ) -> Result<Repetition, Violation> {
         let mut state = self.state.lock();
-        if state.running >= limits::SESSION_REQUESTS {
+        if state.ended {
+            return Err(Violation::Replaced);
+        }
+        if state.running.len() >= limits::SESSION_REQUESTS {
             return Err(Violation::TooMany);
         }
         let repetition = match mutation {
+            // A read that came over the old connection, and still runs, is answered once.
+            0 if state.running.contains(&number) => Repetition::Running,
             0 => Repetition::None,
             mutation => state.machine.mutation(mutation, hash)?,
         };
-        state.running += usize::from(repetition == Repetition::None);
+        if repetition == Repetition::None && !state.running.insert(number) {
+            return Err(Violation::SameNumber(number));
+        }
         Ok(repetition)
     }
 
@@ -123,14 +136,19 @@ impl Session {
     }
 
     /// Records the end of a request, with the answer if it is a mutation. Returns the connection
-    /// that the answer goes to.
-    pub(crate) fn answered(&self, mutation: u64, answer: Option<Arc<[u8]>>) -> Option<Arc<Link>> {
+    /// that the answer goes to, and whether this was the last request of a session that has ended.
+    pub(crate) fn answered(
+        &self,
+        number: u64,
+        mutation: u64,
+        answer: Option<Arc<[u8]>>,
+    ) -> (Option<Arc<Link>>, bool) {
         let mut state = self.state.lock();
-        state.running -= 1;
+        state.running.remove(&number);
         if let Some(answer) = answer {
             state.machine.answered(mutation, answer);
         }
-        state.link.clone()
+        (state.link.clone(), state.ended && state.running.is_empty())
     }
 
     /// Notes that a connection has ended. The session waits for another one.
@@ -141,13 +159,15 @@ impl Session {
         }
     }
 
-    /// Ends the session and its connection. Returns whether it had not ended before.
-    pub(crate) fn end(&self) -> bool {
+    /// Ends the session and its connection. Returns the requests that still run; `None` if it had
+    /// ended before.
+    pub(crate) fn end(&self) -> Option<Vec<u64>> {
         let mut state = self.state.lock();
         if let Some(link) = state.link.take() {
             link.close();
         }
-        !std::mem::replace(&mut state.ended, true)
+        let is_first = !std::mem::replace(&mut state.ended, true);
+        is_first.then(|| state.running.iter().copied().collect())
     }
 
     /// Returns for how long the client was silent.
@@ -162,7 +182,7 @@ impl Session {
             peer: self.peer,
             connected: state.link.is_some(),
             silent: now.saturating_sub(state.heard),
-            running: state.running,
+            running: state.running.len(),
         }
     }
 }

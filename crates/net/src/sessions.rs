@@ -46,6 +46,9 @@ pub(crate) enum Violation {
     /// More requests than were agreed.
     #[error("more than {} requests are under way", limits::SESSION_REQUESTS)]
     TooMany,
+    /// Two requests under one number.
+    #[error("request {0} is under way already")]
+    SameNumber(u64),
     /// A cancel without a mutation number.
     #[error("a cancel has no mutation number")]
     ShortCancel,
@@ -112,14 +115,18 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Ends a session: its connection, and what it has open. A second call does nothing.
+    /// Ends a session: its connection, the requests that wait, and, once none runs any more, what
+    /// it has open. A second call does nothing.
     pub(crate) fn end(&self, session: &Arc<Session>, why: &str) {
-        if !session.end() {
-            return;
-        }
+        let Some(running) = session.end() else { return };
         self.table.lock().remove(&session.id);
         tracing::info!(session = ?session.id, peer = ?session.peer, why, "a session ended");
-        self.service.end_session(session.id);
+        if running.is_empty() {
+            return self.service.end_session(session.id);
+        }
+        for number in running {
+            self.service.cancel(&context(session.id, number));
+        }
     }
 
     /// Ends the sessions that were silent for a term.
@@ -196,8 +203,7 @@ impl Sessions {
                 link.send([head, Bytes::Shared(answer)]);
             }
             None => {
-                let (session, request) = (session.id, RequestId(number));
-                self.service.cancel(&Context { session, request, ..Context::direct(0, 0) });
+                self.service.cancel(&context(session.id, number));
             }
         }
         Ok(())
@@ -218,7 +224,7 @@ impl Sessions {
         (body, bulk): (&[u8], Vec<u8>),
     ) -> Result<(), Violation> {
         let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
-        match session.admit(mutation, hash(body))? {
+        match session.admit(number, mutation, hash(body))? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.
             Repetition::Running => return Ok(()),
@@ -228,8 +234,7 @@ impl Sessions {
                 return Ok(());
             }
         }
-        let request_id = RequestId(number);
-        let context = Context { session: session.id, request: request_id, mutation, uid, gid };
+        let context = Context { mutation, uid, gid, ..context(session.id, number) };
         let held = link.hold(bulk.len() + reply_bytes(&request));
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mut answer = Some(Answer { sessions, session, number, mutation, held });
@@ -289,8 +294,12 @@ impl Answer {
         } else {
             (Bytes::Owned(body), None)
         };
-        if let Some(link) = session.answered(mutation, answer) {
+        let (link, is_last) = session.answered(number, mutation, answer);
+        if let Some(link) = link {
             link.send([head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]);
+        }
+        if is_last {
+            sessions.service.end_session(session.id);
         }
         drop(held);
     }
@@ -307,4 +316,9 @@ const fn reply_bytes(request: &Request) -> usize {
 /// Returns a hash by which a repeated request is told from another one.
 fn hash(body: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(body)
+}
+
+/// Returns the context of a request, without its caller.
+const fn context(session: SessionId, number: u64) -> Context {
+    Context { session, request: RequestId(number), ..Context::direct(0, 0) }
 }

@@ -12,7 +12,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
-use pelago_wire::{Error, Service, SessionId, Time};
+use pelago_wire::{Error, Service, SessionService, Time};
 
 use crate::background::{STOP_TIMEOUT, Workers};
 use crate::group_commit::CommitThread;
@@ -91,11 +91,10 @@ impl Server {
         Arc::clone(&self.service) as Arc<dyn Service>
     }
 
-    /// Ends a session other than that of the server's own mount: what it has open is committed and
-    /// closed. The caller passes on no request of the session any more, and all earlier ones are
-    /// answered. Blocks on the disk.
-    pub fn end_session(&self, session: SessionId) {
-        self.service.end_session(session);
+    /// Returns the service for sessions of other processes.
+    #[must_use]
+    pub fn session_service(&self) -> Arc<dyn SessionService> {
+        Arc::clone(&self.service) as Arc<dyn SessionService>
     }
 
     /// Returns the open folder of the volume; `None` once the server is stopped, or if it has no

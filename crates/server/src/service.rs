@@ -15,8 +15,8 @@ use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Shard;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request, Service,
-    SessionId,
+    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request, Served,
+    Service,
 };
 
 use crate::find_by_id::FindById;
@@ -30,6 +30,7 @@ mod bytes;
 mod completion;
 mod execute;
 mod names;
+mod sessions;
 
 /// What a service is built over.
 pub(crate) struct Parts {
@@ -45,8 +46,8 @@ pub(crate) struct Parts {
     pub(crate) space: Arc<Space>,
     /// Threads for requests that may block.
     pub(crate) pool: Arc<Pool>,
-    /// Whether changes are refused.
-    pub(crate) read_only: bool,
+    /// What sessions learn when they begin; says whether changes are refused.
+    pub(crate) served: Served,
     /// Called when a file that is not open has lost its last name.
     pub(crate) notify_orphans: WakeWorker,
 }
@@ -106,14 +107,6 @@ impl LocalService {
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let dispatcher = Dispatcher { parts, find_by_id, logged_stop, stopped };
         Self { dispatcher: Arc::new(dispatcher) }
-    }
-
-    /// Ends all opens of a session that sends no request any more. Blocks on the disk.
-    pub(crate) fn end_session(&self, session: SessionId) {
-        let stopped = self.dispatcher.stopped.read_recursive();
-        if !*stopped {
-            self.dispatcher.parts.opens.end_session(session);
-        }
     }
 
     /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
@@ -292,7 +285,9 @@ impl Dispatcher {
         match effect {
             Effect::None => return Ok(None),
             Effect::Commit => {}
-            Effect::Change { .. } if self.parts.read_only => return Err(Code::ReadOnly.into()),
+            Effect::Change { .. } if self.parts.served.read_only => {
+                return Err(Code::ReadOnly.into());
+            }
             Effect::Change { replayed, grows } => {
                 if replayed
                     && let Some(request_key) = RequestKey::of(context)

@@ -21,7 +21,7 @@ use pelago_store::volume::{Owner, VolumeId};
 use pelago_store::{clock, key};
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
-    OpenFlags, OpenId, Reply, Request, Service, SetAttr, Time,
+    OpenFlags, OpenId, Reply, Request, Served, Service, SetAttr, Time,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -155,7 +155,7 @@ impl Rig {
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),
-            read_only: options.read_only,
+            served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only },
             notify_orphans: reap,
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));

@@ -150,7 +150,7 @@ fn an_open_belongs_to_its_session() {
     rig.call_as(&other, create("two"), &[]).unwrap();
     rig.call_as(&asks(3), write(), b"one").unwrap();
     rig.call_as(&other, write(), b"other").unwrap();
-    rig.server.end_session(SESSION);
+    rig.server.session_service().end_session(SESSION);
     assert_eq!(rig.call_as(&asks(4), write(), b"x").err(), Some(Code::BadOpen));
     let size = |text| rig.lookup(dir, text).unwrap().attr.size;
     assert_eq!((size("one"), size("two"), rig.server.status().open_files), (3, 5, 1));

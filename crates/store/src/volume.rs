@@ -9,6 +9,7 @@
 //! reserve        disk space to release when the disk is full
 //! log            messages of the server
 //! control.sock   the socket of `pelago status`
+//! pelago.sock    the socket for mounts by other processes of this machine
 //! files/         the default mount point
 //! ```
 //!
@@ -26,7 +27,8 @@ use rustix::fs::OFlags;
 
 use self::detect::Detected;
 use self::layout::{
-    CLEAN, CONTENT, FILES, FORMAT, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET, SOCKET, TABLE,
+    CLEAN, CONTENT, FILES, FORMAT, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET, SESSION_SOCKET,
+    SOCKET, TABLE,
 };
 use self::lock::Lock;
 use crate::folder::Folder;
@@ -269,6 +271,13 @@ pub fn create_mount_point(folder: &Folder) -> Result<Folder, VolumeError> {
 #[must_use]
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
+}
+
+/// Returns the path of the socket to which mounts by other processes of this machine connect. It may
+/// be too long for a socket address: use it below [`Folder::proc_path`].
+#[must_use]
+pub fn session_socket_path(dir: &Path) -> PathBuf {
+    dir.join(SESSION_SOCKET)
 }
 
 /// Returns the path of the default mount point of the volume in `dir`.

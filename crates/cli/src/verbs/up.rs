@@ -157,7 +157,7 @@ fn parse_inline(text: &str) -> Result<u32, String> {
     }
 }
 
-fn parse_memory(text: &str) -> Result<u64, String> {
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text).map_err(|error| error.to_string())?;
     if bytes < limits::LEAST_MEMORY_BYTES {
         return Err(format!("at least {}", output::bytes(limits::LEAST_MEMORY_BYTES)));

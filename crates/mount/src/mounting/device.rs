@@ -251,7 +251,7 @@ fn helper_error(point: &Path, says: &str) -> MountError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Trusts;
+    use crate::options::{Keeps, Trusts};
 
     #[test]
     fn commas_in_names_are_escaped_for_the_helper() {
@@ -262,6 +262,7 @@ mod tests {
             atime: Atime::Never,
             trusts: Trusts::default(),
             passthrough: false,
+            keeps: Keeps::Everything,
             inode_table_bytes: 0,
         };
         let said = helper_options(&options);

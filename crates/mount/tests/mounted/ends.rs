@@ -11,7 +11,7 @@ use std::{env, thread};
 
 use pelago_client::Files;
 use pelago_mount::mountinfo::{self, Liveness};
-use pelago_mount::{Atime, MountError, MountOptions, Trusts, UnmountError, mount};
+use pelago_mount::{Atime, Keeps, MountError, MountOptions, Trusts, UnmountError, mount};
 use rustix::fs::minor;
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
@@ -86,6 +86,7 @@ fn a_mount_point_in_use_is_refused() {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
+        keeps: Keeps::Everything,
         inode_table_bytes: INODE_TABLE_BYTES,
     };
     let refused = mount(files, &options).unwrap_err();
@@ -170,6 +171,7 @@ fn the_child_that_is_killed() {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
+        keeps: Keeps::Everything,
         inode_table_bytes: INODE_TABLE_BYTES,
     };
     let _mount = mount(files, &options).unwrap();

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelago_client::Files;
-use pelago_mount::{Atime, Mount, MountError, MountOptions, Trusts, mount};
+use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_wire::limits;
 use tempfile::TempDir;
 
@@ -58,6 +58,7 @@ fn options(folder: &TempDir) -> MountOptions {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
+        keeps: Keeps::Everything,
         inode_table_bytes: INODE_TABLE_BYTES,
     }
 }

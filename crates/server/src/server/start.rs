@@ -16,7 +16,7 @@ use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{Owner, Volume, VolumeOptions};
-use pelago_wire::{Time, limits};
+use pelago_wire::{Served, Time, limits};
 
 use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
@@ -92,7 +92,8 @@ impl Server {
         let content = Arc::clone(&parts.content);
         let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
         space.refresh().map_err(failed)?;
-        let core = Core { parts, options, passthrough, memory, durability, shard, space };
+        let epoch = begun.epoch;
+        let core = Core { parts, options, epoch, passthrough, memory, durability, shard, space };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
         still_written
@@ -162,6 +163,8 @@ fn begin(
 pub(super) struct Core {
     pub(super) parts: Parts,
     pub(super) options: Options,
+    /// The run of the server.
+    pub(super) epoch: u32,
     pub(super) passthrough: PassthroughStatus,
     pub(super) memory: MemoryLimits,
     pub(super) durability: Arc<Durability>,
@@ -231,7 +234,11 @@ impl Core {
                 true => Pool::inline(),
                 false => Pool::start(limits::POOL_SHARE)?,
             }),
-            read_only: self.options.read_only,
+            served: Served {
+                volume: self.parts.volume.0,
+                epoch: self.epoch,
+                read_only: self.options.read_only,
+            },
             notify_orphans: notifier(&notifies.orphans),
         })))
     }

@@ -9,11 +9,12 @@ pub(super) const CONTENT: &str = "content";
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const LOG: &str = "log";
 pub(super) const SOCKET: &str = "control.sock";
+pub(super) const SESSION_SOCKET: &str = "pelago.sock";
 pub(super) const FILES: &str = "files";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 10] =
-    [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, FILES];
+pub(super) const NAMES: [&str; 11] =
+    [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, SESSION_SOCKET, FILES];
 
 /// Names in the folder `table` that are not the engine's.
 pub(super) const SEED: &str = "seed";

@@ -1,0 +1,130 @@
+//! What stops a process that serves a mount: a signal, an unmount, or a request.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+use std::{io, thread};
+
+use pelago_mount::{Mount, UnmountError};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::daemon::errors;
+use crate::failure::{Exit, Failure, Outcome};
+
+/// Events that may wait; of each kind one suffices.
+const EVENTS: usize = 16;
+/// How often, and after which pause, a busy mount is unmounted again: a program that has just ended
+/// may not have closed its files yet.
+const UNMOUNT_TRIES: u32 = 5;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A reason to stop.
+enum Event {
+    /// This signal arrived.
+    Signal(i32),
+    /// The mount was unmounted, or its connection to the kernel failed.
+    MountEnded,
+    /// `unmount --force` was requested.
+    Forced,
+}
+
+/// The reasons to stop, as they come. Made before anything is started, so that a signal meanwhile
+/// stops the volume cleanly.
+pub(crate) struct Events {
+    signals: Signals,
+    sender: SyncSender<Event>,
+    events: Receiver<Event>,
+}
+
+/// Asks a process to stop although its mount is in use.
+#[derive(Clone)]
+pub(crate) struct Force(SyncSender<Event>);
+
+impl Force {
+    /// Asks.
+    pub(crate) fn stop(&self) {
+        post(&self.0, Event::Forced);
+    }
+}
+
+impl Events {
+    /// Catches signals from now on.
+    pub(crate) fn new() -> Outcome<Self> {
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        let (sender, events) = sync_channel(EVENTS);
+        Ok(Self { signals, sender, events })
+    }
+
+    /// Returns what a request to stop calls.
+    pub(crate) fn force(&self) -> Force {
+        Force(self.sender.clone())
+    }
+
+    /// Waits until a signal, an unmount or a request stops the mount, and unmounts it. `tell` gets
+    /// the messages for a person at a terminal.
+    pub(crate) fn wait(self, mount: &Arc<Mount>, tell: impl Fn(&str)) -> Outcome<()> {
+        let Self { signals, sender, events } = self;
+        watch(signals, mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let mut was_interrupted = false;
+        // `sender` is still held, so `recv` does not fail.
+        while let Ok(event) = events.recv() {
+            match event {
+                Event::MountEnded => break,
+                Event::Signal(SIGINT) if !was_interrupted => {
+                    was_interrupted = true;
+                    match unmount(mount) {
+                        Ok(()) => break,
+                        Err(error) => tell(&errors::still_used(&error, mount.point())),
+                    }
+                }
+                Event::Signal(_) | Event::Forced => {
+                    if unmount(mount).is_err()
+                        && let Err(error) = mount.detach()
+                    {
+                        tracing::warn!(%error, "the mount could not be detached");
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Unmounts; if the mount is busy, tries again for a fifth of a second.
+pub(crate) fn unmount(mount: &Mount) -> Result<(), UnmountError> {
+    for _ in 1..UNMOUNT_TRIES {
+        match mount.unmount() {
+            Err(UnmountError::Busy(_)) => thread::sleep(UNMOUNT_PAUSE),
+            result => return result,
+        }
+    }
+    mount.unmount()
+}
+
+/// Turns signals and the end of the mount into events, on threads that run until the process ends.
+fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -> io::Result<()> {
+    let to = sender.clone();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in &mut signals {
+            post(&to, Event::Signal(signal));
+        }
+    })?;
+    let (to, mount) = (sender.clone(), Arc::clone(mount));
+    thread::Builder::new().name("mount".to_owned()).spawn(move || {
+        if let Err(error) = mount.wait() {
+            tracing::error!(%error, "reading the kernel's requests failed");
+        }
+        post(&to, Event::MountEnded);
+    })?;
+    Ok(())
+}
+
+fn post(sender: &SyncSender<Event>, event: Event) {
+    match sender.try_send(event) {
+        // The events in a full queue stop the volume too; a closed one means that it is stopping.
+        Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+    }
+}

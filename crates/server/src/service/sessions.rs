@@ -1,0 +1,33 @@
+//! What the service does for sessions of other processes.
+
+use std::sync::Arc;
+
+use pelago_wire::{Context, Served, SessionId, SessionService};
+
+use super::LocalService;
+use crate::pool::{Caller, Invocation};
+
+impl SessionService for LocalService {
+    fn served(&self) -> Served {
+        self.dispatcher.parts.served
+    }
+
+    fn begin_session(&self, _session: SessionId) {}
+
+    fn end_session(&self, session: SessionId) {
+        let context = Context { session, ..Context::direct(0, 0) };
+        let opens = Arc::clone(&self.dispatcher.parts.opens);
+        // Closing files waits for the disk. A pool that has stopped leaves them to the server's own
+        // stop, which commits all files.
+        let job = move |invocation| match invocation {
+            Invocation::Run => opens.end_session(session),
+            Invocation::Cancelled => {}
+        };
+        self.dispatcher.parts.pool.submit(Caller::from(&context), Box::new(job));
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let durability = &self.dispatcher.parts.durability;
+        (durability.done(), durability.safe())
+    }
+}
