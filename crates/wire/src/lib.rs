@@ -1,9 +1,12 @@
 //! The vocabulary of Pelago: ids, names, limits, attributes, errors, and the operations of a POSIX
 //! file system as requests and replies.
 //!
-//! This crate does no I/O, reads no clock and starts no thread. A server implements [`Service`] and
-//! a client calls it; within one process these are plain calls, without an encoding. The encoding
-//! for sockets will come with the sockets. The `store` crate encodes rows.
+//! This crate does no I/O and starts no thread. A server implements [`Service`] and a client calls
+//! it; within one process these are plain calls, without an encoding.
+//!
+//! Between processes a connection carries frames ([`frame`]). It begins with a [`handshake`], which
+//! agrees on a [`version`]; then [`codec`] encodes requests and replies. `docs/protocol.md` specifies
+//! these bytes, and `vectors/` has an example of each message. The `store` crate encodes rows.
 
 #![forbid(unsafe_code)]
 

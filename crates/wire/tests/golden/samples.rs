@@ -1,0 +1,270 @@
+//! One message of each kind, and of each variant of its fields.
+
+use pelago_wire::codec::ReplyStamp;
+use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::{
+    AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, Handle, InodeId, Name,
+    NameHash, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, SessionId,
+    SetAttr, SetTime, Time, VolumeStats, Whence, XattrFlags,
+};
+
+const NODE: Handle = Handle::at(
+    InodeId::from_raw(0x0102_0304_0506_0708),
+    InodeId::from_raw(0x1112_1314_1516_1718),
+    NameHash(0x2122_2324_2526_2728),
+);
+const DIR: Handle = Handle::ROOT;
+const OPEN: OpenId = OpenId(0x3132_3334_3536_3738);
+const OFFSET: u64 = 0x4142_4344_4546_4748;
+const MODE: NewMode = NewMode { mode: 0o4751, umask: 0o27 };
+pub(crate) const CREDENTIALS: (u32, u32) = (0x0a0b_0c0d, 0x1a1b_1c1d);
+pub(crate) const MUTATION: u64 = 0x5152_5354_5556_5758;
+pub(crate) const STAMP: ReplyStamp =
+    ReplyStamp { epoch: 0x6162_6364, sequence: 0x7172_7374_7576_7778 };
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn time(seconds: i64) -> Time {
+    Time { seconds, nanos: 999_999_999 }
+}
+
+fn attr() -> Attr {
+    Attr {
+        ino: NODE.ino,
+        kind: FileKind::Regular,
+        mode: 0o2640,
+        links: 0x0102_0304,
+        uid: 1000,
+        gid: 100,
+        rdev: 0x0103,
+        size: OFFSET,
+        blocks: 8,
+        atime: time(-1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: time(i64::MIN),
+        volatile: true,
+    }
+}
+
+/// Returns requests, each with what follows its name in the files.
+pub(crate) fn requests() -> Vec<(&'static str, Request)> {
+    [of_names(), of_nodes(), of_opens()].concat()
+}
+
+fn of_names() -> Vec<(&'static str, Request)> {
+    let (dir, flags) = (DIR, OpenFlags { append: true, ..OpenFlags::READ_WRITE });
+    let rename = |flags| Request::Rename {
+        from_dir: DIR,
+        from: name("old"),
+        to_dir: NODE,
+        to: name("new"),
+        flags,
+    };
+    vec![
+        ("", Request::Lookup { dir: NODE, name: Name::new(b"na\xffme").unwrap() }),
+        ("", Request::Parent { dir: NODE }),
+        ("", Request::Find { ino: NODE.ino }),
+        ("", Request::Create { dir, name: name("name"), mode: MODE, flags, open: OPEN }),
+        ("", Request::CreateUnnamed { dir, mode: MODE, flags, open: OPEN }),
+        ("", Request::MakeDir { dir, name: name("name"), mode: MODE }),
+        (
+            "",
+            Request::MakeNode {
+                dir,
+                name: name("name"),
+                kind: FileKind::BlockDevice,
+                mode: MODE,
+                rdev: 0x0103,
+            },
+        ),
+        ("", Request::Symlink { dir, name: name("name"), target: b"../target".to_vec() }),
+        ("", Request::ReadLink { node: NODE }),
+        ("", Request::Link { node: NODE, dir, name: name("name") }),
+        ("", Request::Unlink { dir, name: name("name") }),
+        ("", Request::RemoveDir { dir, name: name("name") }),
+        (".replace", rename(RenameFlags::Replace)),
+        (".no-replace", rename(RenameFlags::NoReplace)),
+        (".exchange", rename(RenameFlags::Exchange)),
+        (".whiteout", rename(RenameFlags::Whiteout { replace: false })),
+        (".whiteout-replace", rename(RenameFlags::Whiteout { replace: true })),
+        (
+            "",
+            Request::List {
+                dir,
+                after: Cookie(OFFSET),
+                behind: None,
+                entries: 128,
+                attributes: true,
+            },
+        ),
+        (
+            ".behind",
+            Request::List {
+                dir,
+                after: Cookie(OFFSET),
+                behind: Some(name("name")),
+                entries: 1024,
+                attributes: false,
+            },
+        ),
+    ]
+}
+
+fn of_nodes() -> Vec<(&'static str, Request)> {
+    let (node, open) = (NODE, Some(OPEN));
+    let all = SetAttr {
+        mode: Some(0o1777),
+        uid: Some(1000),
+        gid: Some(100),
+        size: Some(OFFSET),
+        atime: Some(SetTime::To(time(-1))),
+        mtime: Some(SetTime::To(time(2))),
+        ctime: Some(time(3)),
+        kill_privileges: true,
+        kill_setgid: true,
+    };
+    let now =
+        SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
+    let xattr = b"user.name".to_vec();
+    let set_xattr = |flags, kill_setgid| Request::SetXattr {
+        node,
+        name: b"user.name".to_vec(),
+        value: b"va\0ue".to_vec(),
+        flags,
+        kill_setgid,
+    };
+    vec![
+        ("", Request::GetAttr { node }),
+        (".nothing", Request::SetAttr { node, open: None, set: SetAttr::default() }),
+        (".all", Request::SetAttr { node, open, set: all }),
+        (".now", Request::SetAttr { node, open, set: now }),
+        ("", Request::FsyncDir { dir: DIR, since: None }),
+        (".since", Request::FsyncDir { dir: DIR, since: Some(9) }),
+        ("", Request::GetXattr { node, name: xattr.clone() }),
+        ("", Request::ListXattr { node }),
+        ("", set_xattr(XattrFlags::Any, false)),
+        (".create", set_xattr(XattrFlags::Create, false)),
+        (".replace", set_xattr(XattrFlags::Replace, true)),
+        ("", Request::RemoveXattr { node, name: xattr }),
+        ("", Request::StatFs),
+    ]
+}
+
+fn of_opens() -> Vec<(&'static str, Request)> {
+    let (open, offset, length) = (OPEN, OFFSET, 4096);
+    let opening = |flags| Request::Open { node: NODE, flags, open: OPEN };
+    let allocate = |mode| Request::Allocate { open, offset, length, mode };
+    let all = OpenFlags {
+        append: true,
+        truncate: true,
+        sync: true,
+        kill_privileges: true,
+        no_atime: true,
+        strict_atime: true,
+        passthrough: true,
+        ..OpenFlags::READ_WRITE
+    };
+    vec![
+        (".read", opening(OpenFlags::READ)),
+        (".write", opening(OpenFlags::WRITE)),
+        (".all", opening(all)),
+        ("", Request::Flush { open }),
+        ("", Request::Release { open }),
+        ("", Request::Fsync { open, data_only: true }),
+        ("", Request::Read { open, offset, size: 4096 }),
+        ("", Request::Write { open, offset, kill_privileges: true }),
+        (".reserve", allocate(AllocateMode::Reserve { keep_size: false })),
+        (".reserve-keep", allocate(AllocateMode::Reserve { keep_size: true })),
+        (".punch", allocate(AllocateMode::PunchHole)),
+        (".zero", allocate(AllocateMode::Zero { keep_size: false })),
+        (".zero-keep", allocate(AllocateMode::Zero { keep_size: true })),
+        (".data", Request::Seek { open, from: SeekFrom { offset, whence: Whence::Data } }),
+        (".hole", Request::Seek { open, from: SeekFrom { offset, whence: Whence::Hole } }),
+        (
+            "",
+            Request::CopyRange {
+                from: open,
+                from_offset: 1,
+                to: OpenId(8),
+                to_offset: offset,
+                length,
+            },
+        ),
+    ]
+}
+
+pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
+    let (attr, path) = (attr(), DataPath::Cached);
+    let entry = Entry { handle: NODE, attr };
+    let listed =
+        |name, kind, entry| DirEntry { name, ino: NODE.ino, kind, cookie: Cookie(OFFSET), entry };
+    let entries = vec![
+        listed(name("a"), FileKind::Directory, None),
+        listed(name("name"), FileKind::Regular, Some(entry)),
+    ];
+    let volume = VolumeStats {
+        block_bytes: 4096,
+        blocks: 1 << 40,
+        free: 1 << 39,
+        available: 1 << 38,
+        files: 1 << 36,
+        free_files: 1 << 35,
+    };
+    vec![
+        ("", Reply::Done),
+        ("", Reply::Entry(entry)),
+        ("", Reply::Attr(attr)),
+        (".cached", Reply::Created { entry, path: path.clone() }),
+        (".direct", Reply::Created { entry, path: DataPath::Direct }),
+        ("", Reply::Opened { attr, path }),
+        ("", Reply::Removed(attr)),
+        ("", Reply::Renamed { moved: NODE, replaced: None }),
+        (".replaced", Reply::Renamed { moved: NODE, replaced: Some(entry) }),
+        ("", Reply::Data(Buffer::new(b"the bytes of a file".to_vec()))),
+        ("", Reply::Bytes(b"../target".to_vec())),
+        ("", Reply::Written { bytes: 4096, size: OFFSET }),
+        ("", Reply::Listed { entries, end: false }),
+        (".end", Reply::Listed { entries: Vec::new(), end: true }),
+        ("", Reply::Offset(OFFSET)),
+        ("", Reply::Volume(volume)),
+    ]
+}
+
+pub(crate) fn hello() -> Hello {
+    Hello {
+        wire_min: 1,
+        wire_max: 0x0203,
+        role: Hello::CLIENT,
+        read_only: true,
+        features: 0x0102_0304_0506_0708,
+        nonce: *b"0123456789abcdef",
+        resume: Some(SessionId(0x1112_1314_1516_1718)),
+    }
+}
+
+pub(crate) fn welcome() -> Welcome {
+    Welcome {
+        version: 1,
+        features: 0x0102_0304_0506_0708,
+        session: SessionId(0x1112_1314_1516_1718),
+        resumed: true,
+        term_ms: 30_000,
+        epoch: 0x2122_2324,
+        volume: *b"0123456789abcdef",
+        read_only: false,
+        requests: 256,
+        bulk: 16 << 20,
+    }
+}
+
+pub(crate) fn refused() -> Refused {
+    let text = "wait, Ω".to_owned();
+    Refused { code: RefusalCode::Starting, wire_min: 1, wire_max: 2, retry_ms: 5000, text }
+}
+
+pub(crate) fn closing() -> Closing {
+    Closing { code: ClosingCode::Expired, text: "31 s".to_owned() }
+}
