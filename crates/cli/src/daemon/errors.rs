@@ -84,7 +84,7 @@ pub(crate) fn start_failed(error: StartError, dir: &Path) -> Failure {
 }
 
 /// Describes why mounting failed.
-pub(super) fn mount_failed(error: MountError) -> Failure {
+pub(crate) fn mount_failed(error: MountError) -> Failure {
     let (exit, hint) = match &error {
         MountError::PointMissing(point) => {
             (Exit::NotFound, format!("run `mkdir -p {}`, then retry", point.display()))
