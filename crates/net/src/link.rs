@@ -157,11 +157,6 @@ impl Link {
         self.out.lock().tls.as_deref().map(look)
     }
 
-    /// Returns the user at the other end of a Unix socket.
-    pub(crate) fn peer_uid(&self) -> Option<u32> {
-        self.stream.peer_uid()
-    }
-
     /// Ends the connection. What is queued and fits into the socket is sent before.
     pub(crate) fn close(&self) {
         self.close_locked(&mut self.out.lock());

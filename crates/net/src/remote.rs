@@ -12,6 +12,8 @@ use std::{fmt, thread};
 
 use pelago_wire::{Bulk, Context, Done, Error, Reply, Request, Service, codec};
 
+use crate::key::PrivateKey;
+use crate::key::address::ServerAddress;
 use crate::reactor::Reactor;
 
 pub use calls::RemoteStatus;
@@ -24,10 +26,17 @@ mod calls;
 mod connect;
 
 /// How a client reaches its server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Target {
     /// By a Unix socket on the same machine.
     Unix(PathBuf),
+    /// By TCP with TLS; the server proves the key of its address, and we prove ours.
+    Tcp {
+        /// The server.
+        address: ServerAddress,
+        /// Our key.
+        key: Arc<PrivateKey>,
+    },
 }
 
 /// How a client behaves.

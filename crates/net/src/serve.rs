@@ -1,6 +1,7 @@
 //! The server's side: sockets that clients connect to, and what their connections carry.
 
 use std::io;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
@@ -16,11 +17,14 @@ use pelago_wire::{SessionService, limits, version};
 use rustix::process::geteuid;
 
 use crate::assembler::{Frame, FrameLimits, ReadError};
+use crate::clients::list::ClientList;
+use crate::key::PrivateKey;
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus};
 use crate::sessions::{Sessions, Violation};
 use crate::stream::Stream;
+use crate::tls;
 
 /// Threads that carry the connections of a server.
 const THREADS: usize = 2;
@@ -73,6 +77,26 @@ impl SessionServer {
         Ok(())
     }
 
+    /// Listens on a TCP address. A client proves its key by TLS, and the key must be in the list.
+    /// Returns the address, with the port that was chosen for port 0.
+    ///
+    /// # Errors
+    /// The system's, and `InvalidInput` if TLS refuses the key.
+    pub fn listen_tcp(
+        &self,
+        address: SocketAddr,
+        key: &PrivateKey,
+        clients: Arc<ClientList>,
+    ) -> io::Result<SocketAddr> {
+        let config = tls::server_config(key)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let socket = mio::net::TcpListener::bind(address)?;
+        let local = socket.local_addr()?;
+        let door = TcpDoor { socket, config, clients, shared: Arc::clone(&self.shared) };
+        self.shared.mailboxes[0].listen(Box::new(door));
+        Ok(local)
+    }
+
     /// Returns the state of all sessions, in the order of their ids.
     #[must_use]
     pub fn status(&self) -> Vec<SessionStatus> {
@@ -101,16 +125,21 @@ impl fmt::Debug for SessionServer {
 impl Shared {
     /// Takes over a connection, unless too many have no session yet: then it is closed, and its
     /// client tries again.
-    fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
+    fn welcome(
+        self: &Arc<Self>,
+        stream: Stream,
+        tls: Option<Box<rustls::Connection>>,
+        caller: Caller,
+    ) {
         if self.strangers.fetch_add(1, Ordering::AcqRel) >= limits::STRANGERS {
             self.strangers.fetch_sub(1, Ordering::AcqRel);
-            tracing::debug!(?peer, "a connection is refused: too many have no session");
+            tracing::debug!("a connection is refused: too many have no session");
             return;
         }
         let turn = self.accepted.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
         let stage = Stage::Stranger { since: Instant::now() };
-        let handler = Box::new(Connection { shared: Arc::clone(self), peer, stage });
-        self.mailboxes[turn].add(stream, None, |_| handler);
+        let handler = Box::new(Connection { shared: Arc::clone(self), caller, stage });
+        self.mailboxes[turn].add(stream, tls, |_| handler);
     }
 }
 
@@ -132,7 +161,7 @@ impl Listener for UnixDoor {
         let stream = Stream::Unix(socket);
         match stream.peer_uid() {
             Some(uid) if uid == 0 || uid == geteuid().as_raw() => {
-                self.shared.welcome(stream, Peer::User(uid));
+                self.shared.welcome(stream, None, Caller::Local(uid));
             }
             uid => tracing::warn!(?uid, "another user's process may not connect"),
         }
@@ -148,10 +177,72 @@ impl Listener for UnixDoor {
     }
 }
 
+/// A TCP port that clients of other machines connect to.
+struct TcpDoor {
+    socket: mio::net::TcpListener,
+    config: Arc<rustls::ServerConfig>,
+    clients: Arc<ClientList>,
+    shared: Arc<Shared>,
+}
+
+impl AsRawFd for TcpDoor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Listener for TcpDoor {
+    fn accept(&mut self) -> io::Result<()> {
+        let (socket, _) = self.socket.accept()?;
+        match tls::server_connection(Arc::clone(&self.config)) {
+            Ok(tls) => {
+                let tls = Some(Box::new(rustls::Connection::Server(tls)));
+                let caller = Caller::Far(Arc::clone(&self.clients));
+                self.shared.welcome(Stream::tcp(socket), tls, caller);
+            }
+            Err(error) => tracing::error!(%error, "a connection has no TLS"),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        self.shared.sessions.expire();
+        self.shared.sessions.end_removed(&self.clients);
+    }
+
+    fn wants_ticks(&self) -> bool {
+        !self.shared.sessions.is_empty()
+    }
+}
+
+/// Where a connection comes from.
+enum Caller {
+    /// A process of this machine, of this user.
+    Local(u32),
+    /// Another machine, whose key must be in the list.
+    Far(Arc<ClientList>),
+}
+
+impl Caller {
+    /// Returns who is at the other end.
+    fn peer(&self, link: &Link) -> Result<Peer, Refused> {
+        match self {
+            Self::Local(uid) => Ok(Peer::User(*uid)),
+            Self::Far(clients) => match link.with_tls(|tls| tls::peer_key(tls)).flatten() {
+                Some(key) if clients.allows(&key) => Ok(Peer::Machine(key)),
+                Some(key) => {
+                    Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) })
+                }
+                None => Err(refused(RefusalCode::NotPelago)),
+            },
+        }
+    }
+}
+
 /// A connection of a client.
 struct Connection {
     shared: Arc<Shared>,
-    peer: Peer,
+    caller: Caller,
     stage: Stage,
 }
 
@@ -167,18 +258,22 @@ enum Stage {
 impl Connection {
     fn hello(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let joined = match (frame.header.kind, Hello::decode(&frame.body)) {
-            (FrameKind::Hello, Ok(hello)) => self.shared.sessions.hello(&hello, self.peer, link),
+            (FrameKind::Hello, Ok(hello)) => self
+                .caller
+                .peer(link)
+                .and_then(|peer| self.shared.sessions.hello(&hello, peer, link)),
             _ => Err(refused(RefusalCode::NotPelago)),
         };
         match joined {
             Ok((session, welcome)) => {
-                tracing::info!(session = ?session.id, peer = ?self.peer, "a session");
+                tracing::info!(session = ?session.id, peer = ?session.peer, "a session");
                 self.leave_strangers(Stage::Joined(session));
                 send(&self.shared.sessions, link, FrameKind::Welcome, welcome.encode());
                 ControlFlow::Continue(())
             }
             Err(refused) => {
-                tracing::debug!(peer = ?self.peer, why = refused.code.says(), "a refusal");
+                let (why, text) = (refused.code.says(), &refused.text);
+                tracing::info!(why, text, "a client was refused");
                 send(&self.shared.sessions, link, FrameKind::Refused, refused.encode());
                 ControlFlow::Break(())
             }
@@ -243,7 +338,7 @@ impl Handler for Connection {
             session.lost(link);
         }
         if let Some(why @ (ReadError::Malformed(_) | ReadError::TooLong { .. })) = why {
-            tracing::warn!(peer = ?self.peer, %why, "a connection was closed");
+            tracing::warn!(%why, "a connection was closed");
         }
         self.leave_strangers(Stage::Over);
     }

@@ -10,6 +10,7 @@ use pelago_wire::handshake::Hello;
 use pelago_wire::{SessionId, limits};
 
 use crate::clock::boot_time;
+use crate::key::PublicKey;
 use crate::link::Link;
 use crate::sessions::Violation;
 
@@ -18,6 +19,8 @@ use crate::sessions::Violation;
 pub enum Peer {
     /// A process of this machine, of this user.
     User(u32),
+    /// A machine with this key.
+    Machine(PublicKey),
 }
 
 /// A session of one client.

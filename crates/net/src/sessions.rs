@@ -17,7 +17,9 @@ use pelago_wire::{
 };
 
 use crate::assembler::Frame;
+use crate::clients::list::ClientList;
 use crate::clock::boot_time;
+use crate::key::PublicKey;
 use crate::link::{Bytes, Held, Link};
 use crate::serve::refused;
 use crate::session::{Peer, Session, SessionStatus};
@@ -135,6 +137,22 @@ impl Sessions {
         for session in self.all() {
             if session.silent(now) > TERM + TERM / 64 {
                 self.end(&session, "it was silent for a term");
+            }
+        }
+    }
+
+    /// Ends the sessions of machines that the list does not have any more.
+    pub(crate) fn end_removed(&self, clients: &ClientList) {
+        let all = self.all();
+        let key = |session: &Arc<Session>| match session.peer {
+            Peer::Machine(key) => Some(key),
+            Peer::User(_) => None,
+        };
+        let connected: Vec<PublicKey> = all.iter().filter_map(key).collect();
+        let removed = clients.removed(&connected);
+        for session in all {
+            if key(&session).is_some_and(|key| removed.contains(&key)) {
+                self.end(&session, "its key was removed");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Making a connection, and making it again.
 
 use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use ring::rand::{SecureRandom, SystemRandom};
 use super::calls::Calls;
 use super::{RemoteOptions, Target, may_come_back};
 use crate::assembler::{Frame, FrameLimits, ReadError};
+use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Mailbox};
 use crate::stream::Stream;
+use crate::tls::{self, TlsError};
 
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -37,6 +40,9 @@ pub enum ConnectError {
     /// The other end closed the connection, or sent something else than the protocol.
     #[error("no pelago server answers there: {0}")]
     NoServer(String),
+    /// TLS failed: the server has another key, or does not speak TLS.
+    #[error(transparent)]
+    Tls(TlsError),
     /// Nothing came.
     #[error("the server does not answer")]
     Silent,
@@ -133,11 +139,11 @@ impl Connector {
     }
 
     fn attempt(&self, patience: Duration) -> Result<(), ConnectError> {
-        let stream = open(&self.options.target).map_err(ConnectError::Unreachable)?;
+        let (stream, tls) = open(&self.options.target, patience)?;
         let attempt = Arc::new(Attempt::default());
         let (calls, told) = (Arc::clone(&self.calls), Arc::clone(&attempt));
         let handler = Box::new(Connection { calls, attempt: told, welcomed: false });
-        let link = self.mailbox.add(stream, None, |_| handler);
+        let link = self.mailbox.add(stream, tls, |_| handler);
         let hello = Hello {
             wire_min: version::OLDEST,
             wire_max: version::NEWEST,
@@ -165,14 +171,40 @@ impl Connector {
     }
 }
 
-fn open(target: &Target) -> io::Result<Stream> {
+/// A connected socket, with the client's end of TLS unless it is local.
+type Opened = (Stream, Option<Box<rustls::Connection>>);
+
+fn open(target: &Target, patience: Duration) -> Result<Opened, ConnectError> {
     match target {
         Target::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_nonblocking(true)?;
-            Ok(Stream::Unix(mio::net::UnixStream::from_std(stream)))
+            let stream = UnixStream::connect(path).and_then(|stream| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(mio::net::UnixStream::from_std(stream)))
+            });
+            Ok((stream.map_err(ConnectError::Unreachable)?, None))
+        }
+        Target::Tcp { address, key } => {
+            let stream = connect_tcp(address, patience).map_err(ConnectError::Unreachable)?;
+            let config = tls::client_config(key, address.key()).map_err(ConnectError::Tls)?;
+            let tls = tls::client_connection(config).map_err(ConnectError::Tls)?;
+            Ok((Stream::tcp(stream), Some(Box::new(rustls::Connection::Client(tls)))))
         }
     }
+}
+
+/// Connects to the first address of the host that answers.
+fn connect_tcp(address: &ServerAddress, patience: Duration) -> io::Result<mio::net::TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for candidate in (address.host(), address.port()).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, patience) {
+            Ok(stream) => {
+                stream.set_nonblocking(true)?;
+                return Ok(mio::net::TcpStream::from_std(stream));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// Returns whether another attempt may succeed soon.
@@ -182,7 +214,10 @@ fn is_passing(error: &ConnectError) -> bool {
         ConnectError::Refused(refused) => {
             matches!(refused.code, RefusalCode::Starting | RefusalCode::TooManySessions)
         }
-        ConnectError::NoServer(_) | ConnectError::Silent | ConnectError::NoThread(_) => false,
+        ConnectError::NoServer(_)
+        | ConnectError::Tls(_)
+        | ConnectError::Silent
+        | ConnectError::NoThread(_) => false,
     }
 }
 
@@ -269,8 +304,15 @@ impl Handler for Connection {
     }
 
     fn closed(&mut self, link: &Arc<Link>, why: Option<&ReadError>) {
-        let why = why.map_or_else(|| "closed".to_owned(), ToString::to_string);
-        self.attempt.tell(Err(ConnectError::NoServer(why)));
+        let failed = match why {
+            Some(ReadError::Socket(error)) => match TlsError::of_io(error) {
+                Some(error) => ConnectError::Tls(error),
+                None => ConnectError::NoServer(error.to_string()),
+            },
+            Some(why) => ConnectError::NoServer(why.to_string()),
+            None => ConnectError::NoServer("the connection was closed".to_owned()),
+        };
+        self.attempt.tell(Err(failed));
         self.calls.disconnected(link);
     }
 }
