@@ -4,9 +4,10 @@
 //! This crate does no I/O and starts no thread. A server implements [`Service`] and a client calls
 //! it; within one process these are plain calls, without an encoding.
 //!
-//! Between processes a connection carries frames ([`frame`]). It begins with a [`handshake`], which
-//! agrees on a [`version`]; then [`codec`] encodes requests and replies. `docs/protocol.md` specifies
-//! these bytes, and `vectors/` has an example of each message. The `store` crate encodes rows.
+//! Between processes a connection carries frames ([`mod@frame`]). It begins with a [`handshake`],
+//! which agrees on a [`version`]; then [`codec`] encodes requests and replies. `docs/protocol.md`
+//! specifies these bytes, and `vectors/` has an example of each message. The `store` crate encodes
+//! rows.
 
 #![forbid(unsafe_code)]
 

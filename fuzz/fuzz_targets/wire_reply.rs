@@ -1,0 +1,55 @@
+//! Decodes any bytes as the answer to a request and as a stored reply, as they are and with each
+//! number that exists. What is decoded is encoded the same, except for the payload of an error,
+//! which means nothing yet.
+#![no_main]
+
+use std::ops::Range;
+
+use libfuzzer_sys::fuzz_target;
+use pelago_wire::codec::{REPLIES, decode_answer, decode_reply, encode_answer, encode_reply};
+use pelago_wire::limits;
+
+/// Where the status and the number of the reply stand.
+const STATUS: Range<usize> = 12..14;
+const NUMBER: Range<usize> = 14..16;
+
+fuzz_target!(|bytes: &[u8]| {
+    answer(bytes, &[]);
+    stored(bytes);
+    let mut known = bytes.to_vec();
+    if known.len() < NUMBER.end {
+        return;
+    }
+    for row in REPLIES {
+        known[STATUS].fill(0);
+        known[NUMBER].copy_from_slice(&row.number.to_le_bytes());
+        answer(&known, &[]);
+        answer(&known, b"bulk");
+        stored(&known[NUMBER.start..]);
+    }
+});
+
+fn answer(body: &[u8], bulk: &[u8]) {
+    let Ok((stamp, result)) = decode_answer(body, bulk.to_vec()) else { return };
+    assert!(body.len() <= limits::FRAME_BODY_BYTES);
+    let mut encoded = Vec::new();
+    encode_answer(stamp, &result, &mut encoded);
+    match &result {
+        Ok(reply) => {
+            assert_eq!(reply.bulk(), bulk);
+            assert_eq!(encoded, body);
+        }
+        Err(error) => {
+            assert!(bulk.is_empty());
+            let (again, decoded) = decode_answer(&encoded, Vec::new()).expect("it was encoded");
+            assert_eq!((again, decoded.err()), (stamp, Some(*error)));
+        }
+    }
+}
+
+fn stored(bytes: &[u8]) {
+    let Ok(reply) = decode_reply(bytes) else { return };
+    let mut encoded = Vec::new();
+    encode_reply(&reply, &mut encoded).expect("what was decoded keeps to the limits");
+    assert_eq!(encoded, bytes);
+}

@@ -1,0 +1,36 @@
+//! Decodes any bytes as a request, as they are and with each number that exists. What is decoded is
+//! encoded the same: a request has one form.
+#![no_main]
+
+use std::ops::Range;
+
+use libfuzzer_sys::fuzz_target;
+use pelago_wire::codec::{REQUESTS, decode_call, encode_call};
+use pelago_wire::limits;
+
+/// Where the number of the request stands.
+const NUMBER: Range<usize> = 16..18;
+
+fuzz_target!(|bytes: &[u8]| {
+    decode(bytes);
+    let mut known = bytes.to_vec();
+    if known.len() < NUMBER.end {
+        return;
+    }
+    for row in REQUESTS {
+        known[NUMBER].copy_from_slice(&row.number.to_le_bytes());
+        decode(&known);
+    }
+});
+
+fn decode(body: &[u8]) {
+    let Ok(call) = decode_call(body) else { return };
+    assert!(body.len() <= limits::FRAME_BODY_BYTES);
+    let mut encoded = Vec::new();
+    encode_call((call.uid, call.gid), call.mutation, &call.request, &mut encoded)
+        .expect("what was decoded keeps to the limits");
+    assert_eq!(encoded, body);
+    // Neither the description nor the form for logs panics.
+    assert!(!call.request.describe().operation.name().is_empty());
+    assert!(!format!("{call:?}").is_empty());
+}
