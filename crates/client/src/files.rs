@@ -12,7 +12,8 @@ use pelago_wire::{
 
 use crate::pending::Pending;
 use crate::values::{
-    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
+    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, WriteFlags,
+    Written, Xattr,
 };
 
 /// The files of one server, reached by direct calls or over the transport of its [`Service`].
@@ -204,16 +205,17 @@ impl Files {
         })
     }
 
-    /// Writes bytes at an offset, which is ignored if the file was opened to append.
-    /// `kill_privileges` clears setuid and setgid bits.
+    /// Writes bytes.
     pub fn write(
         &self,
         context: &Context,
         to: FilePos,
         bytes: &[u8],
-        kill_privileges: bool,
+        flags: WriteFlags,
     ) -> Pending<Written> {
-        let request = Request::Write { open: to.open, offset: to.offset, kill_privileges };
+        let FilePos { open, offset } = to;
+        let WriteFlags { append, kill_privileges } = flags;
+        let request = Request::Write { open, offset, append, kill_privileges };
         self.ask_with(context, request, Bulk::Borrowed(bytes), written)
     }
 

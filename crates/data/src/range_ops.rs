@@ -169,7 +169,8 @@ impl OpenFiles {
                 Ok(0) | Err(_) => Buffer::default(),
                 Ok(length) => self.read(copy.from, from_offset, length, may_block)?,
             };
-            let write = Write { offset: to_offset, bytes: buffer.as_bytes(), kill_privileges };
+            let bytes = buffer.as_bytes();
+            let write = Write { offset: to_offset, append: false, bytes, kill_privileges };
             return self.write(copy.to, write, may_block);
         }
         if may_block == MayBlock::No {

@@ -13,8 +13,10 @@ use crate::open_key::OpenKey;
 /// A write to an open file.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
-    /// Bytes from the start of the file; ignored by an open to append.
+    /// Bytes from the start of the file; ignored with `append`.
     pub offset: u64,
+    /// Write at the end of the file.
+    pub append: bool,
     /// The bytes to write.
     pub bytes: &'a [u8],
     /// Clear setuid and setgid bits.
@@ -54,7 +56,7 @@ impl OpenFiles {
         let mut guard = self.lock_if(inode, may_block)?;
         self.opens.check_open(open)?;
         guard.load()?;
-        let at = if opened.flags.append { guard.state.size } else { write.offset };
+        let at = if write.append { guard.state.size } else { write.offset };
         let end = at.checked_add(write.bytes.len() as u64);
         let end = end.filter(|end| *end <= limits::FILE_BYTES).ok_or(Code::FileTooLarge)?;
         if write.bytes.is_empty() {
@@ -69,7 +71,7 @@ impl OpenFiles {
         } else {
             let _permit = self.io_permit(may_block)?;
             let room = guard.admit_bytes(at, write.bytes.len() as u64)?;
-            let at = Some(at).filter(|_| !(opened.flags.append && inode.has_external_writers()));
+            let at = Some(at).filter(|_| !(write.append && inode.has_external_writers()));
             guard.write_content(at, &write.bytes[..room as usize])?
         };
         if write.kill_privileges {

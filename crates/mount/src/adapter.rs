@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use pelago_client::{ByteRange, FilePos, Files, NewNode, Written, Xattr};
+use pelago_client::{ByteRange, FilePos, Files, NewNode, Xattr};
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
 use pelago_fuse::operation::{
@@ -25,7 +25,7 @@ use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized, written};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
-use crate::{attr, flags};
+use crate::{attr, flags, write};
 
 /// The xattr that holds the access control list; setting it may clear the setgid bit.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -306,19 +306,7 @@ impl Filesystem for Adapter {
     }
 
     fn write(&self, header: &Header, request: Write<'_>, reply: Reply<reply::Written>) {
-        let Write { file, offset, data, kill_privileges, flags, .. } = request;
-        let to = FilePos { open: open_id(file), offset };
-        let answer = self.0.files.write(&context(header), to, data, kill_privileges);
-        if !flags::is_direct(flags) {
-            return answer.then(move |result| written(result, reply));
-        }
-        let (state, node) = (Arc::clone(&self.0), attr::ino(header.node));
-        answer.then(move |result| {
-            if let Ok(Written { bytes, .. }) = result {
-                state.stale_pages.add(node, offset, bytes);
-            }
-            written(result, reply);
-        });
+        write::write(&self.0, header, &request, reply);
     }
 
     fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {

@@ -19,9 +19,9 @@ pub(crate) fn open(flags: i32, kill_privileges: bool) -> OpenFlags {
     OpenFlags {
         read: access != OFlags::WRONLY,
         write: access != OFlags::RDONLY,
-        // The kernel resolves `O_APPEND` under the inode's lock and sends the offset of each write.
-        // The flag can change while the file is open, and pages of a mapping are written through
-        // the same open at offsets of their own.
+        // Each WRITE has the flag of its moment: it can change while the file is open, and pages of
+        // a mapping are written through the same open at offsets of their own. The kernel itself
+        // refuses a copy into an open with `O_APPEND`.
         append: false,
         truncate: flags.contains(OFlags::TRUNC),
         sync: flags.intersects(OFlags::SYNC | OFlags::DSYNC),

@@ -51,3 +51,4 @@ mod stale_pages;
 mod state;
 mod striped;
 mod unlinked;
+mod write;

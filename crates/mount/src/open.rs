@@ -127,9 +127,11 @@ impl<D: ReplyTo> Opening<D> {
         match path {
             DataPath::Cached => {
                 let pages = self.pages(attr.ino);
-                self.through_daemon(open, &attr, pages);
+                self.through_daemon(open, &attr, OpenPath::Cached, pages);
             }
-            DataPath::Direct => self.through_daemon(open, &attr, FOPEN_DIRECT_IO),
+            DataPath::Direct => {
+                self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
+            }
             DataPath::Passthrough(backing) => {
                 let register = || self.reply.register(&backing);
                 match self.state.backings.acquire(attr.ino, register) {
@@ -153,8 +155,8 @@ impl<D: ReplyTo> Opening<D> {
         }
     }
 
-    fn through_daemon(self, open: OpenId, attr: &Attr, flags: u32) {
-        self.count(open, attr.ino, OpenPath::Daemon);
+    fn through_daemon(self, open: OpenId, attr: &Attr, path: OpenPath, flags: u32) {
+        self.count(open, attr.ino, path);
         if self.direct && self.wanted.write {
             // An asynchronous direct write changes times and bytes without invalidating what the
             // kernel has cached: from now on readers through pages must request attributes.

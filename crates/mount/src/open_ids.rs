@@ -14,8 +14,10 @@ pub(crate) struct OpenIds(StripedMap<OpenPath>);
 /// The data path that an open has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenPath {
-    /// Requests to this process.
-    Daemon,
+    /// Requests to this process, and pages that the kernel keeps.
+    Cached,
+    /// Requests to this process. The kernel keeps no pages: others change the file unseen.
+    Direct,
     /// A descriptor that the kernel has.
     Passthrough,
 }
@@ -24,6 +26,11 @@ impl OpenIds {
     /// Adds an open before the kernel hears of it.
     pub(crate) fn add(&self, open: OpenId, path: OpenPath) {
         let _new = self.0.insert(open.0, path);
+    }
+
+    /// Returns the path of an open, or `None` if there is no such open.
+    pub(crate) fn path(&self, open: OpenId) -> Option<OpenPath> {
+        self.0.lock(open.0).get(&open.0).copied()
     }
 
     /// Removes an open and returns its path, or `None` if it was removed before.
@@ -46,10 +53,10 @@ mod tests {
         let open_ids = OpenIds::default();
         for id in 0..100 {
             open_ids
-                .add(OpenId(id), if id == 7 { OpenPath::Passthrough } else { OpenPath::Daemon });
+                .add(OpenId(id), if id == 7 { OpenPath::Passthrough } else { OpenPath::Cached });
         }
         for id in 0..98 {
-            let path = if id == 7 { OpenPath::Passthrough } else { OpenPath::Daemon };
+            let path = if id == 7 { OpenPath::Passthrough } else { OpenPath::Cached };
             assert_eq!(open_ids.remove(OpenId(id)), Some(path));
             assert_eq!(open_ids.remove(OpenId(id)), None);
         }

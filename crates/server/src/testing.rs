@@ -246,7 +246,16 @@ impl Rig {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(u64, u64), Code> {
-        let request = Request::Write { open, offset, kill_privileges: false };
+        self.write_by(Request::Write { open, offset, append: false, kill_privileges: false }, bytes)
+    }
+
+    /// Writes at the end; returns as [`Rig::write`] does.
+    pub(crate) fn append(&self, open: OpenId, bytes: &[u8]) -> Result<(u64, u64), Code> {
+        let request = Request::Write { open, offset: 0, append: true, kill_privileges: false };
+        self.write_by(request, bytes)
+    }
+
+    fn write_by(&self, request: Request, bytes: &[u8]) -> Result<(u64, u64), Code> {
         match answer(&self.begin(request, bytes))? {
             Reply::Written { bytes, size } => Ok((bytes, size)),
             other => panic!("{other:?}"),

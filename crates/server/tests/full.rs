@@ -46,7 +46,7 @@ fn available(server: &Server) -> u64 {
 }
 
 fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<u64, Code> {
-    let request = Request::Write { open, offset, kill_privileges: false };
+    let request = Request::Write { open, offset, append: false, kill_privileges: false };
     match requests::call(server, request, bytes)? {
         Reply::Written { bytes, .. } => Ok(bytes),
         other => panic!("{other:?}"),

@@ -145,7 +145,7 @@ fn an_open_belongs_to_its_session() {
     rig.call_as(&asks(1), create("one"), &[]).unwrap();
     assert_eq!(rig.call_as(&asks(2), create("again"), &[]).err(), Some(Code::Invalid));
     assert_eq!(rig.lookup(dir, "again").err(), Some(Code::NotFound));
-    let write = || Request::Write { open, offset: 0, kill_privileges: false };
+    let write = || Request::Write { open, offset: 0, append: false, kill_privileges: false };
     assert_eq!(rig.call_as(&other, write(), b"x").err(), Some(Code::BadOpen));
     rig.call_as(&other, create("two"), &[]).unwrap();
     rig.call_as(&asks(3), write(), b"one").unwrap();

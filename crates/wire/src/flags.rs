@@ -7,7 +7,8 @@ pub struct OpenFlags {
     pub read: bool,
     /// The open may write bytes.
     pub write: bool,
-    /// Each write goes to the end of the file (`O_APPEND`).
+    /// The open may not be the target of a copy (`O_APPEND`). Each write says for itself whether
+    /// it goes to the end of the file.
     pub append: bool,
     /// The file is truncated to 0 bytes first (`O_TRUNC`).
     pub truncate: bool,

@@ -202,8 +202,11 @@ pub enum Request {
     Write {
         /// The open file.
         open: OpenId,
-        /// Bytes from the start of the file; ignored if the open has `append`.
+        /// Bytes from the start of the file; ignored with `append`.
         offset: u64,
+        /// Write at the end of the file at that moment (`O_APPEND`, which can change after the
+        /// open).
+        append: bool,
         /// Clear the setuid and setgid bits, as for an unprivileged user
         /// (`FUSE_WRITE_KILL_SUIDGID`).
         kill_privileges: bool,

@@ -228,9 +228,14 @@ fn of_opens() -> impl Strategy<Value = Request> {
             offset,
             size
         }),
-        (open_id(), any::<u64>(), any::<bool>()).prop_map(|(open, offset, kill_privileges)| {
-            Request::Write { open, offset, kill_privileges }
-        }),
+        (open_id(), any::<u64>(), any::<bool>(), any::<bool>()).prop_map(
+            |(open, offset, append, kill_privileges)| Request::Write {
+                open,
+                offset,
+                append,
+                kill_privileges
+            }
+        ),
         (open_id(), any::<u64>(), any::<u64>(), allocate_mode()).prop_map(
             |(open, offset, length, mode)| Request::Allocate { open, offset, length, mode }
         ),

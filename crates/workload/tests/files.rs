@@ -355,8 +355,8 @@ impl Naive {
             Request::Read { open, offset, size } => {
                 Reply::Data(self.read(context, open, offset, size)?)
             }
-            Request::Write { open, offset, kill_privileges } => {
-                written(self.write(context, pos(open, offset), bytes, kill_privileges)?)
+            Request::Write { open, offset, append, .. } => {
+                written(self.write(context, pos(open, offset), bytes, append)?)
             }
             Request::List { dir, after, behind, entries, attributes } => {
                 let Listing { entries, end } =
@@ -598,14 +598,20 @@ impl Naive {
         })
     }
 
-    fn write(&self, _: &Context, to: FilePos, bytes: &[u8], _: bool) -> Result<Written, Error> {
+    fn write(
+        &self,
+        _: &Context,
+        to: FilePos,
+        bytes: &[u8],
+        append: bool,
+    ) -> Result<Written, Error> {
         self.with(|disk| {
             let (ino, flags) = disk.opened(to.open)?;
             if !flags.write {
                 return Err(Code::BadOpen.into());
             }
             let node = disk.node(ino)?;
-            let offset = if flags.append { node.attr.size } else { to.offset };
+            let offset = if append { node.attr.size } else { to.offset };
             node.bytes.extend((offset..).zip(bytes.iter().copied()));
             node.attr.size = node.attr.size.max(offset + bytes.len() as u64);
             let size = node.attr.size;

@@ -1,7 +1,7 @@
 //! Everyday operations of programs.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -13,8 +13,13 @@ use rustix::fs::{
     utimensat,
 };
 
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+
 use super::mounted;
-use crate::memory::spread;
+use crate::memory::{HandsOut, spread};
+
+/// `RWF_NOAPPEND` of Linux 6.9, for which rustix has no name.
+const RWF_NOAPPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
 
 #[test]
 fn files_keep_what_is_written() {
@@ -230,19 +235,56 @@ fn an_unlinked_pipe_still_has_attributes() {
     assert_eq!(pipe.metadata().unwrap().nlink(), 0);
 }
 
-/// `O_APPEND` applies to `write` only, not to pages, and not after it was cleared.
+/// Without pages in the kernel, the server decides where an append goes: other clients append too.
 #[test]
-fn a_descriptor_without_append_writes_at_its_offset() {
+fn an_append_goes_behind_what_other_clients_have_written() {
+    let Some(mounted) = mounted(spread) else { return };
+    mounted.memory.hand_out(HandsOut::NoPages);
+    let path = mounted.path("file");
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.write_all(b"aaaa").unwrap();
+    mounted.memory.append("file", b"bb");
+    fcntl_setfl(&file, OFlags::APPEND).unwrap();
+    file.write_all(b"cc").unwrap();
+    mounted.memory.append("file", b"dd");
+    file.write_all(b"ee").unwrap();
+    fcntl_setfl(&file, OFlags::empty()).unwrap();
+    file.write_at(b"f", 1).unwrap();
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap(), b"afaabbccddee");
+}
+
+/// `O_APPEND` taken away and given again, through pages and without.
+#[test]
+fn each_write_follows_the_flags_of_its_moment() {
+    let Some(mounted) = mounted(spread) else { return };
+    for (name, what) in [("pages", HandsOut::Nothing), ("none", HandsOut::NoPages)] {
+        mounted.memory.hand_out(what);
+        let path = mounted.path(name);
+        let mut file = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
+        file.write_all(b"aaaa").unwrap();
+        fcntl_setfl(&file, OFlags::empty()).unwrap();
+        file.write_at(b"b", 1).unwrap();
+        fcntl_setfl(&file, OFlags::APPEND).unwrap();
+        file.rewind().unwrap();
+        file.write_all(b"c").unwrap();
+        drop(file);
+        assert_eq!(fs::read(&path).unwrap(), b"abaac", "{name}");
+    }
+}
+
+/// A request does not tell of `RWF_NOAPPEND`, so with pages the offset of the kernel counts.
+#[test]
+fn a_write_that_must_not_append_goes_to_its_offset() {
     let Some(mounted) = mounted(spread) else { return };
     let path = mounted.path("file");
-    let mut file = OpenOptions::new().append(true).create(true).open(&path).unwrap();
+    let mut file = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
     file.write_all(b"aaaa").unwrap();
-    fcntl_setfl(&file, OFlags::empty()).unwrap();
-    file.write_at(b"b", 1).unwrap();
-    fcntl_setfl(&file, OFlags::APPEND).unwrap();
-    file.rewind().unwrap();
-    file.write_all(b"c").unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"abaac");
+    match pwritev2(&file, &[IoSlice::new(b"b")], 1, RWF_NOAPPEND) {
+        Ok(written) => assert_eq!((written, &fs::read(&path).unwrap()[..]), (1, &b"abaa"[..])),
+        Err(Errno::OPNOTSUPP) => println!("skipped: not here: it came with Linux 6.9"),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]

@@ -54,6 +54,8 @@ struct HeldWrite {
 pub(crate) enum HandsOut {
     /// No descriptor.
     Nothing,
+    /// No descriptor, and the kernel keeps no pages.
+    NoPages,
     /// The descriptor of the file with the bytes.
     Files,
     /// A descriptor that the kernel refuses.
@@ -115,6 +117,16 @@ impl Memory {
         let mut state = self.state.lock();
         let entry = state.make(self.hash, Handle::ROOT, &name, made).unwrap();
         state.nodes.get_mut(&entry.handle.ino.raw()).unwrap().bytes = bytes.to_vec();
+    }
+
+    /// Adds bytes to the end of a file in the root, as another client does.
+    pub(crate) fn append(&self, name: &str, bytes: &[u8]) {
+        let name = Name::new(name.as_bytes()).unwrap();
+        let mut state = self.state.lock();
+        let ino = state.ino_at(Handle::ROOT, &key(self.hash, &name)).unwrap();
+        let node = state.nodes.get_mut(&ino).unwrap();
+        node.write(node.attr().size as usize, bytes);
+        node.touch();
     }
 
     /// Returns how many fsyncs wait.
@@ -353,10 +365,14 @@ impl State {
         let mut others = self.opens.values().filter(|open| open.ino == ino);
         let by_descriptor = match others.next() {
             Some(other) => other.by_descriptor,
-            None => flags.passthrough && self.hands_out != HandsOut::Nothing,
+            None => {
+                let descriptors = matches!(self.hands_out, HandsOut::Files | HandsOut::Devices);
+                flags.passthrough && descriptors
+            }
         };
         self.opens.insert(open.0, Open { ino, flags, by_descriptor });
         match self.hands_out {
+            HandsOut::NoPages => DataPath::Direct,
             _ if !by_descriptor => DataPath::Cached,
             HandsOut::Devices => {
                 DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()))
@@ -474,8 +490,7 @@ impl State {
             Request::Read { open, offset, size } => {
                 Ok(Reply::Data(Buffer::new(self.opened(open)?.read(offset, size as usize))))
             }
-            Request::Write { open, offset, .. } => {
-                let append = self.opens.get(&open.0).is_some_and(|open| open.flags.append);
+            Request::Write { open, offset, append, .. } => {
                 let node = self.opened(open)?;
                 let start = if append { node.attr().size } else { offset };
                 node.write(start as usize, bulk);

@@ -65,8 +65,7 @@ impl Executor<'_> {
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Directory(dir.ino)))
     }
 
-    pub(super) fn write(&self, (open, offset): Position, kill_privileges: bool) -> OpResult {
-        let write = Write { offset, bytes: self.bytes, kill_privileges };
+    pub(super) fn write(&self, open: OpenKey, write: Write<'_>) -> OpResult {
         Ok(written(self.parts.opens.write(open, write, self.may_block)?, open))
     }
 

@@ -1,7 +1,7 @@
 //! The match over all requests: each goes to the shard, for names and attributes, or to the open
 //! files, for bytes.
 
-use pelago_data::{MayBlock, OpError};
+use pelago_data::{MayBlock, OpError, Write};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
@@ -60,8 +60,10 @@ impl Executor<'_> {
             Request::Read { open, offset, size } => {
                 Ok(Reply::Data(opens.read(self.key(*open), *offset, *size, may_block)?).into())
             }
-            Request::Write { open, offset, kill_privileges } => {
-                self.write((self.key(*open), *offset), *kill_privileges)
+            Request::Write { open, offset, append, kill_privileges } => {
+                let (offset, append, kill_privileges) = (*offset, *append, *kill_privileges);
+                let write = Write { offset, append, bytes: self.bytes, kill_privileges };
+                self.write(self.key(*open), write)
             }
             Request::List { dir, after, behind, entries, attributes } => {
                 let (behind, attributes) = (behind.as_ref(), *attributes);

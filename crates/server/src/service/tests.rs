@@ -113,7 +113,7 @@ fn payloads_that_wait_are_kept_to_a_limit() {
     let writes: Vec<_> = (0..COUNT)
         .map(|number| {
             let offset = (number * bytes.len()) as u64;
-            let request = Request::Write { open, offset, kill_privileges: false };
+            let request = Request::Write { open, offset, append: false, kill_privileges: false };
             rig.begin(request, &bytes)
         })
         .collect();

@@ -143,15 +143,18 @@ fn a_file_has_a_largest_size() {
 }
 
 #[test]
-fn every_open_to_append_writes_at_the_end() {
+fn every_write_that_appends_goes_to_the_end() {
     let rig = Rig::new();
     let (entry, one) = rig.create("f", OpenFlags { append: true, ..BOTH });
-    let other = rig.open(entry.handle, OpenFlags { append: true, ..WRITE }).unwrap();
+    let other = rig.open(entry.handle, WRITE).unwrap();
     let mut expected = Vec::new();
     for (number, open) in [one, other, other, one].into_iter().cycle().take(40).enumerate() {
-        let bytes = pattern(number * 17);
+        let bytes = pattern(17 + number * 17);
         expected.extend_from_slice(&bytes);
-        assert_eq!(rig.write(open, 0, &bytes).unwrap().1, expected.len() as u64);
+        assert_eq!(rig.append(open, &bytes).unwrap().1, expected.len() as u64);
+        // The next one says that it does not append, through an open to append or not.
+        assert_eq!(rig.write(open, number as u64, b"-").unwrap().1, expected.len() as u64);
+        expected[number] = b'-';
     }
     assert_eq!(rig.read(one, 0, 1 << 20).unwrap(), expected);
     assert_eq!(rig.read(other, 0, 1), Err(Code::BadOpen));
@@ -287,7 +290,7 @@ fn a_synchronous_write_is_answered_when_it_is_safe() {
     let rig = Rig::new();
     let (_, open) = rig.create("f", OpenFlags { sync: true, ..BOTH });
     for (offset, length) in [(0, 10), (10, 10_000)] {
-        let request = Request::Write { open, offset, kill_privileges: false };
+        let request = Request::Write { open, offset, append: false, kill_privileges: false };
         let reply = rig.begin(request, &pattern(length));
         let mut answered = None;
         while answered.is_none() {
@@ -422,7 +425,7 @@ fn a_write_by_an_unprivileged_caller_clears_setuid() {
     rig.set(entry.handle, None, set).unwrap();
     rig.write(open, 0, b"x").unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o4755);
-    let request = Request::Write { open, offset: 0, kill_privileges: true };
+    let request = Request::Write { open, offset: 0, append: false, kill_privileges: true };
     answer(&rig.begin(request, b"y")).unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o755);
     rig.close(open);
@@ -438,7 +441,7 @@ fn requests_with_an_id_that_is_not_open_are_refused() {
     rig.close(open);
     for request in [
         Request::Read { open, offset: 0, size: 1 },
-        Request::Write { open, offset: 0, kill_privileges: false },
+        Request::Write { open, offset: 0, append: false, kill_privileges: false },
         Request::Flush { open },
         Request::Release { open },
         Request::Fsync { open, data_only: false },
@@ -459,7 +462,7 @@ fn many_writers_of_one_file_lose_nothing() {
                 for round in 0..50_usize {
                     let flags = OpenFlags { append: true, ..BOTH };
                     let open = rig.open(entry.handle, flags).unwrap();
-                    rig.write(open, 0, &vec![writer + 1; 10 + round]).unwrap();
+                    rig.append(open, &vec![writer + 1; 10 + round]).unwrap();
                     rig.close(open);
                 }
             });
@@ -644,6 +647,7 @@ fn a_file_behaves_like_a_vector() {
                     match program {
                         Some(program) if *append => program.write_all(&bytes).unwrap(),
                         Some(program) => program.write_all_at(&bytes, offset).unwrap(),
+                        None if *append => drop(rig.append(*open, &bytes).unwrap()),
                         None => drop(rig.write(*open, offset, &bytes).unwrap()),
                     }
                 }

@@ -246,9 +246,8 @@ fn requests_and_external_writers_share_the_content_file() {
     program.write_all_at(b"more", end + 7).unwrap();
     assert_eq!(rig.read(other, end, 100).unwrap(), b"requestmore");
 
-    let appends = rig.open(file.handle, OpenFlags { append: true, ..BOTH }).unwrap();
     program.set_len(end).unwrap();
-    assert_eq!(rig.write(appends, 0, b"end").unwrap(), (3, end + 3));
+    assert_eq!(rig.append(other, b"end").unwrap(), (3, end + 3));
     assert_eq!(rig.set(file.handle, None, truncated(5)).unwrap().size, 5);
     assert_eq!(program.metadata().unwrap().len(), 5);
     program.set_len(3 * end).unwrap();

@@ -194,7 +194,7 @@ impl Stage {
 
     /// Writes all bytes, or answers why not.
     pub(crate) fn write(&self, open: OpenId, at: u64, bytes: &[u8]) -> Result<(), Code> {
-        let request = Request::Write { open, offset: at, kill_privileges: false };
+        let request = Request::Write { open, offset: at, append: false, kill_privileges: false };
         match self.call(request, bytes)? {
             Reply::Written { bytes: written, .. } if written == bytes.len() as u64 => Ok(()),
             Reply::Written { .. } => Err(Code::NoSpace),

@@ -176,7 +176,8 @@ impl Rig {
 
     pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
         for (part, at) in bytes.chunks(limits::IO_BYTES).zip((offset..).step_by(limits::IO_BYTES)) {
-            let request = Request::Write { open, offset: at, kill_privileges: false };
+            let request =
+                Request::Write { open, offset: at, append: false, kill_privileges: false };
             self.call_with(request, part)?;
         }
         Ok(())

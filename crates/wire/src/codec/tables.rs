@@ -87,7 +87,7 @@ requests! {
     19 Fsync { open: OpenId, data_only: bool } -> Done;
     20 FsyncDir { dir: Handle, since: Option<u64> } -> Done;
     21 Read { open: OpenId, offset: u64, size: u32 } -> Data;
-    22 Write { open: OpenId, offset: u64, kill_privileges: bool } -> Written;
+    22 Write { open: OpenId, offset: u64, append: bool, kill_privileges: bool } -> Written;
     23 List {
         dir: Handle, after: Cookie, behind: Option<Name>, entries: u32, attributes: bool
     } -> Listed;

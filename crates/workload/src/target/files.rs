@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, Xattr, errno};
+use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, WriteFlags, Xattr, errno};
 use pelago_random::bytes_of;
 use pelago_wire::{
     Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
@@ -18,8 +18,17 @@ pub struct FilesTarget {
     files: Files,
     context: Context,
     traits: FsTraits,
-    slots: [Option<(Handle, OpenId)>; SLOTS],
+    slots: [Option<Slot>; SLOTS],
     scans: [Option<(Handle, Cookie)>; SCANS],
+}
+
+/// An open file.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    node: Handle,
+    open: OpenId,
+    /// Whether each write goes to the end.
+    append: bool,
 }
 
 impl FilesTarget {
@@ -54,13 +63,13 @@ impl FilesTarget {
             Op::Create { slot, at, mode, flags } => {
                 let mode = NewMode::exactly(*mode);
                 let made = files.create(&context, self.client_at(at)?, mode, *flags).wait()?;
-                self.set_slot(*slot, (made.entry.handle, made.open));
+                self.set_slot(*slot, made.entry.handle, made.open, *flags);
                 attr_outcome(&made.entry)
             }
             Op::CreateUnnamed { slot, dir, mode, flags } => {
                 let (dir, mode) = (self.find_dir(dir)?, NewMode::exactly(*mode));
                 let made = files.create_unnamed(&context, dir, mode, *flags).wait()?;
-                self.set_slot(*slot, (made.entry.handle, made.open));
+                self.set_slot(*slot, made.entry.handle, made.open, *flags);
                 attr_outcome(&made.entry)
             }
             Op::MakeDir { at, mode } => {
@@ -105,7 +114,7 @@ impl FilesTarget {
             Op::Open { slot, path, flags } => {
                 let handle = self.find(path)?.handle;
                 let opened = files.open(&context, handle, *flags).wait()?;
-                self.set_slot(*slot, (handle, opened.open));
+                self.set_slot(*slot, handle, opened.open, *flags);
                 Outcome::Attr(file_attr(&opened.attr))
             }
             Op::Flush { slot } => {
@@ -117,9 +126,11 @@ impl FilesTarget {
                 Outcome::Done
             }
             Op::Write { slot, patch } => {
-                let to = FilePos { open: self.open(*slot)?.1, offset: patch.offset };
+                let Slot { open, append, .. } = self.slot(*slot)?;
+                let to = FilePos { open, offset: patch.offset };
                 let bytes = bytes_of(patch.seed, patch.length);
-                let written = files.write(&context, to, &bytes, false).wait()?;
+                let flags = WriteFlags { append, kill_privileges: false };
+                let written = files.write(&context, to, &bytes, flags).wait()?;
                 Outcome::Written { bytes: written.bytes, size: written.size }
             }
             Op::Read { slot, offset, size } => {
@@ -302,14 +313,18 @@ impl FilesTarget {
         flushed
     }
 
-    fn set_slot(&mut self, slot: usize, open: (Handle, OpenId)) {
+    fn set_slot(&mut self, slot: usize, node: Handle, open: OpenId, flags: OpenFlags) {
         if let Some(slot) = self.slots.get_mut(slot) {
-            *slot = Some(open);
+            *slot = Some(Slot { node, open, append: flags.append });
         }
     }
 
-    fn open(&self, slot: usize) -> Result<(Handle, OpenId), Error> {
+    fn slot(&self, slot: usize) -> Result<Slot, Error> {
         self.slots.get(slot).copied().flatten().ok_or_else(|| Code::BadOpen.into())
+    }
+
+    fn open(&self, slot: usize) -> Result<(Handle, OpenId), Error> {
+        self.slot(slot).map(|slot| (slot.node, slot.open))
     }
 
     fn subject(&self, subject: &Subject) -> Result<(Handle, Option<OpenId>), Error> {
