@@ -281,8 +281,8 @@ impl Dispatcher {
     /// Only replies to sessions other than the direct one are stored.
     ///
     /// # Errors
-    /// [`Code::ReadOnly`], [`Code::NoSpace`]; [`OpError::WouldBlock`] if the engine falls behind and
-    /// the caller is an event loop.
+    /// [`Code::ReadOnly`], [`Code::NoSpace`]; [`OpError::WouldBlock`] if the engine falls behind
+    /// and the caller is an event loop.
     fn admit(
         &self,
         context: &Context,

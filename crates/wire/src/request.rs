@@ -153,8 +153,8 @@ pub enum Request {
         /// What to do if the target exists.
         flags: RenameFlags,
     },
-    /// Opens a regular file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`, `Invalid` if the session
-    /// has an open with this number.
+    /// Opens a regular file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`, `Invalid` if the
+    /// session has an open with this number.
     Open {
         /// The file.
         node: Handle,
