@@ -12,7 +12,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
-use pelago_wire::{Error, Service, SessionId, Time};
+use pelago_wire::{Error, LocalCache, Service, SessionId, Time};
 
 use crate::background::{STOP_TIMEOUT, Workers};
 use crate::group_commit::CommitThread;
@@ -91,9 +91,21 @@ impl Server {
         Arc::clone(&self.service) as Arc<dyn Service>
     }
 
+    /// Sets the cache of the server's own mount, which is told of changes by other sessions. Called
+    /// before the mount is used and before the first session begins; returns whether it was the
+    /// first call, as later ones have no effect.
+    pub fn set_local_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
+        self.service.others().set_cache(cache)
+    }
+
+    /// Begins a session other than that of the server's own mount. Requests of a session that has
+    /// not begun get `Unavailable`.
+    pub fn begin_session(&self, session: SessionId) {
+        self.service.others().begin(session);
+    }
+
     /// Ends a session other than that of the server's own mount: what it has open is committed and
-    /// closed. The caller passes on no request of the session any more, and all earlier ones are
-    /// answered. Blocks on the disk.
+    /// closed. Requests of it that still run are carried out. Blocks on the disk.
     pub fn end_session(&self, session: SessionId) {
         self.service.end_session(session);
     }
