@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use pelago_client::Files;
-use pelago_mount::{Atime, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
+use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -214,6 +214,7 @@ fn mount_it(
         passthrough: plan.atime != Atime::Always
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
+        keeps: Keeps::default(),
     };
     let files = Files::new(server.service());
     let mounted = match &beneath {
@@ -221,7 +222,12 @@ fn mount_it(
         None => mount(files, &options),
     };
     match mounted {
-        Ok(mount) => Ok(Arc::new(mount)),
+        Ok(mount) => {
+            if let Some(cache) = mount.local_cache() {
+                server.set_local_cache(cache);
+            }
+            Ok(Arc::new(mount))
+        }
         Err(error) => Err(errors::mount_failed(error)),
     }
 }

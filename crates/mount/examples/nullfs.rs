@@ -28,7 +28,7 @@ use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH};
 use pelago_fuse::reply::{Attributes, Created, Entry, Opened, Statfs, Written, Xattr};
 use pelago_fuse::request::Header;
 use pelago_fuse::{Attr, Errno, FileType, Filesystem, Reply, Timestamp};
-use pelago_mount::{Atime, MountOptions, TTL, Trusts, serve};
+use pelago_mount::{Atime, Keeps, MountOptions, TTL, Trusts, serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: 0,
+        keeps: Keeps::default(),
     };
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,

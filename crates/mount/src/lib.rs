@@ -22,7 +22,7 @@
 pub use init::TTL;
 pub use inodes::Inodes;
 pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
-pub use options::{Atime, MountOptions, Trusts};
+pub use options::{Atime, Keeps, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;
 
 mod adapter;
@@ -37,6 +37,8 @@ mod dir_streams;
 mod flags;
 mod init;
 mod inodes;
+mod kernel_cache;
+mod lifetimes;
 pub mod mountinfo;
 mod mounting;
 mod open;

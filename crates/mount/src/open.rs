@@ -21,7 +21,7 @@ use pelago_wire::{
 };
 
 use crate::attr;
-use crate::init::TTL;
+use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
 use crate::state::State;
 
@@ -32,6 +32,8 @@ pub(crate) struct Opening<D> {
     pub(crate) wanted: OpenFlags,
     /// Whether reads and writes bypass the page cache (`O_DIRECT`).
     pub(crate) direct: bool,
+    /// The file before the open was requested; for CREATE its name.
+    pub(crate) sample: Sample,
     pub(crate) reply: D,
 }
 
@@ -44,7 +46,11 @@ pub(crate) struct CreateReply(pub(crate) Reply<reply::Created>);
 /// The reply to a CREATE or TMPFILE, with the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
-    entry: reply::Entry,
+    state: Arc<State>,
+    sample: Sample,
+    entry: Entry,
+    /// Whether name and attributes may hold, as far as this mount alone decides it.
+    holds: (bool, bool),
 }
 
 /// A reply that can say that a file is open; the kernel knows two forms of it.
@@ -71,6 +77,10 @@ impl Opening<OpenReply> {
         if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
             self.state.forget_attr(opened.attr.ino);
         }
+        if self.state.lifetimes.may_have_changed(opened.attr.ino) {
+            // The kernel may have installed attributes that it read before the change.
+            self.state.forget_attr(opened.attr.ino);
+        }
         self.answer(handle, opened);
     }
 }
@@ -80,7 +90,7 @@ impl Opening<CreateReply> {
     /// any data path, and the commit after them. (A mapping changes nothing before the file has
     /// grown.)
     pub(crate) fn created(self, created: Created) {
-        self.found(TTL, created.entry, created.open, created.path);
+        self.found(true, created.entry, created.open, created.path);
     }
 
     /// Continues a CREATE whose name was created meanwhile, by opening that file.
@@ -100,21 +110,19 @@ impl Opening<CreateReply> {
             let answer = files.open(&self.context, entry.handle, self.wanted);
             answer.then(move |opened| match opened {
                 Ok(Opened { open, attr, path }) => {
-                    let ttl = if attr.volatile { Duration::ZERO } else { TTL };
-                    self.found(ttl, Entry { handle: entry.handle, attr }, open, path);
+                    self.found(!attr.volatile, Entry { handle: entry.handle, attr }, open, path);
                 }
                 Err(error) => self.reply.0.error(attr::error(error)),
             });
         });
     }
 
-    fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
-        let Self { state, context, wanted, direct, reply } = self;
+    fn found(self, holds: bool, entry: Entry, open: OpenId, path: DataPath) {
+        let Self { state, context, wanted, direct, sample, reply } = self;
         state.learn(entry.handle);
-        let attr_ttl = if direct && wanted.write { Duration::ZERO } else { ttl };
-        let found = reply::Entry { entry_ttl: ttl, ..attr::entry(&entry, attr_ttl) };
-        let reply = EntryReply { reply: reply.0, entry: found };
-        let opening = Opening { state, context, wanted, direct, reply };
+        let holds = (holds, holds && !(direct && wanted.write));
+        let reply = EntryReply { reply: reply.0, state: Arc::clone(&state), sample, entry, holds };
+        let opening = Opening { state, context, wanted, direct, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
 }
@@ -123,6 +131,9 @@ impl<D: ReplyTo> Opening<D> {
     fn answer(self, handle: Handle, opened: Opened) {
         let Opened { open, attr, path } = opened;
         match path {
+            DataPath::Cached if self.state.lifetimes.keeps_nothing() => {
+                self.through_daemon(open, &attr, FOPEN_DIRECT_IO);
+            }
             DataPath::Cached => {
                 let pages = self.pages(attr.ino);
                 self.through_daemon(open, &attr, pages);
@@ -239,7 +250,13 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) {
-        let Self { reply, entry } = self;
+        let Self { reply, state, sample, entry, holds } = self;
+        let guard = state.reply_guard();
+        let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
+        let name_ttl = ttl(holds.0, guard.name(&sample));
+        // The kernel sees every change of a new file by this mount, also while it is written.
+        let attr_ttl = ttl(holds.1, guard.created_attr(&sample));
+        let entry = attr::entry(&entry, name_ttl, attr_ttl);
         reply.ok(&reply::Created { entry, opened });
     }
 
@@ -350,7 +367,8 @@ mod tests {
         let reply = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
         let (wanted, direct) = (FLAGS, false);
-        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, reply };
+        let sample = state.sample(attr().ino);
+        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, sample, reply };
         let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
         opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
         let requests = std::mem::take(&mut *server.0.lock());

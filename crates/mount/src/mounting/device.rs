@@ -251,7 +251,7 @@ fn helper_error(point: &Path, says: &str) -> MountError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Trusts;
+    use crate::options::{Keeps, Trusts};
 
     #[test]
     fn commas_in_names_are_escaped_for_the_helper() {
@@ -263,6 +263,7 @@ mod tests {
             trusts: Trusts::default(),
             passthrough: false,
             inode_table_bytes: 0,
+            keeps: Keeps::default(),
         };
         let said = helper_options(&options);
         assert!(said.starts_with("fsname=a\\,b\\\\c,subtype=pelago,"), "{said}");

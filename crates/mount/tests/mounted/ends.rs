@@ -11,7 +11,7 @@ use std::{env, thread};
 
 use pelago_client::Files;
 use pelago_mount::mountinfo::{self, Liveness};
-use pelago_mount::{Atime, MountError, MountOptions, Trusts, UnmountError, mount};
+use pelago_mount::{Atime, Keeps, MountError, MountOptions, Trusts, UnmountError, mount};
 use rustix::fs::minor;
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
@@ -87,6 +87,7 @@ fn a_mount_point_in_use_is_refused() {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
+        keeps: Keeps::default(),
     };
     let refused = mount(files, &options).unwrap_err();
     assert!(matches!(&refused, MountError::PointBusy { .. }), "{refused:?}");

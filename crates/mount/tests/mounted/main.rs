@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelago_client::Files;
-use pelago_mount::{Atime, Mount, MountError, MountOptions, Trusts, mount};
+use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_wire::limits;
 use tempfile::TempDir;
 
@@ -59,6 +59,7 @@ fn options(folder: &TempDir) -> MountOptions {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
+        keeps: Keeps::default(),
     }
 }
 
