@@ -165,8 +165,8 @@ fn mount_it(
         // With passthrough the kernel reads by itself, and no access time is set.
         passthrough: plan.atime != Atime::Always
             && server.status().passthrough == PassthroughStatus::Available,
-        keeps: Keeps::Everything,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
+        keeps: Keeps::default(),
     };
     let files = Files::new(server.service());
     let mounted = match &beneath {
@@ -174,7 +174,12 @@ fn mount_it(
         None => mount(files, &options),
     };
     match mounted {
-        Ok(mount) => Ok(Arc::new(mount)),
+        Ok(mount) => {
+            if let Some(cache) = mount.local_cache() {
+                server.set_local_cache(cache);
+            }
+            Ok(Arc::new(mount))
+        }
         Err(error) => Err(errors::mount_failed(error)),
     }
 }

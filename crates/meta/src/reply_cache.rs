@@ -13,7 +13,7 @@
 use pelago_store::key;
 use pelago_store::rows::{self, Row, Stamp};
 use pelago_store::table::Batch;
-use pelago_wire::{Context, Reply, RequestId, SessionId, Time, codec};
+use pelago_wire::{Context, InodeId, Reply, RequestId, SessionId, Time, codec};
 
 /// Replies that are stored for each session.
 pub(crate) const STORED_REPLIES: u64 = 1024;
@@ -28,6 +28,17 @@ pub struct OpContext {
     /// [`crate::durability::Durability::invalidations`] before the caller read what the operation
     /// relies on; with another count at its commit the operation fails.
     pub invalidations: Option<u64>,
+    /// What the names of the operation must lead to; with other inodes it fails with `Busy`.
+    pub expected: Option<ExpectedNodes>,
+}
+
+/// The inodes that the names of an operation led to before it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectedNodes {
+    /// That of the name, of a rename the old one.
+    pub first: Option<InodeId>,
+    /// That of the new name of a rename.
+    pub second: Option<InodeId>,
 }
 
 /// A request that may be repeated: its session and its id.
@@ -38,20 +49,26 @@ pub struct RequestKey {
 }
 
 impl OpContext {
+    const NONE: Self = Self {
+        now: Time { seconds: 0, nanos: 0 },
+        request_key: None,
+        invalidations: None,
+        expected: None,
+    };
+
     /// That of batches which show no time of their own and answer no request.
-    pub(crate) const UPKEEP: Self =
-        Self { now: Time { seconds: 0, nanos: 0 }, request_key: None, invalidations: None };
+    pub(crate) const UPKEEP: Self = Self::NONE;
 
     /// Returns the context of a request.
     #[must_use]
     pub fn by(context: &Context, now: Time) -> Self {
-        Self { now, request_key: RequestKey::of(context), invalidations: None }
+        Self { now, request_key: RequestKey::of(context), ..Self::NONE }
     }
 }
 
 impl From<Time> for OpContext {
     fn from(now: Time) -> Self {
-        Self { now, request_key: None, invalidations: None }
+        Self { now, ..Self::NONE }
     }
 }
 

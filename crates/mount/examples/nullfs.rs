@@ -44,8 +44,8 @@ fn main() -> ExitCode {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
-        keeps: Keeps::Everything,
         inode_table_bytes: 0,
+        keeps: Keeps::default(),
     };
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,

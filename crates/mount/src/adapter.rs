@@ -19,7 +19,7 @@ use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr}
 use crate::caller::Caller;
 use crate::open::{CreateReply, OpenReply, Opening};
 use crate::open_ids::OpenPath;
-use crate::options::{Atime, Keeps};
+use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized, written};
@@ -47,14 +47,14 @@ impl Adapter {
     /// Replies to a LOOKUP of `.` or `..`: the kernel has got a file handle (NFS) of an inode that
     /// it has forgotten.
     fn lookup_by_ino(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
-        let (epoch, state) = (self.0.attr_ttl.epoch(), Arc::clone(&self.0));
         let (files, node) = (&self.0.files, attr::ino(header.node));
+        let (sample, state) = (self.0.sample(node), Arc::clone(&self.0));
         let answer = match name.as_bytes() {
             b"." => files.find(&context(header), node),
             b".." => files.parent(&context(header), Handle::own(node)),
             _ => return reply.error(Errno::INVAL),
         };
-        answer.then(move |found| state.reply_entry(epoch, found, reply));
+        answer.then(move |found| state.reply_entry(&sample, found, reply));
     }
 
     /// Reads attributes, and calls `then` with them once no cached page of the file is stale.
@@ -116,13 +116,11 @@ impl Filesystem for Adapter {
             Err(Errno::INVAL) => return self.lookup_by_ino(header, name, reply),
             Err(error) => return reply.error(error),
         };
-        let epoch = self.0.attr_ttl.epoch();
+        let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
         self.0.files.lookup(&context(header), at).then(move |found| match found {
-            Err(error) if error.code == Code::NotFound => {
-                reply.ok(&attr::absent(state.attr_ttl.longest()))
-            }
-            found => state.reply_entry(epoch, found, reply),
+            Err(error) if error.code == Code::NotFound => state.reply_absent(&sample, reply),
+            found => state.reply_entry(&sample, found, reply),
         });
     }
 
@@ -135,15 +133,16 @@ impl Filesystem for Adapter {
     }
 
     fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
-        let epoch = self.0.attr_ttl.epoch();
-        self.attributes(header, move |state, result| state.reply_attr(epoch, result, reply));
+        let sample = self.0.sample(attr::ino(header.node));
+        self.attributes(header, move |state, result| state.reply_attr(&sample, result, reply));
     }
 
     fn statx(&self, header: &Header, reply: Reply<Statx>) {
-        let epoch = self.0.attr_ttl.epoch();
+        let sample = self.0.sample(attr::ino(header.node));
         self.attributes(header, move |state, result| match result {
             Ok(found) => {
-                let ttl = state.attr_ttl.ttl(&found, epoch);
+                let guard = state.reply_guard();
+                let ttl = guard.attr(&found, &sample);
                 let birth = attr::timestamp(found.btime);
                 reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
             }
@@ -157,9 +156,9 @@ impl Filesystem for Adapter {
         // kernel also sends an empty change before a write by a process that may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
         let set = SetAttr { kill_privileges: request.kill_privileges || chown, ..set };
-        let epoch = self.0.attr_ttl.epoch();
         let (state, caller) = (Arc::clone(&self.0), Caller::of(header));
         let node = attr::ino(header.node);
+        let sample = state.sample(node);
         let handle = state.handle(header.node);
         let open = request.file.map(open_id);
         let go = move |kill_setgid| {
@@ -169,7 +168,7 @@ impl Filesystem for Adapter {
                 let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {
                     unlinked.change(ino, &set)
                 });
-                state.reply_attr(epoch, result, reply);
+                state.reply_changed(&sample, result, reply);
             });
         };
         let truncated = request.size.is_some() && request.kill_privileges;
@@ -191,19 +190,19 @@ impl Filesystem for Adapter {
         let kind = take!(flags::kind(request.mode).map_err(|code| attr::error(code.into())), reply);
         let mode = flags::new_mode(request.mode, request.umask);
         let node = NewNode { kind, mode, rdev: request.rdev };
-        let epoch = self.0.attr_ttl.epoch();
+        let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
         let answer = self.0.files.make_node(&context(header), at, node);
-        answer.then(move |made| state.reply_entry(epoch, made, reply));
+        answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<reply::Entry>) {
         let at = take!(self.0.at(header.node, request.name), reply);
         let mode = flags::new_mode(request.mode, request.umask);
-        let epoch = self.0.attr_ttl.epoch();
+        let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
         let answer = self.0.files.make_dir(&context(header), at, mode);
-        answer.then(move |made| state.reply_entry(epoch, made, reply));
+        answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
@@ -227,10 +226,10 @@ impl Filesystem for Adapter {
     fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<reply::Entry>) {
         let at = take!(self.0.at(header.node, request.name), reply);
         let target = request.target.as_bytes().to_vec();
-        let epoch = self.0.attr_ttl.epoch();
+        let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
         let answer = self.0.files.symlink(&context(header), at, target);
-        answer.then(move |made| state.reply_entry(epoch, made, reply));
+        answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
     fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
@@ -245,10 +244,10 @@ impl Filesystem for Adapter {
     fn link(&self, header: &Header, request: Link<'_>, reply: Reply<reply::Entry>) {
         let at = take!(self.0.at(header.node, request.name), reply);
         let handle = self.0.handle(request.node);
-        let epoch = self.0.attr_ttl.epoch();
+        let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
         let answer = self.0.files.link(&context(header), handle, at);
-        answer.then(move |made| state.reply_entry(epoch, made, reply));
+        answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
@@ -256,7 +255,8 @@ impl Filesystem for Adapter {
         let (context, direct) = (context(header), flags::is_direct(request.flags));
         let handle = self.0.handle(header.node);
         let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
-        let opening = Opening { state, context, wanted, direct, reply };
+        let sample = state.sample(attr::ino(header.node));
+        let opening = Opening { state, context, wanted, direct, sample, reply };
         let answer = self.0.files.open(&context, handle, wanted);
         answer.then(move |opened| opening.opened(handle, opened));
     }
@@ -267,7 +267,8 @@ impl Filesystem for Adapter {
         let mode = flags::new_mode(request.mode, request.umask);
         let (context, direct) = (context(header), flags::is_direct(request.flags));
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
-        let opening = Opening { state, context, wanted, direct, reply };
+        let sample = state.sample_name(&at);
+        let opening = Opening { state, context, wanted, direct, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
         let answer = self.0.files.create(&context, at.clone(), mode, wanted);
         answer.then(move |created| match created {
@@ -284,7 +285,8 @@ impl Filesystem for Adapter {
         let mode = flags::new_mode(request.mode, request.umask);
         let (context, direct) = (context(header), flags::is_direct(request.flags));
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
-        let opening = Opening { state, context, wanted, direct, reply };
+        let sample = state.sample(attr::ino(header.node));
+        let opening = Opening { state, context, wanted, direct, sample, reply };
         let dir = self.0.handle(header.node);
         let answer = self.0.files.create_unnamed(&context, dir, mode, wanted);
         answer.then(move |created| match created {
@@ -339,9 +341,8 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, header: &Header, _flags: i32, reply: Reply<reply::Opened>) {
-        let keeps = self.0.preferences.keeps == Keeps::Everything;
-        let dir = attr::ino(header.node);
-        reply.ok(&self.0.streams.open(dir, self.0.files.losses(), keeps));
+        let (dir, losses) = (attr::ino(header.node), self.0.files.losses());
+        reply.ok(&self.0.streams.open(dir, losses, !self.0.lifetimes.keeps_nothing()));
     }
 
     fn readdir(&self, header: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
@@ -356,7 +357,7 @@ impl Filesystem for Adapter {
             context: context(header),
             dir: state.handle(header.node),
             sink,
-            epoch: state.attr_ttl.epoch(),
+            sample: state.sample(attr::ino(header.node)),
         };
         reading.start(request.offset);
     }

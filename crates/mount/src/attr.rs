@@ -33,16 +33,16 @@ pub(crate) const fn attr(attr: &Attr) -> pelago_fuse::Attr {
     }
 }
 
-/// Converts an entry: the name holds for `name_ttl`, its attributes for `attr_ttl`. Inode ids are
-/// never reused, so that one generation suffices.
+/// Converts an entry, whose name holds for `name_ttl` and whose attributes for `attr_ttl`. Inode ids
+/// are never reused, so that one generation suffices.
 pub(crate) const fn entry(entry: &Entry, name_ttl: Duration, attr_ttl: Duration) -> reply::Entry {
     let node = NodeId(entry.attr.ino.raw());
     let attr = attr(&entry.attr);
     reply::Entry { node, generation: 0, entry_ttl: name_ttl, attr_ttl, attr }
 }
 
-/// Returns the reply that a name does not exist, which holds for `entry_ttl`.
-pub(crate) const fn absent(entry_ttl: Duration) -> reply::Entry {
+/// Returns the reply that a name does not exist, which the kernel may cache for `ttl`.
+pub(crate) const fn absent(ttl: Duration) -> reply::Entry {
     let never = Timestamp { seconds: 0, nanos: 0 };
     let attr = pelago_fuse::Attr {
         ino: 0,
@@ -59,7 +59,7 @@ pub(crate) const fn absent(entry_ttl: Duration) -> reply::Entry {
         rdev: 0,
         block_bytes: BLOCK_BYTES,
     };
-    reply::Entry { node: NodeId(0), generation: 0, entry_ttl, attr_ttl: Duration::ZERO, attr }
+    reply::Entry { node: NodeId(0), generation: 0, entry_ttl: ttl, attr_ttl: Duration::ZERO, attr }
 }
 
 /// Converts a file type.

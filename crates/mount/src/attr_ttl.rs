@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use pelago_wire::{Attr, InodeId};
 
+use crate::init::TTL;
 use crate::striped::StripedMap;
 
 /// Counts of opens for writing by file, from which the lifetime of attributes follows.
+#[derive(Default)]
 pub(crate) struct AttrTtl {
-    /// The longest lifetime.
-    longest: Duration,
     write_opens: StripedMap<u32>,
     files: AtomicUsize,
     closed: AtomicU64,
@@ -26,17 +26,6 @@ pub(crate) struct AttrTtl {
 pub(crate) struct Epoch(u64);
 
 impl AttrTtl {
-    /// Returns counts of a mount in which nothing is open.
-    pub(crate) fn new(longest: Duration) -> Self {
-        let (write_opens, files) = (StripedMap::default(), AtomicUsize::new(0));
-        Self { longest, write_opens, files, closed: AtomicU64::new(0) }
-    }
-
-    /// Returns the longest lifetime, which names have.
-    pub(crate) const fn longest(&self) -> Duration {
-        self.longest
-    }
-
     /// Counts an open for writing.
     pub(crate) fn write_opened(&self, ino: InodeId) {
         let mut stripe = self.write_opens.lock(ino.raw());
@@ -72,7 +61,7 @@ impl AttrTtl {
         let is_written =
             || self.files.load(Ordering::Acquire) > 0 && self.write_opens.contains(attr.ino.raw());
         let holds = !attr.volatile && !is_written() && self.epoch().0 == asked.0;
-        if holds { self.longest } else { Duration::ZERO }
+        if holds { TTL } else { Duration::ZERO }
     }
 }
 
@@ -81,7 +70,6 @@ mod tests {
     use pelago_wire::FileKind;
 
     use super::*;
-    use crate::init::TTL;
 
     fn attr(ino: u64) -> Attr {
         Attr::empty(InodeId::from_raw(ino), FileKind::Regular)
@@ -89,7 +77,7 @@ mod tests {
 
     #[test]
     fn attributes_hold_unless_the_file_is_open_for_writing() {
-        let ttl = AttrTtl::new(TTL);
+        let ttl = AttrTtl::default();
         let (one, other) = (attr(16), attr(32));
         assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
         ttl.write_opened(one.ino);
@@ -104,7 +92,7 @@ mod tests {
 
     #[test]
     fn attributes_asked_for_before_a_close_do_not_hold() {
-        let ttl = AttrTtl::new(TTL);
+        let ttl = AttrTtl::default();
         ttl.write_opened(attr(16).ino);
         let before = ttl.epoch();
         ttl.write_closed(attr(16).ino);
@@ -114,7 +102,7 @@ mod tests {
 
     #[test]
     fn volatile_attributes_never_hold() {
-        let ttl = AttrTtl::new(TTL);
+        let ttl = AttrTtl::default();
         let volatile = Attr { volatile: true, ..attr(16) };
         assert_eq!(ttl.ttl(&volatile, ttl.epoch()), Duration::ZERO);
     }

@@ -22,14 +22,15 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Opens a directory; `losses` is the present result of [`pelago_client::Files::losses`].
-    pub(crate) fn open(&self, dir: InodeId, losses: u64, keeps: bool) -> reply::Opened {
+    /// `cached`: the kernel may keep the listing.
+    pub(crate) fn open(&self, dir: InodeId, losses: u64, cached: bool) -> reply::Opened {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let stream = Stream { losses: AtomicU64::new(losses), ..Stream::default() };
         self.open.lock().insert(id, Arc::new(stream));
-        let flags = match self.dir_cache.may_keep(dir) {
-            _ if !keeps => 0,
-            true => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
-            false => FOPEN_CACHE_DIR,
+        let flags = match cached {
+            true if self.dir_cache.may_keep(dir) => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
+            true => FOPEN_CACHE_DIR,
+            false => 0,
         };
         reply::Opened { file: FileId(id), flags, backing: None }
     }

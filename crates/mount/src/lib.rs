@@ -37,6 +37,8 @@ mod dir_streams;
 mod flags;
 mod init;
 mod inodes;
+mod kernel_cache;
+mod lifetimes;
 pub mod mountinfo;
 mod mounting;
 mod open;

@@ -12,11 +12,13 @@ use std::{fmt, fs, io, thread};
 use parking_lot::{Condvar, Mutex};
 use pelago_client::Files;
 use pelago_fuse::{Filesystem, Session, SessionOptions};
+use pelago_wire::LocalCache;
 
 use crate::adapter::Adapter;
 use crate::init::{event_loops, init_options};
 use crate::inodes::Inodes;
-use crate::options::MountOptions;
+use crate::kernel_cache::KernelCache;
+use crate::options::{Keeps, MountOptions};
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::state::Preferences;
 
@@ -37,6 +39,8 @@ pub struct Mount {
     end: Arc<End>,
     passthrough: Arc<Passthrough>,
     inodes: Arc<Inodes>,
+    /// `None` if the mount is not over [`Files`].
+    cache: Option<Arc<KernelCache>>,
 }
 
 /// Mounts `files` on the mount point of `options`.
@@ -62,12 +66,17 @@ pub fn mount_over(
 }
 
 fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
-    let MountOptions { atime, passthrough, keeps, inode_table_bytes, .. } = *options;
-    let preferences = Preferences { atime, passthrough, keeps, inode_table_bytes };
+    let MountOptions { atime, inode_table_bytes, keeps, .. } = *options;
+    let passthrough = options.passthrough && keeps == Keeps::Everything;
+    let preferences = Preferences { atime, passthrough, inode_table_bytes, keeps };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
     let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));
-    start(Arc::new(adapter), options, point, shown, move |session| state.begin(session))
+    let of_session = Arc::clone(&state);
+    let begin = move |session: &Session| of_session.begin(session);
+    let mut mount = start(Arc::new(adapter), options, point, shown, begin)?;
+    mount.cache = Some(Arc::new(KernelCache::new(&state, mount.point().to_owned())));
+    Ok(mount)
 }
 
 /// Mounts any FUSE file system as ours is mounted, for the null file system of benchmarks.
@@ -92,7 +101,7 @@ fn start(
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
-        init_options: init_options(options.passthrough),
+        init_options: init_options(options.passthrough && options.keeps == Keeps::Everything),
     };
     let started = Session::start(descriptor, how).and_then(|session| {
         begin(&session)?;
@@ -111,7 +120,7 @@ fn start(
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the root of the mount cannot be read");
             }
-            Ok(Mount { attached, end, passthrough, inodes })
+            Ok(Mount { attached, end, passthrough, inodes, cache: None })
         }
         Err(error) => {
             if let Err(left) = attached.detach() {
@@ -141,6 +150,13 @@ impl Mount {
     #[must_use]
     pub fn inodes(&self) -> &Inodes {
         &self.inodes
+    }
+
+    /// Returns the kernel's cache below this mount, for the server in the same process to tell it
+    /// of changes by other sessions; `None` if the mount is not over [`Files`].
+    #[must_use]
+    pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
+        self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
     }
 
     /// Unmounts, unless a process uses the mount. All written bytes have reached [`Files`] then.

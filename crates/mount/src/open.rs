@@ -21,8 +21,8 @@ use pelago_wire::{
 };
 
 use crate::attr;
+use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
-use crate::options::Keeps;
 use crate::state::State;
 
 /// An OPEN, CREATE or TMPFILE in progress.
@@ -32,6 +32,8 @@ pub(crate) struct Opening<D> {
     pub(crate) wanted: OpenFlags,
     /// Whether reads and writes bypass the page cache (`O_DIRECT`).
     pub(crate) direct: bool,
+    /// The file before the open was requested; for CREATE its name.
+    pub(crate) sample: Sample,
     pub(crate) reply: D,
 }
 
@@ -44,7 +46,11 @@ pub(crate) struct CreateReply(pub(crate) Reply<reply::Created>);
 /// The reply to a CREATE or TMPFILE, with the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
-    entry: reply::Entry,
+    state: Arc<State>,
+    sample: Sample,
+    entry: Entry,
+    /// Whether name and attributes may hold, as far as this mount alone decides it.
+    holds: (bool, bool),
 }
 
 /// A reply that can say that a file is open; the kernel knows two forms of it.
@@ -71,6 +77,10 @@ impl Opening<OpenReply> {
         if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
             self.state.forget_attr(opened.attr.ino);
         }
+        if self.state.lifetimes.may_have_changed(opened.attr.ino) {
+            // The kernel may have installed attributes that it read before the change.
+            self.state.forget_attr(opened.attr.ino);
+        }
         self.answer(handle, opened);
     }
 }
@@ -80,8 +90,7 @@ impl Opening<CreateReply> {
     /// any data path, and the commit after them. (A mapping changes nothing before the file has
     /// grown.)
     pub(crate) fn created(self, created: Created) {
-        let ttl = self.state.attr_ttl.longest();
-        self.found(ttl, created.entry, created.open, created.path);
+        self.found(true, created.entry, created.open, created.path);
     }
 
     /// Continues a CREATE whose name was created meanwhile, by opening that file.
@@ -101,22 +110,19 @@ impl Opening<CreateReply> {
             let answer = files.open(&self.context, entry.handle, self.wanted);
             answer.then(move |opened| match opened {
                 Ok(Opened { open, attr, path }) => {
-                    let longest = self.state.attr_ttl.longest();
-                    let ttl = if attr.volatile { Duration::ZERO } else { longest };
-                    self.found(ttl, Entry { handle: entry.handle, attr }, open, path);
+                    self.found(!attr.volatile, Entry { handle: entry.handle, attr }, open, path);
                 }
                 Err(error) => self.reply.0.error(attr::error(error)),
             });
         });
     }
 
-    fn found(self, ttl: Duration, entry: Entry, open: OpenId, path: DataPath) {
-        let Self { state, context, wanted, direct, reply } = self;
+    fn found(self, holds: bool, entry: Entry, open: OpenId, path: DataPath) {
+        let Self { state, context, wanted, direct, sample, reply } = self;
         state.learn(entry.handle);
-        let attr_ttl = if direct && wanted.write { Duration::ZERO } else { ttl };
-        let found = attr::entry(&entry, ttl, attr_ttl);
-        let reply = EntryReply { reply: reply.0, entry: found };
-        let opening = Opening { state, context, wanted, direct, reply };
+        let holds = (holds, holds && !(direct && wanted.write));
+        let reply = EntryReply { reply: reply.0, state: Arc::clone(&state), sample, entry, holds };
+        let opening = Opening { state, context, wanted, direct, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
 }
@@ -125,6 +131,9 @@ impl<D: ReplyTo> Opening<D> {
     fn answer(self, handle: Handle, opened: Opened) {
         let Opened { open, attr, path } = opened;
         match path {
+            DataPath::Cached if self.state.lifetimes.keeps_nothing() => {
+                self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
+            }
             DataPath::Cached => {
                 let pages = self.pages(attr.ino);
                 self.through_daemon(open, &attr, OpenPath::Cached, pages);
@@ -169,9 +178,6 @@ impl<D: ReplyTo> Opening<D> {
     /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
     /// this kernel, and its page cache unless they bypassed it.
     fn pages(&self, ino: InodeId) -> u32 {
-        if self.state.preferences.keeps == Keeps::Nothing {
-            return FOPEN_DIRECT_IO;
-        }
         if self.wanted.strict_atime && !self.wanted.no_atime {
             // Reads that the kernel serves from pages would not update atime.
             return FOPEN_DIRECT_IO;
@@ -246,7 +252,13 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) {
-        let Self { reply, entry } = self;
+        let Self { reply, state, sample, entry, holds } = self;
+        let guard = state.reply_guard();
+        let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
+        let name_ttl = ttl(holds.0, guard.name(&sample));
+        // The kernel sees every change of a new file by this mount, also while it is written.
+        let attr_ttl = ttl(holds.1, guard.created_attr(&sample));
+        let entry = attr::entry(&entry, name_ttl, attr_ttl);
         reply.ok(&reply::Created { entry, opened });
     }
 
@@ -357,7 +369,8 @@ mod tests {
         let reply = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
         let (wanted, direct) = (FLAGS, false);
-        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, reply };
+        let sample = state.sample(attr().ino);
+        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, sample, reply };
         let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
         opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
         let requests = std::mem::take(&mut *server.0.lock());

@@ -18,10 +18,22 @@ pub struct MountOptions {
     /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
     /// [`crate::Mount::passthrough`] returns the result.
     pub passthrough: bool,
-    /// What the kernel may keep of what it is told.
-    pub keeps: Keeps,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub inode_table_bytes: u64,
+    /// What the kernel may keep of what it was answered.
+    pub keeps: Keeps,
+}
+
+/// What the kernel may keep of the replies of a mount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keeps {
+    /// Names, attributes, listings and pages, until they change. For the mount in the server's own
+    /// process, which is told of changes by others ([`crate::Mount::local_cache`]).
+    #[default]
+    Everything,
+    /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
+    /// is told of nothing; it uses no passthrough.
+    Nothing,
 }
 
 /// Which reads of a file update its atime.
@@ -43,15 +55,4 @@ pub struct Trusts {
     pub suid: bool,
     /// Device files (`dev`).
     pub dev: bool,
-}
-
-/// What the kernel may keep of what it is told.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Keeps {
-    /// Names, their absence, attributes and bytes: every change passes this mount, or this mount is
-    /// told before it.
-    #[default]
-    Everything,
-    /// Nothing: each use asks the server.
-    Nothing,
 }

@@ -23,9 +23,8 @@ use pelago_fuse::{FileType, Reply, listing};
 use pelago_wire::{Context, Cookie, DirEntry, Error, Handle, InodeId, Name};
 
 use crate::attr;
-use crate::attr_ttl::Epoch;
 use crate::dir_streams::{RankedOffsets, Stream};
-use crate::options::Keeps;
+use crate::lifetimes::{ReplyGuard, Sample};
 use crate::state::State;
 
 /// A reply in progress.
@@ -62,7 +61,7 @@ pub(crate) struct Reading {
     pub(crate) context: Context,
     pub(crate) dir: Handle,
     pub(crate) sink: Sink,
-    pub(crate) epoch: Epoch,
+    pub(crate) sample: Sample,
 }
 
 impl Reading {
@@ -93,7 +92,7 @@ impl Reading {
     fn ask(self, after: Cookie, after_name: Option<Name>) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let keeps = state.preferences.keeps == Keeps::Everything;
+        let keeps = !state.lifetimes.keeps_nothing();
         let attributes =
             keeps && self.sink.listing.with_attributes() && self.stream.wants_attributes();
         state
@@ -108,9 +107,10 @@ impl Reading {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
         };
-        let epoch = self.epoch;
-        let (state, offsets) = (&self.state, &self.stream.offsets);
-        let copier = Copier { state, offsets, epoch, attributes };
+        let state = Arc::clone(&self.state);
+        let (guard, sample) = (state.reply_guard(), self.sample);
+        let offsets = &self.stream.offsets;
+        let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes };
         let (fitted, full) = copier.fill(&mut self.sink.listing, &listing.entries);
         self.stream.learn(requested, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
@@ -122,6 +122,7 @@ impl Reading {
             // end.
             Some(last) if fitted == 0 && !full && !listing.end => {
                 let after_name = last.cookie.rank().map(|_| last.name.clone());
+                drop(guard);
                 self.ask(last.cookie, after_name);
             }
             _ => self.sink.ok(),
@@ -133,8 +134,9 @@ impl Reading {
 struct Copier<'a> {
     state: &'a State,
     offsets: &'a Mutex<RankedOffsets>,
-    /// The epoch before the entries were requested.
-    epoch: Epoch,
+    guard: &'a ReplyGuard<'a>,
+    /// The directory before the entries were requested.
+    sample: Sample,
     /// Whether they were requested with attributes.
     attributes: bool,
 }
@@ -167,9 +169,10 @@ impl Copier<'_> {
         let fitted = match &dir_entry.entry {
             None if self.attributes => return Added::Unlinked,
             Some(entry) if self.attributes => {
-                let ttl = self.state.attr_ttl.ttl(&entry.attr, self.epoch);
-                let longest = self.state.attr_ttl.longest();
-                let fitted = listing.add(named, Some(&attr::entry(entry, longest, ttl)));
+                let name_ttl = self.guard.name(&self.sample);
+                let attr_ttl = self.guard.unversioned_attr(&entry.attr, &self.sample);
+                let entry_reply = attr::entry(entry, name_ttl, attr_ttl);
+                let fitted = listing.add(named, Some(&entry_reply));
                 if fitted {
                     // The kernel counts each entry with attributes as a lookup.
                     self.state.learn(entry.handle);
@@ -231,9 +234,9 @@ mod tests {
         let stream = Stream::new(1_000);
         for first in (100..5_100).step_by(100) {
             let attributes = stream.wants_attributes();
-            let epoch = state.attr_ttl.epoch();
+            let (sample, guard) = (state.sample(DIR), state.reply_guard());
             let offsets = &stream.offsets;
-            let copier = Copier { state: &state, offsets, epoch, attributes };
+            let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes };
             let entries: Vec<_> = (first..first + 100).map(file).collect();
             let mut listing = listing::Listing::of_entries(32 << 10);
             let (fitted, full) = copier.fill(&mut listing, &entries);

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use pelago_client::{At, Files};
 use pelago_fuse::ids::NodeId;
@@ -14,11 +13,11 @@ use pelago_fuse::reply::{self, Attributes};
 use pelago_fuse::{Errno, Notifier, Reply, Session};
 use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
 
-use crate::attr_ttl::{AttrTtl, Epoch};
+use crate::attr_ttl::AttrTtl;
 use crate::backings::Backings;
 use crate::dir_streams::Streams;
-use crate::init::TTL;
 use crate::inodes::Inodes;
+use crate::lifetimes::{Lifetimes, Sample};
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
 use crate::passthrough::{NoPassthrough, Passthrough};
@@ -33,17 +32,17 @@ pub(crate) struct Preferences {
     pub(crate) atime: Atime,
     /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
     pub(crate) passthrough: bool,
-    /// What the kernel may keep of what it is told.
-    pub(crate) keeps: Keeps,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub(crate) inode_table_bytes: u64,
+    /// What the kernel may keep.
+    pub(crate) keeps: Keeps,
 }
 
 impl Default for Preferences {
     fn default() -> Self {
         let inode_table_bytes = limits::INODE_TABLE_BYTES as u64;
-        let (atime, keeps) = (Atime::default(), Keeps::default());
-        Self { atime, passthrough: false, keeps, inode_table_bytes }
+        let atime = Atime::default();
+        Self { atime, passthrough: false, inode_table_bytes, keeps: Keeps::default() }
     }
 }
 
@@ -53,6 +52,7 @@ pub(crate) struct State {
     pub(crate) preferences: Preferences,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) attr_ttl: AttrTtl,
+    pub(crate) lifetimes: Lifetimes,
     pub(crate) open_ids: OpenIds,
     pub(crate) passthrough: Arc<Passthrough>,
     pub(crate) backings: Backings,
@@ -66,12 +66,12 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(files: Files, preferences: Preferences) -> Self {
-        let keeps = preferences.keeps == Keeps::Everything;
         Self {
             files,
             preferences,
             inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
-            attr_ttl: AttrTtl::new(if keeps { TTL } else { Duration::ZERO }),
+            attr_ttl: AttrTtl::default(),
+            lifetimes: Lifetimes::new(preferences.keeps),
             open_ids: OpenIds::default(),
             passthrough: Arc::new(Passthrough::new()),
             backings: Backings::default(),
@@ -148,30 +148,54 @@ impl State {
 
     pub(crate) fn reply_attr(
         &self,
-        epoch: Epoch,
+        sample: &Sample,
         found: Result<Attr, Error>,
         reply: Reply<Attributes>,
     ) {
         match found {
             Ok(found) => {
-                let ttl = self.attr_ttl.ttl(&found, epoch);
+                let guard = self.reply_guard();
+                let ttl = guard.attr(&found, sample);
                 reply.ok(&Attributes { ttl, attr: attr::attr(&found) });
             }
             Err(error) => reply.error(attr::error(error)),
         }
     }
 
+    pub(crate) fn reply_changed(
+        &self,
+        sample: &Sample,
+        changed: Result<Attr, Error>,
+        reply: Reply<Attributes>,
+    ) {
+        match changed {
+            Ok(changed) => {
+                let guard = self.reply_guard();
+                let ttl = guard.unversioned_attr(&changed, sample);
+                reply.ok(&Attributes { ttl, attr: attr::attr(&changed) });
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+
+    /// Replies that a name does not exist.
+    pub(crate) fn reply_absent(&self, sample: &Sample, reply: Reply<reply::Entry>) {
+        let guard = self.reply_guard();
+        reply.ok(&attr::absent(guard.name(sample)));
+    }
+
     pub(crate) fn reply_entry(
         &self,
-        epoch: Epoch,
+        sample: &Sample,
         entry: Result<Entry, Error>,
         reply: Reply<reply::Entry>,
     ) {
         match entry {
             Ok(entry) => {
                 self.learn(entry.handle);
-                let ttl = self.attr_ttl.ttl(&entry.attr, epoch);
-                reply.ok(&attr::entry(&entry, self.attr_ttl.longest(), ttl));
+                let guard = self.reply_guard();
+                let ttl = guard.unversioned_attr(&entry.attr, sample);
+                reply.ok(&attr::entry(&entry, guard.name(sample), ttl));
             }
             Err(error) => reply.error(attr::error(error)),
         }

@@ -20,6 +20,7 @@ mod background;
 mod find_by_id;
 mod group_commit;
 mod memory;
+mod other_sessions;
 mod pool;
 mod recovery;
 mod server;

@@ -12,7 +12,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
-use pelago_wire::{Error, Service, SessionService, Time};
+use pelago_wire::{Error, LocalCache, Service, SessionService, Time};
 
 use crate::background::{STOP_TIMEOUT, Workers};
 use crate::group_commit::CommitThread;
@@ -95,6 +95,13 @@ impl Server {
     #[must_use]
     pub fn session_service(&self) -> Arc<dyn SessionService> {
         Arc::clone(&self.service) as Arc<dyn SessionService>
+    }
+
+    /// Sets the cache of the server's own mount, which is told of changes by other sessions. Called
+    /// before the mount is used and before the first session begins; returns whether it was the
+    /// first call, as later ones have no effect.
+    pub fn set_local_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
+        self.service.others().set_cache(cache)
     }
 
     /// Returns the open folder of the volume; `None` once the server is stopped, or if it has no

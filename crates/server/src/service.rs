@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, Space, WakeWorker};
 use pelago_meta::durability::Durability;
-use pelago_meta::reply_cache::RequestKey;
+use pelago_meta::reply_cache::{ExpectedNodes, RequestKey};
 use pelago_meta::shard::Shard;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
     Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request, Served,
-    Service,
+    Service, SessionId,
 };
 
 use crate::find_by_id::FindById;
+use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
 
 pub(crate) use completion::Completion;
@@ -31,6 +32,7 @@ mod completion;
 mod execute;
 mod names;
 mod sessions;
+mod shared;
 
 /// What a service is built over.
 pub(crate) struct Parts {
@@ -61,11 +63,26 @@ pub(crate) struct LocalService {
 struct Dispatcher {
     parts: Parts,
     find_by_id: FindById,
+    others: OtherSessions,
     /// Which stop of the table, counted from 1 by [`Durability::invalidations`], has a failed
     /// request in the log.
     logged_stop: AtomicU64,
     /// Locked for reading while a request runs on its caller's thread. Taken before all others.
     stopped: RwLock<bool>,
+}
+
+/// The caller of a request, and what must hold for it to be carried out.
+#[derive(Clone, Copy)]
+struct Call {
+    context: Context,
+    /// What its names must lead to; see `OpContext::expected`.
+    expected: Option<ExpectedNodes>,
+}
+
+impl From<&Context> for Call {
+    fn from(context: &Context) -> Self {
+        Self { context: *context, expected: None }
+    }
 }
 
 /// The reply of a request that succeeded, and when it is sent.
@@ -105,8 +122,14 @@ impl LocalService {
     pub(crate) fn new(parts: Parts) -> Self {
         let find_by_id = FindById::new(Arc::clone(&parts.shard));
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
-        let dispatcher = Dispatcher { parts, find_by_id, logged_stop, stopped };
+        let others = OtherSessions::default();
+        let dispatcher = Dispatcher { parts, find_by_id, others, logged_stop, stopped };
         Self { dispatcher: Arc::new(dispatcher) }
+    }
+
+    /// Returns the sessions besides the direct one.
+    pub(crate) fn others(&self) -> &OtherSessions {
+        &self.dispatcher.others
     }
 
     /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
@@ -126,38 +149,11 @@ impl Service for LocalService {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        let dispatcher = &self.dispatcher;
-        let invalidations = dispatcher.parts.durability.invalidations();
-        match dispatcher.run_here(context, &request, bulk.bytes(), MayBlock::No) {
-            Ok(Outcome::Reply(reply)) => return Some(Ok(reply)),
-            Err(OpError::Failed(error)) => return Some(Err(error)),
-            Err(OpError::WouldBlock) => {}
-            outcome @ Ok(Outcome::WhenSafe(..) | Outcome::WhenFound(_)) => {
-                dispatcher.complete(outcome, invalidations, Completion::new(later()));
-                return None;
-            }
+        if context.session == SessionId::DIRECT {
+            self.dispatcher.ask(&Call::from(context), request, bulk, later)
+        } else {
+            shared::ask(&self.dispatcher, context, request, bulk, later)
         }
-        let (caller, done) = (Caller::from(context), Completion::new(later()));
-        let kept = payload_bytes(&request, bulk.bytes());
-        let Some(permit) = dispatcher.parts.pool.permit_payload(caller, kept) else {
-            // Decision 10: a payload that cannot be kept is written here, which slows its caller.
-            let result = dispatcher.run_here(context, &request, bulk.bytes(), MayBlock::Yes);
-            dispatcher.complete(result, invalidations, done);
-            return None;
-        };
-        let (dispatcher, context) = (Arc::clone(dispatcher), *context);
-        let bytes = bulk.into_bytes();
-        let job = move |invocation| match invocation {
-            Invocation::Run => {
-                let invalidations = dispatcher.parts.durability.invalidations();
-                let result = dispatcher.run(&context, &request, &bytes, MayBlock::Yes);
-                drop((bytes, permit));
-                dispatcher.complete(result, invalidations, done);
-            }
-            Invocation::Cancelled => done.reply(Err(Code::Unavailable.into())),
-        };
-        self.dispatcher.parts.pool.submit(caller, Box::new(job));
-        None
     }
 
     fn losses(&self) -> u64 {
@@ -166,11 +162,63 @@ impl Service for LocalService {
 }
 
 impl Dispatcher {
+    /// Ends a session, and releases all that it has open. Blocks on the disk.
+    fn end_session(&self, session: SessionId) {
+        let written = self.others.end(session);
+        let stopped = self.stopped.read_recursive();
+        if !*stopped {
+            self.parts.opens.end_session(session);
+        }
+        drop(stopped);
+        self.others.ended(&written);
+    }
+
+    /// Carries out a request, here or later on a thread of the pool; see [`Service::ask`].
+    fn ask(
+        self: &Arc<Self>,
+        call: &Call,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let invalidations = self.parts.durability.invalidations();
+        match self.run_here(call, &request, bulk.bytes(), MayBlock::No) {
+            Ok(Outcome::Reply(reply)) => return Some(Ok(reply)),
+            Err(OpError::Failed(error)) => return Some(Err(error)),
+            Err(OpError::WouldBlock) => {}
+            outcome @ Ok(Outcome::WhenSafe(..) | Outcome::WhenFound(_)) => {
+                self.complete(outcome, invalidations, Completion::new(later()));
+                return None;
+            }
+        }
+        let (caller, done) = (Caller::from(&call.context), Completion::new(later()));
+        let kept = payload_bytes(&request, bulk.bytes());
+        let Some(permit) = self.parts.pool.permit_payload(caller, kept) else {
+            // Decision 10: a payload that cannot be kept is written here, which slows its caller.
+            let result = self.run_here(call, &request, bulk.bytes(), MayBlock::Yes);
+            self.complete(result, invalidations, done);
+            return None;
+        };
+        let (dispatcher, call) = (Arc::clone(self), *call);
+        let bytes = bulk.into_bytes();
+        let job = move |invocation| match invocation {
+            Invocation::Run => {
+                let invalidations = dispatcher.parts.durability.invalidations();
+                let result = dispatcher.run(&call, &request, &bytes, MayBlock::Yes);
+                drop((bytes, permit));
+                dispatcher.complete(result, invalidations, done);
+            }
+            Invocation::Cancelled => done.reply(Err(Code::Unavailable.into())),
+        };
+        self.parts.pool.submit(caller, Box::new(job));
+        None
+    }
+
     /// Carries out a request on the thread of its caller. [`LocalService::stop`] waits for it by
     /// the lock.
     fn run_here(
         &self,
-        context: &Context,
+        call: &Call,
         request: &Request,
         bytes: &[u8],
         may_block: MayBlock,
@@ -179,7 +227,7 @@ impl Dispatcher {
         let stopped = self.stopped.read_recursive();
         match *stopped {
             true => Err(Code::Unavailable.into()),
-            false => self.run(context, request, bytes, may_block),
+            false => self.run(call, request, bytes, may_block),
         }
     }
 
@@ -210,13 +258,8 @@ impl Dispatcher {
 
     /// Carries out a request. Every request passes here, reads too: what holds for all requests of
     /// one effect is decided here and nowhere else.
-    fn run(
-        &self,
-        context: &Context,
-        request: &Request,
-        bytes: &[u8],
-        may_block: MayBlock,
-    ) -> OpResult {
+    fn run(&self, call: &Call, request: &Request, bytes: &[u8], may_block: MayBlock) -> OpResult {
+        let Call { context, expected } = call;
         let description = request.describe();
         // Its fields are evaluated only if the log has this level.
         let _span = tracing::debug_span!(
@@ -230,7 +273,9 @@ impl Dispatcher {
         if let Some(reply) = self.admit(context, description.effect, may_block)? {
             return Ok(reply.into());
         }
-        let result = Executor { parts: &self.parts, context, bytes, may_block }.execute(request);
+        let result =
+            Executor { parts: &self.parts, context, expected: *expected, bytes, may_block }
+                .execute(request);
         if let Err(OpError::Failed(error)) = result {
             self.note_failure(&description, context, error);
         }
@@ -274,8 +319,8 @@ impl Dispatcher {
     /// Only replies to sessions other than the direct one are stored.
     ///
     /// # Errors
-    /// [`Code::ReadOnly`], [`Code::NoSpace`]; [`OpError::WouldBlock`] if the engine falls behind and
-    /// the caller is an event loop.
+    /// [`Code::ReadOnly`], [`Code::NoSpace`]; [`OpError::WouldBlock`] if the engine falls behind
+    /// and the caller is an event loop.
     fn admit(
         &self,
         context: &Context,

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use pelago_server::{Options, Passthrough};
 use pelago_wire::{
     Code, Context, DataPath, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
@@ -17,7 +20,7 @@ mod harness;
 const SESSION: SessionId = SessionId(7);
 
 fn asks(request: u64) -> Context {
-    let mutation = request;
+    let mutation = request + 1;
     Context { session: SESSION, request: RequestId(request), mutation, uid: 10, gid: 20 }
 }
 
@@ -151,6 +154,11 @@ fn an_open_belongs_to_its_session() {
     rig.call_as(&asks(3), write(), b"one").unwrap();
     rig.call_as(&other, write(), b"other").unwrap();
     rig.server.session_service().end_session(SESSION);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while rig.server.status().open_files > 1 {
+        assert!(Instant::now() < deadline, "the session's files stay open");
+        thread::yield_now();
+    }
     assert_eq!(rig.call_as(&asks(4), write(), b"x").err(), Some(Code::BadOpen));
     let size = |text| rig.lookup(dir, text).unwrap().attr.size;
     assert_eq!((size("one"), size("two"), rig.server.status().open_files), (3, 5, 1));

@@ -73,6 +73,7 @@ impl Shard {
 #[inline]
 pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
     let node = txn.find_entry(key)?;
+    txn.expect(node.rnode.ino, None)?;
     if node.rnode.kind == FileKind::Directory {
         return Err(Code::IsDirectory.into());
     }
@@ -89,6 +90,7 @@ pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Er
 /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
 pub(super) fn remove_dir(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
     let node = txn.find_entry(key)?;
+    txn.expect(node.rnode.ino, None)?;
     if node.rnode.kind != FileKind::Directory {
         return Err(Code::NotDirectory.into());
     }

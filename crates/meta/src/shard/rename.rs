@@ -183,6 +183,7 @@ fn attempt(
         Err(error) if error.code == Code::NotFound => None,
         Err(error) => return Err(error),
     };
+    txn.expect(node.rnode.ino, target.as_ref().map(|target| target.rnode.ino))?;
     let mut way = climb::expect_no_loop(&mut txn, (&from, &node), &to, climbed)?;
     if let (RenameFlags::Exchange, None, Some(target)) = (flags, way, &target) {
         way = climb::expect_no_loop(&mut txn, (&to, target), &from, climbed)?;

@@ -13,7 +13,7 @@ use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 use super::locked::Locked;
 use super::{Shard, State};
 use crate::directory::Directory;
-use crate::reply_cache::{OpContext, RequestKey};
+use crate::reply_cache::{ExpectedNodes, OpContext, RequestKey};
 use crate::row_cache::{Named, Node, RowLocation};
 
 /// A name in a directory, with its hash.
@@ -77,6 +77,8 @@ pub(super) struct Txn<'a> {
     request_key: Option<RequestKey>,
     /// As [`OpContext::invalidations`].
     invalidations: Option<u64>,
+    /// As [`OpContext::expected`].
+    expected: Option<ExpectedNodes>,
     /// Changes of memory, in the order in which they are made.
     changes: Vec<MemoryChange>,
     /// Directories whose `dirty` flag is in the batch.
@@ -119,7 +121,7 @@ impl<'a> Txn<'a> {
     /// another allocation.
     #[inline]
     pub(super) fn new(locked: Locked<'a>, op: OpContext, changes: usize) -> Self {
-        let OpContext { now, request_key, invalidations } = op;
+        let OpContext { now, request_key, invalidations, expected } = op;
         Self {
             batch: Batch::new(),
             stamp: locked.next_stamp(),
@@ -127,8 +129,23 @@ impl<'a> Txn<'a> {
             now,
             request_key,
             invalidations,
+            expected,
             changes: Vec::with_capacity(changes),
             flagged: Vec::new(),
+        }
+    }
+
+    /// Checks that the names lead to the inodes that were announced.
+    ///
+    /// # Errors
+    /// `Busy`.
+    #[inline]
+    pub(super) fn expect(&self, first: InodeId, second: Option<InodeId>) -> Result<(), Error> {
+        match self.expected {
+            Some(expected) if expected != (ExpectedNodes { first: Some(first), second }) => {
+                Err(Code::Busy.into())
+            }
+            _ => Ok(()),
         }
     }
 

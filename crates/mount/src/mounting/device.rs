@@ -262,8 +262,8 @@ mod tests {
             atime: Atime::Never,
             trusts: Trusts::default(),
             passthrough: false,
-            keeps: Keeps::Everything,
             inode_table_bytes: 0,
+            keeps: Keeps::default(),
         };
         let said = helper_options(&options);
         assert!(said.starts_with("fsname=a\\,b\\\\c,subtype=pelago,"), "{said}");

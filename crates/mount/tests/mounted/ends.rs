@@ -86,8 +86,8 @@ fn a_mount_point_in_use_is_refused() {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
-        keeps: Keeps::Everything,
         inode_table_bytes: INODE_TABLE_BYTES,
+        keeps: Keeps::default(),
     };
     let refused = mount(files, &options).unwrap_err();
     assert!(matches!(&refused, MountError::PointBusy { .. }), "{refused:?}");
@@ -171,8 +171,8 @@ fn the_child_that_is_killed() {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
-        keeps: Keeps::Everything,
         inode_table_bytes: INODE_TABLE_BYTES,
+        keeps: Keeps::default(),
     };
     let _mount = mount(files, &options).unwrap();
     println!("mounted");

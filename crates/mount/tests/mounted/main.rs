@@ -58,8 +58,8 @@ fn options(folder: &TempDir) -> MountOptions {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: false,
-        keeps: Keeps::Everything,
         inode_table_bytes: INODE_TABLE_BYTES,
+        keeps: Keeps::default(),
     }
 }
 

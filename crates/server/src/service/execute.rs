@@ -2,7 +2,7 @@
 //! files, for bytes.
 
 use pelago_data::{MayBlock, OpError, Write};
-use pelago_meta::reply_cache::OpContext;
+use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
 use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
@@ -13,6 +13,7 @@ use super::{OpResult, Parts};
 pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
     pub(super) context: &'a Context,
+    pub(super) expected: Option<ExpectedNodes>,
     pub(super) bytes: &'a [u8],
     pub(super) may_block: MayBlock,
 }
@@ -95,7 +96,7 @@ impl Executor<'_> {
 
     /// Returns the caller and the time of a change of rows.
     pub(super) fn op_context(&self) -> OpContext {
-        OpContext::by(self.context, clock::now())
+        OpContext { expected: self.expected, ..OpContext::by(self.context, clock::now()) }
     }
 }
 

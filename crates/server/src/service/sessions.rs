@@ -12,15 +12,16 @@ impl SessionService for LocalService {
         self.dispatcher.parts.served
     }
 
-    fn begin_session(&self, _session: SessionId) {}
+    fn begin_session(&self, session: SessionId) {
+        self.dispatcher.others.begin(session);
+    }
 
     fn end_session(&self, session: SessionId) {
         let context = Context { session, ..Context::direct(0, 0) };
-        let opens = Arc::clone(&self.dispatcher.parts.opens);
-        // Closing files waits for the disk. A pool that has stopped leaves them to the server's own
-        // stop, which commits all files.
+        let dispatcher = Arc::clone(&self.dispatcher);
+        // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
-            Invocation::Run => opens.end_session(session),
+            Invocation::Run => dispatcher.end_session(session),
             Invocation::Cancelled => {}
         };
         self.dispatcher.parts.pool.submit(Caller::from(&context), Box::new(job));

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use pelago_server::Server;
 use pelago_wire::{
     Bulk, Code, Context, Done, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request,
-    limits,
+    SessionId, limits,
 };
 
 use super::rig::DEADLINE;
@@ -28,6 +28,9 @@ pub(crate) fn call_as(
     request: Request,
     bytes: &[u8],
 ) -> Result<Reply, Code> {
+    if who.session != SessionId::DIRECT {
+        server.session_service().begin_session(who.session);
+    }
     let (sender, replies) = mpsc::channel();
     let mut later = || -> Done {
         let sender = sender.clone();

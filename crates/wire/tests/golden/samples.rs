@@ -175,7 +175,7 @@ fn of_opens() -> Vec<(&'static str, Request)> {
         ("", Request::Release { open }),
         ("", Request::Fsync { open, data_only: true }),
         ("", Request::Read { open, offset, size: 4096 }),
-        ("", Request::Write { open, offset, kill_privileges: true }),
+        ("", Request::Write { open, offset, append: true, kill_privileges: true }),
         (".reserve", allocate(AllocateMode::Reserve { keep_size: false })),
         (".reserve-keep", allocate(AllocateMode::Reserve { keep_size: true })),
         (".punch", allocate(AllocateMode::PunchHole)),

@@ -1,0 +1,397 @@
+//! The kernel's cache below a mount, as the server tells it of changes by other sessions.
+//!
+//! A change is told in this order:
+//!
+//! 1. What it touches is marked, and replies that were decided before are awaited ([`Lifetimes`]).
+//! 2. Attributes are invalidated, which waits for no lock. If the kernel knows no inode of a
+//!    directory it knows no name in it.
+//! 3. Names are invalidated by threads of their own: the kernel takes the directory's lock, which a
+//!    program of this mount may hold until the server has answered it. So a lookup that is under
+//!    way has installed what it found when the notice returns. Attributes are then invalidated once
+//!    more.
+//! 4. If that takes longer than [`PATIENCE`], all names are invalidated at once, which takes no
+//!    lock (`FUSE_NOTIFY_INC_EPOCH`). It detaches what is mounted below the mount; so it is not
+//!    used then, and not more often than [`EPOCH_PAUSE`], and the change waits.
+//! 5. The change is carried out. Then pages are dropped by a thread that nobody awaits but readers
+//!    of the file, and attributes and access control lists are invalidated once more: the kernel
+//!    may have read old ones meanwhile.
+//!
+//! [`Lifetimes`]: crate::lifetimes::Lifetimes
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use pelago_fuse::ids::NodeId;
+use pelago_fuse::{Errno, Notifier};
+use pelago_wire::{Change, InodeId, LocalCache, Name, Then};
+
+use crate::mountinfo;
+use crate::state::State;
+
+/// How long a change waits for the invalidation of its names before that of all names.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// The least time between two invalidations of all names.
+const EPOCH_PAUSE: Duration = Duration::from_millis(100);
+/// Threads that invalidate names; each waits for one directory at a time.
+const THREADS: usize = 8;
+/// For how long after the first session began an inode is told again that the kernel did not know.
+const DOUBT: Duration = Duration::from_secs(10);
+/// When an inode is told again within that time.
+const AGAIN: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+];
+/// Inodes that are to be told again.
+const AGAIN_NODES: usize = 4096;
+
+/// The kernel's cache below a mount. It outlives the mount; then there is nothing to tell.
+pub(crate) struct KernelCache {
+    state: Weak<State>,
+    teller: Arc<Teller>,
+}
+
+/// What the threads share that tell the kernel.
+struct Teller {
+    state: Weak<State>,
+    /// The mount point: what is mounted below it is detached with all names.
+    point: PathBuf,
+    /// A leaf lock.
+    work: Mutex<Work>,
+    /// Notified with each name to invalidate, and at the end.
+    names: Condvar,
+    /// Notified with each change that waits, and at the end.
+    waits: Condvar,
+    counts: Counts,
+}
+
+/// Notices that were sent, for tests and logs.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    names: AtomicU64,
+    epochs: AtomicU64,
+}
+
+#[derive(Default)]
+struct Work {
+    /// Names to invalidate, each of a change.
+    queue: VecDeque<(u64, InodeId, Name)>,
+    /// Changes some of whose names are not invalidated yet, by number.
+    changes: BTreeMap<u64, Waiting>,
+    last: u64,
+    threads: usize,
+    idle: usize,
+    watched: bool,
+    last_epoch: Option<Instant>,
+    /// The kernel does not know `FUSE_NOTIFY_INC_EPOCH`.
+    lacks_epoch: bool,
+    /// When each of these inodes is told again.
+    again: VecDeque<(Instant, InodeId)>,
+    in_doubt_until: Option<Instant>,
+    ended: bool,
+}
+
+/// A change that waits for the kernel.
+struct Waiting {
+    since: Instant,
+    /// Names that are left.
+    left: usize,
+    nodes: Vec<InodeId>,
+    /// `None` once all names were invalidated at once.
+    then: Option<Then>,
+}
+
+impl KernelCache {
+    pub(crate) fn new(state: &Arc<State>, point: PathBuf) -> Self {
+        let state = Arc::downgrade(state);
+        let teller = Arc::new(Teller {
+            state: Weak::clone(&state),
+            point,
+            work: Mutex::default(),
+            names: Condvar::new(),
+            waits: Condvar::new(),
+            counts: Counts::default(),
+        });
+        Self { state, teller }
+    }
+}
+
+impl LocalCache for KernelCache {
+    fn set_shared(&self, shared: bool) {
+        let Some(state) = self.state.upgrade() else { return };
+        if shared {
+            // Entries that were answered before are perhaps not installed yet, with a lifetime.
+            self.teller.work.lock().in_doubt_until = Some(Instant::now() + DOUBT);
+        }
+        state.lifetimes.set_shared(shared);
+    }
+
+    fn begin(&self, changes: &Arc<[Change]>, then: Then) {
+        let Some(state) = self.state.upgrade() else { return then() };
+        state.lifetimes.mark(changes);
+        let Some(kernel) = state.kernel.get() else { return then() };
+        let (mut nodes, mut unknown) = (Vec::new(), Vec::new());
+        for change in &**changes {
+            if let Change::Node(ino) = change {
+                let is_known = invalidate(kernel, *ino);
+                if is_known { nodes.push(*ino) } else { unknown.push(*ino) }
+            }
+        }
+        if !unknown.is_empty() {
+            self.teller.tell_again(&unknown);
+        }
+        let names = changes.iter().filter_map(|change| match change {
+            Change::Name { dir, name } if nodes.contains(dir) => Some((*dir, name.clone())),
+            _ => None,
+        });
+        let names: Vec<_> = names.collect();
+        if names.is_empty() {
+            return then();
+        }
+        self.teller.tell(names, nodes, then);
+    }
+
+    fn end(&self, changes: &[Change]) {
+        let Some(state) = self.state.upgrade() else { return };
+        for change in changes {
+            match change {
+                // A listing is in pages, too.
+                Change::Bytes(ino) | Change::Name { dir: ino, .. } => {
+                    state.stale_pages.add(*ino, 0, u64::MAX);
+                }
+                Change::Node(_) => {}
+            }
+        }
+        if let Some(kernel) = state.kernel.get() {
+            for change in changes {
+                if let Change::Node(ino) = change {
+                    invalidate(kernel, *ino);
+                }
+            }
+        }
+        state.lifetimes.unmark(changes);
+    }
+
+    fn bytes_changed(&self, ino: InodeId) {
+        if let Some(state) = self.state.upgrade() {
+            state.stale_pages.add(ino, 0, u64::MAX);
+        }
+    }
+}
+
+impl Drop for KernelCache {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut work = self.teller.work.lock();
+            work.ended = true;
+            work.queue.clear();
+            std::mem::take(&mut work.changes)
+        };
+        self.teller.names.notify_all();
+        self.teller.waits.notify_all();
+        waiting.into_values().filter_map(|waiting| waiting.then).for_each(|then| then());
+    }
+}
+
+/// Invalidates attributes and access control lists. Returns whether the kernel knows the inode.
+fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
+    match kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
+        Ok(()) => true,
+        Err(error) => {
+            if Errno::from_io_error(&error) != Some(Errno::NOENT) {
+                tracing::debug!(%error, %ino, "an inode cannot be invalidated");
+            }
+            false
+        }
+    }
+}
+
+impl Teller {
+    /// Invalidates names, and calls `then` once that is done, or all names are invalid.
+    fn tell(self: &Arc<Self>, names: Vec<(InodeId, Name)>, nodes: Vec<InodeId>, then: Then) {
+        let mut work = self.work.lock();
+        if work.ended || !self.start_threads(&mut work, names.len()) {
+            drop(work);
+            return then();
+        }
+        work.last += 1;
+        let number = work.last;
+        let waiting = Waiting { since: Instant::now(), left: names.len(), nodes, then: Some(then) };
+        work.changes.insert(number, waiting);
+        work.queue.extend(names.into_iter().map(|(dir, name)| (number, dir, name)));
+        drop(work);
+        self.names.notify_all();
+        self.waits.notify_one();
+    }
+
+    /// Notes inodes that the kernel does not know, if it may be about to install them.
+    fn tell_again(self: &Arc<Self>, nodes: &[InodeId]) {
+        let mut work = self.work.lock();
+        let now = Instant::now();
+        if work.in_doubt_until.is_none_or(|until| until < now) || work.ended {
+            return;
+        }
+        for (pause, node) in
+            AGAIN.iter().flat_map(|pause| nodes.iter().map(move |node| (pause, node)))
+        {
+            if work.again.len() < AGAIN_NODES {
+                work.again.push_back((now + *pause, *node));
+            }
+        }
+        work.again.make_contiguous().sort_by_key(|(when, _)| *when);
+        self.start_threads(&mut work, 0);
+        drop(work);
+        self.waits.notify_one();
+    }
+
+    /// Starts threads for so many names more, and the one that watches. Returns whether names will
+    /// be invalidated.
+    fn start_threads(self: &Arc<Self>, work: &mut MutexGuard<'_, Work>, names: usize) -> bool {
+        if !work.watched {
+            let teller = Arc::clone(self);
+            let spawned =
+                Builder::new().name("fuse-watch".to_owned()).spawn(move || teller.watch());
+            work.watched = started(spawned);
+        }
+        let wanted = (work.threads + names.saturating_sub(work.idle)).min(THREADS);
+        while work.threads < wanted {
+            let teller = Arc::clone(self);
+            let spawned = Builder::new().name("fuse-names".to_owned()).spawn(move || teller.work());
+            if !started(spawned) {
+                break;
+            }
+            work.threads += 1;
+        }
+        work.threads > 0
+    }
+
+    /// Invalidates names until the end.
+    fn work(&self) {
+        let mut work = self.work.lock();
+        while !work.ended {
+            let Some((number, dir, name)) = work.queue.pop_front() else {
+                work.idle += 1;
+                self.names.wait(&mut work);
+                work.idle -= 1;
+                continue;
+            };
+            drop(work);
+            self.invalidate_name(dir, &name);
+            let nodes = self.work.lock().changes.get(&number).map(|waiting| waiting.nodes.clone());
+            if let Some(state) = self.state.upgrade()
+                && let Some(kernel) = state.kernel.get()
+            {
+                for node in nodes.into_iter().flatten() {
+                    invalidate(kernel, node);
+                }
+            }
+            work = self.work.lock();
+            if let Some(then) = work.told(number) {
+                drop(work);
+                then();
+                work = self.work.lock();
+            }
+        }
+    }
+
+    fn invalidate_name(&self, dir: InodeId, name: &Name) {
+        let Some(state) = self.state.upgrade() else { return };
+        let Some(kernel) = state.kernel.get() else { return };
+        self.counts.names.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) =
+            kernel.inval_entry(NodeId(dir.raw()), OsStr::from_bytes(name.as_bytes()))
+            && Errno::from_io_error(&error) != Some(Errno::NOENT)
+        {
+            tracing::debug!(%error, %dir, "a name cannot be invalidated");
+        }
+    }
+
+    /// Invalidates all names if some take too long, and tells inodes again, until the end.
+    fn watch(&self) {
+        let mut work = self.work.lock();
+        while !work.ended {
+            let now = Instant::now();
+            if work.again.front().is_some_and(|(when, _)| *when <= now) {
+                let (_, node) = work.again.pop_front().expect("it has a first one");
+                MutexGuard::unlocked(&mut work, || {
+                    if let Some(state) = self.state.upgrade()
+                        && let Some(kernel) = state.kernel.get()
+                    {
+                        invalidate(kernel, node);
+                    }
+                });
+                continue;
+            }
+            let overdue = work.next_epoch();
+            if overdue.is_some_and(|at| at <= now) {
+                MutexGuard::unlocked(&mut work, || self.invalidate_all_names());
+                continue;
+            }
+            let again = work.again.front().map(|(when, _)| *when);
+            match overdue.into_iter().chain(again).min() {
+                Some(at) => drop(self.waits.wait_until(&mut work, at)),
+                None => self.waits.wait(&mut work),
+            }
+        }
+    }
+
+    /// Invalidates all names, unless something is mounted below, and lets all changes go on that
+    /// wait for theirs.
+    fn invalidate_all_names(&self) {
+        let Some(state) = self.state.upgrade() else { return };
+        let Some(kernel) = state.kernel.get() else { return };
+        let newest = self.work.lock().last;
+        let has_mounts = mountinfo::below(&self.point).map_or(true, |below| !below.is_empty());
+        let sent = if has_mounts { None } else { Some(kernel.inc_epoch()) };
+        let mut work = self.work.lock();
+        work.last_epoch = Some(Instant::now());
+        match sent {
+            None => return,
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                tracing::debug!(%error, "names cannot be invalidated all at once");
+                work.lacks_epoch = Errno::from_io_error(&error) == Some(Errno::INVAL);
+                return;
+            }
+        }
+        self.counts.epochs.fetch_add(1, Ordering::Relaxed);
+        let told = work.changes.range_mut(..=newest).filter_map(|(_, waiting)| waiting.then.take());
+        let told: Vec<_> = told.collect();
+        drop(work);
+        told.into_iter().for_each(|then| then());
+    }
+}
+
+impl Work {
+    /// Counts a name of a change that was invalidated. Returns what follows the last one.
+    fn told(&mut self, number: u64) -> Option<Then> {
+        let waiting = self.changes.get_mut(&number)?;
+        waiting.left -= 1;
+        if waiting.left > 0 {
+            return None;
+        }
+        self.changes.remove(&number)?.then
+    }
+
+    /// Returns when all names are to be invalidated, if a change waits for its own.
+    fn next_epoch(&self) -> Option<Instant> {
+        if self.lacks_epoch {
+            return None;
+        }
+        let oldest = self.changes.values().find(|waiting| waiting.then.is_some())?.since;
+        let allowed = self.last_epoch.map(|last| last + EPOCH_PAUSE);
+        allowed.into_iter().fold(Some(oldest + PATIENCE), |at, allowed| at.max(Some(allowed)))
+    }
+}
+
+fn started(spawned: std::io::Result<std::thread::JoinHandle<()>>) -> bool {
+    spawned.inspect_err(|error| tracing::error!(%error, "a thread does not start")).is_ok()
+}
