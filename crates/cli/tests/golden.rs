@@ -5,13 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use crate::harness::damage::{change_row, newest_journal};
 use crate::harness::golden::expect_golden;
 use crate::harness::namespace::{cannot_isolate, isolated};
-use crate::harness::program::{Ran, pelago, run};
+use crate::harness::program::{pelago, run};
 use crate::harness::volume::{Volume, cannot_mount, folder};
 
 #[path = "harness/all.rs"]
