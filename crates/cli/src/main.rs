@@ -16,6 +16,7 @@ mod file_sizes;
 mod json;
 mod locate;
 mod log;
+mod mount_helper;
 mod output;
 mod retry;
 mod size;
@@ -40,6 +41,10 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(abort_on_bug));
     file_sizes::raise_limit();
+    let mut args = std::env::args_os();
+    if mount_helper::is_meant(args.next().as_deref()) {
+        return mount_helper::run(args);
+    }
     let cli = Cli::parse();
     let json = cli.verb.wants_json();
     match run(cli.verb) {

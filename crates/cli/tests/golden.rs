@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use crate::harness::damage::{change_row, newest_journal};
@@ -60,6 +61,23 @@ fn invalid_command_lines() {
     said("usage-flag", &["up", "--fast"]);
     said("usage-inline", &["up", "--inline", "1GiB"]);
     said("usage-both", &["status", "-V", "a", "b"]);
+}
+
+/// `mount.pelago`, a link to the binary, as mount(8) calls it.
+#[test]
+fn the_helper_of_mount() {
+    let (_folder, root) = folder();
+    let helper = root.join("mount.pelago");
+    symlink(env!("CARGO_BIN_EXE_pelago"), &helper).unwrap();
+    let ran = |args: &[&str]| {
+        let mut command = Command::new(&helper);
+        command.args(args);
+        harness::program::bare(&mut command, &root);
+        run(&mut command)
+    };
+    expect_golden("mount-helper-usage", &root, &ran(&["SOURCE"]));
+    expect_golden("mount-helper-option", &root, &ran(&["SOURCE", "POINT", "-o", "ro,noexec"]));
+    expect_golden("mount-helper-fake", &root, &ran(&["SOURCE", "POINT", "-f", "-o", "ro"]));
 }
 
 #[test]
