@@ -16,6 +16,8 @@ use crate::failure::Exit;
 
 /// The name of the link to this binary.
 const NAME: &str = "mount.pelago";
+/// The argument with which `pelago mount` continues in the background.
+const DETACH: &str = "--detach";
 /// Exit codes of mount(8): the invocation or the permissions are wrong.
 const USAGE: u8 = 1;
 /// The same: the mount failed.
@@ -25,7 +27,7 @@ const FAILED: u8 = 32;
 /// with `x-` and `X-` are for others too.
 const IGNORED: &[&str] = &[
     "defaults", "async", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
-    "_netdev", "exec", "silent", "loud", "diratime",
+    "_netdev", "exec", "nosuid", "nodev", "silent", "loud", "diratime",
 ];
 
 /// The call of `pelago` that a call of the helper means.
@@ -60,6 +62,7 @@ struct MountOptions {
     /// Options of `pelago mount` without a value.
     set: BTreeSet<&'static str>,
     memory: Option<String>,
+    soft: Option<String>,
     key: Option<String>,
 }
 
@@ -148,9 +151,10 @@ fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHel
             taken => taken?,
         }
     }
-    let mut args: Vec<OsString> = vec!["mount".into(), "--detach".into()];
+    let mut args: Vec<OsString> = vec!["mount".into(), DETACH.into()];
     args.extend(options.set.iter().map(OsString::from));
     args.extend(options.memory.map(|size| format!("--memory={size}").into()));
+    args.extend(options.soft.map(|seconds| format!("--soft={seconds}").into()));
     // The source and the point are no options, whatever they begin with.
     args.extend(["--".into(), source, point]);
     Ok(MountCall { args, key: options.key, is_fake })
@@ -167,36 +171,26 @@ impl MountOptions {
         {
             return Ok(());
         }
-        if matches!(name, "key" | "memory") {
-            let value = value.filter(|value| !value.is_empty()).map(str::to_owned);
-            let option = || MountHelperError::NoValue { option: name.to_owned() };
-            let value = Some(value.ok_or_else(option)?);
-            if name == "key" {
-                self.key = value
-            } else {
-                self.memory = value
-            }
+        let given = match name {
+            "key" => Some(&mut self.key),
+            "memory" => Some(&mut self.memory),
+            "soft" => Some(&mut self.soft),
+            _ => None,
+        };
+        if let Some(given) = given {
+            let value = value.filter(|value| !value.is_empty());
+            let no_value = || MountHelperError::NoValue { option: name.to_owned() };
+            *given = Some(value.ok_or_else(no_value)?.to_owned());
             return Ok(());
         }
         if value.is_some() {
             return Err(unknown());
         }
-        let is_time = |set: &&str| ["--noatime", "--strictatime"].contains(set);
         match name {
             "ro" => drop(self.set.insert("--read-only")),
             "rw" => drop(self.set.remove("--read-only")),
-            "suid" => drop(self.set.insert("--suid")),
-            "nosuid" => drop(self.set.remove("--suid")),
-            "dev" => drop(self.set.insert("--dev")),
-            "nodev" => drop(self.set.remove("--dev")),
-            "noatime" | "strictatime" | "relatime" | "atime" => {
-                self.set.retain(|set| !is_time(set));
-                match name {
-                    "noatime" => drop(self.set.insert("--noatime")),
-                    "strictatime" => drop(self.set.insert("--strictatime")),
-                    _ => {}
-                }
-            }
+            "noatime" => drop(self.set.insert("--noatime")),
+            "relatime" | "atime" => drop(self.set.remove("--noatime")),
             name if IGNORED.contains(&name) => {}
             _ => return Err(unknown()),
         }
@@ -225,7 +219,10 @@ fn text(arg: Option<OsString>) -> Result<String, MountHelperError> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::verbs::{Cli, Verb};
 
     fn call(args: &str) -> Result<MountCall, MountHelperError> {
         translate(args.split(' ').map(OsString::from))
@@ -254,6 +251,16 @@ mod tests {
         assert!(!is_meant(None));
     }
 
+    /// What an option becomes is an argument of the verb.
+    #[test]
+    fn the_verb_takes_the_arguments() {
+        let call = call("S P -o ro,noatime,memory=64MiB,soft=30").unwrap();
+        let args = call.args.iter().filter(|arg| *arg != DETACH);
+        let program = OsString::from("pelago");
+        let parsed = Cli::try_parse_from([&program].into_iter().chain(args)).unwrap();
+        assert!(matches!(parsed.verb, Verb::Mount(_)));
+    }
+
     /// The call of mount(8) for a line of fstab.
     #[test]
     fn a_line_of_fstab_is_a_mount_in_the_background() {
@@ -266,17 +273,15 @@ mod tests {
 
     #[test]
     fn options_become_arguments() {
-        let cases: [(&str, &[&str]); 12] = [
+        let cases: [(&str, &[&str]); 10] = [
             ("defaults", &[]),
             ("rw,relatime,nosuid,nodev,exec,noauto,nofail", &[]),
             ("ro", &["--read-only"]),
             ("ro,rw", &[]),
-            ("suid,dev", &["--dev", "--suid"]),
-            ("suid,nosuid", &[]),
-            ("strictatime", &["--strictatime"]),
-            ("noatime,strictatime", &["--strictatime"]),
+            ("noatime,ro", &["--noatime", "--read-only"]),
             ("noatime,relatime", &[]),
             ("memory=64MiB,ro", &["--read-only", "--memory=64MiB"]),
+            ("soft=30,soft=60", &["--soft=60"]),
             ("x-systemd.automount,x-systemd.idle-timeout=60,X-mount.mkdir,comment=a", &[]),
             (",,ro,", &["--read-only"]),
         ];
@@ -287,12 +292,12 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_refused() {
-        for option in ["noexec", "sync", "remount", "bind", "nodiratime", "ro=1", "keys=1", "acl"] {
+        for option in ["noexec", "suid", "strictatime", "remount", "bind", "ro=1", "keys=1"] {
             let error = MountHelperError::Option { option: option.to_owned() };
             assert_eq!(call(&format!("S P -o ro,{option}")), Err(error));
             assert!(call(&format!("S P -s -o ro,{option}")).is_ok(), "{option}");
         }
-        for option in ["key", "key=", "memory"] {
+        for option in ["key", "key=", "memory", "soft"] {
             let name = option.trim_end_matches('=').to_owned();
             let error = MountHelperError::NoValue { option: name };
             assert_eq!(call(&format!("S P -s -o {option}")), Err(error));
