@@ -3,7 +3,7 @@
 use crate::{VerbResult, arguments, process, verdict, workspace};
 
 /// Test targets that compare with golden files.
-const TARGETS: &[&str] = &["golden", "rows", "vectors"];
+const TARGETS: &[&str] = &["golden", "keys", "rows", "vectors"];
 
 /// Runs the golden tests with permission to overwrite their files. A person reads the diff.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{chdir, setsid};
@@ -16,6 +17,8 @@ use crate::log;
 
 /// The last byte that a background process prints; no text contains it.
 const READY: u8 = 0;
+/// The name by which this program starts itself.
+pub(crate) const PROGRAM: &str = "pelago";
 /// The hidden option that makes a process the background process.
 const FLAG: &str = "--in-background";
 /// Bytes of an error message that are printed; a pipe holds as much.
@@ -27,6 +30,8 @@ pub(crate) fn restart_in_background() -> Outcome<ExitCode> {
     let failed = |error: io::Error| Failure::new(Exit::Failed, StartError(error));
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
+    // The binary may have been found by its other name, `mount.pelago`.
+    command.arg0(PROGRAM);
     // Directly after the verb, before a possible `--`.
     let mut args = std::env::args_os().skip(1);
     command.args(args.next()).arg(FLAG).args(args);

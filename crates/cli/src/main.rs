@@ -16,6 +16,7 @@ mod file_sizes;
 mod json;
 mod locate;
 mod log;
+mod mount_helper;
 mod output;
 mod retry;
 mod size;
@@ -40,6 +41,10 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(abort_on_bug));
     file_sizes::raise_limit();
+    let mut args = std::env::args_os();
+    if mount_helper::is_meant(args.next().as_deref()) {
+        return mount_helper::run(args);
+    }
     let cli = Cli::parse();
     let json = cli.verb.wants_json();
     match run(cli.verb) {
@@ -76,6 +81,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Unmount(args) => verbs::unmount::run(&args),
         Verb::Status(args) => verbs::status::run(&args),
+        Verb::Key(args) => verbs::key::run(&args),
         Verb::Check(args) => verbs::check::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Version(args) => verbs::version::run(&args),

@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod key;
 pub(crate) mod mount;
 pub(crate) mod status;
 pub(crate) mod unmount;
@@ -20,6 +21,9 @@ Use a volume:
   mount     Mount a volume that another process serves
   unmount   Unmount a volume and stop its process
   status    Print the state of a volume, without touching the mount
+
+Share it:
+  key       Create keys, and say which machines may connect
 
 Maintain it:
   check     Check an unmounted volume for damage (fsck); --apply repairs it
@@ -49,6 +53,7 @@ pub(crate) enum Verb {
     Mount(mount::Args),
     Unmount(unmount::Args),
     Status(status::Args),
+    Key(key::Args),
     Check(check::Args),
     Bench(bench::Args),
     Version(version::Args),
@@ -62,6 +67,7 @@ impl Verb {
             Self::Mount(args) => args.json,
             Self::Unmount(args) => args.json,
             Self::Status(args) => args.json,
+            Self::Key(args) => args.json(),
             Self::Check(args) => args.json,
             Self::Bench(args) => args.json(),
             Self::Version(args) => args.json,

@@ -5,54 +5,17 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use crate::harness::damage::{change_row, newest_journal};
+use crate::harness::golden::expect_golden;
 use crate::harness::namespace::{cannot_isolate, isolated};
-use crate::harness::program::{Ran, pelago, run};
+use crate::harness::program::{pelago, run};
 use crate::harness::volume::{Volume, cannot_mount, folder};
 
 #[path = "harness/all.rs"]
 mod harness;
-
-/// Compares the output and exit code of a command with `tests/golden/NAME.txt`.
-fn expect_golden(name: &str, root: &Path, ran: &Ran) {
-    let code = ran.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-    let said = format!("exit {code}\n--- stdout\n{}--- stderr\n{}", ran.out, ran.err);
-    let said = normal(&said, root);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
-    if std::env::var("PELAGO_GOLDEN").is_ok_and(|value| value == "accept") {
-        fs::write(&path, said).unwrap();
-        return;
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(said, expected, "tests/golden/{name}.txt differs; `cargo xtask golden` accepts it");
-}
-
-/// Replaces what differs between machines and runs: paths, versions, process ids.
-fn normal(said: &str, root: &Path) -> String {
-    let said = said.replace(root.to_str().unwrap(), "ROOT");
-    let said = said.replace(env!("CARGO_PKG_VERSION"), "VERSION");
-    // The data path depends on the kernel, the disk and the user.
-    let path = said.find("speed     ").map(|at| &said[at..]).and_then(|rest| rest.lines().next());
-    let said = path.map_or_else(|| said.clone(), |path| said.replace(path, "speed     PATH"));
-    // Process ids, positions in the engine's files and its row count differ from run to run.
-    let words = ["process ", "byte ", "checked   "];
-    words.iter().fold(said, |said, word| numbers_after(&said, word))
-}
-
-fn numbers_after(text: &str, word: &str) -> String {
-    let mut parts = text.split(word);
-    let mut normal = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
-        normal.push_str(word);
-        normal.push_str(if rest.len() < part.len() { "N" } else { "" });
-        normal.push_str(rest);
-    }
-    normal
-}
 
 /// Runs a command line in a folder of its own.
 fn said(name: &str, args: &[&str]) {
@@ -73,11 +36,14 @@ macro_rules! needs {
 #[test]
 fn help() {
     said("help", &["help"]);
-    for verb in ["up", "unmount", "status", "check", "bench", "version"] {
+    for verb in ["up", "unmount", "status", "key", "check", "bench", "version"] {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
     for kind in ["meta", "io", "lib", "million", "tree"] {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
+    }
+    for what in ["new", "show", "allow", "remove", "list"] {
+        said(&format!("help-key-{what}"), &["key", what, "--help"]);
     }
 }
 
@@ -95,6 +61,23 @@ fn invalid_command_lines() {
     said("usage-flag", &["up", "--fast"]);
     said("usage-inline", &["up", "--inline", "1GiB"]);
     said("usage-both", &["status", "-V", "a", "b"]);
+}
+
+/// `mount.pelago`, a link to the binary, as mount(8) calls it.
+#[test]
+fn the_helper_of_mount() {
+    let (_folder, root) = folder();
+    let helper = root.join("mount.pelago");
+    symlink(env!("CARGO_BIN_EXE_pelago"), &helper).unwrap();
+    let ran = |args: &[&str]| {
+        let mut command = Command::new(&helper);
+        command.args(args);
+        harness::program::bare(&mut command, &root);
+        run(&mut command)
+    };
+    expect_golden("mount-helper-usage", &root, &ran(&["SOURCE"]));
+    expect_golden("mount-helper-option", &root, &ran(&["SOURCE", "POINT", "-o", "ro,noexec"]));
+    expect_golden("mount-helper-fake", &root, &ran(&["SOURCE", "POINT", "-f", "-o", "ro"]));
 }
 
 #[test]

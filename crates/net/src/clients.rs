@@ -3,7 +3,7 @@
 //! One line for each machine: `KEY [NAME] [DATE] [# COMMENT]`. Empty lines, and lines that begin
 //! with `#`, mean nothing and are kept. Any other line is an error with its number: a list that is
 //! read in part would refuse machines that an administrator allowed. This module parses and changes
-//! the text; [`file`] keeps it in a file, and [`list`] watches that file for a server.
+//! the text; [`mod@file`] keeps it in a file, and [`list`] watches that file for a server.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -42,8 +42,8 @@ pub struct AllowedClient {
     pub since: Option<Date>,
 }
 
-/// The name of a client: 1 to [`CLIENT_NAME_BYTES`] letters, digits, `.`, `-`, `_` and `@`. It is no
-/// date and does not begin like a key, so that a list and a command line can tell them apart.
+/// The name of a client: 1 to [`CLIENT_NAME_BYTES`] letters, digits, `.`, `-`, `_` and `@`. It is
+/// no date and does not begin like a key, so that a list and a command line can tell them apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientName(String);
 
@@ -204,7 +204,8 @@ impl Clients {
         self.lines.iter().filter_map(Line::client)
     }
 
-    /// Adds a client, or gives a listed one another name. Without `name` a listed one keeps its own.
+    /// Adds a client, or gives a listed one another name. Without `name` a listed one keeps its
+    /// own.
     ///
     /// # Errors
     /// [`ChangeError`]; nothing changed then.

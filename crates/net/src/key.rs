@@ -22,11 +22,11 @@ const PRIVATE: &str = "pelagosecret";
 
 /// A public key: the identity of a machine.
 ///
-/// Its text is Bech32m (BIP-350) with the name `pelago`, 65 characters: `pelago1`, 52 for the key, 6
-/// for a checksum. The text is one word for a double click, in one case, without `b`, `i`, `o` and a
-/// second `1`, which look like other characters; a double click or a `grep` finds it by its name.
-/// The checksum finds up to 4 wrong characters for certain, so a key that is typed or cut off is
-/// never another key. Hexadecimal has 64 characters without name and checksum.
+/// Its text is Bech32m (BIP-350) with the name `pelago`, 65 characters: `pelago1`, 52 for the key,
+/// and 6 for a checksum, which finds up to 4 wrong characters for certain. So a key with a typing
+/// error, or a part of a key, is never another key. The text is one word for a double click, in one
+/// case, and a `grep` finds it by its name. It has no `b`, `i` and `o`, which look like other
+/// characters. Hexadecimal is as long, without name and checksum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_BYTES]);
 

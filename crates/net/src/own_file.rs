@@ -50,7 +50,7 @@ pub enum Readers {
 
 /// What changes when a file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     inode: u64,
     size: u64,
     modified: (i64, i64),
@@ -149,8 +149,8 @@ impl OwnFileError {
 }
 
 impl OwnFile {
-    /// Returns the location of the file at `path`. Follows symbolic links, because the user gave the
-    /// path.
+    /// Returns the location of the file at `path`. Follows symbolic links, because the user gave
+    /// the path.
     ///
     /// # Errors
     /// [`OwnFileError::Missing`] if its folder does not exist.
@@ -194,7 +194,11 @@ impl OwnFile {
     ///
     /// # Errors
     /// [`OwnFileError`]; [`OwnFileError::Missing`] if there is none.
-    pub fn read(&self, readers: Readers, limit: usize) -> Result<(String, Stamp), OwnFileError> {
+    pub fn read(
+        &self,
+        readers: Readers,
+        limit: usize,
+    ) -> Result<(String, FileStamp), OwnFileError> {
         let (file, stamp) = self.open(readers)?;
         let mut bytes = Vec::new();
         let read = file.take(limit as u64 + 1).read_to_end(&mut bytes);
@@ -211,7 +215,7 @@ impl OwnFile {
     ///
     /// # Errors
     /// [`OwnFileError`]; [`OwnFileError::Missing`] if there is none.
-    pub fn stamp(&self, readers: Readers) -> Result<Stamp, OwnFileError> {
+    pub fn stamp(&self, readers: Readers) -> Result<FileStamp, OwnFileError> {
         self.open(readers).map(|(_, stamp)| stamp)
     }
 
@@ -259,11 +263,11 @@ impl OwnFile {
         Err(OwnFileError::Busy { path: self.path.clone() })
     }
 
-    fn open(&self, readers: Readers) -> Result<(File, Stamp), OwnFileError> {
+    fn open(&self, readers: Readers) -> Result<(File, FileStamp), OwnFileError> {
         let file = File::from(self.open_at(&self.name, OFlags::RDONLY)?);
         let metadata = self.metadata(&file)?;
         self.check(&metadata, readers)?;
-        Ok((file, Stamp::of(&metadata)))
+        Ok((file, FileStamp::of(&metadata)))
     }
 
     fn open_at(&self, name: &OsStr, flags: OFlags) -> Result<OwnedFd, OwnFileError> {
@@ -363,7 +367,7 @@ impl OwnFile {
     }
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(metadata: &Metadata) -> Self {
         Self {
             inode: metadata.ino(),

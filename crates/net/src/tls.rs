@@ -2,9 +2,9 @@
 //!
 //! A client knows the key of its server and takes no other. A server takes every client whose
 //! signature is right and asks its list afterwards, so that it can tell a refused client which key
-//! to allow. There are no certificates, no names and no resumption: each connection proves both keys
-//! again. In TLS 1.3 the handshake of a client is over before the server has seen the client's key;
-//! a failure there reaches the client with its first read.
+//! to allow. There are no certificates, no names and no resumption: each connection proves both
+//! keys again. In TLS 1.3 the handshake of a client is over before the server has seen the client's
+//! key; a failure there reaches the client with its first read.
 
 use std::io;
 use std::sync::Arc;

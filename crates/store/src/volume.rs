@@ -11,6 +11,8 @@
 //! control.sock   the socket of `pelago status`
 //! pelago.sock    the socket for mounts by other processes of this machine
 //! files/         the default mount point
+//! key            the private key of the server
+//! clients        the machines that may connect to the server
 //! ```
 //!
 //! `format` is written last when a volume is created. So a folder without `format` and with nothing
@@ -36,6 +38,7 @@ use crate::hash::NameHasher;
 
 pub use error::VolumeError;
 pub use format::{FORMAT_VERSION, Format, FormatError, VolumeId};
+pub use layout::{CLIENTS, KEY};
 pub use seed::HashSeed;
 
 mod detect;
@@ -247,6 +250,22 @@ impl Volume {
     #[must_use]
     pub fn content_dir(&self) -> PathBuf {
         self.content.path().into()
+    }
+}
+
+/// Opens the folder of the volume in `dir` without its lock, to read or change the files beside the
+/// table. Checks that they belong to the user of this process: a file that another user adds would
+/// be refused by the server.
+///
+/// # Errors
+/// [`VolumeError`]; [`VolumeError::Missing`] if there is none.
+pub fn open_folder(dir: &Path) -> Result<Folder, VolumeError> {
+    match detect::detect(dir)? {
+        Detected::Volume(folder) => {
+            detect::check_files(&folder)?;
+            Ok(folder)
+        }
+        Detected::Missing | Detected::Empty(_) => Err(VolumeError::Missing { path: dir.into() }),
     }
 }
 

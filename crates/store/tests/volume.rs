@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use pelago_store::reserve::Reserve;
-use pelago_store::volume::{Format, Volume, VolumeError, VolumeOptions, lock_holder};
+use pelago_store::volume::{
+    CLIENTS, Format, Volume, VolumeError, VolumeOptions, lock_holder, open_folder,
+};
 use pelago_wire::{Kind, limits};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
@@ -176,6 +178,39 @@ fn a_volume_half_made_is_made_again() {
         assert_eq!(names(temp.path()), names(whole.path()));
         assert_eq!(Volume::open(temp.path()).unwrap().id(), id);
     }
+}
+
+/// A volume has a key and a list of clients only after it has a format; without one they are the
+/// files of something else, or what is left of a volume.
+#[test]
+fn a_key_without_a_format_is_no_volume_half_made() {
+    for name in ["key", "clients"] {
+        let temp = temp();
+        fs::write(temp.path().join(name), b"text").unwrap();
+        let made = Volume::create(temp.path(), VolumeOptions::default()).unwrap_err();
+        assert!(matches!(made, VolumeError::NotAVolume { found, .. } if found == name));
+        assert_eq!(names(temp.path()), [name]);
+        fs::remove_file(temp.path().join(name)).unwrap();
+        drop(make(temp.path()));
+        fs::write(temp.path().join("table/1"), b"rows").unwrap();
+        fs::write(temp.path().join(name), b"text").unwrap();
+        Volume::open(temp.path()).unwrap();
+        fs::remove_file(temp.path().join("format")).unwrap();
+        assert!(matches!(refused(temp.path()), VolumeError::Corrupt { .. }));
+    }
+}
+
+/// `open_folder` takes no lock, and finds files that the server would refuse.
+#[test]
+fn the_folder_of_a_volume_in_use_can_be_opened() {
+    let temp = temp();
+    assert!(matches!(open_folder(temp.path()), Err(VolumeError::Missing { .. })));
+    let held = make(temp.path());
+    assert_eq!(open_folder(temp.path()).unwrap().path(), temp.path());
+    drop(held);
+    fs::hard_link(temp.path().join("lock"), temp.path().join(CLIENTS)).unwrap();
+    assert!(matches!(open_folder(temp.path()), Err(VolumeError::Insecure(_))));
+    assert!(matches!(Volume::open(temp.path()), Err(VolumeError::Insecure(_))));
 }
 
 #[test]

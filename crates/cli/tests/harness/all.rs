@@ -4,6 +4,8 @@
 
 #[path = "damage.rs"]
 pub(crate) mod damage;
+#[path = "golden.rs"]
+pub(crate) mod golden;
 #[path = "mapping.rs"]
 pub(crate) mod mapping;
 #[path = "namespace.rs"]

@@ -46,7 +46,7 @@ pub(crate) fn pelago<S: AsRef<OsStr>>(home: &Path, args: impl IntoIterator<Item 
 /// Sets the environment variables that change the output of `pelago`.
 pub(crate) fn bare(command: &mut Command, home: &Path) {
     command.env("HOME", home).env("LC_ALL", "C").env_remove("COLUMNS").env_remove("PELAGO_LOG");
-    command.current_dir(home);
+    command.env_remove("PELAGO_KEY").env_remove("XDG_CONFIG_HOME").current_dir(home);
 }
 
 /// Runs a command to its end.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pelago_wire::{Kind, limits};
 
 use super::{ChangeError, Clients, ClientsError};
-use crate::own_file::{OwnFile, OwnFileError, Readers, Stamp};
+use crate::own_file::{FileStamp, OwnFile, OwnFileError, Readers};
 
 /// Why a list of clients is not read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub fn edit<T>(
 /// Reads the list, and the stamp of the file if there is one.
 pub(super) fn read_with_stamp(
     file: &OwnFile,
-) -> Result<(Clients, Option<Stamp>), ClientsFileError> {
+) -> Result<(Clients, Option<FileStamp>), ClientsFileError> {
     let (text, stamp) = match file.read(Readers::Everybody, limits::CLIENTS_BYTES) {
         Err(OwnFileError::Missing { .. }) => return Ok((Clients::default(), None)),
         read => read?,
@@ -86,7 +86,7 @@ pub(super) fn read_with_stamp(
 }
 
 /// Returns the stamp of the file, if there is one.
-pub(super) fn stamp(file: &OwnFile) -> Result<Option<Stamp>, OwnFileError> {
+pub(super) fn stamp(file: &OwnFile) -> Result<Option<FileStamp>, OwnFileError> {
     match file.stamp(Readers::Everybody) {
         Err(OwnFileError::Missing { .. }) => Ok(None),
         stamp => stamp.map(Some),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::file::{ClientsFileError, read_with_stamp, stamp};
 use super::{AllowedClient, Clients};
 use crate::key::PublicKey;
-use crate::own_file::{OwnFile, Stamp};
+use crate::own_file::{FileStamp, OwnFile};
 
 /// The longest time for which a list is used without a look at its file.
 const POLL: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ pub struct ClientList {
 struct State {
     keys: HashSet<PublicKey>,
     /// The stamp of the file that is in force; `None` if it is missing.
-    seen: Option<Stamp>,
+    seen: Option<FileStamp>,
     /// Why the present file is not in force.
     problem: Option<String>,
     next_look: Instant,

@@ -1,7 +1,7 @@
 //! The file of a private key: where it is, reading and creating it.
 //!
-//! Text: lines that begin with `#`, empty lines, and one line with the private key, Bech32m with the
-//! name `pelagosecret`.
+//! Text: lines that begin with `#`, empty lines, and one line with the private key, Bech32m with
+//! the name `pelagosecret`.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -74,8 +74,8 @@ impl KeyFileError {
     }
 }
 
-/// Returns the path of this user's key file: `$PELAGO_KEY`, else `$XDG_CONFIG_HOME/pelago/key`, else
-/// `~/.config/pelago/key`. `variable` returns a variable of the environment.
+/// Returns the path of this user's key file: `$PELAGO_KEY`, else `$XDG_CONFIG_HOME/pelago/key`,
+/// else `~/.config/pelago/key`. `variable` returns a variable of the environment.
 ///
 /// # Errors
 /// [`KeyFileError::NoHome`].

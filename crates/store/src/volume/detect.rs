@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::error::VolumeError;
-use super::layout::{CLEAN, CONTENT, FORMAT, LOCK, LOG, NAMES, RESERVE, SEED, SEED_NEW, TABLE};
+use super::layout::{
+    CLEAN, CLIENTS, CONTENT, FORMAT, KEY, LOCK, LOG, NAMES, RESERVE, SEED, SEED_NEW, TABLE,
+};
 use crate::folder::{Folder, FolderError};
 
 /// What a path leads to.
@@ -45,13 +47,19 @@ pub(super) fn detect(dir: &Path) -> Result<Detected, VolumeError> {
             return Err(VolumeError::Corrupt { path: dir.join(FORMAT), what });
         }
     }
+    // These are added to a volume that has `format`. Here they belong to something else.
+    for name in [KEY, CLIENTS] {
+        if folder.contains(name)? {
+            return Err(VolumeError::NotAVolume { path: dir.into(), found: name.to_owned() });
+        }
+    }
     Ok(Detected::Empty(folder))
 }
 
 /// Checks before anything is written that existing files with names of a volume's files are safe to
 /// use.
 pub(super) fn check_files(folder: &Folder) -> Result<(), VolumeError> {
-    for name in [FORMAT, LOCK, CLEAN, RESERVE, LOG] {
+    for name in [FORMAT, LOCK, CLEAN, RESERVE, LOG, KEY, CLIENTS] {
         folder.check_file(name)?;
     }
     Ok(())

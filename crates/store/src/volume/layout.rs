@@ -11,10 +11,30 @@ pub(super) const LOG: &str = "log";
 pub(super) const SOCKET: &str = "control.sock";
 pub(super) const SESSION_SOCKET: &str = "pelago.sock";
 pub(super) const FILES: &str = "files";
+/// The file of the server's private key. The crate `net` has its text.
+pub const KEY: &str = "key";
+/// The file with the machines that may connect. The crate `net` has its text; it is replaced by
+/// [`CLIENTS_NEW`].
+pub const CLIENTS: &str = "clients";
+pub(super) const CLIENTS_NEW: &str = "clients.new";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 11] =
-    [FORMAT, FORMAT_NEW, LOCK, CLEAN, TABLE, CONTENT, RESERVE, LOG, SOCKET, SESSION_SOCKET, FILES];
+pub(super) const NAMES: [&str; 14] = [
+    FORMAT,
+    FORMAT_NEW,
+    LOCK,
+    CLEAN,
+    TABLE,
+    CONTENT,
+    RESERVE,
+    LOG,
+    SOCKET,
+    SESSION_SOCKET,
+    FILES,
+    KEY,
+    CLIENTS,
+    CLIENTS_NEW,
+];
 
 /// Names in the folder `table` that are not the engine's.
 pub(super) const SEED: &str = "seed";

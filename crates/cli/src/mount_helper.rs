@@ -1,0 +1,346 @@
+//! `mount.pelago`: what mount(8) calls for `mount -t pelago`, and so for a line of `/etc/fstab`.
+//!
+//! It is this binary under another name, by a link in `/sbin`. mount(8) gives it a source, a mount
+//! point and a list of options; it runs `pelago mount` with the arguments that mean the same, in
+//! the background. An option that has no such argument is refused, as file systems of the kernel
+//! do.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::detach;
+use crate::failure::Exit;
+
+/// The name of the link to this binary.
+const NAME: &str = "mount.pelago";
+/// The argument with which `pelago mount` continues in the background.
+const DETACH: &str = "--detach";
+/// Exit codes of mount(8): the invocation or the permissions are wrong.
+const USAGE: u8 = 1;
+/// The same: the mount failed.
+const FAILED: u8 = 32;
+
+/// Options that are for mount(8), for systemd, or ask for what is the case anyway. Those that begin
+/// with `x-` and `X-` are for others too.
+const IGNORED: &[&str] = &[
+    "defaults", "async", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
+    "_netdev", "exec", "nosuid", "nodev", "silent", "loud", "diratime",
+];
+
+/// The call of `pelago` that a call of the helper means.
+#[derive(Debug, PartialEq, Eq)]
+struct MountCall {
+    /// The arguments of `pelago`, its verb first.
+    args: Vec<OsString>,
+    /// The file of the private key, from the option `key=FILE`.
+    key: Option<String>,
+    /// Whether everything is done but the mount (`-f`).
+    is_fake: bool,
+}
+
+/// Why a call of the helper means nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum MountHelperError {
+    #[error("usage: {NAME} SOURCE POINT [-fnsv] [-o OPTIONS]")]
+    Usage,
+    #[error("the flag {flag} is not supported")]
+    Flag { flag: String },
+    #[error("the option {option} is not supported")]
+    Option { option: String },
+    #[error("the option {option} needs a value: {option}=VALUE")]
+    NoValue { option: String },
+    #[error("the options are not UTF-8")]
+    NotText,
+}
+
+/// What the options ask for; of options that exclude each other, the last one counts.
+#[derive(Debug, Default)]
+struct MountOptions {
+    /// Options of `pelago mount` without a value.
+    set: BTreeSet<&'static str>,
+    memory: Option<String>,
+    soft: Option<String>,
+    key: Option<String>,
+}
+
+/// Returns whether the program was called by the name of the helper.
+pub(crate) fn is_meant(program: Option<&OsStr>) -> bool {
+    program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == NAME)
+}
+
+/// Mounts as mount(8) asks. `args` are those after the program's name.
+pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let call = match translate(args) {
+        Ok(call) if call.is_fake => return ExitCode::SUCCESS,
+        Ok(call) => call,
+        Err(error) => {
+            eprintln!("{NAME}: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    match start(&call) {
+        Ok(code) => ExitCode::from(code_of(code)),
+        Err(error) => {
+            eprintln!("{NAME}: pelago could not be started: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Runs `pelago` to its end, and returns its exit code.
+fn start(call: &MountCall) -> std::io::Result<Option<i32>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0(detach::PROGRAM).args(&call.args);
+    if let Some(key) = &call.key {
+        command.env(pelago_net::key::file::VARIABLE, key);
+    }
+    Ok(command.status()?.code())
+}
+
+/// Returns the exit code of mount(8) for one of `pelago`.
+fn code_of(code: Option<i32>) -> u8 {
+    const USED: i32 = Exit::Usage as i32;
+    const DENIED: i32 = Exit::Denied as i32;
+    match code {
+        Some(0) => 0,
+        Some(USED | DENIED) => USAGE,
+        _ => FAILED,
+    }
+}
+
+/// Translates the arguments of mount(8), which may stand in any order.
+fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHelperError> {
+    let (mut operands, mut lists) = (Vec::new(), Vec::new());
+    let (mut is_fake, mut is_sloppy) = (false, false);
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        let flags = match arg.to_str() {
+            Some(flags) if flags.len() > 1 && flags.starts_with('-') => flags.to_owned(),
+            _ => {
+                operands.push(arg);
+                continue;
+            }
+        };
+        match flags.as_str() {
+            "-o" => lists.push(text(args.next())?),
+            // mount(8) has chosen this program by the type.
+            "-t" => drop(text(args.next())?),
+            flags => {
+                for flag in flags.chars().skip(1) {
+                    match flag {
+                        'f' => is_fake = true,
+                        's' => is_sloppy = true,
+                        // No `/etc/mtab`; more words.
+                        'n' | 'v' => {}
+                        _ => return Err(MountHelperError::Flag { flag: flags.to_owned() }),
+                    }
+                }
+            }
+        }
+    }
+    let Ok([source, point]) = <[OsString; 2]>::try_from(operands) else {
+        return Err(MountHelperError::Usage);
+    };
+    let mut options = MountOptions::default();
+    for option in lists.iter().flat_map(|list| split(list)) {
+        match options.take(&option) {
+            Err(MountHelperError::Option { .. }) if is_sloppy => {}
+            taken => taken?,
+        }
+    }
+    let mut args: Vec<OsString> = vec!["mount".into(), DETACH.into()];
+    args.extend(options.set.iter().map(OsString::from));
+    args.extend(options.memory.map(|size| format!("--memory={size}").into()));
+    args.extend(options.soft.map(|seconds| format!("--soft={seconds}").into()));
+    // The source and the point are no options, whatever they begin with.
+    args.extend(["--".into(), source, point]);
+    Ok(MountCall { args, key: options.key, is_fake })
+}
+
+impl MountOptions {
+    fn take(&mut self, option: &str) -> Result<(), MountHelperError> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let unknown = || MountHelperError::Option { option: option.to_owned() };
+        if name.is_empty() || name.starts_with("x-") || name.starts_with("X-") || name == "comment"
+        {
+            return Ok(());
+        }
+        let given = match name {
+            "key" => Some(&mut self.key),
+            "memory" => Some(&mut self.memory),
+            "soft" => Some(&mut self.soft),
+            _ => None,
+        };
+        if let Some(given) = given {
+            let value = value.filter(|value| !value.is_empty());
+            let no_value = || MountHelperError::NoValue { option: name.to_owned() };
+            *given = Some(value.ok_or_else(no_value)?.to_owned());
+            return Ok(());
+        }
+        if value.is_some() {
+            return Err(unknown());
+        }
+        match name {
+            "ro" => drop(self.set.insert("--read-only")),
+            "rw" => drop(self.set.remove("--read-only")),
+            "noatime" => drop(self.set.insert("--noatime")),
+            "relatime" | "atime" => drop(self.set.remove("--noatime")),
+            name if IGNORED.contains(&name) => {}
+            _ => return Err(unknown()),
+        }
+        Ok(())
+    }
+}
+
+/// Divides a list of options at its commas, except at those in double quotes, as libmount does.
+fn split(list: &str) -> Vec<String> {
+    let (mut options, mut option) = (Vec::new(), String::new());
+    let mut is_quoted = false;
+    for letter in list.chars() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => options.push(std::mem::take(&mut option)),
+            letter => option.push(letter),
+        }
+    }
+    options.push(option);
+    options
+}
+
+fn text(arg: Option<OsString>) -> Result<String, MountHelperError> {
+    arg.ok_or(MountHelperError::Usage)?.into_string().map_err(|_| MountHelperError::NotText)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::verbs::{Cli, Verb};
+
+    fn call(args: &str) -> Result<MountCall, MountHelperError> {
+        translate(args.split(' ').map(OsString::from))
+    }
+
+    /// Returns the arguments of `pelago mount` that the options mean.
+    fn options(list: &str) -> Vec<String> {
+        let call = call(&format!("S P -o {list}")).unwrap();
+        let args = call.args.into_iter().map(|arg| arg.into_string().unwrap());
+        let args: Vec<String> = args.collect();
+        let (begin, end) = (&args[..2], &args[args.len() - 3..]);
+        assert_eq!((begin.join(" "), end.join(" ")), ("mount --detach".into(), "-- S P".into()));
+        args[2..args.len() - 3].to_vec()
+    }
+
+    #[test]
+    fn the_helper_is_known_by_its_name() {
+        for (name, is_helper) in [
+            ("mount.pelago", true),
+            ("/sbin/mount.pelago", true),
+            ("pelago", false),
+            ("/mount.pelago/pelago", false),
+        ] {
+            assert_eq!(is_meant(Some(OsStr::new(name))), is_helper, "{name}");
+        }
+        assert!(!is_meant(None));
+    }
+
+    /// What an option becomes is an argument of the verb.
+    #[test]
+    fn the_verb_takes_the_arguments() {
+        let call = call("S P -o ro,noatime,memory=64MiB,soft=30").unwrap();
+        let args = call.args.iter().filter(|arg| *arg != DETACH);
+        let program = OsString::from("pelago");
+        let parsed = Cli::try_parse_from([&program].into_iter().chain(args)).unwrap();
+        assert!(matches!(parsed.verb, Verb::Mount(_)));
+    }
+
+    /// The call of mount(8) for a line of fstab.
+    #[test]
+    fn a_line_of_fstab_is_a_mount_in_the_background() {
+        let source = "pelago1q@host:7440";
+        let call = call(&format!("{source} /mnt -o rw,_netdev,noatime,key=/etc/k")).unwrap();
+        let args = ["mount", "--detach", "--noatime", "--", source, "/mnt"];
+        let args = args.map(OsString::from).to_vec();
+        assert_eq!(call, MountCall { args, key: Some("/etc/k".to_owned()), is_fake: false });
+    }
+
+    #[test]
+    fn options_become_arguments() {
+        let cases: [(&str, &[&str]); 10] = [
+            ("defaults", &[]),
+            ("rw,relatime,nosuid,nodev,exec,noauto,nofail", &[]),
+            ("ro", &["--read-only"]),
+            ("ro,rw", &[]),
+            ("noatime,ro", &["--noatime", "--read-only"]),
+            ("noatime,relatime", &[]),
+            ("memory=64MiB,ro", &["--read-only", "--memory=64MiB"]),
+            ("soft=30,soft=60", &["--soft=60"]),
+            ("x-systemd.automount,x-systemd.idle-timeout=60,X-mount.mkdir,comment=a", &[]),
+            (",,ro,", &["--read-only"]),
+        ];
+        for (list, args) in cases {
+            assert_eq!(options(list), args, "{list}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused() {
+        for option in ["noexec", "suid", "strictatime", "remount", "bind", "ro=1", "keys=1"] {
+            let error = MountHelperError::Option { option: option.to_owned() };
+            assert_eq!(call(&format!("S P -o ro,{option}")), Err(error));
+            assert!(call(&format!("S P -s -o ro,{option}")).is_ok(), "{option}");
+        }
+        for option in ["key", "key=", "memory", "soft"] {
+            let name = option.trim_end_matches('=').to_owned();
+            let error = MountHelperError::NoValue { option: name };
+            assert_eq!(call(&format!("S P -s -o {option}")), Err(error));
+        }
+    }
+
+    #[test]
+    fn flags_of_mount_may_stand_anywhere() {
+        let whole = call("S P -o ro,noatime").unwrap();
+        for args in [
+            "-n -v S P -o ro,noatime",
+            "-o ro,noatime S P",
+            "S -nv P -o ro -o noatime",
+            "S P -t pelago -o ro,noatime",
+        ] {
+            assert_eq!(call(args), Ok(call("S P -o ro,noatime").unwrap()), "{args}");
+        }
+        assert_eq!(call("-sf S P -o ro,noatime"), Ok(MountCall { is_fake: true, ..whole }));
+        for args in ["S", "S P Q", "S P -o", "S P -t"] {
+            assert_eq!(call(args), Err(MountHelperError::Usage), "{args}");
+        }
+        for flag in ["-N", "-x", "--bind"] {
+            let error = MountHelperError::Flag { flag: flag.to_owned() };
+            assert_eq!(call(&format!("{flag} S P")), Err(error));
+        }
+    }
+
+    #[test]
+    fn commas_in_quotes_belong_to_the_value() {
+        assert_eq!(call("S P -o key=\"/a,b\",ro").unwrap().key.as_deref(), Some("/a,b"));
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_mount() {
+        let cases = [
+            (Some(0), 0),
+            (Some(Exit::Usage as i32), USAGE),
+            (Some(Exit::Denied as i32), USAGE),
+            (Some(Exit::Unreachable as i32), FAILED),
+            (None, FAILED),
+        ];
+        for (code, mounts) in cases {
+            assert_eq!(code_of(code), mounts);
+        }
+    }
+}

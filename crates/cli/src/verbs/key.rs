@@ -1,0 +1,202 @@
+//! `pelago key`: the keys of this user and of a volume's server, and the list of clients.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use pelago_net::key::PublicKey;
+use pelago_net::key::file::{self, KeyFileError};
+use pelago_net::own_file::{OwnFile, OwnFileError};
+use pelago_store::volume;
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::{json, locate, output};
+
+mod clients;
+
+const AFTER: &str = "\
+A key is the identity of a machine: Ed25519, proved to the other end of each connection. `new` and \
+`show` are for the user who connects; `allow`, `remove` and `list` are for the user of the volume.";
+
+const NEW: &str = "\
+The file is $PELAGO_KEY, else $XDG_CONFIG_HOME/pelago/key, else ~/.config/pelago/key. Only its \
+user can read it. An existing key is never overwritten.";
+
+const SHOW: &str = "\
+It prints the key and nothing else, for a script or to be pasted. A volume's server gets its key \
+when it first listens for other machines.";
+
+/// Create keys, and say which machines may connect.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: KeyVerb,
+}
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+enum KeyVerb {
+    /// Create a key for this user
+    #[command(after_help = NEW)]
+    New(NewArgs),
+    /// Print the public key of this user, or of a volume's server
+    #[command(after_help = SHOW)]
+    Show(ShowArgs),
+    /// Let a machine connect to a volume
+    #[command(after_help = clients::ALLOW)]
+    Allow(clients::AllowArgs),
+    /// Take back what `allow` did
+    #[command(after_help = clients::REMOVE)]
+    Remove(clients::RemoveArgs),
+    /// List the machines that may connect to a volume
+    List(clients::ListArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct NewArgs {
+    /// Create this file instead of the default one
+    #[arg(long, value_name = "FILE")]
+    path: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// Read this file instead of the default one
+    #[arg(long, value_name = "FILE", conflicts_with = "volume")]
+    path: Option<PathBuf>,
+    /// The folder of a volume, whose server's key is printed
+    #[arg(short = 'V', long, value_name = "DIR")]
+    volume: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Returns whether `--json` was given.
+    pub(crate) const fn json(&self) -> bool {
+        match &self.verb {
+            KeyVerb::New(args) => args.json,
+            KeyVerb::Show(args) => args.json,
+            KeyVerb::Allow(args) => args.json,
+            KeyVerb::Remove(args) => args.json,
+            KeyVerb::List(args) => args.json,
+        }
+    }
+}
+
+/// Runs the second word of the command.
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    match &args.verb {
+        KeyVerb::New(args) => new(args),
+        KeyVerb::Show(args) => show(args),
+        KeyVerb::Allow(args) => clients::allow(args),
+        KeyVerb::Remove(args) => clients::remove(args),
+        KeyVerb::List(args) => clients::list(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new(args: &NewArgs) -> Outcome<()> {
+    let path = path_of(&args.path)?;
+    let key = file::create(&path).map_err(|error| key_file_failed(error, &args.path))?.public();
+    if args.json {
+        return print_key(key, &path);
+    }
+    output::print(&format!(
+        "key       {key}\n\
+         file      {} (secret: a copy of it can act as this machine)\n\
+         next      where the volume is: `pelago key allow {key}`\n",
+        path.display()
+    ))
+}
+
+fn show(args: &ShowArgs) -> Outcome<()> {
+    let (key, path) = match &args.volume {
+        Some(dir) => {
+            let dir = locate::find(Some(dir), None)?.dir;
+            let file = own_file(&dir, volume::KEY)?;
+            (file::read_from(&file).map_err(server_key_failed)?, file.path().to_owned())
+        }
+        None => {
+            let path = path_of(&args.path)?;
+            (file::read(&path).map_err(|error| key_file_failed(error, &args.path))?, path)
+        }
+    };
+    if args.json {
+        return print_key(key.public(), &path);
+    }
+    output::print(&format!("{}\n", key.public()))
+}
+
+fn print_key(key: PublicKey, path: &Path) -> Outcome<()> {
+    output::print_json(&json!({
+        "version": json::VERSION,
+        "key": key.to_string(),
+        "path": path.to_string_lossy(),
+    }))
+}
+
+/// Returns the path of this user's key, absolute.
+fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
+    let path = match given {
+        Some(path) => path.clone(),
+        None => file::default_path(|name| std::env::var_os(name))
+            .map_err(|error| key_file_failed(error, given))?,
+    };
+    std::path::absolute(path).map_err(|error| Failure::new(Exit::Failed, error))
+}
+
+/// Returns a file in a volume's folder. Refuses a volume of another user, because its server would
+/// refuse files of this one.
+fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
+    let folder = volume::open_folder(dir)?;
+    OwnFile::at(&folder, folder.path(), name)
+        .map_err(|error| Failure::new(Exit::from(error.kind()), error))
+}
+
+/// Describes why the key of this user is not used, and what to do about it. `given` is the argument
+/// of `--path`.
+fn key_file_failed(error: KeyFileError, given: &Option<PathBuf>) -> Failure {
+    let exit = match &error {
+        KeyFileError::NoHome => Exit::Usage,
+        error => Exit::from(error.kind()),
+    };
+    let option = if given.is_some() { " --path FILE" } else { "" };
+    let hint = match &error {
+        KeyFileError::NoHome => "name the file: `--path FILE`, or set PELAGO_KEY".to_owned(),
+        KeyFileError::File(OwnFileError::Missing { .. }) => {
+            format!("`pelago key new{option}` creates one")
+        }
+        KeyFileError::File(OwnFileError::Exists { .. }) => {
+            format!("`pelago key show{option}` prints its public key")
+        }
+        KeyFileError::File(OwnFileError::Permissions { .. }) => {
+            "if another user may have copied it, create a new key instead".to_owned()
+        }
+        KeyFileError::Empty { .. } | KeyFileError::Several { .. } | KeyFileError::Line { .. } => {
+            format!("restore the file, or remove it and run `pelago key new{option}`")
+        }
+        _ => return Failure::new(exit, error),
+    };
+    Failure::new(exit, error).hint(hint)
+}
+
+/// Describes why the key of a volume's server is not used.
+fn server_key_failed(error: KeyFileError) -> Failure {
+    let hint = match &error {
+        KeyFileError::File(OwnFileError::Missing { .. }) => {
+            "the server creates it when it first listens for other machines"
+        }
+        KeyFileError::Empty { .. } | KeyFileError::Several { .. } | KeyFileError::Line { .. } => {
+            "restore the file; with a new key, each client needs the server's new address"
+        }
+        _ => return key_file_failed(error, &None),
+    };
+    Failure::new(Exit::from(error.kind()), error).hint(hint)
+}
