@@ -172,6 +172,7 @@ fn the_child_that_is_killed() {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
+        keeps: Keeps::default(),
     };
     let _mount = mount(files, &options).unwrap();
     println!("mounted");
