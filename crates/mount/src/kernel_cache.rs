@@ -73,9 +73,17 @@ struct Teller {
     counts: Counts,
 }
 
-/// Notices that were sent, for tests and logs.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
+/// Notices that were sent to the kernel because others changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Notices {
+    /// Names that were invalidated one by one.
+    pub names: u64,
+    /// How often all names were invalidated at once.
+    pub epochs: u64,
+}
+
+#[derive(Default)]
+struct Counts {
     names: AtomicU64,
     epochs: AtomicU64,
 }
@@ -121,6 +129,14 @@ impl KernelCache {
             counts: Counts::default(),
         });
         Self { state, teller }
+    }
+}
+
+impl KernelCache {
+    /// Returns how many notices were sent.
+    pub(crate) fn notices(&self) -> Notices {
+        let Counts { names, epochs } = &self.teller.counts;
+        Notices { names: names.load(Ordering::Relaxed), epochs: epochs.load(Ordering::Relaxed) }
     }
 }
 

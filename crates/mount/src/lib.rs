@@ -21,6 +21,7 @@
 
 pub use init::TTL;
 pub use inodes::Inodes;
+pub use kernel_cache::Notices;
 pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
 pub use options::{Atime, Keeps, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;

@@ -17,7 +17,7 @@ use pelago_wire::LocalCache;
 use crate::adapter::Adapter;
 use crate::init::{event_loops, init_options};
 use crate::inodes::Inodes;
-use crate::kernel_cache::KernelCache;
+use crate::kernel_cache::{KernelCache, Notices};
 use crate::options::{Keeps, MountOptions};
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::state::Preferences;
@@ -157,6 +157,12 @@ impl Mount {
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
+    }
+
+    /// Returns how many notices the kernel got because others changed something.
+    #[must_use]
+    pub fn notices(&self) -> Notices {
+        self.cache.as_ref().map(|cache| cache.notices()).unwrap_or_default()
     }
 
     /// Unmounts, unless a process uses the mount. All written bytes have reached [`Files`] then.
