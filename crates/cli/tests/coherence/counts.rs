@@ -53,7 +53,7 @@ fn after_the_last_session_all_is_as_before() {
     drop(world);
     let Some(world) = World::new(false) else { return };
     world.put("theirs", b"x");
-    world.server.end_session(crate::world::OTHER);
+    world.server.session_service().end_session(crate::world::OTHER);
     assert_eq!(requests(&world), alone);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_client::{At, FilePos, Files};
+use pelago_client::{At, FilePos, Files, WriteFlags};
 use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_server::{Options, Passthrough, Server};
 use pelago_wire::{
@@ -61,7 +61,7 @@ impl World {
     /// Returns a world whose other session has begun; `None` if nothing can be mounted here.
     pub(crate) fn new(passthrough: bool) -> Option<Self> {
         let world = Self::alone(passthrough)?;
-        world.server.begin_session(OTHER);
+        world.server.session_service().begin_session(OTHER);
         Some(world)
     }
 
@@ -75,7 +75,7 @@ impl World {
         let (dir, passthrough) = (Arc::clone(&self.dir), self.passthrough);
         drop(self);
         let world = Self::start(dir, passthrough)?;
-        world.server.begin_session(OTHER);
+        world.server.session_service().begin_session(OTHER);
         Some(world)
     }
 
@@ -153,7 +153,7 @@ impl World {
 
     pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) {
         let to = FilePos { open, offset };
-        let written = self.other.write(&CONTEXT, to, bytes, false).wait().unwrap();
+        let written = self.other.write(&CONTEXT, to, bytes, WriteFlags::default()).wait().unwrap();
         assert_eq!(written.bytes, bytes.len() as u64);
     }
 

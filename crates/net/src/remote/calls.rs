@@ -386,18 +386,15 @@ impl State {
         tracing::warn!("the server has ended the session; files that were open are lost");
         let mut old = std::mem::take(&mut self.under_way);
         self.payload = 0;
-        let mut answered = Vec::new();
-        for (number, numbers) in self.machine.renumber() {
-            let Some(call) = old.remove(&number) else { continue };
-            if numbers.mutation > 0 {
-                self.machine.answered(numbers.number);
-                answered.extend(call.done.map(|done| (done, Err(Code::Io.into()))));
-            } else {
+        let is_read = |number: u64| old.get(&number).is_some_and(|call| call.mutation == 0);
+        for (number, numbers) in self.machine.renumber(is_read) {
+            if let Some(call) = old.remove(&number) {
                 self.payload += call.payload;
                 self.under_way.insert(numbers.number, call);
             }
         }
-        answered
+        let lost = old.into_values().filter_map(|call| call.done);
+        lost.map(|done| (done, Err(Code::Io.into()))).collect()
     }
 }
 

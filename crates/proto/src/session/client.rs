@@ -81,12 +81,14 @@ impl ClientSession {
         self.under_way.keys().copied()
     }
 
-    /// Begins again in a session that the server does not know: numbers begin from 1. Returns, for
-    /// each request under way, its old number and its new numbers.
-    pub fn renumber(&mut self) -> Vec<(u64, Numbers)> {
+    /// Begins again in a session that the server does not know: numbers begin from 1. `keep` says
+    /// which of the requests under way are asked again; the others are over. Returns, for each that
+    /// is asked again, its old number and its new numbers.
+    pub fn renumber(&mut self, mut keep: impl FnMut(u64) -> bool) -> Vec<(u64, Numbers)> {
         let old = std::mem::take(&mut self.under_way);
         *self = Self::new();
-        old.into_iter().map(|(number, mutation)| (number, self.begin(mutation > 0))).collect()
+        let kept = old.into_iter().filter(|(number, _)| keep(*number));
+        kept.map(|(number, mutation)| (number, self.begin(mutation > 0))).collect()
     }
 }
 
@@ -113,15 +115,16 @@ mod tests {
         assert_eq!(session.under_way().collect::<Vec<_>>(), [read.number, three.number]);
     }
 
+    /// What is not asked again leaves no gap: the new server never sees its number.
     #[test]
-    fn a_new_session_numbers_what_is_under_way_in_its_order() {
+    fn a_new_session_numbers_what_is_asked_again_in_its_order() {
         let mut session = ClientSession::new();
-        let numbers = [true, false, true].map(|is| session.begin(is));
+        let numbers = [true, false, true, true].map(|is| session.begin(is));
         assert!(session.answered(numbers[0].number));
-        let again = session.renumber();
+        let again = session.renumber(|number| number != numbers[2].number);
         let expected =
-            [(2, Numbers { number: 1, mutation: 0 }), (3, Numbers { number: 2, mutation: 1 })];
+            [(2, Numbers { number: 1, mutation: 0 }), (4, Numbers { number: 2, mutation: 1 })];
         assert_eq!(again, expected);
-        assert_eq!(session.acknowledged(), 0);
+        assert_eq!((session.acknowledged(), session.unacknowledged()), (0, 1));
     }
 }
