@@ -21,7 +21,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
 use pelago_store::table::SharedTable;
-use pelago_wire::{InodeId, limits};
+use pelago_wire::{Error, InodeId, OpenFlags, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::dirty::DirtySet;
@@ -30,6 +30,7 @@ use crate::fd_budget::FdBudget;
 use crate::io_permits::{IoPermit, IoPermits};
 use crate::memory::MemoryBudget;
 use crate::notify::WakeWorker;
+use crate::open_key::OpenKey;
 use crate::open_table::{Counts, OpenTable};
 use crate::passthrough::pending_close::PendingClose;
 use crate::passthrough::placement::{Passthrough, Placement};
@@ -142,6 +143,14 @@ impl OpenFiles {
         }
     }
 
+    /// Returns the inode of an open, and how it was opened.
+    ///
+    /// # Errors
+    /// `BadOpen`.
+    pub fn opened(&self, open: OpenKey) -> Result<(InodeId, OpenFlags), Error> {
+        self.opens.get(open).map(|opened| (opened.inode.handle.ino, opened.flags))
+    }
+
     /// Counts the opens.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -214,7 +223,6 @@ impl OpenFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open_key::OpenKey;
     use crate::testing::{Rig, pattern};
     use crate::write::Write;
 

@@ -19,6 +19,7 @@ use crate::backings::Backings;
 use crate::dir_streams::Streams;
 use crate::init::TTL;
 use crate::inodes::Inodes;
+use crate::locks::Locks;
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
 use crate::passthrough::{NoPassthrough, Passthrough};
@@ -54,6 +55,7 @@ pub(crate) struct State {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) attr_ttl: AttrTtl,
     pub(crate) open_ids: OpenIds,
+    pub(crate) locks: Locks,
     pub(crate) passthrough: Arc<Passthrough>,
     pub(crate) backings: Backings,
     pub(crate) stale_pages: StalePages,
@@ -73,6 +75,7 @@ impl State {
             inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
             attr_ttl: AttrTtl::new(if keeps { TTL } else { Duration::ZERO }),
             open_ids: OpenIds::default(),
+            locks: Locks::default(),
             passthrough: Arc::new(Passthrough::new()),
             backings: Backings::default(),
             stale_pages: StalePages::default(),

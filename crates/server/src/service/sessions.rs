@@ -16,11 +16,17 @@ impl SessionService for LocalService {
 
     fn end_session(&self, session: SessionId) {
         let context = Context { session, ..Context::direct(0, 0) };
-        let opens = Arc::clone(&self.dispatcher.parts.opens);
+        let dispatcher = Arc::clone(&self.dispatcher);
+        // Nobody waits any longer for a lock of this session.
+        dispatcher.locks.drop_session(session);
         // Closing files waits for the disk. A pool that has stopped leaves them to the server's own
         // stop, which commits all files.
         let job = move |invocation| match invocation {
-            Invocation::Run => opens.end_session(session),
+            Invocation::Run => {
+                dispatcher.parts.opens.end_session(session);
+                // A request that still ran may have set a lock before its open ended.
+                dispatcher.locks.drop_session(session);
+            }
             Invocation::Cancelled => {}
         };
         self.dispatcher.parts.pool.submit(Caller::from(&context), Box::new(job));
