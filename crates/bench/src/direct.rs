@@ -237,7 +237,7 @@ impl Caller<'_> {
             let at = At::new(self.dir, name);
             let open =
                 self.files.create(&self.context, at, NewMode::exactly(0o644), flags).wait()?.open;
-            self.files.flush(&self.context, open).wait()?;
+            self.files.flush(&self.context, open, None).wait()?;
             self.files.release(&self.context, open).wait()?;
             if (number + 1).is_multiple_of(WINDOW) {
                 // Fails only if another caller has failed, whose error is returned.

@@ -50,6 +50,10 @@ pub(crate) struct UpReport {
     pub(crate) open_files: u64,
     /// Files that were closed but that a program may still write.
     pub(crate) lingering_files: u64,
+    /// Ranges of bytes that file locks cover.
+    pub(crate) locks: u64,
+    /// Requests that wait for a file lock.
+    pub(crate) lock_waiters: u64,
     /// Space on the disk below; `None` if it could not be measured.
     pub(crate) space: Option<SpaceReport>,
     /// Each limit of memory and its use.
@@ -177,6 +181,8 @@ impl UpReport {
             progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },
             open_files: 5,
             lingering_files: 6,
+            locks: 16,
+            lock_waiters: 17,
             space: Some(SpaceReport {
                 bytes: 1 << 40,
                 available_bytes: 1 << 30,

@@ -12,6 +12,7 @@
 //! | `NoXattr` | ENODATA | Linux has no ENOATTR |
 //! | `NoData` | ENXIO | `lseek` with `SEEK_DATA` after the last byte |
 //! | `WouldLoop` | EINVAL | `rename` of a directory below itself; ELOOP is about symbolic links |
+//! | `LockHeld` | EAGAIN | not EACCES, which POSIX allows too: Linux returns EAGAIN |
 //! | `Corrupt`, `Bug` | EIO | the only errno in POSIX; the log has the cause |
 //!
 //! The FUSE adapter has one exception: a `NotSupported` seek fails with ENOSYS, so that the kernel
@@ -65,6 +66,9 @@ table! {
     TimedOut => TIMEDOUT "ETIMEDOUT",
     TextBusy => TXTBSY "ETXTBSY",
     Bug => IO "EIO",
+    NoLocks => NOLCK "ENOLCK",
+    Deadlock => DEADLK "EDEADLK",
+    LockHeld => AGAIN "EAGAIN",
 }
 
 #[cfg(test)]

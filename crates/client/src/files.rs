@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, Handle, InodeId,
-    Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, Service, SetAttr,
-    VolumeStats, XattrFlags,
+    AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, FileLock, Handle,
+    InodeId, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom,
+    Service, SetAttr, VolumeStats, XattrFlags,
 };
 
 use crate::pending::Pending;
@@ -170,14 +170,48 @@ impl Files {
         })
     }
 
-    /// Commits written bytes after a descriptor was closed.
-    pub fn flush(&self, context: &Context, open: OpenId) -> Pending<()> {
-        self.ask(context, Request::Flush { open }, done)
+    /// Commits written bytes after a descriptor was closed, and ends the `fcntl` locks of `owner`,
+    /// the process that closed it.
+    pub fn flush(&self, context: &Context, open: OpenId, owner: Option<LockOwner>) -> Pending<()> {
+        self.ask(context, Request::Flush { open, owner }, done)
     }
 
     /// Releases an open after its last descriptor was closed.
     pub fn release(&self, context: &Context, open: OpenId) -> Pending<()> {
         self.ask(context, Request::Release { open }, done)
+    }
+
+    /// Returns the first lock that keeps `owner` from setting a lock; `None` if it could be set.
+    pub fn get_lock(
+        &self,
+        context: &Context,
+        open: OpenId,
+        owner: LockOwner,
+        lock: FileLock,
+    ) -> Pending<Option<FileLock>> {
+        self.ask(context, Request::GetLock { open, owner, lock }, |reply| match reply {
+            Reply::Lock(lock) => Some(lock),
+            _ => None,
+        })
+    }
+
+    /// Sets or removes a lock. With `wait` the result comes once the lock is free; then
+    /// [`Files::cancel`] ends the wait, by the number of the request in `context`.
+    pub fn set_lock(
+        &self,
+        context: &Context,
+        open: OpenId,
+        owner: LockOwner,
+        lock: FileLock,
+        wait: bool,
+    ) -> Pending<()> {
+        self.ask(context, Request::SetLock { open, owner, lock, wait }, done)
+    }
+
+    /// Asks that the request with the session and the number of `context` ends soon. Its result
+    /// comes all the same: `Interrupted`, or what it did.
+    pub fn cancel(&self, context: &Context) {
+        self.service.cancel(context);
     }
 
     /// Makes written bytes safe; `data_only` may leave out times (`fdatasync`).

@@ -21,7 +21,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
 use pelago_store::table::SharedTable;
-use pelago_wire::{Error, InodeId, limits};
+use pelago_wire::{Error, InodeId, OpenFlags, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::dirty::DirtySet;
@@ -141,6 +141,14 @@ impl OpenFiles {
             notify_orphans: parts.notify_orphans,
             read_only: parts.read_only,
         }
+    }
+
+    /// Returns the inode of an open, and how it was opened.
+    ///
+    /// # Errors
+    /// `BadOpen`.
+    pub fn opened(&self, open: OpenKey) -> Result<(InodeId, OpenFlags), Error> {
+        self.opens.get(open).map(|opened| (opened.inode.handle.ino, opened.flags))
     }
 
     /// Counts the opens.

@@ -24,7 +24,7 @@ use pelago_fuse::operation::{
     Create, Fallocate, Flush, Fsync, Link, Mkdir, Mknod, Open, Read, Readdir, Release, Rename,
     SetAttr, Setxattr, Symlink, Write,
 };
-use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH};
+use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE};
 use pelago_fuse::reply::{Attributes, Created, Entry, Opened, Statfs, Written, Xattr};
 use pelago_fuse::request::Header;
 use pelago_fuse::{Attr, Errno, FileType, Filesystem, Reply, Timestamp};
@@ -74,9 +74,6 @@ fn run(options: &MountOptions) -> Result<(), Box<dyn std::error::Error>> {
 
 /// The offset of a name in a listing is its number plus this; the dots have the two offsets below.
 const FIRST_OFFSET: u64 = 3;
-
-/// The access mode in the flags of `open`.
-const ACCESS_MODE: i32 = 0o3;
 
 struct Null(Mutex<Tree>);
 
@@ -213,9 +210,8 @@ impl Tree {
     }
 }
 
-fn opened(write: bool) -> Opened {
-    let flags = if write { FOPEN_KEEP_CACHE } else { FOPEN_KEEP_CACHE | FOPEN_NOFLUSH };
-    Opened { file: FileId(0), flags, backing: None }
+fn opened() -> Opened {
+    Opened { file: FileId(0), flags: FOPEN_KEEP_CACHE, backing: None }
 }
 
 fn entry_of(attr: Attr) -> Entry {
@@ -328,15 +324,15 @@ impl Filesystem for Null {
         made(self.0.lock().link(request.node, header.node, request.name), reply);
     }
 
-    fn open(&self, _header: &Header, request: Open, reply: Reply<Opened>) {
-        reply.ok(&opened(request.flags & ACCESS_MODE != 0));
+    fn open(&self, _header: &Header, _request: Open, reply: Reply<Opened>) {
+        reply.ok(&opened());
     }
 
     fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
         let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
         let made = self.0.lock().make(at, FileType::Regular, mode);
         match made {
-            Some(attr) => reply.ok(&Created { entry: entry_of(attr), opened: opened(true) }),
+            Some(attr) => reply.ok(&Created { entry: entry_of(attr), opened: opened() }),
             None => reply.error(Errno::EXIST),
         }
     }

@@ -9,8 +9,8 @@ use pelago_client::{ByteRange, FilePos, Files, NewNode, Xattr};
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
 use pelago_fuse::operation::{
-    self, CopyFileRange, Create, Fallocate, Flush, Fsync, Link, Lseek, Mkdir, Mknod, Open, Read,
-    Readdir, Release, Rename, Setxattr, Symlink, Write,
+    self, CopyFileRange, Create, Fallocate, FileLock, Flush, Fsync, Getlk, Link, Lseek, Mkdir,
+    Mknod, Open, Read, Readdir, Release, Rename, Setlk, Setxattr, Symlink, Write,
 };
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
@@ -18,14 +18,13 @@ use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr}
 
 use crate::caller::Caller;
 use crate::open::{CreateReply, OpenReply, Opening};
-use crate::open_ids::OpenPath;
 use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized, written};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
-use crate::{attr, flags, write};
+use crate::{attr, close, flags, set_lock, write};
 
 /// The xattr that holds the access control list; setting it may clear the setgid bit.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -129,6 +128,7 @@ impl Filesystem for Adapter {
             self.0.streams.dir_cache.inode_forgotten();
         }
         self.0.backings.forget(attr::ino(node));
+        self.0.open_ids.forget(attr::ino(node));
         self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
     }
 
@@ -161,6 +161,7 @@ impl Filesystem for Adapter {
         let sample = state.sample(node);
         let handle = state.handle(header.node);
         let open = request.file.map(open_id);
+        self.0.open_ids.sets_attr(node, &set);
         let go = move |kill_setgid| {
             let set = SetAttr { kill_setgid, ..set };
             let answer = state.files.set_attr(&caller.context(), handle, open, set);
@@ -312,26 +313,23 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {
-        let answer = self.0.files.flush(&context(header), open_id(request.file));
-        answer.then(move |result| done(result, reply));
+        close::flush(&self.0, header, request, reply);
     }
 
     fn release(&self, header: &Header, request: Release, reply: Reply<()>) {
-        let write = flags::open(request.flags, false).write;
-        let (open, node) = (open_id(request.file), attr::ino(header.node));
-        let state = Arc::clone(&self.0);
-        // The kernel has closed its descriptor before RELEASE. Ours must go before the server
-        // checks whether any process still has the file open.
-        if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
-            state.backings.release(node);
-        }
-        let answer = self.0.files.release(&context(header), open);
-        answer.then(move |result| {
-            if write {
-                state.attr_ttl.write_closed(node);
-            }
-            done(result, reply);
-        });
+        close::release(&self.0, header, request, reply);
+    }
+
+    fn getlk(&self, header: &Header, request: Getlk, reply: Reply<FileLock>) {
+        set_lock::get(&self.0, context(header), request, reply);
+    }
+
+    fn setlk(&self, header: &Header, request: Setlk, reply: Reply<()>) {
+        set_lock::set(&self.0, header, request, reply);
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        set_lock::interrupt(&self.0, unique)
     }
 
     fn fsync(&self, header: &Header, request: Fsync, reply: Reply<()>) {
@@ -444,6 +442,7 @@ impl Filesystem for Adapter {
         let Fallocate { file, offset, length, mode } = request;
         let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
         let range = ByteRange { offset, length };
+        self.0.open_ids.writes(open_id(file));
         let answer = self.0.files.allocate(&context(header), open_id(file), range, mode);
         answer.then(move |result| done(result, reply));
     }
@@ -476,6 +475,7 @@ impl Filesystem for Adapter {
         }
         let from = FilePos { open: open_id(request.from), offset: request.from_offset };
         let to = FilePos { open: open_id(request.to), offset: request.to_offset };
+        self.0.open_ids.writes(to.open);
         // The reply has 32 bits for the number of bytes.
         let length = request.length.min(u64::from(u32::MAX));
         let answer = self.0.files.copy_range(&context(header), from, to, length);
@@ -483,11 +483,6 @@ impl Filesystem for Adapter {
     }
 
     fn end(&self) {
-        for open in self.0.open_ids.take() {
-            let context = Context::direct(0, 0);
-            if let Err(error) = self.0.files.release(&context, open).wait() {
-                tracing::warn!(%error, "releasing a file at the end of the mount failed");
-            }
-        }
+        close::release_all(&self.0);
     }
 }

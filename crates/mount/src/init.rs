@@ -17,10 +17,10 @@ const BACKGROUND: u16 = 64;
 const READAHEAD_BYTES: u32 = 1 << 20;
 
 /// Wanted capabilities, each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and
-/// hides changes of other clients. No locks: the kernel's own suffice for one mount. Never
-/// `ATOMIC_O_TRUNC`: the kernel notices that a program is being executed (`ETXTBSY`) only after an
-/// open with `O_RDONLY | O_TRUNC`, which would have truncated it by then.
-const WANTED: [Capabilities; 12] = [
+/// hides changes of other clients. Never `ATOMIC_O_TRUNC`: the kernel notices that a program is
+/// being executed (`ETXTBSY`) only after an open with `O_RDONLY | O_TRUNC`, which would have
+/// truncated it by then.
+const WANTED: [Capabilities; 14] = [
     // Reads of one file run concurrently.
     Capabilities::ASYNC_READ,
     // Pages are dropped if size or mtime of the file have changed.
@@ -42,6 +42,9 @@ const WANTED: [Capabilities; 12] = [
     Capabilities::ASYNC_DIO,
     // File handles (NFS) stay valid after the kernel has forgotten the file.
     Capabilities::EXPORT_SUPPORT,
+    // Locks exclude the programs of other mounts too (decision 13). So no open may save its FLUSH.
+    Capabilities::POSIX_LOCKS,
+    Capabilities::FLOCK_LOCKS,
     // Files opened for direct I/O can be mapped.
     Capabilities::DIRECT_IO_ALLOW_MMAP,
     Capabilities::MAX_PAGES,

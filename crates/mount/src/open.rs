@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use pelago_client::{At, Created, Opened};
 use pelago_fuse::ids::{FileId, NodeId};
-use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
+use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH};
 use pelago_fuse::{Errno, Reply, device, reply};
 use pelago_wire::{
     Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,
@@ -148,7 +148,7 @@ impl<D: ReplyTo> Opening<D> {
                         self.count(open, attr.ino, OpenPath::Passthrough);
                         self.reply.open(reply::Opened {
                             file: FileId(open.0),
-                            flags: FOPEN_PASSTHROUGH | no_flush(self.wanted),
+                            flags: FOPEN_PASSTHROUGH,
                             backing: Some(registered.id()),
                         });
                     }
@@ -171,7 +171,6 @@ impl<D: ReplyTo> Opening<D> {
             // kernel has cached: from now on readers through pages must request attributes.
             self.state.forget_attr(attr.ino);
         }
-        let flags = flags | no_flush(self.wanted);
         self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
     }
 
@@ -186,7 +185,7 @@ impl<D: ReplyTo> Opening<D> {
     }
 
     fn count(&self, open: OpenId, ino: InodeId, path: OpenPath) {
-        self.state.open_ids.add(open, path);
+        self.state.open_ids.add(open, path, self.wanted.write);
         if self.wanted.write {
             self.state.attr_ttl.write_opened(ino);
         }
@@ -270,11 +269,6 @@ impl ReplyTo for EntryReply {
 /// Returns the errno of a refused registration.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
-/// Returns the flag that saves a FLUSH, which only opens for writing need.
-const fn no_flush(wanted: OpenFlags) -> u32 {
-    if wanted.write { 0 } else { FOPEN_NOFLUSH }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Renaming {
                 opened.then(move |opened| {
                     let open = opened.ok().map(|opened| opened.open);
                     if let Some(open) = open {
-                        self.state.open_ids.add(open, OpenPath::Cached);
+                        self.state.open_ids.add(open, OpenPath::Cached, false);
                     }
                     self.perform(open.map(Retained::Open));
                 });

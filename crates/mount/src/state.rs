@@ -18,6 +18,7 @@ use crate::backings::Backings;
 use crate::dir_streams::Streams;
 use crate::inodes::Inodes;
 use crate::lifetimes::{Lifetimes, Sample};
+use crate::locks::Locks;
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
 use crate::passthrough::{NoPassthrough, Passthrough};
@@ -54,6 +55,7 @@ pub(crate) struct State {
     pub(crate) attr_ttl: AttrTtl,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) open_ids: OpenIds,
+    pub(crate) locks: Locks,
     pub(crate) passthrough: Arc<Passthrough>,
     pub(crate) backings: Backings,
     pub(crate) stale_pages: StalePages,
@@ -73,6 +75,7 @@ impl State {
             attr_ttl: AttrTtl::default(),
             lifetimes: Lifetimes::new(preferences.keeps),
             open_ids: OpenIds::default(),
+            locks: Locks::default(),
             passthrough: Arc::new(Passthrough::new()),
             backings: Backings::default(),
             stale_pages: StalePages::default(),

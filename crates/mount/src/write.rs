@@ -22,6 +22,10 @@ pub(crate) fn write(
 ) {
     let &Write { file, offset, data, kill_privileges, flags, .. } = request;
     let to = FilePos { open: OpenId(file.0), offset };
+    if request.from_cache {
+        state.open_ids.inode_changes(attr::ino(header.node));
+    }
+    state.open_ids.writes(to.open);
     let write_flags = WriteFlags { append: server_finds_end(state, request), kill_privileges };
     let answer = state.files.write(&Caller::of(header).context(), to, data, write_flags);
     if !flags::is_direct(flags) {

@@ -19,6 +19,7 @@ pub use status::{ProgressStatus, SpaceStatus, Status};
 mod background;
 mod find_by_id;
 mod group_commit;
+mod locks;
 mod memory;
 mod other_sessions;
 mod pool;

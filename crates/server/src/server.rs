@@ -118,6 +118,7 @@ impl Server {
         let disk = space.stats();
         let disk = disk.map_err(|error| tracing::warn!(%error, "cannot measure free space")).ok();
         let files = self.opens.counts();
+        let locks = self.service.locks().counts();
         Status {
             volume: parts.volume,
             dir: self.dir.clone(),
@@ -132,6 +133,8 @@ impl Server {
                 unsafe_for: self.unsafe_for(),
             },
             open_files: files.opens as u64,
+            locks: locks.locks as u64,
+            lock_waiters: locks.waiters as u64,
             passthrough: self.core.passthrough,
             lingering_files: files.closed as u64,
             space: disk.map(|disk| SpaceStatus {

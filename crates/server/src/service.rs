@@ -13,13 +13,15 @@ use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, Space, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::{ExpectedNodes, RequestKey};
 use pelago_meta::shard::Shard;
+use pelago_proto::locks::LockRequest;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request, Served,
-    Service, SessionId,
+    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request,
+    RequestId, Served, Service, SessionId,
 };
 
 use crate::find_by_id::FindById;
+use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
 
@@ -30,6 +32,7 @@ use execute::Executor;
 mod bytes;
 mod completion;
 mod execute;
+mod locks;
 mod names;
 mod sessions;
 mod shared;
@@ -64,6 +67,7 @@ struct Dispatcher {
     parts: Parts,
     find_by_id: FindById,
     others: OtherSessions,
+    locks: Locks,
     /// Which stop of the table, counted from 1 by [`Durability::invalidations`], has a failed
     /// request in the log.
     logged_stop: AtomicU64,
@@ -94,6 +98,8 @@ enum Outcome {
     WhenSafe(Reply, ErrorReport),
     /// Once the file with this id is found.
     WhenFound(InodeId),
+    /// Once the lock is set. The number names the request to [`Service::cancel`].
+    WhenLocked(LockRequest, RequestId),
 }
 
 /// For which object a writeback error counts as reported, once a request that waited has returned
@@ -121,10 +127,16 @@ impl LocalService {
     #[must_use]
     pub(crate) fn new(parts: Parts) -> Self {
         let find_by_id = FindById::new(Arc::clone(&parts.shard));
+        let locks = Locks::new(Arc::clone(&parts.opens));
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let others = OtherSessions::default();
-        let dispatcher = Dispatcher { parts, find_by_id, others, logged_stop, stopped };
+        let dispatcher = Dispatcher { parts, find_by_id, others, locks, logged_stop, stopped };
         Self { dispatcher: Arc::new(dispatcher) }
+    }
+
+    /// Returns the file locks.
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.dispatcher.locks
     }
 
     /// Returns the sessions besides the direct one.
@@ -133,11 +145,12 @@ impl LocalService {
     }
 
     /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
-    /// thread. Returns when no request runs any more.
+    /// thread or a lock. Returns when no request runs any more.
     pub(crate) fn stop(&self) {
         *self.dispatcher.stopped.write() = true;
         self.dispatcher.parts.pool.stop();
         self.dispatcher.find_by_id.stop();
+        self.dispatcher.locks.stop();
     }
 }
 
@@ -154,6 +167,10 @@ impl Service for LocalService {
         } else {
             shared::ask(&self.dispatcher, context, request, bulk, later)
         }
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.dispatcher.locks.cancel(context.session, context.request);
     }
 
     fn losses(&self) -> u64 {
@@ -186,7 +203,9 @@ impl Dispatcher {
             Ok(Outcome::Reply(reply)) => return Some(Ok(reply)),
             Err(OpError::Failed(error)) => return Some(Err(error)),
             Err(OpError::WouldBlock) => {}
-            outcome @ Ok(Outcome::WhenSafe(..) | Outcome::WhenFound(_)) => {
+            outcome @ Ok(
+                Outcome::WhenSafe(..) | Outcome::WhenFound(_) | Outcome::WhenLocked(..),
+            ) => {
                 self.complete(outcome, invalidations, Completion::new(later()));
                 return None;
             }
@@ -250,6 +269,9 @@ impl Dispatcher {
                 durability.when_safe(durability.done(), invalidations, Box::new(tell));
             }
             Ok(Outcome::WhenFound(ino)) => self.find_by_id.find(ino, done),
+            Ok(Outcome::WhenLocked(request, number)) => {
+                self.locks.set_or_wait(&request, number, done);
+            }
             Err(OpError::Failed(error)) => done.reply(Err(error)),
             // Unreachable: only `MayBlock::No` may ask for a repetition, and `ask` repeats that.
             Err(OpError::WouldBlock) => done.reply(Err(Code::Bug.into())),
@@ -273,9 +295,9 @@ impl Dispatcher {
         if let Some(reply) = self.admit(context, description.effect, may_block)? {
             return Ok(reply.into());
         }
+        let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
         let result =
-            Executor { parts: &self.parts, context, expected: *expected, bytes, may_block }
-                .execute(request);
+            Executor { parts, locks, context, expected, bytes, may_block }.execute(request);
         if let Err(OpError::Failed(error)) = result {
             self.note_failure(&description, context, error);
         }

@@ -31,6 +31,10 @@ pub struct Status {
     pub progress: ProgressStatus,
     /// Opens that were not released.
     pub open_files: u64,
+    /// Ranges of bytes that file locks cover.
+    pub locks: u64,
+    /// Requests that wait for a file lock.
+    pub lock_waiters: u64,
     /// Whether clients can get descriptors of content files.
     pub passthrough: PassthroughStatus,
     /// Files that were closed but not released yet, because a process may still write them. Counted

@@ -301,7 +301,7 @@ impl Rig {
 
     /// Does what the kernel does when a program closes its last descriptor.
     pub(crate) fn close(&self, open: OpenId) {
-        self.call(Request::Flush { open }).unwrap();
+        self.call(Request::Flush { open, owner: None }).unwrap();
         self.call(Request::Release { open }).unwrap();
     }
 

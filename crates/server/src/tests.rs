@@ -2,6 +2,7 @@
 
 mod atime;
 mod evict;
+mod locks;
 mod open_files;
 mod passthrough_open;
 mod range_ops;

@@ -130,6 +130,13 @@ codes! {
     TextBusy = 30, Busy, "the file is being executed";
     /// A bug in Pelago.
     Bug = 31, Bug, "internal error";
+    /// The session has [`crate::limits::LOCKS`] locks, or [`crate::limits::LOCK_WAITERS`] requests
+    /// that wait for one.
+    NoLocks = 32, Busy, "too many locks";
+    /// The lock would wait for a process that waits for the caller.
+    Deadlock = 33, Busy, "waiting for the lock would be a deadlock";
+    /// Another owner has the lock, and the caller does not wait.
+    LockHeld = 34, Busy, "another process has the lock";
 }
 
 /// The result of a request that failed.

@@ -110,3 +110,8 @@ pub const KEY_FILE_BYTES: usize = 4096;
 pub const CLIENTS_BYTES: usize = 1 << 20;
 /// Bytes of a client's name in that list.
 pub const CLIENT_NAME_BYTES: usize = 64;
+/// Ranges of bytes that the locks of one session cover; adjacent ranges of one owner and mode count
+/// as one.
+pub const LOCKS: usize = 1 << 16;
+/// Requests of one session that wait for a lock.
+pub const LOCK_WAITERS: usize = 4096;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::attr::{Attr, FileKind};
 use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
+use crate::lock::FileLock;
 use crate::name::Name;
 
 /// A file, as a lookup finds it.
@@ -154,4 +155,6 @@ pub enum Reply {
     Offset(u64),
     /// Space and inodes of the volume.
     Volume(VolumeStats),
+    /// The lock that conflicts with the tested one; `None` if that could be set.
+    Lock(Option<FileLock>),
 }

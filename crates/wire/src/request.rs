@@ -7,6 +7,7 @@ use crate::attr::{FileKind, NewMode, SetAttr};
 use crate::description::{Effect, Right, Subjects};
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 
 /// A request to a server. [`crate::Context`] names the caller; [`crate::Bulk`] has the bytes to
@@ -168,11 +169,38 @@ pub enum Request {
     Flush {
         /// The open file.
         open: OpenId,
+        /// The process that closed the descriptor: its `fcntl` locks of the file end.
+        owner: Option<LockOwner>,
     },
-    /// Ends an open, because its last descriptor was closed. Reply: `Done`.
+    /// Ends an open, because its last descriptor was closed. The locks of each owner that set its
+    /// last one through this open end too: those of `flock`, and of an open file description.
+    /// Reply: `Done`.
     Release {
         /// The open file.
         open: OpenId,
+    },
+    /// Finds a lock that keeps this one from being set (`F_GETLK`). Reply: `Lock`, with the
+    /// conflicting lock that begins first; `BadOpen`, `Invalid`.
+    GetLock {
+        /// The open file.
+        open: OpenId,
+        /// Who would hold the lock.
+        owner: LockOwner,
+        /// The lock to test.
+        lock: FileLock,
+    },
+    /// Sets or removes a lock. It replaces the owner's locks of its range. Reply: `Done`;
+    /// `LockHeld`, `Deadlock`, `NoLocks`, `Interrupted`, `Invalid`, `BadOpen` also for an `fcntl`
+    /// lock whose mode the open does not permit.
+    SetLock {
+        /// The open file.
+        open: OpenId,
+        /// Who is to hold the lock.
+        owner: LockOwner,
+        /// The lock to set.
+        lock: FileLock,
+        /// Wait until the lock is free; otherwise the request fails with `LockHeld`.
+        wait: bool,
     },
     /// Makes the bytes of a file safe, and its attributes. Reply: `Done`.
     Fsync {
@@ -406,6 +434,8 @@ operations! {
     Open { node, flags } = "open", opening(*flags), Subjects::inode(node), right_to(*flags);
     Flush { open } = "flush", Effect::Commit, Subjects::open(open), Right::None;
     Release { open } = "release", Effect::Commit, Subjects::open(open), Right::None;
+    GetLock { open } = "getlk", Effect::None, Subjects::open(open), Right::None;
+    SetLock { open } = "setlk", Effect::None, Subjects::open(open), Right::None;
     Fsync { open } = "fsync", Effect::Commit, Subjects::open(open), Right::None;
     FsyncDir { dir } = "fsyncdir", Effect::None, Subjects::inode(dir), Right::None;
     Read { open } = "read", Effect::None, Subjects::open(open), Right::Read;

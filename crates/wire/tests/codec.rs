@@ -10,8 +10,9 @@ use pelago_wire::codec::{
 };
 use pelago_wire::{
     AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
-    Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request,
-    SeekFrom, SetAttr, SetTime, Time, VolumeStats, Whence, XattrFlags, limits,
+    FileLock, Handle, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
+    OpenId, RenameFlags, Reply, Request, SeekFrom, SetAttr, SetTime, Time, VolumeStats, Whence,
+    XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -220,7 +221,14 @@ fn of_opens() -> impl Strategy<Value = Request> {
             flags,
             open
         }),
-        open_id().prop_map(|open| Request::Flush { open }),
+        (open_id(), option::of(owner())).prop_map(|(open, owner)| Request::Flush { open, owner }),
+        (open_id(), owner(), lock()).prop_map(|(open, owner, lock)| Request::GetLock {
+            open,
+            owner,
+            lock
+        }),
+        (open_id(), owner(), lock(), any::<bool>())
+            .prop_map(|(open, owner, lock, wait)| Request::SetLock { open, owner, lock, wait }),
         open_id().prop_map(|open| Request::Release { open }),
         (open_id(), any::<bool>()).prop_map(|(open, data_only)| Request::Fsync { open, data_only }),
         (open_id(), any::<u64>(), any::<u32>()).prop_map(|(open, offset, size)| Request::Read {
@@ -304,6 +312,17 @@ fn path() -> impl Strategy<Value = DataPath> {
     prop_oneof![Just(DataPath::Cached), Just(DataPath::Direct)]
 }
 
+fn owner() -> impl Strategy<Value = LockOwner> {
+    any::<u64>().prop_map(LockOwner)
+}
+
+fn lock() -> impl Strategy<Value = FileLock> {
+    let kinds = prop_oneof![Just(LockKind::Flock), Just(LockKind::Posix), Just(LockKind::OpenFile)];
+    let modes = prop_oneof![Just(LockMode::Read), Just(LockMode::Write), Just(LockMode::Unlock)];
+    (kinds, modes, any::<[u64; 2]>(), any::<u32>())
+        .prop_map(|(kind, mode, [start, end], pid)| FileLock { kind, mode, start, end, pid })
+}
+
 fn volume() -> impl Strategy<Value = VolumeStats> {
     (any::<u32>(), any::<[u64; 5]>()).prop_map(
         |(block_bytes, [blocks, free, available, files, free_files])| VolumeStats {
@@ -335,6 +354,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (entries, any::<bool>()).prop_map(|(entries, end)| Reply::Listed { entries, end }),
         any::<u64>().prop_map(Reply::Offset),
         volume().prop_map(Reply::Volume),
+        option::of(lock()).prop_map(Reply::Lock),
     ]
 }
 

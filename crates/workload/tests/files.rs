@@ -348,7 +348,7 @@ impl Naive {
                 let Opened { attr, path, .. } = self.open(context, node, (open, flags))?;
                 Reply::Opened { attr, path }
             }
-            Request::Flush { open } => done(self.flush(context, open)?),
+            Request::Flush { open, .. } => done(self.flush(context, open)?),
             Request::Release { open } => done(self.release(context, open)?),
             Request::Fsync { open, data_only } => done(self.fsync(context, open, data_only)?),
             Request::FsyncDir { dir, since } => done(self.fsync_dir(context, dir, since)?),

@@ -40,6 +40,8 @@ pub(super) fn report(status: &Status, mount: &Mount, wanted: Passthrough) -> UpR
         },
         open_files: status.open_files,
         lingering_files: status.lingering_files,
+        locks: status.locks,
+        lock_waiters: status.lock_waiters,
         space: status.space.as_ref().map(space),
         memory: status.memory.iter().chain([&inodes]).map(memory).collect(),
         workers: status.workers.iter().map(worker).collect(),

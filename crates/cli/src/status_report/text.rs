@@ -47,9 +47,13 @@ impl UpReport {
 
     fn files(&self) -> String {
         let open = self.open_files;
-        match self.lingering_files {
+        let files = match self.lingering_files {
             0 => format!("{open} files open"),
             closed => format!("{open} files open, {closed} closed but still in use"),
+        };
+        match self.lock_waiters {
+            0 => files,
+            waiters => format!("{files}, {waiters} requests wait for a file lock"),
         }
     }
 
@@ -131,14 +135,22 @@ mod tests {
 
     #[test]
     fn closed_files_that_are_still_in_use_are_counted() {
-        let report = UpReport { open_files: 0, lingering_files: 3, ..UpReport::sample() };
+        let counts = UpReport { open_files: 0, lingering_files: 3, ..UpReport::sample() };
+        let report = UpReport { lock_waiters: 0, ..counts };
         assert_eq!(report.files(), "0 files open, 3 closed but still in use");
     }
 
     #[test]
     fn no_closed_file_is_not_worth_a_word() {
-        let report = UpReport { open_files: 2, lingering_files: 0, ..UpReport::sample() };
+        let counts = UpReport { open_files: 2, lingering_files: 0, ..UpReport::sample() };
+        let report = UpReport { lock_waiters: 0, ..counts };
         assert_eq!(report.files(), "2 files open");
+    }
+
+    #[test]
+    fn requests_that_wait_for_a_lock_are_counted() {
+        let report = UpReport { lock_waiters: 3, lingering_files: 0, ..UpReport::sample() };
+        assert_eq!(report.files(), "5 files open, 3 requests wait for a file lock");
     }
 
     #[test]

@@ -6,17 +6,19 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pelago_wire::limits;
 use rustix::fs::{
-    CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, fallocate, getxattr,
-    open, removexattr, renameat_with, seek, setxattr,
+    CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags,
+    fallocate, flock, getxattr, open, removexattr, renameat_with, seek, setxattr,
 };
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::beside::{Door, as_nobody, can_be_others, is_ext4, on_both};
 use crate::harness::program::{bare, run, until};
 use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
 use crate::programs::Program;
-use crate::{errno, on_mount, on_volume};
+use crate::{errno, locks, on_mount, on_volume};
 
 fn new_file(path: &Path) -> File {
     File::options().read(true).write(true).create_new(true).open(path).unwrap()
@@ -67,6 +69,67 @@ fn is_directory() {
         assert_eq!(errno(File::create(root.join("d"))), Errno::ISDIR);
         assert_eq!(errno(fs::remove_file(root.join("d"))), Errno::ISDIR);
         assert_eq!(errno(fs::rename(root.join("f"), root.join("d"))), Errno::ISDIR);
+    });
+}
+
+#[test]
+fn lock_held() {
+    on_both(|root| {
+        let path = root.join("f");
+        let (one, other) = (new_file(&path), File::open(&path).unwrap());
+        flock(&one, FlockOperation::LockExclusive).unwrap();
+        let taken = flock(&other, FlockOperation::NonBlockingLockShared);
+        assert_eq!(taken, Err(Errno::AGAIN));
+    });
+}
+
+#[test]
+fn deadlock() {
+    locks::on_file(|path| {
+        let (mut one, mut other) = (locks::program(path), locks::program(path));
+        assert_eq!(one.ask("try fcntl write 0 1"), "yes");
+        assert_eq!(other.ask("try fcntl write 1 1"), "yes");
+        one.tell_to_wait("wait fcntl write 1 1");
+        assert_eq!(other.ask("wait fcntl write 0 1"), "no, 35");
+        assert_eq!(other.ask("try fcntl drop 1 1"), "yes");
+        assert_eq!(one.hear(), "yes");
+        // Two readers that both want to write.
+        assert_eq!(one.ask("try fcntl read 5 1"), "yes");
+        assert_eq!(other.ask("try fcntl read 5 1"), "yes");
+        one.tell_to_wait("wait fcntl write 5 1");
+        assert_eq!(other.ask("wait fcntl write 5 1"), "no, 35");
+        other.kill();
+        assert_eq!(one.hear(), "yes");
+    });
+}
+
+#[test]
+fn interrupted() {
+    locks::on_file(|path| {
+        let (mut one, mut other) = (locks::program(path), locks::program(path));
+        assert_eq!(one.ask("try fcntl write 0 10"), "yes");
+        other.tell_to_wait("wait fcntl write 0 10");
+        let pid = Pid::from_raw(other.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::USR1).unwrap();
+        assert_eq!(other.hear(), "no, 4");
+        assert_eq!(one.ask("try fcntl drop 0 10"), "yes");
+        assert_eq!(one.ask("test fcntl write 0 10"), "free", "nobody waits or holds");
+    });
+}
+
+/// As many locks as a session may have; the next one is refused, and a close frees all.
+#[test]
+fn no_locks() {
+    let limit = limits::LOCKS;
+    on_volume(|volume| {
+        let path = volume.files().join("f");
+        fs::write(&path, "x").unwrap();
+        let mut one = locks::program(&path);
+        assert_eq!(one.ask(&format!("fill {}", limit + 1)), "no, 37");
+        let mut other = locks::program(&path);
+        assert_eq!(other.ask("try fcntl write 1 1"), "no, 37");
+        assert_eq!(one.ask("close 0"), "yes");
+        assert_eq!(other.ask("try fcntl write 0 0"), "yes");
     });
 }
 

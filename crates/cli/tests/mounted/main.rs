@@ -18,6 +18,7 @@ mod errors;
 #[path = "../harness/all.rs"]
 mod harness;
 mod listing;
+mod locks;
 mod names;
 mod programs;
 mod promises;

@@ -1,12 +1,13 @@
 //! Programs in processes of their own, with memory of their own: Perl, which each Debian has,
 //! follows commands line by line.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use crate::harness::program::DEADLINE;
+use crate::harness::program::{DEADLINE, until};
 
 /// A program that answers each line with a line; killed on drop.
 pub(crate) struct Program {
@@ -43,6 +44,21 @@ impl Program {
     /// Sends it a command, without waiting for the answer.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Sends it a command, and waits until it sleeps in a system call to carry it out.
+    pub(crate) fn tell_to_wait(&mut self, line: &str) {
+        let call = || {
+            let call = fs::read_to_string(format!("/proc/{}/syscall", self.child.id())).unwrap();
+            call.split(' ').next().and_then(|number| number.trim().parse::<u32>().ok())
+        };
+        let mut idle = None;
+        until("it reads commands", || {
+            idle = call();
+            idle.is_some()
+        });
+        writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
+        until("it waits", || call().is_some_and(|call| Some(call) != idle));
     }
 
     /// Returns its next line.

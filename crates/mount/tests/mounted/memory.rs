@@ -470,7 +470,7 @@ impl State {
                 let path = self.open(ino, flags, open);
                 Ok(Reply::Opened { attr: self.nodes[&ino].attr(), path })
             }
-            Request::Flush { open } => {
+            Request::Flush { open, .. } => {
                 let writes = self.opens.get(&open.0).is_some_and(|open| open.flags.write);
                 assert!(writes, "only an open for writing is flushed");
                 // The commit changes ctime again, unseen by the kernel.

@@ -8,10 +8,12 @@ use pelago_store::clock;
 use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
 
 use super::{OpResult, Parts};
+use crate::locks::Locks;
 
 /// Executes a request that was admitted; holds all that it needs apart from its own arguments.
 pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
+    pub(super) locks: &'a Locks,
     pub(super) context: &'a Context,
     pub(super) expected: Option<ExpectedNodes>,
     pub(super) bytes: &'a [u8],
@@ -54,8 +56,12 @@ impl Executor<'_> {
             Request::Rename { from_dir, from, to_dir, to, flags } => {
                 self.rename(Move { from_dir: *from_dir, from, to_dir: *to_dir, to }, *flags)
             }
-            Request::Flush { open } => done(opens.flush(self.key(*open), may_block)),
-            Request::Release { open } => done(opens.release(self.key(*open), may_block)),
+            Request::Flush { open, owner } => self.flush(*open, *owner),
+            Request::Release { open } => self.release(*open),
+            Request::GetLock { open, owner, lock } => self.get_lock(*open, *owner, lock),
+            Request::SetLock { open, owner, lock, wait } => {
+                self.set_lock((*open, *owner), *lock, *wait)
+            }
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => {
@@ -112,6 +118,6 @@ fn bytes(found: Result<Vec<u8>, Error>) -> OpResult {
     Ok(Reply::Bytes(found?).into())
 }
 
-fn done<E: Into<OpError>>(result: Result<(), E>) -> OpResult {
+pub(super) fn done<E: Into<OpError>>(result: Result<(), E>) -> OpResult {
     result.map(|()| Reply::Done.into()).map_err(Into::into)
 }

@@ -19,9 +19,15 @@ impl SessionService for LocalService {
     fn end_session(&self, session: SessionId) {
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);
+        // Nobody waits any longer for a lock of this session.
+        dispatcher.locks.drop_session(session);
         // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
-            Invocation::Run => dispatcher.end_session(session),
+            Invocation::Run => {
+                dispatcher.end_session(session);
+                // A request that still ran may have set a lock before its open ended.
+                dispatcher.locks.drop_session(session);
+            }
             Invocation::Cancelled => {}
         };
         self.dispatcher.parts.pool.submit(Caller::from(&context), Box::new(job));

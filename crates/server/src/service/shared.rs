@@ -160,7 +160,9 @@ impl Dispatcher {
             | Request::GetXattr { .. }
             | Request::ListXattr { .. }
             | Request::StatFs
-            | Request::Seek { .. } => Touches::Nothing,
+            | Request::Seek { .. }
+            | Request::GetLock { .. }
+            | Request::SetLock { .. } => Touches::Nothing,
             Request::Write { open, .. }
             | Request::Allocate { open, .. }
             | Request::CopyRange { to: open, .. } => Touches::Bytes(key(*open)),

@@ -46,7 +46,7 @@ fn ask_later(rig: &Rig, request: Request) -> Replies {
 fn a_reply_that_is_ready_needs_no_callback() {
     let rig = Rig::new();
     let (_, open) = rig.create("f", BOTH);
-    assert!(matches!(ask_now(&rig, Request::Flush { open }), Ok(Reply::Done)));
+    assert!(matches!(ask_now(&rig, Request::Flush { open, owner: None }), Ok(Reply::Done)));
 }
 
 #[test]

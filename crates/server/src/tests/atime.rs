@@ -191,7 +191,7 @@ fn a_commit_includes_the_access_time() {
     let read = atime(&rig, handle);
     rig.write(open, 0, b"x").unwrap();
     let batches = rig.durability.done();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert_eq!(atime(&rig.after_kill(), handle), read);
     rig.close(open);
     assert_eq!(rig.durability.done(), batches + 1);

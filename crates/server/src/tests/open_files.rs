@@ -45,7 +45,7 @@ fn a_small_file_is_in_memory_until_it_is_flushed() {
     assert!(seen.mtime > entry.attr.mtime && seen.ctime == seen.mtime);
     assert_eq!(rig.inline_row(entry.handle), None);
     assert_eq!(rig.bytes("f"), b"hello", "another open reads what is not committed");
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert_eq!(rig.inline_row(entry.handle).unwrap(), b"hello");
     assert_eq!(rig.attr(entry.handle).unwrap(), seen, "a commit changes nothing that is seen");
     let batches = rig.durability.done();
@@ -78,7 +78,7 @@ fn a_write_beyond_the_limit_spills_and_the_file_stays_there() {
     let (entry, open) = rig.create("f", BOTH);
     let bytes = pattern(LIMIT);
     rig.write(open, 0, &bytes).unwrap();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert!(rig.inline_row(entry.handle).is_some() && !rig.has_writing_row(entry.handle));
     assert_eq!(rig.write(open, LIMIT as u64, b"x").unwrap(), (1, LIMIT as u64 + 1));
     assert_eq!(rig.inline_row(entry.handle), None);
@@ -212,7 +212,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
         rig.unlink("f");
         assert_eq!(rig.lookup("f"), Err(Code::NotFound));
         rig.write(open, 0, &pattern(grown)).unwrap();
-        rig.call(Request::Flush { open }).unwrap();
+        rig.call(Request::Flush { open, owner: None }).unwrap();
         assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), pattern(grown));
         let attr = rig.attr(entry.handle).unwrap();
         assert_eq!((attr.links, attr.size), (0, grown as u64));
@@ -238,7 +238,7 @@ fn memory_is_bounded_by_spilling_and_by_forgetting_what_is_committed() {
     let spilled = opens.iter().filter(|(entry, _)| rig.has_writing_row(entry.handle)).count();
     assert_eq!(spilled, 2);
     for (entry, open) in &opens {
-        rig.call(Request::Flush { open: *open }).unwrap();
+        rig.call(Request::Flush { open: *open, owner: None }).unwrap();
         assert_eq!(rig.read(*open, 0, 4000).unwrap(), pattern(3000), "{entry:?}");
         assert!(rig.opens.memory() <= 10_000);
     }
@@ -314,7 +314,7 @@ fn a_failed_persist_fails_the_fsync_and_the_open_file_is_committed_again() {
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
     assert_eq!(rig.write(open, 4, b"!").unwrap(), (1, 5), "memory needs no table");
-    assert_eq!(rig.call(Request::Flush { open }).err(), Some(Code::Io));
+    assert_eq!(rig.call(Request::Flush { open, owner: None }).err(), Some(Code::Io));
     assert!(rig.commit.reopen_table());
     assert_eq!(answer(&reply).err(), Some(Code::Io));
     assert_eq!(rig.inline_row(entry.handle), None, "the fake dropped what was not safe");
@@ -442,7 +442,7 @@ fn requests_with_an_id_that_is_not_open_are_refused() {
     for request in [
         Request::Read { open, offset: 0, size: 1 },
         Request::Write { open, offset: 0, append: false, kill_privileges: false },
-        Request::Flush { open },
+        Request::Flush { open, owner: None },
         Request::Release { open },
         Request::Fsync { open, data_only: false },
     ] {
@@ -549,7 +549,7 @@ fn a_spilled_file_is_committed_again_after_the_table_lost_its_row() {
     rig.write(open, 0, &pattern(100)).unwrap();
     rig.commit.run().unwrap();
     rig.write(open, 100, &pattern(10_000)).unwrap();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     let broken = table::Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
@@ -560,7 +560,7 @@ fn a_spilled_file_is_committed_again_after_the_table_lost_its_row() {
     let again = rig.after_crash(0);
     assert_eq!(again.bytes("f"), [pattern(100), pattern(10_000)].concat());
     assert_eq!(
-        rig.call(Request::Flush { open }).err(),
+        rig.call(Request::Flush { open, owner: None }).err(),
         Some(Code::Io),
         "the sync that failed before"
     );
@@ -630,7 +630,7 @@ fn a_file_behaves_like_a_vector() {
                 }
                 6 => {
                     opens.iter().for_each(|(open, ..)| {
-                        rig.call(Request::Flush { open: *open }).unwrap();
+                        rig.call(Request::Flush { open: *open, owner: None }).unwrap();
                     });
                     opens.clear();
                     rig = rig.after_kill();

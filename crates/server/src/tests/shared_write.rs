@@ -273,7 +273,7 @@ fn times_that_are_set_win_while_a_program_writes_externally() {
     assert_eq!((shown.mtime, shown.volatile), (at(77), true));
     assert_eq!(rig.after_kill().attr(file.handle).unwrap().mtime, at(77));
     assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77));
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert_eq!(rig.attr(file.handle).unwrap().mtime, at(77), "a commit sets no time");
     program.write_all_at(b"y", 0).unwrap();
     let now = rig.attr(file.handle).unwrap();
@@ -292,10 +292,10 @@ fn flush_commits_what_the_content_file_says() {
     let file = rig.large("f");
     let (open, program) = rig.pass(file.handle, PASS);
     let batches = rig.durability.done();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert_eq!(rig.durability.done(), batches, "nothing was written");
     program.write_all_at(&[3; 10], LARGE as u64).unwrap();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert_eq!(rig.durability.done(), batches + 1);
     let row = rig.shard.stored_node(file.handle).unwrap().rnode;
     assert_eq!(row.size, LARGE as u64 + 10);
@@ -386,7 +386,8 @@ fn a_file_whose_close_is_pending_is_counted_at_every_moment() {
             }
             wrong
         });
-        let closed = [Request::Flush { open }, Request::Release { open }].map(|end| rig.call(end));
+        let closed = [Request::Flush { open, owner: None }, Request::Release { open }]
+            .map(|end| rig.call(end));
         let gone: Vec<_> = (0..1000).map(|_| rig.opens.release_closed()).collect();
         ended.store(true, Ordering::Release);
         assert_eq!(watched.join().unwrap(), None);
@@ -640,7 +641,7 @@ fn a_new_file_by_passthrough_writes_three_batches() {
     let DataPath::Passthrough(backing) = path else { panic!("{path:?}") };
     assert_eq!(rig.durability.done(), before + 2);
     reopened(&backing, PASS).write_all_at(&[1; 4096], 0).unwrap();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     assert_eq!(rig.durability.done(), before + 3);
     rig.call(Request::Release { open }).unwrap();
     assert_eq!((rig.opens.pending_closes(), rig.durability.done()), (0, before + 3));

@@ -95,7 +95,7 @@ fn an_open_file_whose_bytes_are_in_memory_reports_a_loss_once_and_is_safe_with_t
     rig.commit.run().unwrap();
     let open = rig.open(file.handle, BOTH).unwrap();
     rig.write(open, 0, b"NEW").unwrap();
-    rig.call(Request::Flush { open }).unwrap();
+    rig.call(Request::Flush { open, owner: None }).unwrap();
     lose(&rig);
     assert_eq!([sync(&rig, open), sync(&rig, open)], [Err(Code::Io), Ok(())]);
     assert_eq!(rig.after_crash(0).bytes("f"), b"NEW bytes");

@@ -204,7 +204,7 @@ impl Stage {
 
     /// Closes a file; what went wrong is told by the flush.
     pub(crate) fn close(&self, open: OpenId) -> Result<(), Code> {
-        let flushed = self.call(Request::Flush { open }, &[]);
+        let flushed = self.call(Request::Flush { open, owner: None }, &[]);
         let released = self.call(Request::Release { open }, &[]);
         flushed.and(released).map(drop)
     }

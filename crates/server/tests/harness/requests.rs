@@ -71,7 +71,7 @@ pub(crate) fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) ->
 }
 
 pub(crate) fn close(server: &Server, open: OpenId) -> Result<(), Code> {
-    let flushed = call(server, Request::Flush { open }, &[]);
+    let flushed = call(server, Request::Flush { open, owner: None }, &[]);
     call(server, Request::Release { open }, &[])?;
     flushed.map(drop)
 }

@@ -189,7 +189,7 @@ impl Rig {
 
     /// Flushes and releases, as the kernel does: the release follows even if the flush fails.
     pub(crate) fn close(&self, open: OpenId) -> Result<(), Code> {
-        let flushed = self.call(Request::Flush { open });
+        let flushed = self.call(Request::Flush { open, owner: None });
         self.call(Request::Release { open })?;
         flushed.map(drop)
     }

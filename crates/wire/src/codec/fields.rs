@@ -7,6 +7,7 @@ use crate::error::{Code, Error};
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, NameHash, OpenId, SessionId};
 use crate::limits;
+use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, DirEntry, Entry, VolumeStats};
 
@@ -52,6 +53,7 @@ macro_rules! ids {
 ids! {
     InodeId: Self::from_raw, Self::raw;
     NameHash: NameHash, |hash| hash.0;
+    LockOwner: LockOwner, |owner| owner.0;
     OpenId: OpenId, |open| open.0;
     Cookie: Cookie, |cookie| cookie.0;
     SessionId: SessionId, |session| session.0;
@@ -317,6 +319,16 @@ choices! {
         3 = [Zero { keep_size: false }],
         4 = [Zero { keep_size: true }],
     }
+    LockKind {
+        0 = [Flock],
+        1 = [Posix],
+        2 = [OpenFile],
+    }
+    LockMode {
+        0 = [Read],
+        1 = [Write],
+        2 = [Unlock],
+    }
     Whence {
         0 = [Data],
         1 = [Hole],
@@ -446,6 +458,7 @@ records! {
     }
     NewMode { mode: Mode, umask: Umask, }
     SeekFrom { offset: u64, whence: Whence, }
+    FileLock { kind: LockKind, mode: LockMode, start: u64, end: u64, pid: u32, }
     VolumeStats {
         block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
     }

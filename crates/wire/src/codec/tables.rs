@@ -9,6 +9,7 @@ use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
@@ -82,7 +83,7 @@ requests! {
         from_dir: Handle, from: Name, to_dir: Handle, to: Name, flags: RenameFlags
     } -> Renamed;
     16 Open { node: Handle, flags: OpenFlags, open: OpenId } -> Opened;
-    17 Flush { open: OpenId } -> Done;
+    17 Flush { open: OpenId, owner: Option<LockOwner> } -> Done;
     18 Release { open: OpenId } -> Done;
     19 Fsync { open: OpenId, data_only: bool } -> Done;
     20 FsyncDir { dir: Handle, since: Option<u64> } -> Done;
@@ -103,6 +104,8 @@ requests! {
     31 CopyRange {
         from: OpenId, from_offset: u64, to: OpenId, to_offset: u64, length: u64
     } -> Written;
+    32 GetLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Lock;
+    33 SetLock { open: OpenId, owner: LockOwner, lock: FileLock, wait: bool } -> Done;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.
@@ -164,6 +167,7 @@ replies! {
     11 Listed { entries: DirEntries, end: bool };
     12 Offset(bytes: u64);
     13 Volume(volume: VolumeStats);
+    14 Lock(lock: Option<FileLock>);
 }
 
 /// Bytes of the longest request, its number included.

@@ -3,9 +3,10 @@
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, Handle, InodeId, Name,
-    NameHash, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, SessionId,
-    SetAttr, SetTime, Time, VolumeStats, Whence, XattrFlags,
+    AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock, Handle,
+    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
+    RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats, Whence,
+    XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -51,7 +52,7 @@ fn attr() -> Attr {
 
 /// Returns requests, each with what follows its name in the files.
 pub(crate) fn requests() -> Vec<(&'static str, Request)> {
-    [of_names(), of_nodes(), of_opens()].concat()
+    [of_names(), of_nodes(), of_opens(), lock_requests(OPEN)].concat()
 }
 
 fn of_names() -> Vec<(&'static str, Request)> {
@@ -171,12 +172,12 @@ fn of_opens() -> Vec<(&'static str, Request)> {
         (".read", opening(OpenFlags::READ)),
         (".write", opening(OpenFlags::WRITE)),
         (".all", opening(all)),
-        ("", Request::Flush { open }),
+        ("", Request::Flush { open, owner: None }),
+        (".owner", Request::Flush { open, owner: Some(OWNER) }),
         ("", Request::Release { open }),
         ("", Request::Fsync { open, data_only: true }),
         ("", Request::Read { open, offset, size: 4096 }),
         ("", Request::Write { open, offset, append: false, kill_privileges: true }),
-        (".append", Request::Write { open, offset, append: true, kill_privileges: false }),
         (".reserve", allocate(AllocateMode::Reserve { keep_size: false })),
         (".reserve-keep", allocate(AllocateMode::Reserve { keep_size: true })),
         (".punch", allocate(AllocateMode::PunchHole)),
@@ -194,6 +195,27 @@ fn of_opens() -> Vec<(&'static str, Request)> {
                 length,
             },
         ),
+    ]
+}
+
+const OWNER: LockOwner = LockOwner(0x0102_0304_0506_0708);
+const LOCK: FileLock = FileLock {
+    kind: LockKind::Posix,
+    mode: LockMode::Write,
+    start: 1 << 30,
+    end: FileLock::TO_END,
+    pid: 4711,
+};
+
+/// Requests for locks.
+fn lock_requests(open: OpenId) -> Vec<(&'static str, Request)> {
+    let owner = OWNER;
+    let flock = FileLock { kind: LockKind::Flock, mode: LockMode::Unlock, ..LOCK };
+    let ofd = FileLock { kind: LockKind::OpenFile, mode: LockMode::Read, ..LOCK };
+    vec![
+        ("", Request::GetLock { open, owner, lock: ofd }),
+        ("", Request::SetLock { open, owner, lock: flock, wait: false }),
+        (".wait", Request::SetLock { open, owner, lock: LOCK, wait: true }),
     ]
 }
 
@@ -231,6 +253,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         (".end", Reply::Listed { entries: Vec::new(), end: true }),
         ("", Reply::Offset(OFFSET)),
         ("", Reply::Volume(volume)),
+        ("", Reply::Lock(None)),
+        (".held", Reply::Lock(Some(LOCK))),
     ]
 }
 

@@ -118,7 +118,7 @@ impl FilesTarget {
                 Outcome::Attr(file_attr(&opened.attr))
             }
             Op::Flush { slot } => {
-                files.flush(&context, self.open(*slot)?.1).wait()?;
+                files.flush(&context, self.open(*slot)?.1, None).wait()?;
                 Outcome::Done
             }
             Op::Close { slot } => {
@@ -226,7 +226,7 @@ impl FilesTarget {
                 let flags = OpenFlags::READ;
                 let open = files.open(&context, self.find(path)?.handle, flags).wait()?.open;
                 let bytes = files.read(&context, open, *offset, *size).wait();
-                files.flush(&context, open).wait()?;
+                files.flush(&context, open, None).wait()?;
                 files.release(&context, open).wait()?;
                 Outcome::Bytes(bytes?.into_bytes())
             }
@@ -308,7 +308,7 @@ impl FilesTarget {
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = None;
         }
-        let flushed = self.files.flush(&self.context, open).wait();
+        let flushed = self.files.flush(&self.context, open, None).wait();
         self.files.release(&self.context, open).wait()?;
         flushed
     }

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 
 use crate::beside::on_both;
-use crate::harness::program::until;
 use crate::programs::Program;
 
 /// Takes and drops locks. `struct flock` as 64-bit Linux has it: kind, from where, start, length,
@@ -62,15 +61,7 @@ fn flock_fcntl_locks() {
 
 /// `other` waits for a lock of `one`, until that releases it or is killed.
 fn wait_for_it(how: &str, one: &mut Program, other: &mut Program, kill: bool) {
-    other.tell(&format!("{how} read 5 1"));
-    let waiter = format!(" {} ", other.id());
-    until("it waits", || {
-        let locks = fs::read_to_string("/proc/locks").unwrap();
-        // Locks of open file descriptions belong to no process.
-        locks
-            .lines()
-            .any(|line| line.contains("-> ") && (line.contains(&waiter) || line.contains("OFDLCK")))
-    });
+    other.tell_to_wait(&format!("{how} read 5 1"));
     match kill {
         true => one.kill(),
         false => assert_eq!(one.ask(&format!("{how} drop 0 0")), "yes"),

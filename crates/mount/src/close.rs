@@ -1,0 +1,55 @@
+//! The end of descriptors, of opens, and of the mount.
+
+use std::sync::Arc;
+
+use pelago_fuse::operation::{Flush, Release};
+use pelago_fuse::{Header, Reply};
+use pelago_wire::{Context, LockOwner, OpenId};
+
+use crate::caller::Caller;
+use crate::open_ids::OpenPath;
+use crate::replies::done;
+use crate::state::State;
+use crate::{attr, flags};
+
+/// Commits what was written before a descriptor was closed, and ends the locks of its process. Only
+/// a close that has neither to do ends here.
+pub(crate) fn flush(state: &State, header: &Header, request: Flush, reply: Reply<()>) {
+    let (open, ino) = (OpenId(request.file.0), attr::ino(header.node));
+    let owner = LockOwner(request.owner.0);
+    let owner = state.locks.take(ino, owner).then_some(owner);
+    if owner.is_none() && !state.open_ids.must_commit(open, ino) {
+        return reply.ok(&());
+    }
+    let answer = state.files.flush(&Caller::of(header).context(), open, owner);
+    answer.then(move |result| done(result, reply));
+}
+
+/// Ends an open.
+pub(crate) fn release(state: &Arc<State>, header: &Header, request: Release, reply: Reply<()>) {
+    let write = flags::open(request.flags, false).write;
+    let (open, ino) = (OpenId(request.file.0), attr::ino(header.node));
+    let state = Arc::clone(state);
+    // The kernel has closed its descriptor before RELEASE. Ours must go before the server checks
+    // whether any process still has the file open.
+    if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
+        state.backings.release(ino);
+    }
+    state.locks.released(ino, open);
+    let answer = state.files.release(&Caller::of(header).context(), open);
+    answer.then(move |result| {
+        if write {
+            state.attr_ttl.write_closed(ino);
+        }
+        done(result, reply);
+    });
+}
+
+/// Ends the opens that the kernel has left when the mount ended.
+pub(crate) fn release_all(state: &State) {
+    for open in state.open_ids.take() {
+        if let Err(error) = state.files.release(&Context::direct(0, 0), open).wait() {
+            tracing::warn!(%error, "releasing a file at the end of the mount failed");
+        }
+    }
+}

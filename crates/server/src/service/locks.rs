@@ -1,0 +1,40 @@
+//! Requests for file locks, and the closes that end them.
+
+use pelago_data::OpError;
+use pelago_wire::{FileLock, LockOwner, OpenId, Reply};
+
+use super::execute::{Executor, done};
+use super::{OpResult, Outcome};
+
+impl Executor<'_> {
+    pub(super) fn get_lock(&self, open: OpenId, owner: LockOwner, lock: &FileLock) -> OpResult {
+        Ok(Reply::Lock(self.locks.get(self.context, open, owner, lock)?).into())
+    }
+
+    pub(super) fn set_lock(&self, by: (OpenId, LockOwner), lock: FileLock, wait: bool) -> OpResult {
+        match self.locks.set(self.context, by, lock, wait)? {
+            None => Ok(Reply::Done.into()),
+            Some(waiting) => Ok(Outcome::WhenLocked(waiting, self.context.request)),
+        }
+    }
+
+    /// Commits what an open has written, then ends the locks of its process: the next holder sees
+    /// what was written under the lock.
+    pub(super) fn flush(&self, open: OpenId, owner: Option<LockOwner>) -> OpResult {
+        let flushed = self.parts.opens.flush(self.key(open), self.may_block);
+        if flushed != Err(OpError::WouldBlock)
+            && let Some(owner) = owner
+        {
+            self.locks.drop_process(self.context, open, owner);
+        }
+        done(flushed)
+    }
+
+    pub(super) fn release(&self, open: OpenId) -> OpResult {
+        let released = self.parts.opens.release(self.key(open), self.may_block);
+        if released != Err(OpError::WouldBlock) {
+            self.locks.drop_open(self.key(open));
+        }
+        done(released)
+    }
+}
