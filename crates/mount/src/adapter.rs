@@ -139,15 +139,7 @@ impl Filesystem for Adapter {
 
     fn statx(&self, header: &Header, reply: Reply<Statx>) {
         let sample = self.0.sample(attr::ino(header.node));
-        self.attributes(header, move |state, result| match result {
-            Ok(found) => {
-                let guard = state.reply_guard();
-                let ttl = guard.attr(&found, &sample);
-                let birth = attr::timestamp(found.btime);
-                reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
-            }
-            Err(error) => reply.error(attr::error(error)),
-        });
+        self.attributes(header, move |state, result| state.reply_statx(&sample, result, reply));
     }
 
     fn set_attr(&self, header: &Header, request: operation::SetAttr, reply: Reply<Attributes>) {

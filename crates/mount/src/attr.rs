@@ -33,8 +33,8 @@ pub(crate) const fn attr(attr: &Attr) -> pelago_fuse::Attr {
     }
 }
 
-/// Converts an entry, whose name holds for `name_ttl` and whose attributes for `attr_ttl`. Inode ids
-/// are never reused, so that one generation suffices.
+/// Converts an entry, whose name holds for `name_ttl` and whose attributes for `attr_ttl`. Inode
+/// ids are never reused, so that one generation suffices.
 pub(crate) const fn entry(entry: &Entry, name_ttl: Duration, attr_ttl: Duration) -> reply::Entry {
     let node = NodeId(entry.attr.ino.raw());
     let attr = attr(&entry.attr);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use pelago_fuse::init::{Capabilities, InitOptions};
 use pelago_wire::limits;
 
-/// How long the kernel may cache names, their absence and attributes. One mount sees every change,
-/// so that no entry becomes stale; once there are leases, this is the time left of a lease.
+/// How long the kernel may cache names, their absence and attributes. The server's own mount
+/// sees every change of its programs, and is told of those by others ([`crate::kernel_cache`]).
 pub const TTL: Duration = Duration::from_secs(3600);
 
 /// Limit of concurrent requests for which no process waits (readahead, RELEASE).

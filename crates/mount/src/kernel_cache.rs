@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, Notifier};
-use pelago_wire::{Change, InodeId, LocalCache, Name, Then};
+use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
 
 use crate::mountinfo;
 use crate::state::State;
@@ -150,13 +150,13 @@ impl LocalCache for KernelCache {
         state.lifetimes.set_shared(shared);
     }
 
-    fn begin(&self, changes: &Arc<[Change]>, then: Then) {
+    fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
         let Some(state) = self.state.upgrade() else { return then() };
         state.lifetimes.mark(changes);
         let Some(kernel) = state.kernel.get() else { return then() };
         let (mut nodes, mut unknown) = (Vec::new(), Vec::new());
         for change in &**changes {
-            if let Change::Node(ino) = change {
+            if let Touched::Node(ino) = change {
                 let is_known = invalidate(kernel, *ino);
                 if is_known { nodes.push(*ino) } else { unknown.push(*ino) }
             }
@@ -165,7 +165,7 @@ impl LocalCache for KernelCache {
             self.teller.tell_again(&unknown);
         }
         let names = changes.iter().filter_map(|change| match change {
-            Change::Name { dir, name } if nodes.contains(dir) => Some((*dir, name.clone())),
+            Touched::Name { dir, name } if nodes.contains(dir) => Some((*dir, name.clone())),
             _ => None,
         });
         let names: Vec<_> = names.collect();
@@ -175,20 +175,20 @@ impl LocalCache for KernelCache {
         self.teller.tell(names, nodes, then);
     }
 
-    fn end(&self, changes: &[Change]) {
+    fn end(&self, changes: &[Touched]) {
         let Some(state) = self.state.upgrade() else { return };
         for change in changes {
             match change {
                 // A listing is in pages, too.
-                Change::Bytes(ino) | Change::Name { dir: ino, .. } => {
+                Touched::Bytes(ino) | Touched::Name { dir: ino, .. } => {
                     state.stale_pages.add(*ino, 0, u64::MAX);
                 }
-                Change::Node(_) => {}
+                Touched::Node(_) => {}
             }
         }
         if let Some(kernel) = state.kernel.get() {
             for change in changes {
-                if let Change::Node(ino) = change {
+                if let Touched::Node(ino) = change {
                     invalidate(kernel, *ino);
                 }
             }

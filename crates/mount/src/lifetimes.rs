@@ -9,9 +9,9 @@
 //! - A lifetime is decided and written to the device under the gate ([`ReplyGuard`]). A change
 //!   passes the gate after it has marked, so that the kernel has every older reply before it is
 //!   told.
-//! - Attributes that the kernel takes over without looking at their version have no lifetime: those
-//!   of entries, whose inode it may install only after it was told, and those of SETATTR. Attributes
-//!   of GETATTR have one: the kernel drops a reply that is older than an invalidation.
+//! - Attributes that the kernel takes over without looking at their version have no lifetime:
+//!   those of entries, whose inode it may install only after it was told, and those of SETATTR.
+//!   Attributes of GETATTR have one: the kernel drops a reply that is older than an invalidation.
 //!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
 
@@ -23,12 +23,11 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use pelago_client::At;
-use pelago_wire::{Attr, Change, InodeId};
+use pelago_wire::{Attr, InodeId, Touched};
 
-use crate::attr_ttl::Epoch;
+use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::init::TTL;
 use crate::options::Keeps;
-use crate::state::State;
 use crate::striped::StripedMap;
 
 /// What the kernel below a mount may keep.
@@ -80,7 +79,8 @@ enum Subject {
 
 /// Lets a reply decide lifetimes, and is held until the reply is written.
 pub(crate) struct ReplyGuard<'a> {
-    state: &'a State,
+    lifetimes: &'a Lifetimes,
+    attr_ttl: &'a AttrTtl,
     /// `None` if the kernel keeps nothing.
     gate: Option<RwLockReadGuard<'a, ()>>,
     era: u64,
@@ -119,24 +119,24 @@ impl Lifetimes {
     }
 
     /// Marks what changes touch. Returns once every reply that did not see the mark is written.
-    pub(crate) fn mark(&self, changes: &[Change]) {
+    pub(crate) fn mark(&self, changes: &[Touched]) {
         for change in changes {
             match change {
-                Change::Node(ino) => self.nodes.mark(ino.raw()),
-                Change::Name { dir, name } => self.names.mark(self.key(*dir, name.as_bytes())),
-                Change::Bytes(_) => {}
+                Touched::Node(ino) => self.nodes.mark(ino.raw()),
+                Touched::Name { dir, name } => self.names.mark(self.key(*dir, name.as_bytes())),
+                Touched::Bytes(_) => {}
             }
         }
         self.pass_gate();
     }
 
     /// Removes the marks of changes that have ended.
-    pub(crate) fn unmark(&self, changes: &[Change]) {
+    pub(crate) fn unmark(&self, changes: &[Touched]) {
         for change in changes {
             match change {
-                Change::Node(ino) => self.nodes.unmark(ino.raw()),
-                Change::Name { dir, name } => self.names.unmark(self.key(*dir, name.as_bytes())),
-                Change::Bytes(_) => {}
+                Touched::Node(ino) => self.nodes.unmark(ino.raw()),
+                Touched::Name { dir, name } => self.names.unmark(self.key(*dir, name.as_bytes())),
+                Touched::Bytes(_) => {}
             }
         }
     }
@@ -146,7 +146,26 @@ impl Lifetimes {
         self.is_shared() && (self.nodes.ended(ino.raw()) > 0 || self.nodes.is_marked(ino.raw()))
     }
 
-    fn sample(&self, epoch: Epoch, subject: impl FnOnce() -> Subject) -> Sample {
+    /// Samples a node, before its attributes or its names are requested.
+    pub(crate) fn sample(&self, epoch: Epoch, ino: InodeId) -> Sample {
+        self.sampled(epoch, || Subject::Node(ino, self.nodes.ended(ino.raw())))
+    }
+
+    /// Samples a name, before it is looked up or made.
+    pub(crate) fn sample_name(&self, epoch: Epoch, at: &At) -> Sample {
+        self.sampled(epoch, || {
+            let key = self.key(at.dir.ino, at.name.as_bytes());
+            Subject::Name(key, self.names.ended(key))
+        })
+    }
+
+    /// Returns the guard under which a reply decides its lifetimes and is written.
+    pub(crate) fn reply_guard<'a>(&'a self, attr_ttl: &'a AttrTtl) -> ReplyGuard<'a> {
+        let gate = (!self.keeps_nothing()).then(|| self.gate());
+        ReplyGuard { lifetimes: self, attr_ttl, gate, era: self.era.load(Ordering::Acquire) }
+    }
+
+    fn sampled(&self, epoch: Epoch, subject: impl FnOnce() -> Subject) -> Sample {
         let era = self.era.load(Ordering::Acquire);
         let subject = if era % 2 == 1 { subject() } else { Subject::Alone };
         Sample { epoch, era, subject }
@@ -214,33 +233,10 @@ impl Changes {
     }
 }
 
-impl State {
-    /// Samples a node, before its attributes or its names are requested.
-    pub(crate) fn sample(&self, ino: InodeId) -> Sample {
-        let nodes = &self.lifetimes.nodes;
-        let subject = || Subject::Node(ino, nodes.ended(ino.raw()));
-        self.lifetimes.sample(self.attr_ttl.epoch(), subject)
-    }
-
-    /// Samples a name, before it is looked up or made.
-    pub(crate) fn sample_name(&self, at: &At) -> Sample {
-        self.lifetimes.sample(self.attr_ttl.epoch(), || {
-            let key = self.lifetimes.key(at.dir.ino, at.name.as_bytes());
-            Subject::Name(key, self.lifetimes.names.ended(key))
-        })
-    }
-
-    /// Returns the guard under which a reply decides its lifetimes and is written.
-    pub(crate) fn reply_guard(&self) -> ReplyGuard<'_> {
-        let gate = (!self.lifetimes.keeps_nothing()).then(|| self.lifetimes.gate());
-        ReplyGuard { state: self, gate, era: self.lifetimes.era.load(Ordering::Acquire) }
-    }
-}
-
 impl ReplyGuard<'_> {
     /// Returns how long attributes hold that answer GETATTR or STATX.
     pub(crate) fn attr(&self, attr: &Attr, sample: &Sample) -> Duration {
-        if self.holds(sample) { self.alone_attr(attr, sample) } else { Duration::ZERO }
+        if self.holds(sample) { self.attr_ttl.ttl(attr, sample.epoch) } else { Duration::ZERO }
     }
 
     /// Returns how long attributes hold that ride on an entry, or answer SETATTR.
@@ -258,12 +254,8 @@ impl ReplyGuard<'_> {
         if self.holds(sample) { TTL } else { Duration::ZERO }
     }
 
-    fn alone_attr(&self, attr: &Attr, sample: &Sample) -> Duration {
-        self.state.attr_ttl.ttl(attr, sample.epoch)
-    }
-
     fn holds(&self, sample: &Sample) -> bool {
-        let Lifetimes { nodes, names, .. } = &self.state.lifetimes;
+        let Lifetimes { nodes, names, .. } = self.lifetimes;
         self.gate.is_some()
             && self.era == sample.era
             && match sample.subject {
@@ -276,36 +268,40 @@ impl ReplyGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use pelago_client::Files;
-    use pelago_wire::{
-        Bulk, Code, Context, Done, Error, FileKind, Handle, Name, Reply, Request, Service,
-    };
+    use pelago_wire::{FileKind, Handle, Name};
 
     use super::*;
-    use crate::state::Preferences;
-
-    struct Silent;
-
-    impl Service for Silent {
-        fn ask(
-            &self,
-            _context: &Context,
-            _request: Request,
-            _bulk: Bulk<'_>,
-            _later: &mut dyn FnMut() -> Done,
-        ) -> Option<Result<Reply, Error>> {
-            Some(Err(Code::Bug.into()))
-        }
-    }
 
     const DIR: InodeId = InodeId::ROOT;
     const FILE: InodeId = InodeId::from_raw(9);
 
-    fn state(keeps: Keeps) -> State {
-        let preferences = Preferences { keeps, ..Preferences::default() };
-        State::new(Files::new(Arc::new(Silent)), preferences)
+    /// A mount that has no file open.
+    struct Mount {
+        lifetimes: Lifetimes,
+        attr_ttl: AttrTtl,
+    }
+
+    impl Mount {
+        fn new(keeps: Keeps) -> Self {
+            Self { lifetimes: Lifetimes::new(keeps), attr_ttl: AttrTtl::default() }
+        }
+
+        /// Samples a file and a name.
+        fn sample(&self, ino: InodeId, text: &str) -> (Sample, Sample) {
+            let epoch = self.attr_ttl.epoch();
+            (self.lifetimes.sample(epoch, ino), self.lifetimes.sample_name(epoch, &at(text)))
+        }
+
+        /// Returns the lifetimes of attributes and of a name.
+        fn given(&self, (node, name): (Sample, Sample)) -> (Duration, Duration) {
+            let guard = self.lifetimes.reply_guard(&self.attr_ttl);
+            (guard.attr(&attr(), &node), guard.name(&name))
+        }
+
+        /// Returns the lifetime of attributes that ride on an entry.
+        fn given_on_entry(&self, name: Sample) -> Duration {
+            self.lifetimes.reply_guard(&self.attr_ttl).unversioned_attr(&attr(), &name)
+        }
     }
 
     fn at(text: &str) -> At {
@@ -319,59 +315,51 @@ mod tests {
     #[test]
     fn alone_everything_holds_and_with_keeps_nothing_does() {
         for (keeps, ttl) in [(Keeps::Everything, TTL), (Keeps::Nothing, Duration::ZERO)] {
-            let state = state(keeps);
-            let (node, name) = (state.sample(FILE), state.sample_name(&at("a")));
-            let guard = state.reply_guard();
-            let given = [guard.attr(&attr(), &node), guard.unversioned_attr(&attr(), &name)];
-            assert_eq!((given, guard.name(&name)), ([ttl; 2], ttl));
+            let mount = Mount::new(keeps);
+            let sample = mount.sample(FILE, "a");
+            assert_eq!((mount.given(sample), mount.given_on_entry(sample.1)), ((ttl, ttl), ttl));
         }
     }
 
     #[test]
     fn a_reply_on_its_way_when_the_first_session_begins_or_the_last_ends_holds_nothing() {
-        let state = state(Keeps::Everything);
+        let mount = Mount::new(Keeps::Everything);
         for shared in [true, false] {
-            let (node, name) = (state.sample(FILE), state.sample_name(&at("a")));
-            state.lifetimes.set_shared(shared);
-            let guard = state.reply_guard();
-            assert_eq!((guard.attr(&attr(), &node), guard.name(&name)), Default::default());
+            let sample = mount.sample(FILE, "a");
+            mount.lifetimes.set_shared(shared);
+            assert_eq!(mount.given(sample), Default::default());
         }
     }
 
     #[test]
     fn beside_other_sessions_names_and_versioned_attributes_hold() {
-        let state = state(Keeps::Everything);
-        state.lifetimes.set_shared(true);
-        let (node, name) = (state.sample(FILE), state.sample_name(&at("a")));
-        let guard = state.reply_guard();
-        assert_eq!((guard.attr(&attr(), &node), guard.name(&name)), (TTL, TTL));
-        assert_eq!(guard.unversioned_attr(&attr(), &name), Duration::ZERO);
+        let mount = Mount::new(Keeps::Everything);
+        mount.lifetimes.set_shared(true);
+        let sample = mount.sample(FILE, "a");
+        assert_eq!(mount.given(sample), (TTL, TTL));
+        assert_eq!(mount.given_on_entry(sample.1), Duration::ZERO);
     }
 
     /// A reply that was asked for before, during or after a change holds only in the last case.
     #[test]
     fn what_changes_holds_only_if_it_was_asked_for_after_the_change() {
-        let state = state(Keeps::Everything);
-        state.lifetimes.set_shared(true);
+        let mount = Mount::new(Keeps::Everything);
+        mount.lifetimes.set_shared(true);
         let changes =
-            [Change::Node(FILE), Change::Name { dir: DIR, name: Name::new(b"a").unwrap() }];
-        let sample = || (state.sample(FILE), state.sample_name(&at("a")));
-        let given = |(node, name): (Sample, Sample)| {
-            let guard = state.reply_guard();
-            (guard.attr(&attr(), &node), guard.name(&name))
-        };
+            [Touched::Node(FILE), Touched::Name { dir: DIR, name: Name::new(b"a").unwrap() }];
+        let sample = || mount.sample(FILE, "a");
         let before = sample();
-        state.lifetimes.mark(&changes);
-        state.lifetimes.mark(&changes);
+        mount.lifetimes.mark(&changes);
+        mount.lifetimes.mark(&changes);
         let during = sample();
-        assert_eq!((given(before), given(during)), Default::default());
-        let other = given((state.sample(DIR), state.sample_name(&at("b"))));
+        assert_eq!((mount.given(before), mount.given(during)), Default::default());
+        let other = mount.given(mount.sample(DIR, "b"));
         assert_eq!(other, (TTL, TTL), "nothing else is touched");
-        state.lifetimes.unmark(&changes);
-        assert_eq!(given(sample()), Default::default(), "one of two changes goes on");
-        state.lifetimes.unmark(&changes);
-        assert_eq!((given(before), given(during)), Default::default());
-        assert_eq!(given(sample()), (TTL, TTL));
-        assert!(state.lifetimes.may_have_changed(FILE));
+        mount.lifetimes.unmark(&changes);
+        assert_eq!(mount.given(sample()), Default::default(), "one of two changes goes on");
+        mount.lifetimes.unmark(&changes);
+        assert_eq!((mount.given(before), mount.given(during)), Default::default());
+        assert_eq!(mount.given(sample()), (TTL, TTL));
+        assert!(mount.lifetimes.may_have_changed(FILE));
     }
 }

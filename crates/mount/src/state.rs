@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use pelago_client::{At, Files};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::Capabilities;
-use pelago_fuse::reply::{self, Attributes};
+use pelago_fuse::reply::{self, Attributes, Statx};
 use pelago_fuse::{Errno, Notifier, Reply, Session};
 use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
 
@@ -17,7 +17,7 @@ use crate::attr_ttl::AttrTtl;
 use crate::backings::Backings;
 use crate::dir_streams::Streams;
 use crate::inodes::Inodes;
-use crate::lifetimes::{Lifetimes, Sample};
+use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
@@ -149,6 +149,21 @@ impl State {
         }
     }
 
+    /// Samples a node, before its attributes or its names are requested.
+    pub(crate) fn sample(&self, ino: InodeId) -> Sample {
+        self.lifetimes.sample(self.attr_ttl.epoch(), ino)
+    }
+
+    /// Samples a name, before it is looked up or made.
+    pub(crate) fn sample_name(&self, at: &At) -> Sample {
+        self.lifetimes.sample_name(self.attr_ttl.epoch(), at)
+    }
+
+    /// Returns the guard under which a reply decides its lifetimes and is written.
+    pub(crate) fn reply_guard(&self) -> ReplyGuard<'_> {
+        self.lifetimes.reply_guard(&self.attr_ttl)
+    }
+
     pub(crate) fn reply_attr(
         &self,
         sample: &Sample,
@@ -165,6 +180,23 @@ impl State {
         }
     }
 
+    pub(crate) fn reply_statx(
+        &self,
+        sample: &Sample,
+        found: Result<Attr, Error>,
+        reply: Reply<Statx>,
+    ) {
+        match found {
+            Ok(found) => {
+                let guard = self.reply_guard();
+                let (ttl, birth) = (guard.attr(&found, sample), attr::timestamp(found.btime));
+                reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+
+    /// Replies with the attributes after SETATTR.
     pub(crate) fn reply_changed(
         &self,
         sample: &Sample,

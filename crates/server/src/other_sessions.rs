@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_wire::id_map::KeyedMap;
-use pelago_wire::{Change, InodeId, LocalCache, SessionId};
+use pelago_wire::{InodeId, LocalCache, SessionId, Touched};
 
 /// The sessions besides [`SessionId::DIRECT`].
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl OtherSessions {
     pub(crate) fn ended(&self, written: &[InodeId]) {
         if let Some(cache) = self.cache.get() {
             for ino in written {
-                cache.end(&[Change::Node(*ino), Change::Bytes(*ino)]);
+                cache.end(&[Touched::Node(*ino), Touched::Bytes(*ino)]);
             }
         }
         self.changed();

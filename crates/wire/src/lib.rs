@@ -17,7 +17,7 @@ pub use description::{Effect, Right, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
-pub use local_cache::{Change, LocalCache, Then};
+pub use local_cache::{LocalCache, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner};
 pub use name::{Name, NameError};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};

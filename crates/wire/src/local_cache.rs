@@ -11,7 +11,7 @@ use crate::name::Name;
 
 /// One thing that a request changes, as far as a cache may have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum Touched {
     /// Attributes and access control lists of an inode; of a directory also its listing.
     Node(InodeId),
     /// What a name leads to, or that it does not exist.
@@ -38,12 +38,12 @@ pub trait LocalCache: Send + Sync {
     /// Begins a change by another session: until [`LocalCache::end`] the cache keeps nothing that
     /// the change touches. Calls `then` exactly once, when it has dropped what it had: before this
     /// returns if that takes no time, else from a thread of its own, which must not be held up.
-    fn begin(&self, changes: &Arc<[Change]>, then: Then);
+    fn begin(&self, changes: &Arc<[Touched]>, then: Then);
 
     /// Ends a change that was carried out, or has failed; called before the change is answered.
-    fn end(&self, changes: &[Change]);
+    fn end(&self, changes: &[Touched]);
 
     /// Says that bytes of a file were changed whose attributes the cache does not keep, because a
-    /// change of [`Change::Node`] has begun and not ended; called before the change is answered.
+    /// change of [`Touched::Node`] has begun and not ended; called before the change is answered.
     fn bytes_changed(&self, ino: InodeId);
 }

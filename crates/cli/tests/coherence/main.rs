@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -228,19 +228,19 @@ fn bytes_that_are_written_are_read() {
     });
 }
 
-/// Both sides write one file in turn.
+/// Both sides write one file in turn, each behind what the other wrote.
 #[test]
-fn both_sides_append() {
+fn both_sides_write() {
     on_worlds(|world| {
         let path = world.path("f");
         fs::write(&path, b"").unwrap();
-        let own = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let own = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let open = world.open("f");
         for number in 0..10_u8 {
             let size = own.metadata().unwrap().len();
             assert_eq!(size, u64::from(number) * 2000);
             world.write(open, size, &[number; 1000]);
-            io::Write::write_all(&mut (&own), &[number; 1000]).unwrap();
+            own.write_all_at(&[number; 1000], size + 1000).unwrap();
             let bytes = fs::read(&path).unwrap();
             assert!(bytes.len() as u64 == size + 2000, "{} at {number}", bytes.len());
             assert!(bytes[size as usize..].iter().all(|byte| *byte == number));

@@ -158,7 +158,7 @@ impl World {
     }
 
     pub(crate) fn close(&self, open: OpenId) {
-        self.other.flush(&CONTEXT, open).wait().unwrap();
+        self.other.flush(&CONTEXT, open, None).wait().unwrap();
         self.other.release(&CONTEXT, open).wait().unwrap();
     }
 }

@@ -14,7 +14,7 @@ use std::thread;
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_wire::{
-    Bulk, Change, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request,
+    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request, Touched,
 };
 
 use super::{Call, Dispatcher};
@@ -39,7 +39,7 @@ enum Touches {
 
 /// What a change touches, as it was when it was announced.
 struct Announced {
-    changes: Arc<[Change]>,
+    changes: Arc<[Touched]>,
     /// What the names of the request lead to, if the request relies on it.
     expected: Option<ExpectedNodes>,
     /// The open that the request makes.
@@ -49,7 +49,7 @@ struct Announced {
 }
 
 /// A change on its way: announced, carried out, answered.
-struct Changing {
+struct PendingChange {
     dispatcher: Arc<Dispatcher>,
     cache: Arc<dyn LocalCache>,
     context: Context,
@@ -81,7 +81,8 @@ pub(super) fn ask(
             let dispatcher = Arc::clone(dispatcher);
             others.changing();
             let context = *context;
-            Changing { dispatcher, cache, context, request, attempt: 1, done }.announce(announced);
+            PendingChange { dispatcher, cache, context, request, attempt: 1, done }
+                .announce(announced);
             None
         }
         (Touches::Opens(open) | Touches::Changes(Announced { opens: Some(open), .. }), _) => {
@@ -94,7 +95,7 @@ pub(super) fn ask(
         },
         (Touches::Release(open), Some(cache)) => match others.closed(open) {
             Some(ino) => then(dispatcher, &call, asked, later, move || {
-                cache.end(&[Change::Node(ino), Change::Bytes(ino)]);
+                cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
             }),
             None => dispatcher.ask(&call, asked.0, asked.1, later),
         },
@@ -168,14 +169,14 @@ impl Dispatcher {
             | Request::CopyRange { to: open, .. } => Touches::Bytes(key(*open)),
             Request::Release { open } => Touches::Release(key(*open)),
             Request::SetAttr { node, set, .. } if set.size.is_some() => {
-                changes([Change::Node(node.ino), Change::Bytes(node.ino)])
+                changes([Touched::Node(node.ino), Touched::Bytes(node.ino)])
             }
             Request::SetAttr { node, .. }
             | Request::SetXattr { node, .. }
-            | Request::RemoveXattr { node, .. } => changes([Change::Node(node.ino)]),
+            | Request::RemoveXattr { node, .. } => changes([Touched::Node(node.ino)]),
             Request::Open { node, flags, open } if flags.write || flags.truncate => {
-                let mut all = vec![Change::Node(node.ino)];
-                all.extend(flags.truncate.then_some(Change::Bytes(node.ino)));
+                let mut all = vec![Touched::Node(node.ino)];
+                all.extend(flags.truncate.then_some(Touched::Bytes(node.ino)));
                 let (opens, writes) = (Some(key(*open)), flags.write);
                 Touches::Changes(Announced { changes: all.into(), expected: None, opens, writes })
             }
@@ -192,16 +193,16 @@ impl Dispatcher {
             }),
             Request::Create { dir, name, flags, open, .. } => {
                 let (opens, writes) = (Some(key(*open)), flags.write);
-                let changes = Arc::new([Change::Node(dir.ino), named(*dir, name)]);
+                let changes = Arc::new([Touched::Node(dir.ino), named(*dir, name)]);
                 Touches::Changes(Announced { changes, expected: None, opens, writes })
             }
             Request::MakeDir { dir, name, .. }
             | Request::MakeNode { dir, name, .. }
             | Request::Symlink { dir, name, .. } => {
-                changes([Change::Node(dir.ino), named(*dir, name)])
+                changes([Touched::Node(dir.ino), named(*dir, name)])
             }
             Request::Link { node, dir, name } => {
-                changes([Change::Node(node.ino), Change::Node(dir.ino), named(*dir, name)])
+                changes([Touched::Node(node.ino), Touched::Node(dir.ino), named(*dir, name)])
             }
             Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
                 names((*dir, name), None)?
@@ -219,14 +220,14 @@ impl Dispatcher {
             first: self.led_to(first)?,
             second: second.map_or(Ok(None), |at| self.led_to(at))?,
         };
-        let mut all = vec![Change::Node(first.0.ino), named(first.0, first.1)];
+        let mut all = vec![Touched::Node(first.0.ino), named(first.0, first.1)];
         if let Some((dir, name)) = second {
             all.push(named(dir, name));
-            all.extend((dir.ino != first.0.ino).then_some(Change::Node(dir.ino)));
+            all.extend((dir.ino != first.0.ino).then_some(Touched::Node(dir.ino)));
         }
         let (one, other) = (expected.first, expected.second);
-        all.extend(one.map(Change::Node));
-        all.extend(other.filter(|_| other != one).map(Change::Node));
+        all.extend(one.map(Touched::Node));
+        all.extend(other.filter(|_| other != one).map(Touched::Node));
         let (changes, opens, writes) = (all.into(), None, false);
         Ok(Touches::Changes(Announced { changes, expected: Some(expected), opens, writes }))
     }
@@ -244,11 +245,11 @@ impl Dispatcher {
 /// A name in a directory.
 type At<'a> = (Handle, &'a Name);
 
-fn named(dir: Handle, name: &Name) -> Change {
-    Change::Name { dir: dir.ino, name: name.clone() }
+fn named(dir: Handle, name: &Name) -> Touched {
+    Touched::Name { dir: dir.ino, name: name.clone() }
 }
 
-fn changes<const N: usize>(changes: [Change; N]) -> Touches {
+fn changes<const N: usize>(changes: [Touched; N]) -> Touches {
     Touches::Changes(Announced {
         changes: Arc::new(changes),
         expected: None,
@@ -257,7 +258,7 @@ fn changes<const N: usize>(changes: [Change; N]) -> Touches {
     })
 }
 
-impl Changing {
+impl PendingChange {
     /// Announces the change, and carries it out once the cache has dropped what it touches: on this
     /// thread if that is so when [`LocalCache::begin`] returns, else on one of the pool.
     fn announce(self, announced: Announced) {
@@ -301,7 +302,7 @@ impl Changing {
                 self.repeat(&announced);
             }
             (Ok(Reply::Opened { attr, path }), Some(open)) if announced.writes => {
-                if let Some(Change::Bytes(ino)) = announced.changes.last() {
+                if let Some(Touched::Bytes(ino)) = announced.changes.last() {
                     self.cache.bytes_changed(*ino);
                 }
                 let ino = attr.ino;
@@ -309,7 +310,7 @@ impl Changing {
             }
             (Ok(Reply::Created { entry, path }), Some(open)) if announced.writes => {
                 let (ino, cache) = (entry.attr.ino, Arc::clone(&self.cache));
-                let changes: Arc<[Change]> = Arc::new([Change::Node(ino)]);
+                let changes: Arc<[Touched]> = Arc::new([Touched::Node(ino)]);
                 let go = move || {
                     self.cache.end(&announced.changes);
                     self.opened((open, ino), Ok(Reply::Created { entry, path }));
@@ -326,7 +327,7 @@ impl Changing {
         let Self { dispatcher, cache, done, .. } = self;
         if !dispatcher.others.opened(open, ino) {
             dispatcher.release_if_ended(open);
-            cache.end(&[Change::Node(ino), Change::Bytes(ino)]);
+            cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
         }
         dispatcher.others.changed();
         done(result);
