@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pelago_client::Files;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, mount};
-use pelago_net::{ConnectError, Remote, RemoteOptions, Target};
+use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 
 use crate::daemon::{Events, errors};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(crate) struct FarPlan {
     /// The server.
-    pub(crate) target: Target,
+    pub(crate) target: ServerTarget,
     /// The server as the user named it; `df` and `mount` show it.
     pub(crate) source: String,
     /// The mount point, absolute.

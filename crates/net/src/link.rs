@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
-use crate::reactor::Mailbox;
 use crate::stream::Stream;
 
 /// Pieces that one system call writes.
@@ -23,11 +22,17 @@ const SLICES: usize = 16;
 /// Bytes that are encrypted at a time.
 const PLAIN_BYTES: usize = 64 << 10;
 
+/// What reads connections.
+pub(crate) trait Resume: Send + Sync {
+    /// Reads this connection again, which was paused.
+    fn resume(&self, token: Token);
+}
+
 /// A connection. Dropping the last reference closes it.
 pub(crate) struct Link {
     stream: Stream,
     pub(crate) token: Token,
-    mailbox: Arc<Mailbox>,
+    reader: Arc<dyn Resume>,
     /// A leaf lock.
     out: Mutex<Out>,
     /// Bytes in the queue, and those that [`Link::hold`] counts.
@@ -79,12 +84,12 @@ impl Link {
     pub(crate) fn new(
         stream: Stream,
         tls: Option<Box<rustls::Connection>>,
-        mailbox: Arc<Mailbox>,
+        reader: Arc<dyn Resume>,
         token: Token,
     ) -> Self {
         let out = Out { tls, queue: VecDeque::new(), closed: false };
         let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { stream, token, mailbox, out: Mutex::new(out), held, paused }
+        Self { stream, token, reader, out: Mutex::new(out), held, paused }
     }
 
     /// Sends a frame: header, body and bulk. Never waits; on a connection that has ended it does
@@ -170,9 +175,9 @@ impl Link {
     }
 
     /// Counts bytes that this connection keeps in memory, until the guard is dropped.
-    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Held {
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> HoldGuard {
         self.held.fetch_add(bytes, Ordering::AcqRel);
-        Held { link: Arc::clone(self), bytes }
+        HoldGuard { link: Arc::clone(self), bytes }
     }
 
     fn let_go(&self, bytes: usize) {
@@ -182,7 +187,7 @@ impl Link {
         let before = self.held.fetch_sub(bytes, Ordering::AcqRel);
         if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::AcqRel)
         {
-            self.mailbox.resume(self.token);
+            self.reader.resume(self.token);
         }
     }
 
@@ -209,12 +214,12 @@ impl AsRawFd for Link {
 }
 
 /// Bytes that a connection keeps in memory.
-pub(crate) struct Held {
+pub(crate) struct HoldGuard {
     link: Arc<Link>,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         self.link.let_go(self.bytes);
     }

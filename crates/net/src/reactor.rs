@@ -18,7 +18,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
 
 use crate::assembler::{Assembler, Frame, FrameLimits, ReadError};
-use crate::link::Link;
+use crate::link::{Link, Resume};
 use crate::stream::Stream;
 
 /// How often a connection is told that time passes.
@@ -86,11 +86,6 @@ impl Mailbox {
         }
     }
 
-    /// The reactor reads this connection again.
-    pub(crate) fn resume(&self, token: Token) {
-        self.post(Order::Resume(token));
-    }
-
     /// Adds a connection whose frames go to the handler.
     pub(crate) fn add(
         self: &Arc<Self>,
@@ -99,7 +94,7 @@ impl Mailbox {
         handler: impl FnOnce(&Arc<Link>) -> Box<dyn Handler>,
     ) -> Arc<Link> {
         let token = Token(self.next_token.fetch_add(1, Ordering::Relaxed));
-        let link = Arc::new(Link::new(stream, tls, Arc::clone(self), token));
+        let link = Arc::new(Link::new(stream, tls, Arc::clone(self) as Arc<dyn Resume>, token));
         let handler = handler(&link);
         self.post(Order::Add(Arc::clone(&link), handler));
         link
@@ -108,6 +103,12 @@ impl Mailbox {
     /// Adds a socket that connections come from.
     pub(crate) fn listen(&self, listener: Box<dyn Listener>) {
         self.post(Order::Listen(listener));
+    }
+}
+
+impl Resume for Mailbox {
+    fn resume(&self, token: Token) {
+        self.post(Order::Resume(token));
     }
 }
 

@@ -27,7 +27,7 @@ mod connect;
 
 /// How a client reaches its server.
 #[derive(Debug, Clone)]
-pub enum Target {
+pub enum ServerTarget {
     /// By a Unix socket on the same machine.
     Unix(PathBuf),
     /// By TCP with TLS; the server proves the key of its address, and we prove ours.
@@ -43,7 +43,7 @@ pub enum Target {
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
     /// Where the server is.
-    pub target: Target,
+    pub target: ServerTarget,
     /// No change will be asked for.
     pub read_only: bool,
     /// After this time a request fails with `TimedOut`; `None` waits until the server comes back.

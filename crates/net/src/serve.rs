@@ -13,7 +13,7 @@ use std::{fmt, fs};
 
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
-use pelago_wire::{SessionService, limits, version};
+use pelago_wire::{SessionService, limits};
 use rustix::process::geteuid;
 
 use crate::assembler::{Frame, FrameLimits, ReadError};
@@ -22,7 +22,7 @@ use crate::key::PrivateKey;
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus};
-use crate::sessions::{Sessions, Violation};
+use crate::sessions::{Sessions, Violation, refused};
 use crate::stream::Stream;
 use crate::tls;
 
@@ -348,14 +348,4 @@ impl Handler for Connection {
 fn send(sessions: &Sessions, link: &Link, kind: FrameKind, body: Vec<u8>) {
     let head = sessions.header(kind, 0, body.len(), 0);
     link.send([head, Bytes::Owned(body)]);
-}
-
-/// Returns the refusal with this code.
-pub(crate) fn refused(code: RefusalCode) -> Refused {
-    let retry_ms = match code {
-        RefusalCode::TooManySessions | RefusalCode::Starting => 1000,
-        _ => 0,
-    };
-    let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);
-    Refused { code, wire_min, wire_max, retry_ms, text: String::new() }
 }

@@ -20,8 +20,7 @@ use crate::assembler::Frame;
 use crate::clients::list::ClientList;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
-use crate::link::{Bytes, Held, Link};
-use crate::serve::refused;
+use crate::link::{Bytes, HoldGuard, Link};
 use crate::session::{Peer, Session, SessionStatus};
 
 /// How long a session outlives its last message: its client counts a little less.
@@ -255,7 +254,7 @@ impl Sessions {
         let context = Context { mutation, uid, gid, ..context(session.id, number) };
         let held = link.hold(bulk.len() + reply_bytes(&request));
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
-        let mut answer = Some(Answer { sessions, session, number, mutation, held });
+        let mut answer = Some(PendingReply { sessions, session, number, mutation, held });
         let mut later = || -> Done {
             let answer = answer.take();
             Box::new(move |result| {
@@ -282,16 +281,16 @@ impl Sessions {
 }
 
 /// An answer that is owed.
-struct Answer {
+struct PendingReply {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
     number: u64,
     mutation: u64,
     /// Payload bytes of the request, and those that the reply may have.
-    held: Held,
+    held: HoldGuard,
 }
 
-impl Answer {
+impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation.
     fn send(self, result: Result<Reply, Error>) {
@@ -339,4 +338,14 @@ fn hash(body: &[u8]) -> u64 {
 /// Returns the context of a request, without its caller.
 const fn context(session: SessionId, number: u64) -> Context {
     Context { session, request: RequestId(number), ..Context::direct(0, 0) }
+}
+
+/// Returns the refusal with this code.
+pub(crate) fn refused(code: RefusalCode) -> Refused {
+    let retry_ms = match code {
+        RefusalCode::TooManySessions | RefusalCode::Starting => 1000,
+        _ => 0,
+    };
+    let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);
+    Refused { code, wire_min, wire_max, retry_ms, text: String::new() }
 }

@@ -292,8 +292,8 @@ pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
 }
 
-/// Returns the path of the socket to which mounts by other processes of this machine connect. It may
-/// be too long for a socket address: use it below [`Folder::proc_path`].
+/// Returns the path of the socket to which mounts by other processes of this machine connect. It
+/// may be too long for a socket address: use it below [`Folder::proc_path`].
 #[must_use]
 pub fn session_socket_path(dir: &Path) -> PathBuf {
     dir.join(SESSION_SOCKET)

@@ -15,7 +15,7 @@ use pelago_wire::{limits, version};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
-use super::{RemoteOptions, Target, may_come_back};
+use super::{RemoteOptions, ServerTarget, may_come_back};
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
@@ -174,16 +174,16 @@ impl Connector {
 /// A connected socket, with the client's end of TLS unless it is local.
 type Opened = (Stream, Option<Box<rustls::Connection>>);
 
-fn open(target: &Target, patience: Duration) -> Result<Opened, ConnectError> {
+fn open(target: &ServerTarget, patience: Duration) -> Result<Opened, ConnectError> {
     match target {
-        Target::Unix(path) => {
+        ServerTarget::Unix(path) => {
             let stream = UnixStream::connect(path).and_then(|stream| {
                 stream.set_nonblocking(true)?;
                 Ok(Stream::Unix(mio::net::UnixStream::from_std(stream)))
             });
             Ok((stream.map_err(ConnectError::Unreachable)?, None))
         }
-        Target::Tcp { address, key } => {
+        ServerTarget::Tcp { address, key } => {
             let stream = connect_tcp(address, patience).map_err(ConnectError::Unreachable)?;
             let config = tls::client_config(key, address.key()).map_err(ConnectError::Tls)?;
             let tls = tls::client_connection(config).map_err(ConnectError::Tls)?;
