@@ -3,10 +3,10 @@
 //! The kernel sends an interrupt as soon as its request was read, to the thread that reads next. So
 //! the file system may hear of the interrupt before another thread has called it with the request.
 //! Such an interrupt is kept. The thread that has called the file system with its request delivers
-//! it again; a thread that has called it with another request sends it back to the kernel
-//! (`EAGAIN`). The kernel repeats it if the request still waits, and drops it otherwise. Nothing is
-//! kept longer than to the end of the next call, and no interrupt is repeated without one: so
-//! threads do not turn in a circle while a request waits.
+//! it again. If the request is unknown even then, and after a call with any other request, the
+//! interrupt goes back to the kernel (`EAGAIN`), which repeats it if the request still waits and
+//! drops it otherwise. Nothing is kept longer than to the end of the next call, and no interrupt is
+//! repeated without one: so threads do not turn in a circle while a request waits.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ impl Interrupts {
     }
 
     /// Delivers what was kept for `request`, with which the file system has just been called, and
-    /// sends the rest back.
+    /// sends back the rest, and what is unknown even now.
     pub(crate) fn called(&self, request: u64, ask: impl Fn(u64) -> bool) {
         // Relaxed: the lock of the file system orders this after the `store` of an interrupt that
         // it was asked about before the call.
@@ -70,10 +70,7 @@ impl Interrupts {
             return;
         }
         for interrupt in self.take(mem::take) {
-            if interrupt.request == request {
-                // Not known even now: it waits for nothing that an interrupt could end.
-                let _known = ask(request);
-            } else {
+            if interrupt.request != request || !ask(request) {
                 self.send_back(interrupt);
             }
         }

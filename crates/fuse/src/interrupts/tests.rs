@@ -66,6 +66,16 @@ fn an_interrupt_before_its_request_is_delivered_after_it() {
     assert_eq!(received(&kernel), []);
 }
 
+/// The file system may still be about to keep the request, on a thread of its own.
+#[test]
+fn an_interrupt_that_is_unknown_after_its_request_goes_back() {
+    let (interrupts, [(kernel, _device)]) = connection();
+    let filesystem = Waiting::default();
+    interrupts.received(EARLY, |request| filesystem.interrupt(request));
+    interrupts.called(EARLY.request, |request| filesystem.interrupt(request));
+    assert_eq!(received(&kernel), [(-Errno::AGAIN.raw_os_error(), EARLY.number)]);
+}
+
 #[test]
 fn an_interrupt_of_a_known_request_is_not_kept() {
     let (interrupts, [(kernel, _device)]) = connection();
