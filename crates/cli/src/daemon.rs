@@ -4,14 +4,13 @@
 //! volume is known to be dead. They stop in the reverse order: the socket is removed before the
 //! lock is released, so the next process's socket is never removed.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 use pelago_client::Files;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
-use pelago_net::SessionServer;
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -25,21 +24,24 @@ use crate::{file_sizes, locate, stale_mount};
 
 pub(crate) use errors::start_failed;
 
-pub(crate) use events::{Events, unmount};
+pub(crate) use events::{Events, Stop, unmount};
 
-use events::Force;
+use sessions::Doors;
 
 pub(crate) mod errors;
 mod events;
 mod report;
+mod sessions;
 
 /// What to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// The volume's folder, absolute.
     pub(crate) dir: PathBuf,
-    /// Where to mount; `None` means the folder `files` in `dir`.
-    pub(crate) point: Option<PathBuf>,
+    /// Where to mount.
+    pub(crate) point: PointPlan,
+    /// Where other machines connect, as `HOST:PORT`; `None` if they cannot.
+    pub(crate) listen: Option<String>,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Which reads set the access time.
@@ -54,15 +56,23 @@ pub(crate) struct Plan {
     pub(crate) memory_bytes: u64,
 }
 
+/// Where to mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PointPlan {
+    /// On the folder `files` of the volume.
+    Default,
+    /// On this folder.
+    At(PathBuf),
+    /// Nowhere: other processes and machines mount the volume.
+    Nowhere,
+}
+
 /// A volume that is up.
 pub(crate) struct Daemon {
     /// The volume's folder, open.
     pub(crate) folder: Folder,
-    server: Arc<Server>,
-    mount: Arc<Mount>,
+    parts: Served,
     control: Control,
-    passthrough: Passthrough,
-    sessions: SessionServer,
     events: Events,
     /// Whether the volume was created by this start.
     pub(crate) is_new: bool,
@@ -75,23 +85,18 @@ impl Daemon {
     pub(crate) fn start(plan: &Plan) -> Outcome<Self> {
         let events = Events::new()?;
         file_sizes::check_limit()?;
-        let point = plan.point.clone().unwrap_or_else(|| volume::mount_path(&plan.dir));
-        if plan.point.is_some() {
-            errors::expect_point(&point, &plan.dir)?;
+        if let PointPlan::At(point) = &plan.point {
+            errors::expect_point(point, &plan.dir)?;
         }
         let is_new = !locate::is_volume(&plan.dir);
         let server = start_server(plan)?;
         let folder = server.folder().expect("a server of a volume that was just started");
-        let started = mount_it(plan, &folder, &point, &server).and_then(|mount| {
-            let sessions = serve_sessions(&folder, &server)?;
-            let control = open_control(plan, &folder, &server, &mount, &events.force())?;
-            Ok((mount, sessions, control))
+        let started = Served::start(plan, &folder, &server).and_then(|parts| {
+            let control = open_control(&folder, &parts, events.stop())?;
+            Ok((parts, control))
         });
         match started {
-            Ok((mount, sessions, control)) => {
-                let passthrough = plan.passthrough;
-                Ok(Self { folder, server, mount, control, passthrough, sessions, events, is_new })
-            }
+            Ok((parts, control)) => Ok(Self { folder, parts, control, events, is_new }),
             Err(failure) => {
                 stop_server(&server);
                 Err(failure)
@@ -101,20 +106,64 @@ impl Daemon {
 
     /// Returns the state of the volume.
     pub(crate) fn report(&self) -> UpReport {
-        report::report(&self.server.status(), &self.mount, self.passthrough)
+        report::report(&self.parts)
     }
 
-    /// Serves until a signal, an unmount or a request stops it, then stops cleanly. `tell` gets the
-    /// messages for a person at a terminal.
+    /// Serves until a signal, an unmount or a request stops it, then stops cleanly. A server that
+    /// listens outlives its mount. `tell` gets the messages for a person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
-        let Self { folder, server, mount, control, sessions, events, .. } = self;
-        events.wait(&mount, tell)?;
+        let Self { parts, control, events, .. } = self;
+        let outlives = parts.doors.address.is_some() || parts.mount.is_none();
+        events.wait(parts.mount.as_ref(), outlives, tell)?;
         drop(control);
-        sessions.stop();
-        remove_socket(&folder);
+        let Served { server, mount, doors, .. } = parts;
+        doors.sessions.stop();
         let stopped = server.stop();
         drop(mount);
         stopped.map_err(errors::stop_failed)
+    }
+}
+
+/// What serves a volume; the control socket shows it.
+#[derive(Clone)]
+struct Served {
+    server: Arc<Server>,
+    /// `None` if the volume is not mounted here.
+    mount: Option<Arc<Mount>>,
+    doors: Arc<Doors>,
+    passthrough: Passthrough,
+    dir: PathBuf,
+}
+
+impl Served {
+    fn start(plan: &Plan, folder: &Folder, server: &Arc<Server>) -> Outcome<Self> {
+        let mount = match &plan.point {
+            PointPlan::Nowhere => None,
+            PointPlan::At(point) => Some(mount_it(plan, folder, (point, false), server)?),
+            PointPlan::Default => {
+                let point = volume::mount_path(&plan.dir);
+                Some(mount_it(plan, folder, (&point, true), server)?)
+            }
+        };
+        let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
+        let (server, passthrough, dir) = (Arc::clone(server), plan.passthrough, plan.dir.clone());
+        Ok(Self { server, mount, doors, passthrough, dir })
+    }
+
+    /// Unmounts, and stops the process. With `force` also a mount that is in use.
+    fn stop(&self, force: bool, stop: &Stop) -> ControlReply {
+        let Some(mount) = &self.mount else {
+            stop.stop();
+            return ControlReply::Unmounted(self.dir.clone());
+        };
+        match (unmount(mount), force) {
+            (Ok(()), _) | (Err(_), true) => {
+                stop.stop();
+                ControlReply::Unmounted(mount.point().to_owned())
+            }
+            (Err(UnmountError::Busy(point)), false) => ControlReply::Busy(point),
+            (Err(error), false) => ControlReply::Failed(error.to_string()),
+        }
     }
 }
 
@@ -148,12 +197,12 @@ fn stop_server(server: &Server) {
 fn mount_it(
     plan: &Plan,
     folder: &Folder,
-    point: &Path,
+    (point, is_default): (&Path, bool),
     server: &Arc<Server>,
 ) -> Outcome<Arc<Mount>> {
     detach_dead(&plan.dir)?;
     // A mount that exists is refused below, without opening it.
-    let is_default = plan.point.is_none() && !errors::is_mounted(point);
+    let is_default = is_default && !errors::is_mounted(point);
     let beneath = is_default.then(|| volume::create_mount_point(folder)).transpose();
     let beneath = beneath.map_err(errors::point_not_made)?;
     let options = MountOptions {
@@ -194,58 +243,17 @@ fn detach_dead(dir: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Listens on the volume's socket for mounts by other processes of this machine.
-fn serve_sessions(folder: &Folder, server: &Arc<Server>) -> Outcome<SessionServer> {
-    let started = SessionServer::start(server.session_service());
-    let listening = started.and_then(|sessions| {
-        sessions.listen_unix(&volume::session_socket_path(&folder.proc_path()))?;
-        Ok(sessions)
-    });
-    listening.map_err(|error| {
-        Failure::new(Exit::Failed, SocketError(error))
-            .hint("check that the volume's folder can be written to")
-    })
-}
-
-/// Removes the socket, so that nothing is left behind that no process serves.
-fn remove_socket(folder: &Folder) {
-    if let Err(error) = fs::remove_file(volume::session_socket_path(&folder.proc_path())) {
-        tracing::debug!(%error, "the socket stays; the next start replaces it");
-    }
-}
-
-fn open_control(
-    plan: &Plan,
-    folder: &Folder,
-    server: &Arc<Server>,
-    mount: &Arc<Mount>,
-    force: &Force,
-) -> Outcome<Control> {
-    let (server, mount, force_stop) = (Arc::clone(server), Arc::clone(mount), force.clone());
-    let passthrough = plan.passthrough;
+fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control> {
+    let parts = parts.clone();
     let handler = move |request| match request {
-        Request::Status => {
-            ControlReply::Status(Box::new(report::report(&server.status(), &mount, passthrough)))
-        }
-        Request::Unmount { force } => match (unmount(&mount), force) {
-            (Ok(()), _) => ControlReply::Unmounted(mount.point().to_owned()),
-            (Err(_), true) => {
-                force_stop.stop();
-                ControlReply::Unmounted(mount.point().to_owned())
-            }
-            (Err(UnmountError::Busy(point)), false) => ControlReply::Busy(point),
-            (Err(error), false) => ControlReply::Failed(error.to_string()),
-        },
+        Request::Status => ControlReply::Status(Box::new(report::report(&parts))),
+        Request::Unmount { force } => parts.stop(force, &stop),
     };
     Control::open(folder, Arc::new(handler)).map_err(|error| {
         Failure::new(Exit::Failed, ControlError(error))
             .hint("check that the volume's folder can be written to")
     })
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("the socket for other mounts cannot be created")]
-struct SocketError(#[source] io::Error);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the control socket cannot be created")]

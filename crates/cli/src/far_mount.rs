@@ -1,16 +1,22 @@
 //! A mount of a volume that another process serves.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_client::Files;
-use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, mount};
-use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
+use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
+use pelago_net::tls::TlsError;
+use pelago_net::{ConnectError, Remote, RemoteOptions, RemoteStatus, ServerTarget};
 use pelago_server::inode_table_bytes;
+use pelago_wire::handshake::RefusalCode;
 
-use crate::daemon::{Events, errors};
+use crate::control::{Control, ControlReply, Request};
+use crate::daemon::{Events, Stop, errors, unmount};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::runtime_dir::RuntimeDir;
+use crate::status_report::FarReport;
 
 /// How long the first connection may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,9 +44,19 @@ pub(crate) struct FarPlan {
 
 /// A mount of a volume that another process serves.
 pub(crate) struct FarMount {
+    parts: Parts,
+    control: Control,
+    /// Goes after the control socket in it.
+    pub(crate) runtime_dir: RuntimeDir,
+    events: Events,
+}
+
+/// What the control socket shows.
+#[derive(Clone)]
+struct Parts {
     remote: Arc<Remote>,
     mount: Arc<Mount>,
-    events: Events,
+    plan: FarPlan,
 }
 
 impl FarMount {
@@ -65,34 +81,92 @@ impl FarMount {
             inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         };
         let files = Files::new(Arc::clone(&remote) as _);
-        let mount = mount(files, &options).map_err(errors::mount_failed)?;
-        Ok(Self { remote, mount: Arc::new(mount), events })
+        let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
+        let parts = Parts { remote, mount, plan: plan.clone() };
+        let opened = RuntimeDir::create(parts.mount.point()).and_then(|runtime_dir| {
+            let control = parts.open_control(&runtime_dir, events.stop())?;
+            Ok((runtime_dir, control))
+        });
+        let (runtime_dir, control) = opened.map_err(|error| {
+            Failure::new(Exit::Failed, ControlError(error))
+                .hint("check the folder for sockets: XDG_RUNTIME_DIR, /run/pelago or /tmp")
+        })?;
+        Ok(Self { parts, control, runtime_dir, events })
     }
 
-    /// Returns the mount point.
-    pub(crate) fn point(&self) -> &Path {
-        self.mount.point()
+    /// Returns the state of the mount.
+    pub(crate) fn report(&self) -> FarReport {
+        self.parts.report()
     }
 
     /// Serves until a signal, an unmount or a request stops it. `tell` gets the messages for a
     /// person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
-        let Self { remote, mount, events } = self;
-        events.wait(&mount, tell)?;
-        drop(mount);
-        remote.end();
+        let Self { parts, control, runtime_dir, events } = self;
+        events.wait(Some(&parts.mount), false, tell)?;
+        drop((control, runtime_dir));
+        // Without a server the last requests of the mount would wait for ever.
+        parts.remote.end();
         Ok(())
     }
 }
 
+impl Parts {
+    fn open_control(&self, runtime_dir: &RuntimeDir, stop: Stop) -> io::Result<Control> {
+        let parts = self.clone();
+        let handler = move |request| match request {
+            Request::Status => ControlReply::Far(parts.report()),
+            Request::Unmount { force } => match (unmount(&parts.mount), force) {
+                (Ok(()), _) | (Err(_), true) => {
+                    stop.stop();
+                    ControlReply::Unmounted(parts.mount.point().to_owned())
+                }
+                (Err(UnmountError::Busy(point)), false) => ControlReply::Busy(point),
+                (Err(error), false) => ControlReply::Failed(error.to_string()),
+            },
+        };
+        Control::open(&runtime_dir.folder, Arc::new(handler))
+    }
+
+    fn report(&self) -> FarReport {
+        let RemoteStatus { session, connected, silent, waiting, connections } =
+            self.remote.status();
+        FarReport {
+            pelago: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            server: self.plan.source.clone(),
+            mounted: self.mount.point().to_owned(),
+            read_only: self.plan.read_only,
+            session: session.map(|session| format!("{:x}", session.0)),
+            connected,
+            silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+            waiting: waiting as u64,
+            connections,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the control socket cannot be created")]
+struct ControlError(#[source] io::Error);
+
 fn connect_failed(error: ConnectError, source: &str) -> Failure {
-    let exit = match &error {
-        ConnectError::Refused(_) => Exit::Denied,
-        ConnectError::NoThread(_) => Exit::Failed,
-        _ => Exit::Unreachable,
+    let (exit, hint) = match &error {
+        ConnectError::Refused(refused) if refused.code == RefusalCode::UnknownKey => {
+            (Exit::Denied, format!("where the volume is: `pelago key allow {}`", refused.text))
+        }
+        ConnectError::Refused(_) => (Exit::Denied, "retry later".to_owned()),
+        ConnectError::Tls(TlsError::WrongServer { .. }) => (
+            Exit::Denied,
+            "ask for the server's present address: another machine may pose as it".to_owned(),
+        ),
+        ConnectError::NoThread(_) => (Exit::Failed, "retry".to_owned()),
+        _ => (
+            Exit::Unreachable,
+            "check that `pelago up` or `pelago serve` runs there, and the address".to_owned(),
+        ),
     };
-    Failure::new(exit, FarError { source: error, server: source.to_owned() })
-        .hint("check that `pelago up` or `pelago serve` runs there, and the address")
+    Failure::new(exit, FarError { source: error, server: source.to_owned() }).hint(hint)
 }
 
 #[derive(Debug, thiserror::Error)]

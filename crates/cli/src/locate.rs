@@ -13,7 +13,7 @@ use pelago_mount::mountinfo::{self, MountEntry};
 use rustix::io::Errno;
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output;
+use crate::{output, runtime_dir};
 
 /// Symbolic links in one path; the kernel's limit.
 const SYMLINKS: usize = 40;
@@ -155,11 +155,16 @@ fn volume_at(dir: PathBuf, mounts: &[MountEntry]) -> VolumeRef {
 }
 
 /// Returns the folder of the volume that is mounted here: the mount's source, or if the mount table
-/// garbled its name, the volume's folder that contains the mount point.
+/// garbled its name, the volume's folder that contains the mount point. A mount whose volume another
+/// process serves has a folder of its own.
 fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
     let source = PathBuf::from(&mount.source);
     if source.is_absolute() && is_volume(&source) {
         return Some(source);
+    }
+    let far = runtime_dir::of(mount);
+    if far.is_dir() {
+        return Some(far);
     }
     let above = mount.point.parent()?;
     above.ancestors().find(|dir| is_volume(dir)).map(Path::to_owned)

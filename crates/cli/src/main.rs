@@ -19,6 +19,7 @@ mod log;
 mod mount_helper;
 mod output;
 mod retry;
+mod runtime_dir;
 mod size;
 mod stale_mount;
 mod status_report;
@@ -78,6 +79,7 @@ fn abort_on_bug(panic: &PanicHookInfo<'_>) {
 fn run(verb: Verb) -> Outcome<ExitCode> {
     match verb {
         Verb::Up(args) => verbs::up::run(args),
+        Verb::Serve(args) => verbs::serve::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Unmount(args) => verbs::unmount::run(&args),
         Verb::Status(args) => verbs::status::run(&args),

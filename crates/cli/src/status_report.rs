@@ -17,6 +17,8 @@ pub(crate) use json::FromJson;
 pub(crate) enum StatusReport {
     /// A process serves the volume.
     Up(Box<UpReport>),
+    /// This is a mount of a volume that another process serves.
+    Far(FarReport),
     /// No process answers for it.
     Down(DownReport),
 }
@@ -36,8 +38,12 @@ pub(crate) struct UpReport {
     pub(crate) started_clean: bool,
     /// What recovery found at the start.
     pub(crate) recovered: RecoveredReport,
-    /// Where it is mounted.
-    pub(crate) mounted: PathBuf,
+    /// Where it is mounted; `None` if it is served without a mount.
+    pub(crate) mounted: Option<PathBuf>,
+    /// Where other machines connect, `KEY@HOST:PORT`; `None` if they cannot.
+    pub(crate) listening: Option<String>,
+    /// Mounts by other processes and machines.
+    pub(crate) sessions: Vec<SessionReport>,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Which path the bytes of files take.
@@ -62,6 +68,46 @@ pub(crate) struct UpReport {
     pub(crate) workers: Vec<WorkerReport>,
     /// What the table costs.
     pub(crate) table: TableReport,
+}
+
+/// A mount of a volume that another process serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FarReport {
+    /// The version of pelago that serves the mount.
+    pub(crate) pelago: String,
+    /// The process that serves the mount.
+    pub(crate) pid: u32,
+    /// The server, as the user named it.
+    pub(crate) server: String,
+    /// The mount point.
+    pub(crate) mounted: PathBuf,
+    /// Whether changes are refused.
+    pub(crate) read_only: bool,
+    /// The session's id, in hexadecimal digits.
+    pub(crate) session: Option<String>,
+    /// Whether there is a connection.
+    pub(crate) connected: bool,
+    /// Milliseconds since the server was heard.
+    pub(crate) silent_ms: u64,
+    /// Requests that wait for the server.
+    pub(crate) waiting: u64,
+    /// Connections that were made.
+    pub(crate) connections: u64,
+}
+
+/// A mount by another process or machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SessionReport {
+    /// The session's id, in hexadecimal digits.
+    pub(crate) id: String,
+    /// The key of the machine, or the user of this one.
+    pub(crate) peer: String,
+    /// Whether it has a connection.
+    pub(crate) connected: bool,
+    /// Milliseconds since it was heard.
+    pub(crate) silent_ms: u64,
+    /// Requests that run.
+    pub(crate) running: u64,
 }
 
 /// What recovery found of files that were open when the previous run ended.
@@ -161,6 +207,25 @@ pub(crate) struct DownReport {
 }
 
 #[cfg(test)]
+impl FarReport {
+    /// Returns a report with a value in every field, all distinct.
+    pub(crate) fn sample() -> Self {
+        Self {
+            pelago: "1.2.3".to_owned(),
+            pid: 7,
+            server: "/v/pelago.sock".to_owned(),
+            mounted: "/m".into(),
+            read_only: true,
+            session: Some("1f".to_owned()),
+            connected: false,
+            silent_ms: 2500,
+            waiting: 8,
+            connections: 9,
+        }
+    }
+}
+
+#[cfg(test)]
 impl UpReport {
     /// Returns a report with a value in every field, all distinct.
     pub(crate) fn sample() -> Self {
@@ -171,7 +236,15 @@ impl UpReport {
             id: "00ff".to_owned(),
             started_clean: false,
             recovered: RecoveredReport { files: 3, corrected: 2, damaged: 1 },
-            mounted: "/v/files".into(),
+            mounted: Some("/v/files".into()),
+            listening: Some("key@host:7440".to_owned()),
+            sessions: vec![SessionReport {
+                id: "1f".to_owned(),
+                peer: "user 0".to_owned(),
+                connected: true,
+                silent_ms: 18,
+                running: 19,
+            }],
             read_only: true,
             passthrough: PassthroughReport {
                 wanted: Passthrough::Always,

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod key;
 pub(crate) mod mount;
+pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod unmount;
 pub(crate) mod up;
@@ -18,6 +19,7 @@ const HELP: &str = "\
 
 Use a volume:
   up        Mount a volume and serve it; create it if it does not exist
+  serve     Serve a volume without mounting it
   mount     Mount a volume that another process serves
   unmount   Unmount a volume and stop its process
   status    Print the state of a volume, without touching the mount
@@ -50,6 +52,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Up(up::Args),
+    Serve(serve::Args),
     Mount(mount::Args),
     Unmount(unmount::Args),
     Status(status::Args),
@@ -64,6 +67,7 @@ impl Verb {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Up(args) => args.json,
+            Self::Serve(args) => args.json,
             Self::Mount(args) => args.json,
             Self::Unmount(args) => args.json,
             Self::Status(args) => args.json,

@@ -14,7 +14,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{ControlReply, LINE_BYTES, Request, short_path};
-use crate::status_report::UpReport;
+use crate::status_report::StatusReport;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -60,9 +60,10 @@ pub(crate) struct Conversation {
 ///
 /// # Errors
 /// As [`ask`].
-pub(crate) fn ask_status(dir: &Path, timeout: Duration) -> Result<UpReport, AskError> {
+pub(crate) fn ask_status(dir: &Path, timeout: Duration) -> Result<StatusReport, AskError> {
     match ask(dir, Request::Status, timeout)? {
-        (ControlReply::Status(report), _) => Ok(*report),
+        (ControlReply::Status(report), _) => Ok(StatusReport::Up(report)),
+        (ControlReply::Far(report), _) => Ok(StatusReport::Far(report)),
         _ => Err(AskError::Garbled),
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::status_report::{FromJson, UpReport};
+use crate::status_report::{FarReport, FromJson, UpReport};
 
 /// The error that stands for [`ControlReply::Denied`].
 const DENIED: &str = "denied";
@@ -14,6 +14,8 @@ const DENIED: &str = "denied";
 pub(crate) enum ControlReply {
     /// To `status`: the state of the volume.
     Status(Box<UpReport>),
+    /// To `status`: the state of a mount of a volume that another process serves.
+    Far(FarReport),
     /// To `unmount`: the volume was unmounted here, and the process is stopping.
     Unmounted(PathBuf),
     /// To `unmount`: this mount is in use, and nothing was changed.
@@ -28,6 +30,7 @@ impl ControlReply {
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Status(report) => report.to_json(),
+            Self::Far(report) => report.to_json(),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Denied => json!({ "error": DENIED }),
@@ -48,7 +51,8 @@ impl ControlReply {
         if let Some(point) = path("unmounted") {
             return Some(Self::Unmounted(point));
         }
-        UpReport::from_json(&object).map(Box::new).map(Self::Status)
+        let far = || FarReport::from_json(&object).map(Self::Far);
+        UpReport::from_json(&object).map(Box::new).map(Self::Status).or_else(far)
     }
 }
 
@@ -60,6 +64,7 @@ mod tests {
     fn an_answer_survives_the_socket() {
         let answers = [
             ControlReply::Status(Box::new(UpReport::sample())),
+            ControlReply::Far(FarReport::sample()),
             ControlReply::Unmounted("/v/files".into()),
             ControlReply::Busy("/v/files".into()),
             ControlReply::Denied,

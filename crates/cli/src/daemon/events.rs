@@ -25,8 +25,8 @@ enum Event {
     Signal(i32),
     /// The mount was unmounted, or its connection to the kernel failed.
     MountEnded,
-    /// `unmount --force` was requested.
-    Forced,
+    /// `unmount` was requested, and this process unmounts by force what is still mounted.
+    Stop,
 }
 
 /// The reasons to stop, as they come. Made before anything is started, so that a signal meanwhile
@@ -37,14 +37,14 @@ pub(crate) struct Events {
     events: Receiver<Event>,
 }
 
-/// Asks a process to stop although its mount is in use.
+/// Asks a process to stop, although its mount may be in use.
 #[derive(Clone)]
-pub(crate) struct Force(SyncSender<Event>);
+pub(crate) struct Stop(SyncSender<Event>);
 
-impl Force {
+impl Stop {
     /// Asks.
     pub(crate) fn stop(&self) {
-        post(&self.0, Event::Forced);
+        post(&self.0, Event::Stop);
     }
 }
 
@@ -58,28 +58,35 @@ impl Events {
     }
 
     /// Returns what a request to stop calls.
-    pub(crate) fn force(&self) -> Force {
-        Force(self.sender.clone())
+    pub(crate) fn stop(&self) -> Stop {
+        Stop(self.sender.clone())
     }
 
-    /// Waits until a signal, an unmount or a request stops the mount, and unmounts it. `tell` gets
-    /// the messages for a person at a terminal.
-    pub(crate) fn wait(self, mount: &Arc<Mount>, tell: impl Fn(&str)) -> Outcome<()> {
+    /// Waits until a signal, an unmount or a request stops this process, and unmounts. If it
+    /// `outlives` its mount, an unmount alone does not stop it. `tell` gets the messages for a
+    /// person at a terminal.
+    pub(crate) fn wait(
+        self,
+        mount: Option<&Arc<Mount>>,
+        outlives: bool,
+        tell: impl Fn(&str),
+    ) -> Outcome<()> {
         let Self { signals, sender, events } = self;
         watch(signals, mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
         let mut was_interrupted = false;
         // `sender` is still held, so `recv` does not fail.
         while let Ok(event) = events.recv() {
-            match event {
-                Event::MountEnded => break,
-                Event::Signal(SIGINT) if !was_interrupted => {
+            match (event, mount) {
+                (Event::MountEnded, _) if outlives => tracing::info!("unmounted: serving goes on"),
+                (Event::MountEnded, _) | (_, None) => break,
+                (Event::Signal(SIGINT), Some(mount)) if !was_interrupted => {
                     was_interrupted = true;
                     match unmount(mount) {
                         Ok(()) => break,
                         Err(error) => tell(&errors::still_used(&error, mount.point())),
                     }
                 }
-                Event::Signal(_) | Event::Forced => {
+                (Event::Signal(_) | Event::Stop, Some(mount)) => {
                     if unmount(mount).is_err()
                         && let Err(error) = mount.detach()
                     {
@@ -105,13 +112,18 @@ pub(crate) fn unmount(mount: &Mount) -> Result<(), UnmountError> {
 }
 
 /// Turns signals and the end of the mount into events, on threads that run until the process ends.
-fn watch(mut signals: Signals, mount: &Arc<Mount>, sender: &SyncSender<Event>) -> io::Result<()> {
+fn watch(
+    mut signals: Signals,
+    mount: Option<&Arc<Mount>>,
+    sender: &SyncSender<Event>,
+) -> io::Result<()> {
     let to = sender.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in &mut signals {
             post(&to, Event::Signal(signal));
         }
     })?;
+    let Some(mount) = mount else { return Ok(()) };
     let (to, mount) = (sender.clone(), Arc::clone(mount));
     thread::Builder::new().name("mount".to_owned()).spawn(move || {
         if let Err(error) = mount.wait() {

@@ -1,22 +1,24 @@
 //! Fills the status of a volume from its server and its mount.
 
 use pelago_mount::Mount;
-use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, Status, WorkerStatus};
+use pelago_net::{Peer, SessionStatus};
+use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus};
 use pelago_store::table::Pressure;
 
-use crate::data_path::Passthrough;
+use super::Served;
 use crate::status_report::{
-    MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SpaceReport, TableReport,
-    UpReport, WorkerReport,
+    MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SessionReport, SpaceReport,
+    TableReport, UpReport, WorkerReport,
 };
 
 /// Returns the state of the volume that this process serves.
-pub(super) fn report(status: &Status, mount: &Mount, wanted: Passthrough) -> UpReport {
-    let inodes = MemoryUse {
+pub(super) fn report(parts: &Served) -> UpReport {
+    let (status, mount, wanted) = (parts.server.status(), &parts.mount, parts.passthrough);
+    let inodes = mount.as_ref().map(|mount| MemoryUse {
         name: "INODE_TABLE_BYTES",
         limit: mount.inodes().limit_bytes(),
         used: mount.inodes().bytes(),
-    };
+    });
     UpReport {
         pelago: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -28,9 +30,14 @@ pub(super) fn report(status: &Status, mount: &Mount, wanted: Passthrough) -> UpR
             corrected: status.recovered.corrected,
             damaged: status.recovered.damaged,
         },
-        mounted: mount.point().to_owned(),
+        mounted: mount.as_ref().map(|mount| mount.point().to_owned()),
+        listening: parts.doors.address.as_ref().map(ToString::to_string),
+        sessions: parts.doors.sessions.status().iter().map(session).collect(),
         read_only: status.read_only,
-        passthrough: PassthroughReport { wanted, why_not: why_not(status.passthrough, mount) },
+        passthrough: PassthroughReport {
+            wanted,
+            why_not: why_not(status.passthrough, mount.as_deref()),
+        },
         since: status.since.seconds,
         progress: ProgressReport {
             done: status.progress.done,
@@ -43,7 +50,7 @@ pub(super) fn report(status: &Status, mount: &Mount, wanted: Passthrough) -> UpR
         locks: status.locks,
         lock_waiters: status.lock_waiters,
         space: status.space.as_ref().map(space),
-        memory: status.memory.iter().chain([&inodes]).map(memory).collect(),
+        memory: status.memory.iter().chain(&inodes).map(memory).collect(),
         workers: status.workers.iter().map(worker).collect(),
         table: TableReport {
             disk_bytes: status.table.disk_bytes,
@@ -55,7 +62,10 @@ pub(super) fn report(status: &Status, mount: &Mount, wanted: Passthrough) -> UpR
 }
 
 /// Returns why bytes are copied through this process; `None` if passthrough works.
-fn why_not(passthrough: PassthroughStatus, mount: &Mount) -> Option<String> {
+fn why_not(passthrough: PassthroughStatus, mount: Option<&Mount>) -> Option<String> {
+    let Some(mount) = mount else {
+        return Some("the volume is not mounted here".to_owned());
+    };
     let why_not = match passthrough {
         PassthroughStatus::Available => {
             return mount.passthrough().err().map(|why_not| why_not.to_string());
@@ -67,6 +77,19 @@ fn why_not(passthrough: PassthroughStatus, mount: &Mount) -> Option<String> {
         }
     };
     Some(why_not.to_owned())
+}
+
+fn session(each: &SessionStatus) -> SessionReport {
+    SessionReport {
+        id: format!("{:x}", each.id.0),
+        peer: match each.peer {
+            Peer::User(uid) => format!("user {uid}"),
+            Peer::Machine(key) => key.to_string(),
+        },
+        connected: each.connected,
+        silent_ms: u64::try_from(each.silent.as_millis()).unwrap_or(u64::MAX),
+        running: each.running as u64,
+    }
 }
 
 fn memory(each: &MemoryUse) -> MemoryReport {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    DownReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SpaceReport,
-    StatusReport, TableReport, UpReport, WorkerReport,
+    DownReport, FarReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
+    SessionReport, SpaceReport, StatusReport, TableReport, UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
 use crate::json::VERSION;
@@ -28,6 +28,7 @@ impl StatusReport {
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Up(report) => report.to_json(),
+            Self::Far(report) => report.to_json(),
             Self::Down(report) => report.to_json(),
         }
     }
@@ -38,6 +39,7 @@ impl UpReport {
     pub(crate) fn to_json(&self) -> Value {
         let memory: Vec<Value> = self.memory.iter().map(MemoryReport::to_json).collect();
         let workers: Vec<Value> = self.workers.iter().map(WorkerReport::to_json).collect();
+        let sessions: Vec<Value> = self.sessions.iter().map(SessionReport::to_json).collect();
         json!({
             "version": VERSION,
             "state": "up",
@@ -49,7 +51,9 @@ impl UpReport {
                 "started_clean": self.started_clean,
                 "recovered": self.recovered.to_json(),
             },
-            "mounted": text(&self.mounted),
+            "mounted": self.mounted.as_deref().map(text),
+            "listening": self.listening,
+            "sessions": sessions,
             "read_only": self.read_only,
             "data_path": self.passthrough.data_path(),
             "passthrough": self.passthrough.to_json(),
@@ -63,6 +67,46 @@ impl UpReport {
             "memory": memory,
             "workers": workers,
             "table": self.table.to_json(),
+        })
+    }
+}
+
+impl FarReport {
+    /// Returns the object of `mount --json` and of `status --json`.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "version": VERSION,
+            "state": "mounted",
+            "pelago": self.pelago,
+            "pid": self.pid,
+            "server": self.server,
+            "mounted": text(&self.mounted),
+            "read_only": self.read_only,
+            "session": self.session,
+            "connected": self.connected,
+            "silent_ms": self.silent_ms,
+            "waiting": self.waiting,
+            "connections": self.connections,
+        })
+    }
+}
+
+impl FromJson for FarReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        if value["state"] != "mounted" {
+            return None;
+        }
+        Some(Self {
+            pelago: field(value, "pelago")?,
+            pid: field(value, "pid")?,
+            server: field(value, "server")?,
+            mounted: field(value, "mounted")?,
+            read_only: field(value, "read_only")?,
+            session: field(value, "session")?,
+            connected: field(value, "connected")?,
+            silent_ms: field(value, "silent_ms")?,
+            waiting: field(value, "waiting")?,
+            connections: field(value, "connections")?,
         })
     }
 }
@@ -81,6 +125,8 @@ impl FromJson for UpReport {
             started_clean: field(volume, "started_clean")?,
             recovered: field(volume, "recovered")?,
             mounted: field(value, "mounted")?,
+            listening: field(value, "listening")?,
+            sessions: field(value, "sessions")?,
             read_only: field(value, "read_only")?,
             passthrough: field(value, "passthrough")?,
             since: field(value, "since")?,
@@ -220,6 +266,30 @@ impl FromJson for WorkerReport {
             doing: field(value, "doing")?,
             items: field(value, "items")?,
             last_error: field(value, "last_error")?,
+        })
+    }
+}
+
+impl SessionReport {
+    fn to_json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "peer": self.peer,
+            "connected": self.connected,
+            "silent_ms": self.silent_ms,
+            "running": self.running,
+        })
+    }
+}
+
+impl FromJson for SessionReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            id: field(value, "id")?,
+            peer: field(value, "peer")?,
+            connected: field(value, "connected")?,
+            silent_ms: field(value, "silent_ms")?,
+            running: field(value, "running")?,
         })
     }
 }

@@ -1,6 +1,11 @@
 //! The status of a volume, for people: lines of a label and a text, ten columns apart.
 
-use super::{DownReport, PassthroughReport, SpaceReport, StatusReport, UpReport, WorkerReport};
+use std::path::Path;
+
+use super::{
+    DownReport, FarReport, PassthroughReport, SessionReport, SpaceReport, StatusReport, UpReport,
+    WorkerReport,
+};
 use crate::data_path::Passthrough;
 use crate::output;
 
@@ -9,6 +14,7 @@ impl StatusReport {
     pub(crate) fn to_text(&self) -> String {
         match self {
             Self::Up(report) => report.to_text(),
+            Self::Far(report) => report.to_text(),
             Self::Down(report) => report.to_text(),
         }
     }
@@ -23,10 +29,14 @@ impl UpReport {
             self.pid,
             self.mode(),
             self.files(),
-            self.mounted.display(),
+            self.mounted.as_deref().map_or("nowhere".into(), Path::to_string_lossy),
             self.safe(),
         );
-        lines.push_str(&self.passthrough.line());
+        if let Some(address) = &self.listening {
+            lines.push_str(&format!("listening {address}\n"));
+        }
+        lines.extend(self.sessions.iter().map(SessionReport::line));
+        lines.push_str(&self.passthrough_line());
         lines.push_str(&space_line(self.space.as_ref()));
         let used = self.memory.iter().map(|each| each.used).sum();
         let limit = self.memory.iter().map(|each| each.limit).sum();
@@ -38,6 +48,11 @@ impl UpReport {
         ));
         lines.extend(self.workers.iter().map(WorkerReport::line));
         lines
+    }
+
+    /// Returns the line on the data path; nothing without a mount.
+    pub(crate) fn passthrough_line(&self) -> String {
+        if self.mounted.is_some() { self.passthrough.line() } else { String::new() }
     }
 
     /// Returns what follows the process in a line: that the mount is read-only, or nothing.
@@ -89,6 +104,32 @@ fn space_line(space: Option<&SpaceReport>) -> String {
     let (free, all) = (output::bytes(space.available_bytes), output::bytes(space.bytes));
     let short = if space.is_short { "; short: new data is refused" } else { "" };
     format!("space     {free} free of {all}{short}\n")
+}
+
+impl FarReport {
+    fn to_text(&self) -> String {
+        let Self { server, pid, waiting, .. } = self;
+        let (point, mode) =
+            (self.mounted.display(), if self.read_only { ", read-only" } else { "" });
+        let state = match self.connected {
+            true => format!("connected, {waiting} requests wait for an answer"),
+            false => {
+                format!("not connected for {} s, {waiting} requests wait", self.silent_ms / 1000)
+            }
+        };
+        format!("server    {server}\nmounted   {point} (process {pid}{mode})\nstate     {state}\n")
+    }
+}
+
+impl SessionReport {
+    fn line(&self) -> String {
+        let Self { peer, running, .. } = self;
+        let seconds = self.silent_ms / 1000;
+        match self.connected {
+            true => format!("session   {peer}: connected, {running} requests run\n"),
+            false => format!("session   {peer}: not connected for {seconds} s\n"),
+        }
+    }
 }
 
 impl WorkerReport {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use pelago_net::key::PublicKey;
 use pelago_net::key::file::{self, KeyFileError};
+use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::own_file::{OwnFile, OwnFileError};
 use pelago_store::volume;
 use serde_json::json;
@@ -143,6 +143,11 @@ fn print_key(key: PublicKey, path: &Path) -> Outcome<()> {
 }
 
 /// Returns the path of this user's key, absolute.
+/// Returns the key of this user.
+pub(super) fn own_key() -> Outcome<PrivateKey> {
+    file::read(&path_of(&None)?).map_err(|error| key_file_failed(error, &None))
+}
+
 fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
     let path = match given {
         Some(path) => path.clone(),

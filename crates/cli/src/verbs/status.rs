@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // A socket accepts no timeout of zero.
     let timeout = Duration::from_secs(args.timeout.max(1));
     let (report, code) = match ask_status(&volume.dir, timeout) {
-        Ok(report) => (StatusReport::Up(Box::new(report)), ExitCode::SUCCESS),
+        Ok(report) => (report, ExitCode::SUCCESS),
         Err(AskError::NotUp) => {
             (StatusReport::Down(down(volume)), ExitCode::from(Exit::Unreachable as u8))
         }

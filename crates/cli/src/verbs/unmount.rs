@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::control::{AskError, ControlReply, Conversation, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
-use crate::{json, output, stale_mount};
+use crate::{json, output, runtime_dir, stale_mount};
 
 const AFTER: &str = "\
 When this returns, the process has ended and everything is safe on disk. If processes use the \
@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             "state": end.state(),
         }))?;
     } else {
-        output::print(&end.line(&volume.dir))?;
+        let named = volume.mounted.as_ref().filter(|_| runtime_dir::is_one(&volume.dir));
+        output::print(&end.line(named.unwrap_or(&volume.dir)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,7 +119,7 @@ fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Ou
         let error = UnmountError::NotEnded { seconds: timeout.as_secs() };
         return Err(Failure::new(Exit::TimedOut, error).hint("`pelago status` prints its state"));
     }
-    if locate::was_stopped_cleanly(&volume.dir) {
+    if locate::was_stopped_cleanly(&volume.dir) || runtime_dir::is_one(&volume.dir) {
         return Ok(End::Unmounted);
     }
     // Another process may have started the volume in this instant.
@@ -150,7 +151,8 @@ fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let Some(point) = locate::dead_mounts_of(&volume.dir).into_iter().next() else {
+    let far = volume.mounted.clone().filter(|_| runtime_dir::is_one(&volume.dir));
+    let Some(point) = far.or_else(|| locate::dead_mounts_of(&volume.dir).into_iter().next()) else {
         return Ok(End::WasDown);
     };
     match stale_mount::detach(&point) {

@@ -8,7 +8,7 @@ use pelago_store::volume;
 use pelago_wire::limits;
 use rustix::process::geteuid;
 
-use crate::daemon::{Daemon, Plan};
+use crate::daemon::{Daemon, Plan, PointPlan};
 use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::UpReport;
@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// Mount on this empty folder instead of DIR/files
     #[arg(long, value_name = "POINT")]
     mount: Option<PathBuf>,
+    /// Let listed machines connect to this address of this machine, HOST:PORT; the port is 7440
+    /// unless given. `pelago key allow` lists a machine
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
@@ -79,21 +83,33 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     } else {
         log::to_terminal();
     }
-    let plan = plan(&args)?;
-    let daemon = Daemon::start(&plan)?;
+    let how = Printing { json: args.json, in_background: args.in_background };
+    serve(&plan(&args)?, how)
+}
+
+/// What the process prints, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Printing {
+    pub(super) json: bool,
+    pub(super) in_background: bool,
+}
+
+/// Serves a volume until it is stopped.
+pub(super) fn serve(plan: &Plan, how: Printing) -> Outcome<ExitCode> {
+    let daemon = Daemon::start(plan)?;
     let report = daemon.report();
-    if args.json {
+    if how.json {
         output::print_json(&report.to_json())?;
     } else {
         output::print(&lines(&report, &plan.dir, daemon.is_new))?;
     }
-    if args.in_background {
+    if how.in_background {
         detach::report_ready(volume::open_log(&daemon.folder)?)?;
         daemon.run(|text| tracing::info!("{text}"))?;
         tracing::info!("stopped cleanly");
     } else {
         daemon.run(output::print_error)?;
-        if !args.json {
+        if !how.json {
             output::print("stopped   everything is safe\n")?;
         }
     }
@@ -119,7 +135,11 @@ fn plan(args: &Args) -> Outcome<Plan> {
     };
     Ok(Plan {
         dir: volume_dir(args)?,
-        point: args.mount.as_deref().map(locate::absolute).transpose()?,
+        point: match args.mount.as_deref().map(locate::absolute).transpose()? {
+            Some(point) => PointPlan::At(point),
+            None => PointPlan::Default,
+        },
+        listen: args.listen.clone(),
         read_only: args.read_only,
         atime,
         trusts,
@@ -138,15 +158,26 @@ fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
     };
     format!(
         "volume    {} ({how})\n\
-         mounted   {} (process {}{})\n\
+         {}\
          safe      what is closed survives a crash of pelago; what is fsynced, a loss of power\n\
          {}next      `pelago status` prints its state, `pelago unmount` stops it\n",
         dir.display(),
-        report.mounted.display(),
-        report.pid,
-        report.mode(),
-        report.passthrough.line(),
+        where_it_is(report),
+        report.passthrough_line(),
     )
+}
+
+/// Returns the lines that say where the volume can be used.
+fn where_it_is(report: &UpReport) -> String {
+    let (pid, mode) = (report.pid, report.mode());
+    let mut lines = match &report.mounted {
+        Some(point) => format!("mounted   {} (process {pid}{mode})\n", point.display()),
+        None => format!("served    without a mount (process {pid}{mode})\n"),
+    };
+    if let Some(address) = &report.listening {
+        lines.push_str(&format!("listening {address}\n"));
+    }
+    lines
 }
 
 fn parse_inline(text: &str) -> Result<u32, String> {
@@ -174,8 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn at_most_five_lines_are_printed() {
-        assert_eq!(lines_of(false).lines().count(), 5);
+    fn at_most_six_lines_are_printed() {
+        assert_eq!(lines_of(false).lines().count(), 6);
+        let alone = UpReport { listening: None, ..UpReport::sample() };
+        assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 5);
+    }
+
+    #[test]
+    fn a_server_without_a_mount_says_nothing_of_the_mount() {
+        let served = UpReport { mounted: None, listening: None, ..UpReport::sample() };
+        let text = lines(&served, Path::new("/v"), false);
+        assert!(text.contains("served    without a mount") && !text.contains("speed"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! `pelago serve`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use pelago_mount::{Atime, Trusts};
+
+use super::up::{Printing, parse_memory, serve};
+use crate::daemon::{Plan, PointPlan};
+use crate::data_path::Passthrough;
+use crate::failure::Outcome;
+use crate::{detach, locate, log};
+
+const AFTER: &str = "\
+The volume is not mounted here. Processes of this machine mount it by the socket `pelago.sock` in \
+its folder, and with --listen the machines that `pelago key allow` lists. Ctrl-C, SIGTERM, SIGHUP \
+and `pelago unmount` stop it cleanly.";
+
+/// Serve a volume without mounting it; create it if it does not exist.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    /// The volume's folder; created if it does not exist [default: ~/pelago]
+    dir: Option<PathBuf>,
+    /// Let listed machines connect to this address of this machine, HOST:PORT; the port is 7440
+    /// unless given. `pelago key allow` lists a machine
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Continue in the background; the log is DIR/log
+    #[arg(long)]
+    detach: bool,
+    /// Refuse changes
+    #[arg(long)]
+    read_only: bool,
+    /// Memory for caches and tables, at least 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
+    memory: u64,
+    /// Print one JSON object when the volume is served
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Be the background process of `--detach`
+    #[arg(long, hide = true)]
+    in_background: bool,
+}
+
+/// Serves the volume until it is stopped.
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    let dir = args.dir.clone().map_or_else(locate::default_dir, Ok)?;
+    let dir = locate::absolute(&dir)?;
+    if args.detach && !args.in_background {
+        return detach::restart_in_background();
+    }
+    if args.in_background {
+        detach::leave_terminal();
+        log::to_buffer();
+    } else {
+        log::to_terminal();
+    }
+    let plan = Plan {
+        dir,
+        point: PointPlan::Nowhere,
+        listen: args.listen.clone(),
+        read_only: args.read_only,
+        atime: Atime::default(),
+        trusts: Trusts::default(),
+        passthrough: Passthrough::Never,
+        inline_bytes: None,
+        memory_bytes: args.memory,
+    };
+    serve(&plan, Printing { json: args.json, in_background: args.in_background })
+}
