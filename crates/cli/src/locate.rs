@@ -155,8 +155,8 @@ fn volume_at(dir: PathBuf, mounts: &[MountEntry]) -> VolumeRef {
 }
 
 /// Returns the folder of the volume that is mounted here: the mount's source, or if the mount table
-/// garbled its name, the volume's folder that contains the mount point. A mount whose volume another
-/// process serves has a folder of its own.
+/// garbled its name, the volume's folder that contains the mount point. A mount whose volume
+/// another process serves has a folder of its own.
 fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
     let source = PathBuf::from(&mount.source);
     if source.is_absolute() && is_volume(&source) {

@@ -21,8 +21,8 @@ use crate::clients::list::ClientList;
 use crate::key::PrivateKey;
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
-use crate::session::{Peer, Session, SessionStatus};
-use crate::sessions::{Sessions, Violation, refused};
+use crate::session::{Peer, Session, SessionStatus, Violation};
+use crate::sessions::{Sessions, refused};
 use crate::stream::Stream;
 use crate::tls;
 

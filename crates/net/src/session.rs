@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pelago_proto::session::{Repetition, ServerSession};
+use pelago_proto::session::{Repetition, ServerSession, SessionError};
+use pelago_wire::codec::DecodeError;
+use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
 use pelago_wire::{SessionId, limits};
 
 use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::Link;
-use crate::sessions::Violation;
 
 /// Who is at the other end of a connection. A session is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,38 @@ pub struct SessionStatus {
     pub silent: Duration,
     /// Requests that run.
     pub running: usize,
+}
+
+/// Why a connection ends that a session had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Violation {
+    /// A message that cannot be decoded.
+    #[error("a malformed message: {0}")]
+    Malformed(#[from] DecodeError),
+    /// Numbers that no correct client sends.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// More requests than were agreed.
+    #[error("more than {} requests are under way", limits::SESSION_REQUESTS)]
+    TooMany,
+    /// Two requests under one number.
+    #[error("request {0} is under way already")]
+    SameNumber(u64),
+    /// A mutation without a number, or another request with one.
+    #[error("a request is a mutation or not, and its number says the opposite")]
+    WrongMutation,
+    /// Bulk bytes behind a request that has none.
+    #[error("a request has bulk bytes that it cannot have")]
+    Bulk,
+    /// A cancel without a mutation number.
+    #[error("a cancel has no mutation number")]
+    ShortCancel,
+    /// A message that a client does not send.
+    #[error("an unexpected message of kind {0:?}")]
+    Unexpected(FrameKind),
+    /// The session has ended, or has another connection.
+    #[error("the session has another connection")]
+    Replaced,
 }
 
 impl Session {

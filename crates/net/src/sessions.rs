@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pelago_proto::session::{Repetition, SessionError};
+use pelago_proto::session::Repetition;
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Hello, RefusalCode, Refused, Welcome};
@@ -21,7 +21,7 @@ use crate::clients::list::ClientList;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, HoldGuard, Link};
-use crate::session::{Peer, Session, SessionStatus};
+use crate::session::{Peer, Session, SessionStatus, Violation};
 
 /// How long a session outlives its last message: its client counts a little less.
 pub(crate) const TERM: Duration = Duration::from_secs(limits::TERM_SECONDS);
@@ -33,32 +33,6 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
     next_id: AtomicU32,
     stopping: AtomicBool,
-}
-
-/// Why a connection ends that a session had.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Violation {
-    /// A message that cannot be decoded.
-    #[error("a malformed message: {0}")]
-    Malformed(#[from] codec::DecodeError),
-    /// Numbers that no correct client sends.
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    /// More requests than were agreed.
-    #[error("more than {} requests are under way", limits::SESSION_REQUESTS)]
-    TooMany,
-    /// Two requests under one number.
-    #[error("request {0} is under way already")]
-    SameNumber(u64),
-    /// A cancel without a mutation number.
-    #[error("a cancel has no mutation number")]
-    ShortCancel,
-    /// A message that a client does not send.
-    #[error("an unexpected message of kind {0:?}")]
-    Unexpected(FrameKind),
-    /// The session has ended, or has another connection.
-    #[error("the session has another connection")]
-    Replaced,
 }
 
 impl Sessions {
@@ -76,6 +50,9 @@ impl Sessions {
     ) -> Result<(Arc<Session>, Welcome), Refused> {
         if self.stopping.load(Ordering::Acquire) {
             return Err(refused(RefusalCode::ShuttingDown));
+        }
+        if hello.role != Hello::CLIENT {
+            return Err(refused(RefusalCode::UnknownRole));
         }
         let version = version::negotiate(hello.wire_min, hello.wire_max)
             .ok_or_else(|| refused(RefusalCode::OtherVersion))?;
@@ -241,6 +218,12 @@ impl Sessions {
         (body, bulk): (&[u8], Vec<u8>),
     ) -> Result<(), Violation> {
         let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
+        if (mutation > 0) != request.is_mutation() {
+            return Err(Violation::WrongMutation);
+        }
+        if !bulk.is_empty() && !request.has_bulk() {
+            return Err(Violation::Bulk);
+        }
         match session.admit(number, mutation, hash(body))? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.

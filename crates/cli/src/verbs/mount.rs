@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         output::print(&format!(
             "server    {}\n\
              mounted   {point} (process {pid})\n\
-             next      `pelago status {point}` prints its state, `pelago unmount {point}` ends it\n",
+             next      `pelago status {point}` prints its state, `pelago unmount` ends it\n",
             report.server,
         ))?;
     }

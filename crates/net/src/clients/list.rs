@@ -16,7 +16,8 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// Says which machines may connect, and follows changes of the file.
 ///
-/// No thread watches the file: a question looks at it, if the last look was half a second ago. A
+/// No thread watches the file: a question looks at it, if the last look was half a second ago, or
+/// if the key is not listed. A
 /// look opens the file and compares its inode, size and times. A file that cannot be read, or has a
 /// wrong line, changes nothing: the last good list stays in force, and a warning is logged once. A
 /// file that is removed is an empty list.
@@ -77,6 +78,11 @@ impl ClientList {
     fn allows_at(&self, key: &PublicKey, now: Instant) -> bool {
         let mut state = self.state.lock();
         state.look(&self.file, now);
+        if !state.keys.contains(key) {
+            // It may have been listed a moment ago, by the person who tries it now.
+            state.next_look = now;
+            state.look(&self.file, now);
+        }
         state.keys.contains(key)
     }
 
