@@ -84,7 +84,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::status_report::UpReport;
+    use crate::status_report::{StatusReport, UpReport};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -115,7 +115,7 @@ mod tests {
     fn each_request_gets_its_answer() {
         let folder = tempfile::tempdir().unwrap();
         let _control = serve(folder.path());
-        assert_eq!(ask_status(folder.path(), LONG).unwrap(), UpReport::sample());
+        assert_eq!(ask_status(folder.path(), LONG).unwrap(), StatusReport::Up(Box::new(UpReport::sample())));
         let (answer, _) = ask(folder.path(), Request::Unmount { force: false }, LONG).unwrap();
         assert_eq!(answer, ControlReply::Busy("/v/files".into()));
     }
