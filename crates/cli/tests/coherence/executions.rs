@@ -9,7 +9,7 @@ use std::time::Duration;
 use pelago_wire::{SetAttr, SetTime, Time};
 
 use crate::world::World;
-use crate::{CONTEXT, is_missing, meta, names, set};
+use crate::{CONTEXT, is_missing, meta, names, set, size};
 
 /// A program looks a name up and the reply is on its way; another session changes what it says. The
 /// kernel has no inode to invalidate yet, and the program holds the directory.
@@ -19,25 +19,25 @@ fn a_reply_after_the_notice_is_not_kept() {
     fs::write(world.path("f"), b"12345").unwrap();
     let Some(world) = world.remounted() else { return };
     let stall = world.watched.stall();
-    stall.hold("f");
     thread::scope(|scope| {
-        let program = scope.spawn(|| meta(&world, "f").len());
+        let holding = stall.hold("f");
+        let program = scope.spawn(|| size(&world, "f"));
         stall.wait();
         set(&world, "f", SetAttr { size: Some(2), ..SetAttr::default() });
-        stall.release();
+        drop(holding);
         assert!([2, 5].contains(&program.join().unwrap()));
     });
-    assert_eq!(meta(&world, "f").len(), 2);
+    assert_eq!(size(&world, "f"), 2);
     // The same with a name: it is removed while its lookup is under way.
     let Some(world) = world.remounted() else { return };
     let stall = world.watched.stall();
-    stall.hold("f");
     thread::scope(|scope| {
+        let holding = stall.hold("f");
         let program = scope.spawn(|| fs::metadata(world.path("f")).is_ok());
         stall.wait();
         world.other.unlink(&CONTEXT, world.at("f")).wait().unwrap();
         assert!(!program.is_finished(), "the change did not wait for the program");
-        stall.release();
+        drop(holding);
         program.join().unwrap();
     });
     assert!(is_missing(&world, "f"));
@@ -60,8 +60,8 @@ fn a_mount_below_stays_and_the_change_waits() {
         return println!("skipped: nothing can be mounted below");
     }
     let stall = world.watched.stall();
-    stall.hold("busy");
     thread::scope(|scope| {
+        let holding = stall.hold("busy");
         scope.spawn(|| is_missing(&world, "d/busy"));
         stall.wait();
         let (tell, told) = channel();
@@ -72,7 +72,7 @@ fn a_mount_below_stays_and_the_change_waits() {
         });
         assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "it waits");
         assert!(fs::metadata(below.join("self")).is_ok(), "it is mounted");
-        stall.release();
+        drop(holding);
         told.recv().unwrap();
     });
     assert_eq!((meta(&world, "d/f").len(), world.mount.notices().epochs), (1, 0));

@@ -87,6 +87,12 @@ fn meta(world: &World, path: &str) -> Metadata {
     fs::metadata(world.path(path)).unwrap()
 }
 
+/// Returns the size of a file by `stat`, which asks for no birth time: the kernel has that only
+/// after a request of its own.
+fn size(world: &World, path: &str) -> u64 {
+    rustix::fs::stat(world.path(path)).unwrap().st_size as u64
+}
+
 fn is_missing(world: &World, path: &str) -> bool {
     matches!(fs::metadata(world.path(path)), Err(error) if error.kind() == ErrorKind::NotFound)
 }

@@ -51,6 +51,15 @@ struct StallState {
     held: Vec<(Done, Result<Reply, Error>)>,
 }
 
+/// Holds back replies; a test that fails meanwhile lets its programs end.
+pub(crate) struct Holding<'a>(&'a Stall);
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
 /// Sends requests as another session.
 struct Beside {
     service: Arc<dyn Service>,
@@ -165,7 +174,6 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.watched.stall.release();
         let _detached = self.mount.detach();
         let _stopped = self.server.stop();
     }
@@ -187,9 +195,10 @@ impl Watched {
 }
 
 impl Stall {
-    /// Holds back replies to lookups of this name from now on.
-    pub(crate) fn hold(&self, text: &str) {
+    /// Holds back replies to lookups of this name until the result is dropped.
+    pub(crate) fn hold(&self, text: &str) -> Holding<'_> {
         self.state.lock().name = Some(name(text));
+        Holding(self)
     }
 
     /// Waits until a reply is held back.
@@ -201,7 +210,7 @@ impl Stall {
     }
 
     /// Sends the replies that were held back.
-    pub(crate) fn release(&self) {
+    fn release(&self) {
         let held = {
             let mut state = self.state.lock();
             state.name = None;
