@@ -115,7 +115,8 @@ mod tests {
     fn each_request_gets_its_answer() {
         let folder = tempfile::tempdir().unwrap();
         let _control = serve(folder.path());
-        assert_eq!(ask_status(folder.path(), LONG).unwrap(), StatusReport::Up(Box::new(UpReport::sample())));
+        let up = StatusReport::Up(Box::new(UpReport::sample()));
+        assert_eq!(ask_status(folder.path(), LONG).unwrap(), up);
         let (answer, _) = ask(folder.path(), Request::Unmount { force: false }, LONG).unwrap();
         assert_eq!(answer, ControlReply::Busy("/v/files".into()));
     }

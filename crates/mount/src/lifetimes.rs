@@ -118,6 +118,11 @@ impl Lifetimes {
         self.era.load(Ordering::Acquire) % 2 == 1
     }
 
+    /// Returns whether another session changes this node, or has it open for writing.
+    pub(crate) fn is_marked(&self, node: InodeId) -> bool {
+        self.nodes.is_marked(node.raw())
+    }
+
     /// Marks what changes touch. Returns once every reply that did not see the mark is written.
     pub(crate) fn mark(&self, changes: &[Touched]) {
         for change in changes {

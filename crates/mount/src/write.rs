@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelago_client::{FilePos, WriteFlags, Written};
 use pelago_fuse::operation::Write;
 use pelago_fuse::{Header, Reply, reply};
-use pelago_wire::OpenId;
+use pelago_wire::{InodeId, OpenId};
 
 use crate::caller::Caller;
 use crate::open_ids::OpenPath;
@@ -26,30 +26,50 @@ pub(crate) fn write(
         state.open_ids.inode_changes(attr::ino(header.node));
     }
     state.open_ids.writes(to.open);
-    let write_flags = WriteFlags { append: server_finds_end(state, request), kill_privileges };
+    let node = attr::ino(header.node);
+    let finder = EndFinder::of(state, request, node);
+    let append = finder != EndFinder::Kernel;
+    let write_flags = WriteFlags { append, kill_privileges };
     let answer = state.files.write(&Caller::of(header).context(), to, data, write_flags);
-    if !flags::is_direct(flags) {
+    if !flags::is_direct(flags) && finder != EndFinder::ServerBesidePages {
         return answer.then(move |result| written(result, reply));
     }
-    let (state, node) = (Arc::clone(state), attr::ino(header.node));
+    let state = Arc::clone(state);
     answer.then(move |result| {
-        if let Ok(Written { bytes, .. }) = result {
+        if let Ok(Written { bytes, size }) = result {
             state.stale_pages.add(node, offset, bytes);
+            if append {
+                state.stale_pages.add(node, size.saturating_sub(bytes), bytes);
+            }
         }
         written(result, reply);
     });
 }
 
-/// Returns whether the bytes go to the end of the file as the server finds it, and the kernel's
-/// offset is ignored.
-///
-/// They do if the program appends at this moment, and others may change the file unseen by the
-/// kernel. Else the kernel's offset is right, and its pages have the bytes there already: it is the
-/// end of the file, or with `RWF_NOAPPEND`, which no request tells, the offset of the call. The
-/// parts of one write with `O_DIRECT` arrive in any order, so only their offsets keep them in
-/// order.
-fn server_finds_end(state: &State, request: &Write<'_>) -> bool {
-    request.appends()
-        && !flags::is_direct(request.flags)
-        && state.open_ids.path(OpenId(request.file.0)) == Some(OpenPath::Direct)
+/// Who finds the end of a file for an append.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EndFinder {
+    /// The kernel, which sees every change: its offset is right, and its pages have the bytes there
+    /// already. It is the end of the file, or with `RWF_NOAPPEND`, which no request tells, the
+    /// offset of the call. The parts of one write with `O_DIRECT` arrive in any order, so only
+    /// their offsets keep them in order.
+    Kernel,
+    /// The server, because others change the file unseen by the kernel; no page has the bytes.
+    Server,
+    /// The server; the kernel has put the bytes into pages at the end that it knew.
+    ServerBesidePages,
+}
+
+impl EndFinder {
+    fn of(state: &State, request: &Write<'_>, node: InodeId) -> Self {
+        if !request.appends() || flags::is_direct(request.flags) || request.from_cache {
+            return Self::Kernel;
+        }
+        match state.open_ids.path(OpenId(request.file.0)) {
+            Some(OpenPath::Direct) => Self::Server,
+            // Another session has the file open for writing, or changes it now.
+            Some(OpenPath::Cached) if state.lifetimes.is_marked(node) => Self::ServerBesidePages,
+            _ => Self::Kernel,
+        }
+    }
 }

@@ -157,6 +157,11 @@ impl Link {
         }
     }
 
+    /// Returns whether the connection has TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.out.lock().tls.is_some()
+    }
+
     /// Calls `look` with the TLS of this connection.
     pub(crate) fn with_tls<T>(&self, look: impl FnOnce(&rustls::Connection) -> T) -> Option<T> {
         self.out.lock().tls.as_deref().map(look)

@@ -216,7 +216,8 @@ impl Polling {
             match order {
                 Order::Add(link, handler) => {
                     let token = link.token;
-                    let connected = Connected { link, handler, assembler: Assembler::new() };
+                    let assembler = Assembler::new(link.has_tls());
+                    let connected = Connected { link, handler, assembler };
                     let registered = register(self.poll.registry(), &*connected.link, token);
                     self.links.insert(token, connected);
                     if let Err(error) = registered {
