@@ -122,7 +122,7 @@ impl Link {
         match sent {
             Ok(bytes) => self.let_go(bytes),
             Err(error) => {
-                tracing::debug!(%error, "a connection cannot be written to");
+                tracing::info!(%error, "a connection cannot be written to");
                 self.close_locked(out);
             }
         }
@@ -290,12 +290,16 @@ fn flush_tls(
         let mut taken = 0;
         for piece in queue.iter() {
             let bytes = &piece.bytes.as_slice()[piece.sent..];
-            let count = bytes.len().min(PLAIN_BYTES - taken);
-            tls.writer().write_all(&bytes[..count])?;
+            let wanted = bytes.len().min(PLAIN_BYTES - taken);
+            // TLS takes less if its own buffer is full, and all once that is written.
+            let count = tls.writer().write(&bytes[..wanted])?;
             taken += count;
-            if taken == PLAIN_BYTES {
+            if taken == PLAIN_BYTES || count < wanted {
                 break;
             }
+        }
+        if taken == 0 && !tls.wants_write() {
+            return Err(io::ErrorKind::WriteZero.into());
         }
         total += taken;
         advance(queue, taken);
