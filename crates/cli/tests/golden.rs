@@ -36,7 +36,7 @@ macro_rules! needs {
 #[test]
 fn help() {
     said("help", &["help"]);
-    for verb in ["up", "unmount", "status", "key", "check", "bench", "version"] {
+    for verb in ["up", "serve", "mount", "unmount", "status", "key", "check", "bench", "version"] {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
     for kind in ["meta", "io", "lib", "million", "tree"] {
