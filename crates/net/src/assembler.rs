@@ -59,6 +59,8 @@ pub(crate) struct Assembler {
     partial: Option<Partial>,
     /// The last read returned less than it could: the socket is empty.
     drained: bool,
+    /// The peer has sent its last byte: no further event comes, so that everything is read now.
+    ends: bool,
 }
 
 #[derive(Debug)]
@@ -72,7 +74,12 @@ struct Partial {
 impl Assembler {
     /// Returns an assembler before the first byte.
     pub(crate) const fn new() -> Self {
-        Self { input: Vec::new(), start: 0, end: 0, partial: None, drained: false }
+        Self { input: Vec::new(), start: 0, end: 0, partial: None, drained: false, ends: false }
+    }
+
+    /// Notes that the peer has sent its last byte.
+    pub(crate) const fn end_comes(&mut self) {
+        self.ends = true;
     }
 
     /// Returns the next frame; `None` if more bytes must arrive first. `read` reads from the
@@ -102,7 +109,7 @@ impl Assembler {
                 Err(error) => return Err(error.into()),
             };
             // A short read of a stream has emptied the socket; the next event says that it fills.
-            self.drained = count < wanted;
+            self.drained = count < wanted && !self.ends;
             match (whole, &mut self.partial) {
                 (true, Some(partial)) => partial.bulk += count,
                 _ => self.end += count,

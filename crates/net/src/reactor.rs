@@ -178,10 +178,13 @@ impl Polling {
                 if event.token() == WAKER {
                     continue;
                 }
-                if event.is_writable()
-                    && let Some(connected) = self.links.get(&event.token())
-                {
-                    connected.link.flush();
+                if let Some(connected) = self.links.get_mut(&event.token()) {
+                    if event.is_writable() {
+                        connected.link.flush();
+                    }
+                    if event.is_read_closed() {
+                        connected.assembler.end_comes();
+                    }
                 }
                 ready.push(event.token());
             }
