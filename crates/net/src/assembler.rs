@@ -57,11 +57,10 @@ pub(crate) struct Assembler {
     end: usize,
     /// A frame whose header was read.
     partial: Option<Partial>,
-    /// A read of less than it could be means that the socket is empty. Not under TLS, which returns
-    /// a record at a time.
-    short_means_empty: bool,
-    /// The socket is empty; the next event says that it fills.
+    /// The last read returned less than it could: the socket is empty.
     drained: bool,
+    /// The peer has sent its last byte: no further event comes, so that everything is read now.
+    ends: bool,
 }
 
 #[derive(Debug)]
@@ -73,10 +72,14 @@ struct Partial {
 }
 
 impl Assembler {
-    /// Returns an assembler before the first byte, of a stream with TLS or without.
-    pub(crate) const fn new(tls: bool) -> Self {
-        let (short_means_empty, drained) = (!tls, false);
-        Self { input: Vec::new(), start: 0, end: 0, partial: None, short_means_empty, drained }
+    /// Returns an assembler before the first byte.
+    pub(crate) const fn new() -> Self {
+        Self { input: Vec::new(), start: 0, end: 0, partial: None, drained: false, ends: false }
+    }
+
+    /// Notes that the peer has sent its last byte.
+    pub(crate) const fn end_comes(&mut self) {
+        self.ends = true;
     }
 
     /// Returns the next frame; `None` if more bytes must arrive first. `read` reads from the
@@ -105,7 +108,8 @@ impl Assembler {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            self.drained = self.short_means_empty && count < wanted;
+            // A short read of a stream has emptied the socket; the next event says that it fills.
+            self.drained = count < wanted && !self.ends;
             match (whole, &mut self.partial) {
                 (true, Some(partial)) => partial.bulk += count,
                 _ => self.end += count,
@@ -192,7 +196,7 @@ mod tests {
     /// Feeds a stream in pieces of these sizes, and returns the frames.
     fn feed(stream: &[u8], pieces: impl Fn(usize) -> usize) -> Vec<Frame> {
         let (mut at, mut turn, mut frames) = (0, 0, Vec::new());
-        let mut assembler = Assembler::new(false);
+        let mut assembler = Assembler::new();
         while at < stream.len() {
             let mut budget = pieces(turn).min(stream.len() - at);
             turn += 1;
@@ -237,27 +241,13 @@ mod tests {
         }
     }
 
-    /// TLS returns a record at a time: a short read says nothing about the socket.
-    #[test]
-    fn under_tls_only_an_empty_socket_ends_the_reading() {
-        let stream = [bytes(1, 10, 20_000), bytes(2, 10, 0)].concat();
-        let mut left = &stream[..];
-        let mut assembler = Assembler::new(true);
-        let mut read = |into: &mut [u8]| match io::Read::read(&mut left, &mut into[..1000])? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            count => Ok(count),
-        };
-        let mut next = || assembler.next(LIMITS, &mut read).unwrap().map(|it| it.header.number);
-        assert_eq!([next(), next(), next()], [Some(1), Some(2), None]);
-    }
-
     #[test]
     fn nothing_is_allocated_for_a_frame_that_is_too_long() {
         let stream = bytes(1, 10, 0);
         let mut left = &stream[..];
         let limits = FrameLimits { body: 9, bulk: 0 };
         let read = |into: &mut [u8]| io::Read::read(&mut left, into);
-        let refused = Assembler::new(false).next(limits, read);
+        let refused = Assembler::new().next(limits, read);
         assert!(matches!(refused, Err(ReadError::TooLong { bytes: 10, limit: 9 })));
     }
 
@@ -265,7 +255,7 @@ mod tests {
     fn the_end_of_a_stream_is_told_in_the_middle_of_a_frame_too() {
         let stream = bytes(1, 10, 0);
         let mut left = &stream[..20];
-        let mut assembler = Assembler::new(false);
+        let mut assembler = Assembler::new();
         let mut read = |into: &mut [u8]| io::Read::read(&mut left, into);
         assert!(matches!(assembler.next(LIMITS, &mut read), Ok(None)));
         assert!(matches!(assembler.next(LIMITS, &mut read), Err(ReadError::Closed)));

@@ -83,10 +83,15 @@ impl Link {
     /// Returns a connection over a socket that the reactor of this mailbox polls under `token`.
     pub(crate) fn new(
         stream: Stream,
-        tls: Option<Box<rustls::Connection>>,
+        mut tls: Option<Box<rustls::Connection>>,
         reader: Arc<dyn Resume>,
         token: Token,
     ) -> Self {
+        if let Some(tls) = &mut tls {
+            // `flush_tls` bounds what TLS holds. The limit of rustls counts the heads of records
+            // too, so that it would not take `PLAIN_BYTES`.
+            tls.set_buffer_limit(None);
+        }
         let out = Out { tls, queue: VecDeque::new(), closed: false };
         let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
         Self { stream, token, reader, out: Mutex::new(out), held, paused }
@@ -128,7 +133,8 @@ impl Link {
         }
     }
 
-    /// Reads what has arrived, decrypted; 0 at the end of the stream.
+    /// Reads what has arrived, decrypted; 0 at the end of the stream. A read that does not fill
+    /// `into` has emptied the socket, or is at its end.
     ///
     /// # Errors
     /// `WouldBlock` if nothing has arrived; those of the socket, and `InvalidData` of TLS.
@@ -138,6 +144,21 @@ impl Link {
             drop(out);
             return self.stream.read(into);
         }
+        // A record of TLS has 16 KiB at most, and more of them may have arrived.
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.read_record(&mut out, &mut into[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if filled > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Reads what TLS has decrypted, if that is nothing after more of the socket.
+    fn read_record(&self, out: &mut Out, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let Some(tls) = &mut out.tls else { return Ok(0) };
             match tls.reader().read(into) {
@@ -152,14 +173,9 @@ impl Link {
             }
             let processed = tls.process_new_packets().map(|_| ());
             // An answer of the handshake, or the alert that says what was wrong.
-            self.flush_locked(&mut out);
+            self.flush_locked(out);
             processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }
-    }
-
-    /// Returns whether the connection has TLS.
-    pub(crate) fn has_tls(&self) -> bool {
-        self.out.lock().tls.is_some()
     }
 
     /// Calls `look` with the TLS of this connection.

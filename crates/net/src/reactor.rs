@@ -178,10 +178,13 @@ impl Polling {
                 if event.token() == WAKER {
                     continue;
                 }
-                if event.is_writable()
-                    && let Some(connected) = self.links.get(&event.token())
-                {
-                    connected.link.flush();
+                if let Some(connected) = self.links.get_mut(&event.token()) {
+                    if event.is_writable() {
+                        connected.link.flush();
+                    }
+                    if event.is_read_closed() {
+                        connected.assembler.end_comes();
+                    }
                 }
                 ready.push(event.token());
             }
@@ -216,8 +219,7 @@ impl Polling {
             match order {
                 Order::Add(link, handler) => {
                     let token = link.token;
-                    let assembler = Assembler::new(link.has_tls());
-                    let connected = Connected { link, handler, assembler };
+                    let connected = Connected { link, handler, assembler: Assembler::new() };
                     let registered = register(self.poll.registry(), &*connected.link, token);
                     self.links.insert(token, connected);
                     if let Err(error) = registered {

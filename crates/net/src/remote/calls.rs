@@ -1,6 +1,7 @@
 //! Requests of a session: those under way, those that wait for their turn, and their callers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ const WINDOW: usize = limits::SESSION_REQUESTS / 2;
 const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
 /// Where the mutation number stands in the body of a request.
 const MUTATION: std::ops::Range<usize> = 8..16;
+/// The error of a request while the server gives no session.
+const REFUSED: Code = Code::AccessDenied;
 
 /// A request and its caller.
 pub(super) struct Call {
@@ -69,6 +72,8 @@ struct State {
     heard: Duration,
     sent: Duration,
     connections: u64,
+    /// The server gives no session, and says that waiting does not help.
+    refused: bool,
     ended: bool,
 }
 
@@ -118,6 +123,7 @@ impl Calls {
             heard: boot_time(),
             sent: boot_time(),
             connections: 0,
+            refused: false,
             ended: false,
         };
         Self { give_up, state: Mutex::new(state), changed: Condvar::new() }
@@ -129,6 +135,10 @@ impl Calls {
         if state.ended {
             drop(state);
             return (call.done)(Err(Code::Unavailable.into()));
+        }
+        if state.refused {
+            drop(state);
+            return (call.done)(Err(REFUSED.into()));
         }
         if state.backlog.is_empty() && state.has_room(&call) {
             state.number(call);
@@ -208,6 +218,7 @@ impl Calls {
             return link.close();
         }
         state.connections += 1;
+        state.refused = false;
         state.heard = boot_time();
         let is_new = state.welcome.as_ref().is_some_and(|_| !welcome.resumed);
         let answered = if is_new { state.lose_session() } else { Vec::new() };
@@ -223,6 +234,22 @@ impl Calls {
         state.send_backlog();
         drop(state);
         self.changed.notify_all();
+        call_back(answered);
+    }
+
+    /// The server is there and gives no session: what waits for it fails, and so does what begins,
+    /// until it gives one after all. Waiting would be for nothing, and could not be told from it.
+    pub(super) fn refused(&self, why: &dyn fmt::Display) {
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.refused, true) {
+            tracing::warn!(%why, "requests fail until the server gives a session");
+        }
+        let numbers: Vec<u64> = state.machine.under_way().collect();
+        let abandoned = numbers.into_iter().flat_map(|number| state.abandon(number, REFUSED));
+        let mut answered: Vec<Answered> = abandoned.collect();
+        let backlog = std::mem::take(&mut state.backlog);
+        answered.extend(backlog.into_iter().map(|call| (call.done, Err(REFUSED.into()))));
+        drop(state);
         call_back(answered);
     }
 

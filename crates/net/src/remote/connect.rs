@@ -119,6 +119,9 @@ impl Connector {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no connection yet");
+                    if is_definite(&error) {
+                        self.calls.refused(&error);
+                    }
                     self.sleep(pause);
                     pause = (pause * 2).min(PAUSES[1]);
                 }
@@ -218,6 +221,21 @@ fn is_passing(error: &ConnectError) -> bool {
         | ConnectError::Tls(_)
         | ConnectError::Silent
         | ConnectError::NoThread(_) => false,
+    }
+}
+
+/// Returns whether the server itself has said that it gives no session to this client, so that only
+/// a person can change that.
+const fn is_definite(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Refused(refused) => matches!(
+            refused.code,
+            RefusalCode::UnknownKey
+                | RefusalCode::OtherVersion
+                | RefusalCode::NotPelago
+                | RefusalCode::UnknownRole
+        ),
+        _ => false,
     }
 }
 
