@@ -8,7 +8,7 @@ use pelago_fuse::init::{Capabilities, InitOptions};
 use pelago_wire::limits;
 
 /// How long the kernel may cache names, their absence and attributes. The server's own mount
-/// sees every change of its programs, and is told of those by others ([`crate::kernel_cache`]).
+/// sees every change of its programs, and is told of those by others (`kernel_cache`).
 pub const TTL: Duration = Duration::from_secs(3600);
 
 /// Limit of concurrent requests for which no process waits (readahead, RELEASE).

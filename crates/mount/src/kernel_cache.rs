@@ -404,7 +404,8 @@ impl Work {
         }
         let oldest = self.changes.values().find(|waiting| waiting.then.is_some())?.since;
         let allowed = self.last_epoch.map(|last| last + EPOCH_PAUSE);
-        allowed.into_iter().fold(Some(oldest + PATIENCE), |at, allowed| at.max(Some(allowed)))
+        let patient = oldest + PATIENCE;
+        Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
     }
 }
 

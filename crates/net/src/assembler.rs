@@ -93,7 +93,7 @@ impl Assembler {
         mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
     ) -> Result<Option<Frame>, ReadError> {
         loop {
-            if let Some(frame) = self.from_input(limits)? {
+            if let Some(frame) = self.take_frame(limits)? {
                 return Ok(Some(frame));
             }
             if std::mem::take(&mut self.drained) {
@@ -135,7 +135,7 @@ impl Assembler {
     }
 
     /// Takes a frame out of the bytes that were read.
-    fn from_input(&mut self, limits: FrameLimits) -> Result<Option<Frame>, ReadError> {
+    fn take_frame(&mut self, limits: FrameLimits) -> Result<Option<Frame>, ReadError> {
         if self.partial.is_none() {
             let read = &self.input[self.start..self.end];
             let Some(bytes) = read.first_chunk::<HEADER_BYTES>() else { return Ok(None) };

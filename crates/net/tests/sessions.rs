@@ -32,7 +32,7 @@ struct Echo {
 }
 
 fn pattern(offset: u64, size: u32) -> Vec<u8> {
-    (offset..offset + u64::from(size)).map(|at| (at * 31 >> 3) as u8).collect()
+    (offset..offset + u64::from(size)).map(|at| ((at * 31) >> 3) as u8).collect()
 }
 
 fn sum(bytes: &[u8]) -> u64 {

@@ -2,7 +2,7 @@
 
 use pelago_data::{Allocate, Copy, OpenKey, Opening, Write, Written};
 use pelago_wire::{
-    AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
+    AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SeekFrom,
     SessionId, SetAttr,
 };
 
@@ -65,7 +65,18 @@ impl Executor<'_> {
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Directory(dir.ino)))
     }
 
-    pub(super) fn write(&self, open: OpenKey, write: Write<'_>) -> OpResult {
+    pub(super) fn read(&self, open: OpenId, offset: u64, size: u32) -> OpResult {
+        let bytes = self.parts.opens.read(self.key(open), offset, size, self.may_block)?;
+        Ok(Reply::Data(bytes).into())
+    }
+
+    pub(super) fn seek(&self, open: OpenId, from: SeekFrom) -> OpResult {
+        let offset = self.parts.opens.seek(self.key(open), from, self.may_block)?;
+        Ok(Reply::Offset(offset).into())
+    }
+
+    pub(super) fn write(&self, open: OpenId, write: Write<'_>) -> OpResult {
+        let open = self.key(open);
         Ok(written(self.parts.opens.write(open, write, self.may_block)?, open))
     }
 

@@ -23,8 +23,7 @@ pub(super) struct Executor<'a> {
 impl Executor<'_> {
     /// Executes a request. The match has no wildcard, so the compiler names a new operation here.
     pub(super) fn execute(&self, request: &Request) -> OpResult {
-        let Parts { shard, opens, .. } = self.parts;
-        let may_block = self.may_block;
+        let shard = &self.parts.shard;
         match request {
             Request::Lookup { dir, name } => entry(shard.lookup(*dir, name)),
             Request::Parent { dir } => entry(shard.parent(*dir)),
@@ -39,11 +38,10 @@ impl Executor<'_> {
             }
             Request::Open { node, flags, open } => self.open(*node, *open, *flags),
             Request::MakeDir { dir, name, mode } => self.make_dir(*dir, name, *mode),
-            Request::MakeNode { dir, name, kind, mode, rdev } => self.make_node(
-                *dir,
-                name,
-                NewInode { kind: *kind, rdev: *rdev, ..NewInode::file(*mode) },
-            ),
+            Request::MakeNode { dir, name, kind, mode, rdev } => {
+                let new = NewInode { kind: *kind, rdev: *rdev, ..NewInode::file(*mode) };
+                self.make_node(*dir, name, new)
+            }
             Request::Symlink { dir, name, target } => self.symlink(*dir, name, target),
             Request::ReadLink { node } => bytes(shard.read_link(*node)),
             Request::Link { node, dir, name } => self.link(*node, *dir, name),
@@ -64,13 +62,10 @@ impl Executor<'_> {
             }
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
-            Request::Read { open, offset, size } => {
-                Ok(Reply::Data(opens.read(self.key(*open), *offset, *size, may_block)?).into())
-            }
+            Request::Read { open, offset, size } => self.read(*open, *offset, *size),
             Request::Write { open, offset, append, kill_privileges } => {
                 let (offset, append, kill_privileges) = (*offset, *append, *kill_privileges);
-                let write = Write { offset, append, bytes: self.bytes, kill_privileges };
-                self.write(self.key(*open), write)
+                self.write(*open, Write { offset, append, bytes: self.bytes, kill_privileges })
             }
             Request::List { dir, after, behind, entries, attributes } => {
                 let (behind, attributes) = (behind.as_ref(), *attributes);
@@ -90,9 +85,7 @@ impl Executor<'_> {
             Request::Allocate { open, offset, length, mode } => {
                 self.allocate((self.key(*open), *offset), *length, *mode)
             }
-            Request::Seek { open, from } => {
-                Ok(Reply::Offset(opens.seek(self.key(*open), *from, may_block)?).into())
-            }
+            Request::Seek { open, from } => self.seek(*open, *from),
             Request::CopyRange { from, from_offset, to, to_offset, length } => {
                 let (from, to) = (self.key(*from), self.key(*to));
                 self.copy((from, *from_offset), (to, *to_offset), *length)

@@ -14,7 +14,7 @@ pub(super) const FILES: &str = "files";
 /// The file of the server's private key. The crate `net` has its text.
 pub const KEY: &str = "key";
 /// The file with the machines that may connect. The crate `net` has its text; it is replaced by
-/// [`CLIENTS_NEW`].
+/// `CLIENTS_NEW`.
 pub const CLIENTS: &str = "clients";
 pub(super) const CLIENTS_NEW: &str = "clients.new";
 
