@@ -57,7 +57,7 @@ impl BuildHasher for KeyedState {
     }
 }
 
-/// Hashes 64-bit numbers with a secret: each costs one multiplication.
+/// Hashes 64-bit numbers with a secret: each costs one multiplication, and the end another one.
 #[derive(Debug)]
 pub struct KeyedHasher {
     state: u64,
@@ -72,14 +72,19 @@ impl Hasher for KeyedHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Both halves of the product: each bit of it depends on secret bits.
-        let product = u128::from(self.state ^ number) * u128::from(self.factor);
-        self.state = product as u64 ^ (product >> 64) as u64;
+        self.state = fold(self.state ^ number, self.factor);
     }
 
     fn finish(&self) -> u64 {
-        self.state
+        // Numbers that differ in their high bits only differ in few bits of the state.
+        fold(self.state, self.factor.rotate_left(32) | 1)
     }
+}
+
+/// Multiplies, and returns both halves of the product together: each bit depends on secret bits.
+fn fold(number: u64, factor: u64) -> u64 {
+    let product = u128::from(number) * u128::from(factor);
+    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

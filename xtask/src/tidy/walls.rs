@@ -200,7 +200,7 @@ mod tests {
         let rows: String = WALLS.iter().map(row).collect();
         assert!(found_in(&rows).is_empty(), "{:?}", found_in(&rows));
         let wrong = rows.replacen("| owns | wire | – |", "| owns | – | – |", 1);
-        assert_eq!(found_in(&wrong), ["ARCHITECTURE.md: the row of `store` must say: wire | –"]);
+        assert_eq!(found_in(&wrong), ["ARCHITECTURE.md: the row of `proto` must say: wire | –"]);
         assert_eq!(found_in(&row(&WALLS[0])).len(), WALLS.len() - 1);
         let lost =
             "ARCHITECTURE.md: has no table with the columns crate, may import, its tests also";

@@ -29,7 +29,7 @@ impl UpReport {
             self.pid,
             self.mode(),
             self.files(),
-            self.mounted.as_deref().map_or("nowhere".into(), Path::to_string_lossy),
+            self.mounted.as_deref().map_or_else(|| "nowhere".into(), Path::to_string_lossy),
             self.safe(),
         );
         if let Some(address) = &self.listening {

@@ -133,6 +133,7 @@ fn a_session_ends_with_its_locks() {
     let rig = Rig::new();
     let (one, _, handle) = two_opens(&rig);
     let session = SessionId(5);
+    rig.router.begin_session(session);
     let open = Request::Open { node: handle, flags: BOTH, open: one };
     answer(&begin(&rig, session, 1, open)).unwrap();
     answer(&begin(&rig, session, 2, set(one, 1, POSIX, false))).unwrap();
