@@ -237,7 +237,7 @@ mod tests {
                 again.extend(frame.body);
                 again.extend(frame.bulk);
             }
-            assert_eq!(again == stream, true, "pieces of {pieces}");
+            assert!(again == stream, "pieces of {pieces}");
         }
     }
 

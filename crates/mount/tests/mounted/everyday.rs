@@ -72,7 +72,7 @@ fn names_are_renamed_and_removed() {
     fs::rename(path("a/x"), path("b/z")).unwrap();
     assert_eq!(fs::read(path("b/z")).unwrap(), b"x");
     let noreplace = renameat_with(CWD, path("b/y"), CWD, path("b/z"), RenameFlags::NOREPLACE);
-    assert_eq!(noreplace, Err(rustix::io::Errno::EXIST));
+    assert_eq!(noreplace, Err(Errno::EXIST));
     renameat_with(CWD, path("b/y"), CWD, path("b/z"), RenameFlags::EXCHANGE).unwrap();
     fs::set_permissions(path("b/y"), Permissions::from_mode(0o600)).unwrap();
     fs::set_permissions(path("b/z"), Permissions::from_mode(0o640)).unwrap();
@@ -144,18 +144,18 @@ fn extended_attributes_are_set_read_and_removed() {
     fs::write(&path, b"").unwrap();
     setxattr(&path, "user.a", b"value", XattrFlags::CREATE).unwrap();
     let again = setxattr(&path, "user.a", b"value", XattrFlags::CREATE);
-    assert_eq!(again, Err(rustix::io::Errno::EXIST));
+    assert_eq!(again, Err(Errno::EXIST));
     let mut buffer = vec![0; 64];
     assert_eq!(getxattr(&path, "user.a", buffer.as_mut_slice()), Ok(5));
     assert_eq!(&buffer[..5], b"value");
     let mut small = [0; 2];
-    assert_eq!(getxattr(&path, "user.a", &mut small), Err(rustix::io::Errno::RANGE));
+    assert_eq!(getxattr(&path, "user.a", &mut small), Err(Errno::RANGE));
     assert_eq!(listxattr(&path, buffer.as_mut_slice()), Ok(7));
     removexattr(&path, "user.a").unwrap();
     let gone = getxattr(&path, "user.a", buffer.as_mut_slice());
-    assert_eq!(gone, Err(rustix::io::Errno::NODATA));
+    assert_eq!(gone, Err(Errno::NODATA));
     let acl = getxattr(&path, "system.posix_acl_access", buffer.as_mut_slice());
-    assert_eq!(acl, Err(rustix::io::Errno::NODATA));
+    assert_eq!(acl, Err(Errno::NODATA));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn names_may_be_255_bytes_long() {
     fs::write(mounted.path(&name), b"1").unwrap();
     assert_eq!(fs::read(mounted.path(&name)).unwrap(), b"1");
     let long = fs::write(mounted.path(&"n".repeat(256)), b"1").unwrap_err();
-    assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
+    assert_eq!(long.raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
 }
 
 /// A process may have a descriptor of a directory that was removed or replaced.
@@ -334,6 +334,6 @@ fn a_running_program_is_not_truncated() {
     let after = fs::metadata(&path).unwrap().len();
     program.kill().unwrap();
     program.wait().unwrap();
-    assert_eq!(opened.map(drop), Err(rustix::io::Errno::TXTBSY));
+    assert_eq!(opened.map(drop), Err(Errno::TXTBSY));
     assert_eq!(after, before);
 }
