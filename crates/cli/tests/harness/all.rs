@@ -12,5 +12,7 @@ pub(crate) mod mapping;
 pub(crate) mod namespace;
 #[path = "program.rs"]
 pub(crate) mod program;
+#[path = "programs.rs"]
+pub(crate) mod programs;
 #[path = "volume.rs"]
 pub(crate) mod volume;

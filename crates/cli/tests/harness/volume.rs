@@ -184,7 +184,7 @@ fn is_ours(pid: Pid) -> bool {
 }
 
 /// Returns whether a process still has its files open: its last thread closes them when it exits.
-fn has_threads(pid: Pid) -> bool {
+pub(crate) fn has_threads(pid: Pid) -> bool {
     let pid = pid.as_raw_nonzero();
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().any(|thread| {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use crate::beside::on_both;
-use crate::programs::Program;
+use crate::harness::programs::Program;
 use crate::{errno, on_volume};
 
 /// `PATH_MAX` includes the NUL; deeper paths are reached step by step.

@@ -16,8 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::beside::{Door, as_nobody, can_be_others, is_ext4, on_both};
 use crate::harness::program::{bare, run, until};
+use crate::harness::programs::Program;
 use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
-use crate::programs::Program;
 use crate::{errno, locks, on_mount, on_volume};
 
 fn new_file(path: &Path) -> File {

@@ -9,47 +9,8 @@ use std::thread;
 
 use crate::beside::on_both;
 use crate::harness::program::until;
+use crate::harness::programs::{Program, locker};
 use crate::on_volume;
-use crate::programs::Program;
-
-/// Sets and tests locks: `try|wait|test HOW KIND START LENGTH [DESCRIPTOR]`, `open`, `close
-/// DESCRIPTOR`, `fill COUNT`. `struct flock` as 64-bit Linux has it; 5 to 7 are `F_GETLK`,
-/// `F_SETLK` and `F_SETLKW`, 36 to 38 the same for open file descriptions.
-const LOCKS: &str = r#"
-$| = 1;
-$SIG{USR1} = sub {};
-my @files;
-sub opened { open(my $file, "+<", $ARGV[0]) or die "open: $!"; push(@files, $file); }
-opened();
-my %base = (fcntl => 5, ofd => 36);
-my %step = (test => 0, try => 1, wait => 2);
-my %kinds = (read => 0, write => 1, drop => 2);
-my @names = ("read", "write");
-sub lock_of { return pack("ssx4qqix4", $_[0], 0, $_[1], $_[2], 0); }
-while (my $line = <STDIN>) {
-    my ($what, $how, $kind, $start, $length, $file) = split(" ", $line);
-    my $done;
-    if ($what eq "open") {
-        $done = opened();
-    } elsif ($what eq "close") {
-        $done = close($files[$how]);
-    } elsif ($what eq "fill") {
-        $done = 1;
-        for (my $at = 0; $done && $at < $how; $at++) {
-            $done = fcntl($files[0], 6, lock_of(1, 2 * $at, 1));
-        }
-    } else {
-        my $lock = lock_of($kinds{$kind}, $start, $length);
-        $done = fcntl($files[$file // 0], $base{$how} + $step{$what}, $lock);
-        if ($done && $what eq "test") {
-            my ($type, $whence, $from, $bytes, $pid) = unpack("ssx4qqi", $lock);
-            print $type == 2 ? "free\n" : "$names[$type] $from $bytes $pid\n";
-            next;
-        }
-    }
-    print $done ? "yes\n" : "no, " . ($! + 0) . "\n";
-}
-"#;
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";
@@ -68,7 +29,7 @@ pub(crate) fn on_file(work: impl Fn(&Path)) {
 }
 
 pub(crate) fn program(path: &Path) -> Program {
-    Program::perl(LOCKS, path)
+    locker(path)
 }
 
 #[test]

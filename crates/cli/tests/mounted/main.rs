@@ -20,7 +20,6 @@ mod harness;
 mod listing;
 mod locks;
 mod names;
-mod programs;
 mod promises;
 mod together;
 

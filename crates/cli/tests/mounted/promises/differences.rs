@@ -18,7 +18,7 @@ use rustix::process::{Signal, kill_process};
 use crate::beside::{Door, NOBODY, as_nobody, can_be_others};
 use crate::harness::mapping::Mapping;
 use crate::harness::program::{DEADLINE, until};
-use crate::programs::Program;
+use crate::harness::programs::Program;
 use crate::{errno, on_mount, on_volume};
 
 #[test]

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::beside::{Door, NOBODY, as_nobody, can_be_others, on_both};
 use crate::harness::mapping::Mapping;
-use crate::programs::Program;
+use crate::harness::programs::Program;
 use crate::{errno, on_volume};
 
 fn swap(a: &Path, b: &Path, flags: RenameFlags) -> Result<(), Errno> {

@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 use crate::beside::{Door, as_nobody, can_be_others, on_both};
 use crate::errno;
 use crate::harness::program::run;
-use crate::programs::Program;
+use crate::harness::programs::Program;
 
 fn flags(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap()

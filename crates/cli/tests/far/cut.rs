@@ -1,0 +1,168 @@
+//! Connections that are lost, and clients that are silent for too long.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use pelago_random::bytes_of;
+use rustix::process::Signal;
+
+use crate::forwarder::Forwarder;
+use crate::harness::program::until;
+use crate::harness::programs::locker;
+use crate::on_server;
+
+/// Connections that are cut in a test.
+const CUTS: usize = 60;
+
+/// One worker's operations. Each of them would fail, or show, if it were carried out twice or not
+/// at all.
+fn work(root: &Path, worker: usize, stop: &AtomicBool) -> usize {
+    let dir = root.join(format!("w{worker}"));
+    fs::create_dir(&dir).unwrap();
+    let log = dir.join("log");
+    let mut log = OpenOptions::new().append(true).create_new(true).open(log).unwrap();
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let path = dir.join(format!("new{round}"));
+        let file = File::create_new(&path).unwrap();
+        file.write_all_at(&bytes_of(round as u64, 1 + round * 37 % 30_000), 0).unwrap();
+        drop(file);
+        fs::rename(&path, dir.join(format!("done{round}"))).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        log.write_all(format!("{round}\n").as_bytes()).unwrap();
+        if round % 3 == 0 {
+            fs::remove_file(dir.join(format!("done{round}"))).unwrap();
+        }
+        round += 1;
+    }
+    log.sync_all().unwrap();
+    round
+}
+
+/// Asserts that every operation of a worker was carried out once.
+fn check(root: &Path, worker: usize, rounds: usize) {
+    let dir = root.join(format!("w{worker}"));
+    let log = fs::read_to_string(dir.join("log")).unwrap();
+    assert_eq!(log, (0..rounds).map(|round| format!("{round}\n")).collect::<String>());
+    let kept = (0..rounds).filter(|round| round % 3 != 0);
+    let mut expected: BTreeSet<String> = kept.clone().map(|round| format!("done{round}")).collect();
+    expected.insert("log".to_owned());
+    let entries = fs::read_dir(&dir).unwrap();
+    let found: BTreeSet<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(found, expected);
+    for round in kept {
+        let bytes = bytes_of(round as u64, 1 + round * 37 % 30_000);
+        assert!(fs::read(dir.join(format!("done{round}"))).unwrap() == bytes, "{round}");
+    }
+}
+
+#[test]
+fn each_operation_is_carried_out_once_over_lost_connections() {
+    const WORKERS: usize = 3;
+    on_server(|world| {
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &[]);
+        let session = world.status()["sessions"][0]["id"].clone();
+        let stop = AtomicBool::new(false);
+        let rounds = thread::scope(|scope| {
+            let start = |worker| {
+                let (root, stop) = (&far.point, &stop);
+                scope.spawn(move || work(root, worker, stop))
+            };
+            let workers: Vec<_> = (0..WORKERS).map(start).collect();
+            let guard = StopAtEnd(&stop);
+            forwarder.be_rough(true);
+            until("enough cuts", || {
+                let failed = workers.iter().any(thread::ScopedJoinHandle::is_finished);
+                failed || forwarder.cuts() >= CUTS
+            });
+            forwarder.be_rough(false);
+            drop(guard);
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+        });
+        let status = world.pelago(&["status", far.point.to_str().unwrap(), "--json"]);
+        let connections = status.expect_success().json()["connections"].as_u64().unwrap();
+        println!("{} cuts, {connections} connections, rounds {rounds:?}", forwarder.cuts());
+        assert!(connections > 5, "the session was resumed over new connections");
+        assert_eq!(world.status()["sessions"][0]["id"], session, "it is the same session");
+        for (worker, rounds) in rounds.into_iter().enumerate() {
+            check(&world.volume.files(), worker, rounds);
+            check(&far.point, worker, rounds);
+        }
+    });
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A program that waits for a lock keeps its place over lost connections.
+#[test]
+fn a_lock_is_waited_for_over_lost_connections() {
+    on_server(|world| {
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &[]);
+        let holder = File::create(world.volume.files().join("file")).unwrap();
+        holder.lock().unwrap();
+        let waiter = File::open(far.path("file")).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.lock());
+            until("it waits", || world.status()["lock_waiters"] == 1);
+            forwarder.be_rough(true);
+            until("some cuts", || {
+                // Traffic, so that there is something to cut.
+                fs::write(far.path("other"), bytes_of(1, 20_000)).unwrap();
+                forwarder.cuts() >= 10
+            });
+            forwarder.be_rough(false);
+            assert!(!waiting.is_finished());
+            holder.unlock().unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        assert!(holder.try_lock().is_err(), "the far program has the lock");
+    });
+}
+
+/// A client that is stopped for longer than the term (the test waits for those 10 seconds, because
+/// only then does the server give up) loses its session, and what it had open. The mount works.
+#[test]
+fn a_client_that_was_silent_for_a_term_begins_anew() {
+    on_server(|world| {
+        let far = world.mount_tls("tls");
+        let own = world.volume.files();
+        fs::write(far.path("file"), "before").unwrap();
+        // Another program has it open: a file that this process has open is closed by each program
+        // that any test starts, which would have to wait for the stopped client.
+        let mut holder = locker(&far.path("file"));
+        assert_eq!(holder.ask("try ofd write 0 0"), "yes");
+        far.signal(Signal::STOP);
+        thread::scope(|scope| {
+            // Asked while nobody answers.
+            let asked = scope.spawn(|| fs::metadata(far.path("file")).map(|found| found.len()));
+            until("the session is over", || world.status()["sessions"] == serde_json::json!([]));
+            let mut other = locker(&own.join("file"));
+            assert_eq!(other.ask("try ofd write 0 0"), "yes");
+            fs::write(own.join("new"), "made meanwhile").unwrap();
+            far.signal(Signal::CONT);
+            assert_eq!(asked.join().unwrap().unwrap(), 6);
+        });
+        assert_eq!(fs::read(far.path("new")).unwrap(), b"made meanwhile");
+        let late = holder.ask("try ofd read 0 1");
+        assert!(late.starts_with("no, "), "what was open is lost, and its lock with it: {late}");
+        fs::write(far.path("file"), "after").unwrap();
+        assert_eq!(fs::read(own.join("file")).unwrap(), b"after");
+        drop(holder);
+        fs::remove_file(far.path("file")).unwrap();
+    });
+}

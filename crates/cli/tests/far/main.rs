@@ -1,0 +1,52 @@
+//! Mounts of one volume by several processes: the server's own, one by its Unix socket, and one by
+//! TCP with TLS. Everything runs as a user runs it: the binary, its sockets and the kernel.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use crate::harness::volume::{cannot_mount, passthrough_modes};
+use crate::world::World;
+
+mod bad_input;
+mod bytes;
+mod cut;
+mod forwarder;
+#[path = "../harness/all.rs"]
+mod harness;
+mod keys;
+mod locks;
+mod names;
+mod peer;
+mod world;
+
+/// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;
+/// afterwards the volume must be whole.
+fn on_world(work: impl Fn(&World)) {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    for passthrough in passthrough_modes(&["auto", "always"]) {
+        println!("--passthrough {passthrough}");
+        let world = World::new(&passthrough);
+        world.mount_both();
+        work(&world);
+        world.finish();
+    }
+}
+
+/// The same on one data path, without mounts by others yet: what is tested does not depend on it.
+fn on_server(work: impl FnOnce(&World)) {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let modes = passthrough_modes(&["auto"]);
+    let world = World::new(&modes[0]);
+    work(&world);
+    world.finish();
+}
+
+/// Returns the errno of a failure.
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&result.unwrap_err()).unwrap()
+}
