@@ -118,9 +118,9 @@ impl Lifetimes {
         self.era.load(Ordering::Acquire) % 2 == 1
     }
 
-    /// Returns whether another session changes this node, or has it open for writing.
-    pub(crate) fn is_marked(&self, node: InodeId) -> bool {
-        self.nodes.is_marked(node.raw())
+    /// Returns whether other sessions exist, or have existed.
+    pub(crate) fn was_shared(&self) -> bool {
+        self.era.load(Ordering::Acquire) > 0
     }
 
     /// Marks what changes touch. Returns once every reply that did not see the mark is written.

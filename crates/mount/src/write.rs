@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelago_client::{FilePos, WriteFlags, Written};
 use pelago_fuse::operation::Write;
 use pelago_fuse::{Header, Reply, reply};
-use pelago_wire::{InodeId, OpenId};
+use pelago_wire::OpenId;
 
 use crate::caller::Caller;
 use crate::open_ids::OpenPath;
@@ -27,7 +27,7 @@ pub(crate) fn write(
     }
     state.open_ids.writes(to.open);
     let node = attr::ino(header.node);
-    let finder = EndFinder::of(state, request, node);
+    let finder = EndFinder::of(state, request);
     let append = finder != EndFinder::Kernel;
     let write_flags = WriteFlags { append, kill_privileges };
     let answer = state.files.write(&Caller::of(header).context(), to, data, write_flags);
@@ -61,14 +61,15 @@ enum EndFinder {
 }
 
 impl EndFinder {
-    fn of(state: &State, request: &Write<'_>, node: InodeId) -> Self {
+    fn of(state: &State, request: &Write<'_>) -> Self {
         if !request.appends() || flags::is_direct(request.flags) || request.from_cache {
             return Self::Kernel;
         }
         match state.open_ids.path(OpenId(request.file.0)) {
             Some(OpenPath::Direct) => Self::Server,
-            // Another session has the file open for writing, or changes it now.
-            Some(OpenPath::Cached) if state.lifetimes.is_marked(node) => Self::ServerBesidePages,
+            // Another session may have written behind the end that the kernel knows: for an append
+            // it takes the size from memory, and asks for no attributes before.
+            Some(OpenPath::Cached) if state.lifetimes.was_shared() => Self::ServerBesidePages,
             _ => Self::Kernel,
         }
     }
