@@ -8,7 +8,7 @@ use pelago_store::rows::{
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
-use pelago_wire::{FileKind, InodeId, NameHash};
+use pelago_wire::{FileKind, InodeId, NameHash, SessionRecord};
 
 use super::window::{InodeFacts, Window};
 use super::{Check, CheckError, Damage, Repair};
@@ -34,11 +34,18 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the rows that belong to no inode: cached replies, and the rows of the volume.
+    /// Checks the rows that belong to no inode: cached replies, sessions, and those of the volume.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
         self.each(&key::all(RowKind::CachedReply), |check, key, value| {
             if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
                 let repair = Repair::delete("remove the cached reply", key);
+                check.report_row(Damage::Row, key, Some(repair));
+            }
+            Ok(())
+        })?;
+        self.each(&key::all(RowKind::Session), |check, key, value| {
+            if Key::parse(key).is_none() || SessionRecord::decode(value).is_err() {
+                let repair = Repair::delete("forget the session", key);
                 check.report_row(Damage::Row, key, Some(repair));
             }
             Ok(())

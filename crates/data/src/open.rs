@@ -142,6 +142,48 @@ impl OpenFiles {
         self.open_passthrough(open, handle, flags, may_block)
     }
 
+    /// Opens an ordinary file under a number under which it was open before: in an earlier run of
+    /// the server, or still. Truncates nothing.
+    ///
+    /// # Errors
+    /// As [`OpenFiles::open`]; `Invalid` if another file is open under the number.
+    pub fn open_again(
+        &self,
+        open: OpenKey,
+        handle: Handle,
+        flags: OpenFlags,
+        may_block: MayBlock,
+    ) -> Result<Opening, OpError> {
+        let flags = OpenFlags { truncate: false, kill_privileges: false, ..flags };
+        match self.open(open, handle, flags, may_block) {
+            Err(OpError::Failed(Error { code: Code::Invalid, .. })) => {}
+            opened => return opened,
+        }
+        let known = self.opens.get(open)?;
+        if known.inode.handle.ino != handle.ino {
+            return Err(Code::Invalid.into());
+        }
+        let path = match known.inode.has_external_writers() {
+            true => DataPath::Direct,
+            false => DataPath::Cached,
+        };
+        Ok(Opening { attr: self.shard.attr(handle)?, path })
+    }
+
+    /// Commits the bytes of an open file if they are in memory. Those in a content file survive the
+    /// death of the process without that.
+    ///
+    /// # Errors
+    /// `BadOpen`; `Stale`; if the table fails.
+    pub fn commit_memory(&self, open: OpenKey) -> Result<(), Error> {
+        let opened = self.opens.get(open)?;
+        let mut guard = self.lock(&opened.inode);
+        match guard.state.has_content() {
+            true => Ok(()),
+            false => guard.commit(WritingRow::Keep),
+        }
+    }
+
     /// Commits what was written through this open, as `close` does for each descriptor.
     ///
     /// # Errors

@@ -5,18 +5,22 @@
 //! is stored in a row of the batch of the change itself: either both are there, or neither. A
 //! request that failed has changed nothing, and is carried out again.
 //!
-//! Direct calls cannot lose a reply, so none is stored for them. A session repeats only requests
-//! among its last 1024; each new reply deletes the one before them.
+//! Direct calls cannot lose a reply, so none is stored for them. A reply is deleted once the client
+//! has said that it has it and it is safe: by a later batch that stores another one, or with the
+//! session. Memory keeps which replies are stored ([`StoredReplies`]).
 //!
 //! A stored reply is encoded as on the wire (`docs/protocol.md`).
+
+use std::collections::BTreeMap;
 
 use pelago_store::key;
 use pelago_store::rows::{self, Row, Stamp};
 use pelago_store::table::Batch;
+use pelago_wire::id_map::KeyedMap;
 use pelago_wire::{Context, InodeId, Reply, RequestId, SessionId, Time, codec};
 
-/// Replies that are stored for each session.
-pub(crate) const STORED_REPLIES: u64 = 1024;
+/// Stored replies that one batch deletes, beside the one that it stores.
+const DELETED_AT_ONCE: usize = 4;
 
 /// The time of an operation, and the request that it carries out.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +50,58 @@ pub struct ExpectedNodes {
 pub struct RequestKey {
     session: SessionId,
     request: RequestId,
+    /// The client has the replies up to this request.
+    acknowledged: u64,
+}
+
+/// The sessions that may come back, and which replies are stored for each.
+#[derive(Debug, Default)]
+pub(crate) struct StoredReplies {
+    /// Of each session: the requests, with the sequence of the batch of each.
+    of_session: KeyedMap<SessionId, BTreeMap<u64, u64>>,
+}
+
+/// The change of [`StoredReplies`] that follows a batch.
+#[derive(Debug)]
+pub(crate) struct ReplyStored {
+    session: SessionId,
+    request: u64,
+    sequence: u64,
+    deleted: Vec<u64>,
+}
+
+impl StoredReplies {
+    /// Begins a session, or adds a reply of the last run.
+    pub(crate) fn add(&mut self, session: SessionId, request: Option<RequestId>) {
+        let replies = self.of_session.entry(session).or_default();
+        // What the last run left is safe: this run begins with it.
+        replies.extend(request.map(|request| (request.0, 0)));
+    }
+
+    /// Returns whether a session has begun and not ended.
+    pub(crate) fn has(&self, session: SessionId) -> bool {
+        self.of_session.contains_key(&session)
+    }
+
+    /// Returns the requests of a session whose replies are stored.
+    pub(crate) fn of(&self, session: SessionId) -> impl Iterator<Item = RequestId> + '_ {
+        let replies = self.of_session.get(&session);
+        replies.into_iter().flat_map(BTreeMap::keys).map(|request| RequestId(*request))
+    }
+
+    /// Ends a session.
+    pub(crate) fn end(&mut self, session: SessionId) {
+        self.of_session.remove(&session);
+    }
+
+    pub(crate) fn apply(&mut self, change: ReplyStored) {
+        if let Some(replies) = self.of_session.get_mut(&change.session) {
+            for request in change.deleted {
+                replies.remove(&request);
+            }
+            replies.insert(change.request, change.sequence);
+        }
+    }
 }
 
 impl OpContext {
@@ -76,8 +132,9 @@ impl RequestKey {
     /// Returns the key of a mutation; `None` for direct calls and for requests that may run twice.
     #[must_use]
     pub fn of(context: &Context) -> Option<Self> {
-        let (session, request) = (context.session, RequestId(context.mutation));
-        (session != SessionId::DIRECT && context.mutation > 0).then_some(Self { session, request })
+        let Context { session, mutation, acknowledged, .. } = *context;
+        let key = Self { session, request: RequestId(mutation), acknowledged };
+        (session != SessionId::DIRECT && mutation > 0).then_some(key)
     }
 
     /// Returns the key of the row.
@@ -85,13 +142,26 @@ impl RequestKey {
         key::cached_reply(self.session, self.request)
     }
 
-    /// Puts the reply into the batch of the change, and deletes the one that is too old.
-    pub(crate) fn put(&self, batch: &mut Batch, reply: &Reply, stamp: Stamp) {
-        let Some(bytes) = encode(reply) else { return };
+    /// Puts the reply into the batch of the change, and deletes old ones that are `safe` and that
+    /// the client has. Returns the change of memory; `None`, and stores nothing, for a session that
+    /// has ended.
+    pub(crate) fn put(
+        &self,
+        batch: &mut Batch,
+        reply: &Reply,
+        stamp: Stamp,
+        (stored, safe): (&StoredReplies, u64),
+    ) -> Option<ReplyStored> {
+        let bytes = encode(reply)?;
+        let replies = stored.of_session.get(&self.session)?;
         batch.put(self.key(), rows::CachedReply { code: 0, reply: &bytes }.encode(stamp));
-        if let Some(old) = self.request.0.checked_sub(STORED_REPLIES) {
-            batch.delete(key::cached_reply(self.session, RequestId(old)));
+        let old = replies.range(..=self.acknowledged).filter(|(_, sequence)| **sequence <= safe);
+        let deleted: Vec<u64> = old.map(|(request, _)| *request).take(DELETED_AT_ONCE).collect();
+        for request in &deleted {
+            batch.delete(key::cached_reply(self.session, RequestId(*request)));
         }
+        let (session, request) = (self.session, self.request.0);
+        Some(ReplyStored { session, request, sequence: stamp.sequence, deleted })
     }
 }
 
@@ -102,9 +172,9 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Entry(_)
         | Reply::Attr(_)
         | Reply::Removed(_)
-        | Reply::Renamed { .. } => reply,
-        Reply::Created { .. }
-        | Reply::Opened { .. }
+        | Reply::Renamed { .. }
+        | Reply::Created { .. } => reply,
+        Reply::Opened { .. }
         | Reply::Data(_)
         | Reply::Bytes(_)
         | Reply::Written { .. }
@@ -122,7 +192,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
     let mut reply = codec::decode_reply(bytes).ok()?;
     let attr = match &mut reply {
         Reply::Done | Reply::Renamed { replaced: None, .. } => return Some(reply),
-        Reply::Entry(entry) | Reply::Renamed { replaced: Some(entry), .. } => &mut entry.attr,
+        Reply::Entry(entry)
+        | Reply::Created { entry, .. }
+        | Reply::Renamed { replaced: Some(entry), .. } => &mut entry.attr,
         Reply::Attr(attr) | Reply::Removed(attr) => attr,
         _ => return None,
     };
@@ -133,7 +205,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Attr, Entry, FileKind, Handle, InodeId, NameHash};
+    use pelago_wire::{Attr, DataPath, Entry, FileKind, Handle, InodeId, NameHash};
 
     use super::*;
 
@@ -150,6 +222,7 @@ mod tests {
                 Reply::Removed(attr),
                 Reply::Renamed { moved: handle, replaced: None },
                 Reply::Renamed { moved: handle, replaced: Some(Entry { handle, attr }) },
+                Reply::Created { entry: Entry { handle, attr }, path: DataPath::Cached },
             ]
         };
         for (reply, expected) in replies(attr).iter().zip(replies(stale)) {
@@ -169,5 +242,39 @@ mod tests {
         codec::encode_reply(&Reply::Offset(1), &mut bytes).unwrap();
         assert!(encode(&Reply::Offset(1)).is_none() && decode(&bytes).is_none());
         assert!(decode(&[99, 0]).is_none());
+    }
+
+    /// Only what the client has and what is safe goes, a few at a time.
+    #[test]
+    fn old_replies_are_deleted_a_few_at_a_time() {
+        let session = SessionId(7);
+        let mut stored = StoredReplies::default();
+        stored.add(session, None);
+        let stamp = |sequence| Stamp { epoch: 1, sequence };
+        let mut put = |request, acknowledged, safe| {
+            let context =
+                Context { session, mutation: request, acknowledged, ..Context::direct(0, 0) };
+            let mut batch = Batch::new();
+            let key = RequestKey::of(&context).unwrap();
+            let change =
+                key.put(&mut batch, &Reply::Done, stamp(request), (&stored, safe)).unwrap();
+            let deleted = change.deleted.clone();
+            stored.apply(change);
+            deleted
+        };
+        for request in 1..=8 {
+            assert_eq!(put(request, 0, 0), []);
+        }
+        assert_eq!(put(9, 8, 0), [], "nothing is safe");
+        assert_eq!(put(10, 8, 3), [1, 2, 3]);
+        assert_eq!(put(11, 9, 11), [4, 5, 6, 7]);
+        assert_eq!(put(12, 9, 11), [8, 9]);
+        assert_eq!(stored.of(session).map(|request| request.0).collect::<Vec<_>>(), [10, 11, 12]);
+        stored.end(session);
+        let late = Context { session, mutation: 13, ..Context::direct(0, 0) };
+        let mut batch = Batch::new();
+        let key = RequestKey::of(&late).unwrap();
+        assert!(key.put(&mut batch, &Reply::Done, stamp(13), (&stored, 0)).is_none());
+        assert!(batch.is_empty());
     }
 }

@@ -32,6 +32,7 @@ use pelago_wire::Time;
 
 use crate::directory::Directories;
 use crate::durability::Durability;
+use crate::reply_cache::StoredReplies;
 use crate::row_cache::RowCache;
 use crate::writeback_errors::Changed;
 
@@ -68,6 +69,7 @@ mod remove;
 mod rename;
 mod replies;
 mod scan;
+mod sessions;
 mod set_attr;
 mod stored;
 mod txn;
@@ -125,6 +127,8 @@ struct State {
     directory_moves: u64,
     /// Inodes whose rows changed since the last group commit began.
     changed: Changed,
+    /// The sessions of other processes, and the replies that are stored for them.
+    replies: StoredReplies,
     /// How often the lock was taken.
     #[cfg(test)]
     locked_times: u64,
@@ -150,6 +154,7 @@ impl Shard {
             directories: Directories::default(),
             directory_moves: 0,
             changed: Changed::default(),
+            replies: StoredReplies::default(),
             #[cfg(test)]
             locked_times: 0,
         };

@@ -24,6 +24,8 @@ use connect::Connector;
 
 mod calls;
 mod connect;
+mod reclaim;
+mod role;
 
 /// How a client reaches its server.
 #[derive(Debug, Clone)]

@@ -29,7 +29,7 @@ use crate::tls;
 /// Threads that carry the connections of a server.
 const THREADS: usize = 2;
 
-/// Serves sessions to clients that connect. Dropping it ends them all.
+/// Serves sessions to clients that connect. Dropping it ends their connections.
 pub struct SessionServer {
     shared: Arc<Shared>,
     reactors: Vec<Reactor>,
@@ -49,10 +49,18 @@ impl SessionServer {
     /// # Errors
     /// The system's, if it gives no epoll or no thread.
     pub fn start(service: Arc<dyn SessionService>) -> io::Result<Self> {
+        Self::start_with(service, Duration::from_secs(limits::TERM_SECONDS))
+    }
+
+    /// As [`SessionServer::start`], with another term after which a silent client is gone.
+    ///
+    /// # Errors
+    /// As [`SessionServer::start`].
+    pub fn start_with(service: Arc<dyn SessionService>, term: Duration) -> io::Result<Self> {
         let reactors = (0..THREADS).map(|number| Reactor::start(&format!("net-{number}")));
         let reactors = reactors.collect::<io::Result<Vec<_>>>()?;
         let shared = Shared {
-            sessions: Arc::new(Sessions::new(service)),
+            sessions: Arc::new(Sessions::new(service, term)),
             mailboxes: reactors.iter().map(|reactor| Arc::clone(&reactor.mailbox)).collect(),
             strangers: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
@@ -103,7 +111,8 @@ impl SessionServer {
         self.shared.sessions.status()
     }
 
-    /// Ends all sessions; no new one begins.
+    /// Ends all connections. The sessions wait for the next run of the server: what they have open
+    /// stays so until then.
     pub fn stop(&self) {
         self.shared.sessions.stop();
     }

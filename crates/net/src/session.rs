@@ -9,11 +9,11 @@ use pelago_proto::session::{Repetition, ServerSession, SessionError};
 use pelago_wire::codec::DecodeError;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
-use pelago_wire::{SessionId, limits};
+use pelago_wire::{RecordedPeer, SessionId, SessionRecord, limits};
 
 use crate::clock::boot_time;
 use crate::key::PublicKey;
-use crate::link::Link;
+use crate::link::{Bytes, Link};
 
 /// Who is at the other end of a connection. A session is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,24 @@ pub enum Peer {
     User(u32),
     /// A machine with this key.
     Machine(PublicKey),
+}
+
+impl From<RecordedPeer> for Peer {
+    fn from(peer: RecordedPeer) -> Self {
+        match peer {
+            RecordedPeer::User(uid) => Self::User(uid),
+            RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
+        }
+    }
+}
+
+impl From<Peer> for RecordedPeer {
+    fn from(peer: Peer) -> Self {
+        match peer {
+            Peer::User(uid) => Self::User(uid),
+            Peer::Machine(key) => Self::Machine(*key.as_bytes()),
+        }
+    }
 }
 
 /// A session of one client.
@@ -42,7 +60,10 @@ struct State {
     heard: Duration,
     /// The numbers of the requests that run.
     running: HashSet<u64>,
+    /// No request is taken any more.
     ended: bool,
+    /// The next run of the server goes on with it.
+    suspended: bool,
 }
 
 /// The state of a session, for `status`.
@@ -101,8 +122,28 @@ impl Session {
             heard: boot_time(),
             running: HashSet::new(),
             ended: false,
+            suspended: false,
         };
         Self { id, nonce, peer, state: Mutex::new(state) }
+    }
+
+    /// Returns a session of the server's last run. It waits for its client.
+    pub(crate) fn of_last_run(id: SessionId, record: SessionRecord) -> Self {
+        let state = State {
+            machine: ServerSession::of_earlier_run(),
+            link: None,
+            heard: boot_time(),
+            running: HashSet::new(),
+            ended: false,
+            suspended: false,
+        };
+        let peer = Peer::from(record.peer);
+        Self { id, nonce: record.nonce, peer, state: Mutex::new(state) }
+    }
+
+    /// Returns what the volume keeps of the session.
+    pub(crate) fn record(&self) -> SessionRecord {
+        SessionRecord { nonce: self.nonce, peer: self.peer.into() }
     }
 
     /// Continues over a new connection, and ends the old one: no frame of it is handled any more.
@@ -184,7 +225,8 @@ impl Session {
         if let Some(answer) = answer {
             state.machine.answered(mutation, answer);
         }
-        (state.link.clone(), state.ended && state.running.is_empty())
+        let is_last = state.ended && !state.suspended && state.running.is_empty();
+        (state.link.clone(), is_last)
     }
 
     /// Notes that a connection has ended. The session waits for another one.
@@ -204,6 +246,22 @@ impl Session {
         }
         let is_first = !std::mem::replace(&mut state.ended, true);
         is_first.then(|| state.running.iter().copied().collect())
+    }
+
+    /// Ends the connection with a last frame. Nothing of the session is handled any more in this
+    /// run of the server.
+    pub(crate) fn suspend(&self, last: [Bytes; 2]) {
+        let mut state = self.state.lock();
+        (state.ended, state.suspended) = (true, true);
+        if let Some(link) = state.link.take() {
+            link.send(last);
+            link.close();
+        }
+    }
+
+    /// Returns the newest mutation up to which the client has all answers.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.state.lock().machine.acknowledged()
     }
 
     /// Returns for how long the client was silent.

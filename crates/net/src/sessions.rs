@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pelago_proto::session::Repetition;
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
-use pelago_wire::handshake::{Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, Reply, Request, RequestId, SessionId, SessionService, limits,
     version,
@@ -23,9 +23,6 @@ use crate::key::PublicKey;
 use crate::link::{Bytes, HoldGuard, Link};
 use crate::session::{Peer, Session, SessionStatus, Violation};
 
-/// How long a session outlives its last message: its client counts a little less.
-pub(crate) const TERM: Duration = Duration::from_secs(limits::TERM_SECONDS);
-
 /// All sessions of a server.
 pub(crate) struct Sessions {
     pub(crate) service: Arc<dyn SessionService>,
@@ -33,12 +30,18 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
     next_id: AtomicU32,
     stopping: AtomicBool,
+    /// How long a session outlives its last message: its client counts a little less.
+    term: Duration,
 }
 
 impl Sessions {
-    pub(crate) fn new(service: Arc<dyn SessionService>) -> Self {
+    /// Returns the sessions of the server's last run, which wait for their clients.
+    pub(crate) fn new(service: Arc<dyn SessionService>, term: Duration) -> Self {
         let (next_id, stopping) = (AtomicU32::new(1), AtomicBool::new(false));
-        Self { service, table: Mutex::default(), next_id, stopping }
+        let earlier = service.earlier_sessions().into_iter();
+        let table = earlier.map(|(id, record)| (id, Arc::new(Session::of_last_run(id, record))));
+        let table = Mutex::new(table.collect());
+        Self { service, table, next_id, stopping, term }
     }
 
     /// Begins a session over this connection, or resumes one.
@@ -61,6 +64,7 @@ impl Sessions {
         let is_resumed = resumed.is_some();
         let session = match resumed {
             Some(session) => session,
+            None if self.service.is_starting() => return Err(refused(RefusalCode::Starting)),
             None => self.begin(hello, peer, link)?,
         };
         let served = self.service.served();
@@ -69,7 +73,7 @@ impl Sessions {
             features: hello.features & version::FEATURES,
             session: session.id,
             resumed: is_resumed,
-            term_ms: u32::try_from(TERM.as_millis()).unwrap_or(u32::MAX),
+            term_ms: u32::try_from(self.term.as_millis()).unwrap_or(u32::MAX),
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
@@ -88,8 +92,11 @@ impl Sessions {
         let counter = u64::from(self.next_id.fetch_add(1, Ordering::Relaxed));
         let id = SessionId(u64::from(self.service.served().epoch) << 32 | counter);
         let session = Arc::new(Session::new(id, hello.nonce, peer, link));
+        if let Err(error) = self.service.begin_session(id, session.record()) {
+            tracing::warn!(%error, "a session cannot be recorded");
+            return Err(refused(RefusalCode::NotRecorded));
+        }
         table.insert(id, Arc::clone(&session));
-        self.service.begin_session(id);
         Ok(session)
     }
 
@@ -111,7 +118,7 @@ impl Sessions {
     pub(crate) fn expire(&self) {
         let now = boot_time();
         for session in self.all() {
-            if session.silent(now) > TERM + TERM / 64 {
+            if session.silent(now) > self.term + self.term / 64 {
                 self.end(&session, "it was silent for a term");
             }
         }
@@ -133,11 +140,14 @@ impl Sessions {
         }
     }
 
-    /// Ends all sessions, and refuses new ones.
+    /// Ends all connections, and refuses new ones. The sessions wait for the server's next run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         for session in self.all() {
-            self.end(&session, "the server stops");
+            self.table.lock().remove(&session.id);
+            let closing = Closing { code: ClosingCode::ShuttingDown, text: String::new() }.encode();
+            let head = self.header(FrameKind::Closing, 0, closing.len(), 0);
+            session.suspend([head, Bytes::Owned(closing)]);
         }
     }
 
@@ -171,6 +181,10 @@ impl Sessions {
             FrameKind::Cancel => self.cancel(session, link, header.number, &body),
             FrameKind::Ping => {
                 link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+                Ok(())
+            }
+            FrameKind::Reclaimed => {
+                self.service.reclaimed(session.id);
                 Ok(())
             }
             FrameKind::Goodbye => {
@@ -234,7 +248,8 @@ impl Sessions {
                 return Ok(());
             }
         }
-        let context = Context { mutation, uid, gid, ..context(session.id, number) };
+        let acknowledged = session.acknowledged();
+        let context = Context { mutation, acknowledged, uid, gid, ..context(session.id, number) };
         let held = link.hold(bulk.len() + reply_bytes(&request));
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mut answer = Some(PendingReply { sessions, session, number, mutation, held });
@@ -326,7 +341,7 @@ const fn context(session: SessionId, number: u64) -> Context {
 /// Returns the refusal with this code.
 pub(crate) fn refused(code: RefusalCode) -> Refused {
     let retry_ms = match code {
-        RefusalCode::TooManySessions | RefusalCode::Starting => 1000,
+        RefusalCode::TooManySessions | RefusalCode::Starting | RefusalCode::NotRecorded => 1000,
         _ => 0,
     };
     let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);

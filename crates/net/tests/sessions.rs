@@ -20,7 +20,7 @@ use pelago_net::own_file::OwnFile;
 use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
     Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Served, Service, SessionId,
-    SessionService,
+    SessionRecord, SessionService,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -63,8 +63,21 @@ impl SessionService for Echo {
         Served { volume: [7; 16], epoch: 3, read_only: false }
     }
 
-    fn begin_session(&self, session: SessionId) {
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
+        Vec::new()
+    }
+
+    fn is_starting(&self) -> bool {
+        false
+    }
+
+    fn begin_session(&self, session: SessionId, _: SessionRecord) -> Result<(), Error> {
         self.sessions.lock().insert(session);
+        Ok(())
+    }
+
+    fn reclaimed(&self, session: SessionId) {
+        assert!(self.sessions.lock().contains(&session), "its session has begun");
     }
 
     fn end_session(&self, session: SessionId) {

@@ -6,8 +6,14 @@
 //! remembers the answer to each mutation until the client says that it has all answers up to that
 //! one. So a repeated mutation gets the same answer, and is carried out once (RFC 8881, 2.10.6).
 
+//!
+//! Both ends can go on after the server's process died. The client keeps which files it has open,
+//! and opens them again under their numbers, before it repeats what was not answered.
+
 pub use client::{ClientSession, Numbers};
+pub use reclaim::ClientOpens;
 pub use server::{Repetition, ServerSession, SessionError};
 
 mod client;
+mod reclaim;
 mod server;

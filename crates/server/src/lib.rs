@@ -18,6 +18,7 @@ pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
 mod find_by_id;
+mod grace;
 mod group_commit;
 mod locks;
 mod memory;

@@ -27,6 +27,17 @@ struct State {
     running: usize,
 }
 
+/// What is known of an open for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// It is noted now.
+    New,
+    /// It was noted before: it was opened again.
+    Known,
+    /// Nothing: its session has ended meanwhile.
+    Ended,
+}
+
 impl OtherSessions {
     /// Sets the cache of the server's own mount; a second one is ignored. Returns whether this is
     /// the first.
@@ -102,15 +113,16 @@ impl OtherSessions {
         self.state.lock().sessions.contains(&session)
     }
 
-    /// Notes an open for writing, whose change of the inode has begun. Returns whether its session
-    /// has not ended meanwhile; else nothing is noted.
-    pub(crate) fn opened(&self, open: OpenKey, ino: InodeId) -> bool {
+    /// Notes an open for writing, whose change of the inode has begun.
+    pub(crate) fn opened(&self, open: OpenKey, ino: InodeId) -> Noted {
         let mut state = self.state.lock();
-        let has = state.sessions.contains(&open.session);
-        if has {
-            state.writes.insert(open, ino);
+        if !state.sessions.contains(&open.session) {
+            return Noted::Ended;
         }
-        has
+        match state.writes.insert(open, ino) {
+            None => Noted::New,
+            Some(_) => Noted::Known,
+        }
     }
 
     /// Forgets an open for writing; its change ends once the file is released. Returns the inode.

@@ -132,6 +132,7 @@ impl Server {
                 sync_interval: options.sync_interval,
                 unsafe_for: self.unsafe_for(),
             },
+            awaited_sessions: self.core.grace.sessions() as u64,
             open_files: files.opens as u64,
             locks: locks.locks as u64,
             lock_waiters: locks.waiters as u64,

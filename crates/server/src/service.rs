@@ -17,10 +17,11 @@ use pelago_proto::locks::LockRequest;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
     Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request,
-    RequestId, Served, Service, SessionId,
+    RequestId, Served, Service, SessionId, SessionRecord,
 };
 
 use crate::find_by_id::FindById;
+use crate::grace::Grace;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
@@ -36,6 +37,7 @@ mod locks;
 mod names;
 mod sessions;
 mod shared;
+mod starting;
 
 /// What a service is built over.
 pub(crate) struct Parts {
@@ -53,8 +55,13 @@ pub(crate) struct Parts {
     pub(crate) pool: Arc<Pool>,
     /// What sessions learn when they begin; says whether changes are refused.
     pub(crate) served: Served,
-    /// Called when a file that is not open has lost its last name.
+    /// Called when a file that is not open has lost its last name, and when the sessions of the
+    /// last run are back.
     pub(crate) notify_orphans: WakeWorker,
+    /// The sessions of the last run.
+    pub(crate) earlier: Vec<(SessionId, SessionRecord)>,
+    /// Whether it still waits for some of them.
+    pub(crate) grace: Arc<Grace>,
 }
 
 /// The service of a server in its own process.
@@ -130,6 +137,7 @@ impl LocalService {
         let locks = Locks::new(Arc::clone(&parts.opens));
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let others = OtherSessions::default();
+        parts.earlier.iter().for_each(|(session, _)| others.begin(*session));
         let dispatcher = Dispatcher { parts, find_by_id, others, locks, logged_stop, stopped };
         Self { dispatcher: Arc::new(dispatcher) }
     }
@@ -148,6 +156,7 @@ impl LocalService {
     /// thread or a lock. Returns when no request runs any more.
     pub(crate) fn stop(&self) {
         *self.dispatcher.stopped.write() = true;
+        starting::stop(&self.dispatcher.parts.grace);
         self.dispatcher.parts.pool.stop();
         self.dispatcher.find_by_id.stop();
         self.dispatcher.locks.stop();
@@ -162,14 +171,20 @@ impl Service for LocalService {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        if context.session == SessionId::DIRECT {
-            self.dispatcher.ask(&Call::from(context), request, bulk, later)
-        } else {
-            shared::ask(&self.dispatcher, context, request, bulk, later)
+        match self.dispatcher.parts.grace.is_over() {
+            true => self.dispatcher.ask_any(context, request, bulk, later),
+            false => self.dispatcher.ask_early(context, request, bulk, later),
         }
     }
 
     fn cancel(&self, context: &Context) {
+        let grace = &self.dispatcher.parts.grace;
+        if !grace.is_over()
+            && let Some(parked) = grace.cancel(context)
+        {
+            (parked.done)(Err(Code::Interrupted.into()));
+            return;
+        }
         self.dispatcher.locks.cancel(context.session, context.request);
     }
 
@@ -185,6 +200,9 @@ impl Dispatcher {
         let stopped = self.stopped.read_recursive();
         if !*stopped {
             self.parts.opens.end_session(session);
+        }
+        if !*stopped && let Err(error) = self.parts.shard.end_session(session) {
+            tracing::warn!(?session, %error, "the next start waits for a session that has ended");
         }
         drop(stopped);
         self.others.ended(&written);
@@ -292,12 +310,12 @@ impl Dispatcher {
             session = ?context.session,
         )
         .entered();
-        if let Some(reply) = self.admit(context, description.effect, may_block)? {
-            return Ok(reply.into());
-        }
         let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
-        let result =
-            Executor { parts, locks, context, expected, bytes, may_block }.execute(request);
+        let executor = Executor { parts, locks, context, expected, bytes, may_block };
+        let result = match self.admit(context, description.effect, may_block)? {
+            Some(reply) => executor.replay(request, reply),
+            None => executor.execute(request),
+        };
         if let Err(OpError::Failed(error)) = result {
             self.note_failure(&description, context, error);
         }

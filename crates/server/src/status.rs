@@ -29,6 +29,8 @@ pub struct Status {
     pub read_only: bool,
     /// Which batches are done and safe.
     pub progress: ProgressStatus,
+    /// Sessions of the last run that the start still waits for.
+    pub awaited_sessions: u64,
     /// Opens that were not released.
     pub open_files: u64,
     /// Ranges of bytes that file locks cover.

@@ -1,5 +1,6 @@
 //! A server's parts over the fake table and a temporary folder, for tests.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use pelago_wire::{
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
 use crate::recovery;
@@ -157,6 +159,8 @@ impl Rig {
             pool: Arc::new(Pool::start(options.threads).unwrap()),
             served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only },
             notify_orphans: reap,
+            earlier: Vec::new(),
+            grace: Arc::new(Grace::new(HashSet::new())),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability));

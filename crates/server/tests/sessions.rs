@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use pelago_server::{Options, Passthrough};
 use pelago_wire::{
-    Code, Context, DataPath, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
-    Request, RequestId, SessionId, SetAttr, XattrFlags,
+    Code, Context, DataPath, Entry, Handle, InodeId, NewMode, OpenFlags, OpenId, RenameFlags,
+    Reply, Request, RequestId, SessionId, SetAttr, XattrFlags,
 };
 
 use harness::rig::{Rig, by_hand, name};
@@ -21,7 +21,7 @@ const SESSION: SessionId = SessionId(7);
 
 fn asks(request: u64) -> Context {
     let mutation = request + 1;
-    Context { session: SESSION, request: RequestId(request), mutation, uid: 10, gid: 20 }
+    Context { session: SESSION, request: RequestId(request), mutation, ..Context::direct(10, 20) }
 }
 
 /// Requests of every kind that is remembered, in an order in which none can be carried out twice.
@@ -183,22 +183,112 @@ fn another_session_gets_no_descriptor() {
     assert!(matches!(reply, Reply::Opened { path: DataPath::Cached, .. }), "{reply:?}");
 }
 
-/// Answers do not pile up: the one that is older than a session may repeat goes.
+/// Answers do not pile up: those that the client has and that are safe go, and with the session all
+/// do.
 #[test]
 fn old_answers_are_forgotten() {
     let rig = Rig::new(by_hand());
     let node = rig.put(Handle::ROOT, "file", b"").unwrap().handle;
     let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-    for number in 0..3000 {
-        let request = Request::SetAttr { node, open: None, set };
-        rig.call_as(&asks(number), request, &[]).unwrap();
+    let ask = |rig: &Rig, number: u64, acknowledged: u64| {
+        let context = Context { acknowledged, ..asks(number) };
+        rig.call_as(&context, Request::SetAttr { node, open: None, set }, &[]).unwrap();
+    };
+    for number in 0..1000 {
+        ask(&rig, number, 0);
     }
+    assert_eq!(answers(&rig), 1000, "the client has none of them");
+    rig.sync();
+    for number in 1000..2000 {
+        ask(&rig, number, number - 3);
+    }
+    // What was answered since the last group commit is kept.
+    assert_eq!(answers(&rig), 1000);
+    rig.sync();
+    for number in 2000..2400 {
+        ask(&rig, number, number - 3);
+    }
+    assert_eq!(answers(&rig), 400);
+    let rig = rig.restarted(false, by_hand());
+    ask(&rig, 2400, 2390);
+    assert_eq!(answers(&rig), 397, "those of the last run go too");
+    rig.server.session_service().end_session(SESSION);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while answers(&rig) > 0 {
+        assert!(Instant::now() < deadline, "the session's answers stay");
+        thread::yield_now();
+    }
+    rig.expect_whole("the session has ended");
+    assert!(rig.restarted(false, by_hand()).server.session_service().earlier_sessions().is_empty());
+}
+
+fn answers(rig: &Rig) -> usize {
     let range = pelago_store::key::all(pelago_store::key::RowKind::CachedReply);
     let mut answers = 0;
-    pelago_store::table::TableRead::scan(&rig.table, &range.from, &range.to, &mut |_, _| {
+    let count = &mut |_: &[u8], _: &[u8]| {
         answers += 1;
         std::ops::ControlFlow::Continue(())
-    })
-    .unwrap();
-    assert_eq!(answers, 1024);
+    };
+    pelago_store::table::TableRead::scan(&rig.table, &range.from, &range.to, count).unwrap();
+    answers
+}
+
+/// The answer to a create is lost with the server: its repetition gets the same inode, and the file
+/// is open.
+#[test]
+fn a_repeated_create_opens_its_file_again() {
+    let rig = Rig::new(by_hand());
+    let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+    let named = || Request::Create { dir, name: name("file"), mode, flags, open: OpenId(1) };
+    let unnamed = || Request::CreateUnnamed { dir, mode, flags, open: OpenId(2) };
+    let inode = |reply| match reply {
+        Ok(Reply::Created { entry, .. }) => Entry { ..entry }.attr.ino,
+        other => panic!("{other:?}"),
+    };
+    let first = inode(rig.call_as(&asks(1), named(), &[]));
+    let second = inode(rig.call_as(&asks(2), unnamed(), &[]));
+    assert_eq!(inode(rig.call_as(&asks(1), named(), &[])), first, "it is open already");
+    let rig = rig.restarted(false, by_hand());
+    assert_eq!(inode(rig.call_as(&asks(1), named(), &[])), first);
+    assert_eq!(inode(rig.call_as(&asks(2), unnamed(), &[])), second);
+    assert_eq!(rig.server.status().open_files, 2);
+    for (number, open) in [(3, OpenId(1)), (4, OpenId(2))] {
+        let write = Request::Write { open, offset: 0, append: false, kill_privileges: false };
+        rig.call_as(&asks(number), write, b"bytes").unwrap();
+    }
+    assert_eq!(rig.lookup(dir, "file").unwrap().attr.size, 5);
+}
+
+/// What was open is opened again under its number, also a file without a name; bytes that were
+/// answered are there, although no group commit came.
+#[test]
+fn files_are_opened_again_after_a_restart() {
+    let rig = Rig::new(by_hand());
+    let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+    let open = OpenId(1);
+    let create = Request::Create { dir, name: name("file"), mode, flags, open };
+    let Ok(Reply::Created { entry, .. }) = rig.call_as(&asks(1), create, &[]) else {
+        panic!("it is created");
+    };
+    let write =
+        |at: u64| Request::Write { open, offset: at, append: false, kill_privileges: false };
+    rig.call_as(&asks(2), write(0), b"first").unwrap();
+    rig.unlink(dir, "file").unwrap();
+    let rig = rig.restarted(false, by_hand());
+    let flags = OpenFlags { truncate: true, ..flags };
+    let reopen = |open| Request::Reopen { node: entry.handle, flags, open };
+    assert_eq!(rig.call_as(&asks(3), write(0), b"x").err(), Some(Code::BadOpen));
+    for _ in 0..2 {
+        let reply = rig.call_as(&asks(4), reopen(open), &[]);
+        assert!(matches!(&reply, Ok(Reply::Opened { attr, .. }) if attr.size == 5), "{reply:?}");
+    }
+    rig.call_as(&asks(5), write(5), b" second").unwrap();
+    let read = Request::Read { open, offset: 0, size: 100 };
+    let Ok(Reply::Data(bytes)) = rig.call_as(&asks(6), read, &[]) else { panic!("it is read") };
+    assert_eq!(bytes.as_bytes(), b"first second");
+    let other = rig.put(dir, "other", b"").unwrap();
+    let taken = Request::Reopen { node: other.handle, flags, open };
+    assert_eq!(rig.call_as(&asks(7), taken, &[]).err(), Some(Code::Invalid));
+    let gone = Request::Reopen { node: Handle::own(InodeId::from_raw(77)), flags, open: OpenId(9) };
+    assert_eq!(rig.call_as(&asks(8), gone, &[]).err(), Some(Code::Stale));
 }

@@ -155,6 +155,11 @@ row_kinds! {
         /// The file.
         ino: InodeId,
     }
+    /// A session of another process, which outlives the run of the server.
+    Session = 19, session {
+        /// The session.
+        session: SessionId,
+    }
 }
 
 impl RowKind {
@@ -267,6 +272,14 @@ pub fn partitions_of(dir: InodeId) -> KeyRange {
 #[must_use]
 pub fn xattrs_of(ino: InodeId) -> KeyRange {
     KeyRange::of_prefix(with_ino(RowKind::Xattr, ino))
+}
+
+/// Returns the range of all cached replies of a session, which are in the order of their requests.
+#[must_use]
+pub fn cached_replies_of(session: SessionId) -> KeyRange {
+    let mut prefix = vec![RowKind::CachedReply.number()];
+    session.put(&mut prefix);
+    KeyRange::of_prefix(prefix)
 }
 
 /// Returns the key of a shard's [`VolumeRow::HighWater`] row.
@@ -391,7 +404,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 18]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 18, 19]);
         for number in 0..=u8::MAX {
             let kind = RowKind::from_number(number);
             assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
@@ -419,6 +432,7 @@ mod tests {
                 cached_reply(SessionId(1), RequestId(2)),
                 Key::CachedReply { session: SessionId(1), request: RequestId(2) },
             ),
+            (session(SessionId(3)), Key::Session { session: SessionId(3) }),
             (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),
             (high_water(4095), Key::Volume { row: VolumeRow::HighWater(4095) }),
         ];

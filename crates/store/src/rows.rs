@@ -22,4 +22,5 @@ mod file;
 mod names;
 mod rnode;
 mod row;
+mod session;
 mod volume;

@@ -15,7 +15,10 @@ use pelago_store::rows::{
     Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{FORMAT_VERSION, Format, FormatError, HashSeed, VolumeId};
-use pelago_wire::{Attr, FileKind, Generation, InodeId, NameHash, Reply, Time, codec, limits};
+use pelago_wire::{
+    Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, Time, codec,
+    limits,
+};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -95,6 +98,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
     };
     let link = NameRow::Link { ino: rnode().ino, kind: FileKind::Directory };
     let volume = VolumeId(*b"0123456789abcdef");
+    let (nonce, peer) = (*b"fedcba9876543210", RecordedPeer::Machine([7; 32]));
     vec![
         ("rnode.v1", rnode().encode(STAMP)),
         ("rnode.symlink.v1", symlink().encode(STAMP)),
@@ -115,6 +119,8 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("answer.removed.v1", CachedReply { code: 0, reply: &removed() }.encode(STAMP)),
         ("identity.v1", Identity { volume }.encode(STAMP)),
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
+        ("session.user.v1", SessionRecord { nonce, peer: RecordedPeer::User(1000) }.encode(STAMP)),
+        ("session.machine.v1", SessionRecord { nonce, peer }.encode(STAMP)),
     ]
 }
 
@@ -189,6 +195,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<CachedReply<'_>>(value, &mut read);
     one::<Identity>(value, &mut read);
     one::<HighWater>(value, &mut read);
+    one::<SessionRecord>(value, &mut read);
     read
 }
 

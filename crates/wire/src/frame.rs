@@ -67,6 +67,9 @@ kinds! {
     Goodbye = 9, 0;
     /// The server says why it ends the connection.
     Closing = 10, limits::HANDSHAKE_BYTES;
+    /// The client of a resumed session has opened its files again, and has repeated what was not
+    /// answered.
+    Reclaimed = 11, 0;
 }
 
 impl FrameKind {

@@ -243,6 +243,8 @@ codes! {
         Starting = 8, "the server has started and waits for its earlier clients";
         /// The server has no such role for a client.
         UnknownRole = 9, "the server does not know what the client is";
+        /// The session cannot be recorded: the disk is full, or fails.
+        NotRecorded = 10, "the server cannot record a session now";
     }
 
     /// Why a server ends a connection. Numbers are never reused.

@@ -23,7 +23,7 @@ pub use name::{Name, NameError};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
-pub use session_service::{Served, SessionService};
+pub use session_service::{RecordedPeer, Served, SessionRecord, SessionService};
 
 mod attr;
 mod buffer;

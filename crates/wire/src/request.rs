@@ -164,6 +164,18 @@ pub enum Request {
         /// Names the open file in later requests of the session.
         open: OpenId,
     },
+    /// Opens again, under its number, a file that the client has open and the server does not know
+    /// as open: the server has started anew, or the session is another one. Nothing is truncated.
+    /// An open of the same file that has this number already is the answer. Reply: `Opened`;
+    /// `Stale` if the file is gone, `Invalid` if the number belongs to another file.
+    Reopen {
+        /// The file.
+        node: Handle,
+        /// How the file was opened; `truncate` and `kill_privileges` mean nothing.
+        flags: OpenFlags,
+        /// The number of the open.
+        open: OpenId,
+    },
     /// Commits the changes of an open file, because a descriptor was closed. May come several times
     /// for one open file. Reply: `Done`.
     Flush {
@@ -339,8 +351,6 @@ pub struct Description {
 /// The change consists of rows, so the reply can be stored in the same batch.
 const ROWS: Effect = Effect::Change { replayed: true, grows: false };
 const NEW_ROWS: Effect = Effect::Change { replayed: true, grows: true };
-/// The open is valid in this run of the server only, so the reply is not stored.
-const NEW_OPEN: Effect = Effect::Change { replayed: false, grows: true };
 /// Space for bytes is checked later, when the number of blocks is known.
 const BYTES: Effect = Effect::Change { replayed: false, grows: false };
 
@@ -420,8 +430,8 @@ operations! {
     GetAttr { node } = "getattr", Effect::None, Subjects::inode(node), Right::None;
     SetAttr { node, open, set } = "setattr",
         attributes(open.as_ref(), set), Subjects::inode(node), Right::Own;
-    Create { dir } = "create", NEW_OPEN, Subjects::inode(dir), Right::Write;
-    CreateUnnamed { dir } = "tmpfile", NEW_OPEN, Subjects::inode(dir), Right::Write;
+    Create { dir } = "create", NEW_ROWS, Subjects::inode(dir), Right::Write;
+    CreateUnnamed { dir } = "tmpfile", NEW_ROWS, Subjects::inode(dir), Right::Write;
     MakeDir { dir } = "mkdir", NEW_ROWS, Subjects::inode(dir), Right::Write;
     MakeNode { dir } = "mknod", NEW_ROWS, Subjects::inode(dir), Right::Write;
     Symlink { dir } = "symlink", NEW_ROWS, Subjects::inode(dir), Right::Write;
@@ -432,6 +442,7 @@ operations! {
     Rename { from_dir, to_dir, flags } = "rename",
         renaming(*flags), Subjects::inodes(from_dir, to_dir), Right::Write;
     Open { node, flags } = "open", opening(*flags), Subjects::inode(node), right_to(*flags);
+    Reopen { node, flags } = "reopen", Effect::None, Subjects::inode(node), right_to(*flags);
     Flush { open } = "flush", Effect::Commit, Subjects::open(open), Right::None;
     Release { open } = "release", Effect::Commit, Subjects::open(open), Right::None;
     GetLock { open } = "getlk", Effect::None, Subjects::open(open), Right::None;
@@ -472,16 +483,18 @@ mod tests {
         assert_eq!(names.len(), Operation::ALL.len());
     }
 
+    /// The number of an open is the client's, so that it means the same in every run.
     #[test]
-    fn a_reply_with_an_open_file_is_not_replayed() {
+    fn a_create_is_replayed_and_an_open_is_not() {
         let name = Name::new(b"a").unwrap();
         let mode = NewMode::exactly(0o644);
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let create =
-            Request::Create { dir: NODE, name: name.clone(), mode, flags, open: OPEN }.describe();
-        assert_eq!(create.effect, Effect::Change { replayed: false, grows: true });
-        let mkdir = Request::MakeDir { dir: NODE, name, mode }.describe();
-        assert_eq!(mkdir.effect, Effect::Change { replayed: true, grows: true });
+        let create = Request::Create { dir: NODE, name, mode, flags, open: OPEN }.describe();
+        assert_eq!(create.effect, Effect::Change { replayed: true, grows: true });
+        let open = Request::Open { node: NODE, flags, open: OPEN }.describe();
+        assert_eq!(open.effect, Effect::Change { replayed: false, grows: false });
+        let again = Request::Reopen { node: NODE, flags, open: OPEN };
+        assert_eq!((again.describe().effect, again.is_mutation()), (Effect::None, false));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub struct Context {
     /// The number of the change among those of its session, by which a repetition is known; 0 if
     /// the request is none, and for direct calls.
     pub mutation: u64,
+    /// Every change of the session up to this one is answered, and its caller has the answer; 0 for
+    /// direct calls. Their stored replies are not needed any more.
+    pub acknowledged: u64,
     /// User id, as the volume numbers users.
     pub uid: u32,
     /// Group id, as the volume numbers groups.
@@ -27,7 +30,8 @@ impl Context {
     /// Returns the context of a direct call by this user and group.
     #[must_use]
     pub const fn direct(uid: u32, gid: u32) -> Self {
-        Self { session: SessionId::DIRECT, request: RequestId(0), mutation: 0, uid, gid }
+        let (session, request) = (SessionId::DIRECT, RequestId(0));
+        Self { session, request, mutation: 0, acknowledged: 0, uid, gid }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a server offers to the sessions of other processes, beside their requests.
 
+use crate::error::Error;
 use crate::id::SessionId;
 use crate::service::Service;
 
@@ -14,16 +15,50 @@ pub struct Served {
     pub read_only: bool,
 }
 
+/// What the volume keeps of a session, so that the next run of the server knows its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// What the mounting process chose: a copy of its machine is another client.
+    pub nonce: [u8; 16],
+    /// Who is at the other end.
+    pub peer: RecordedPeer,
+}
+
+/// Who is at the other end of a recorded session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedPeer {
+    /// A process of this machine, of this user.
+    User(u32),
+    /// A machine with this Ed25519 public key.
+    Machine([u8; 32]),
+}
+
 /// A server of sessions. A session begins before its first request, and ends after its last one
 /// was taken; requests that still run then are answered to no one.
+///
+/// A session outlives the run of the server. The next run *starts*: until each session of the last
+/// run has opened its files again or has ended, and for at most a term, all other requests wait.
 pub trait SessionService: Service {
     /// Returns what the server serves.
     fn served(&self) -> Served;
 
-    /// A session begins.
-    fn begin_session(&self, session: SessionId);
+    /// Returns the sessions of the last run, which their clients may resume.
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)>;
 
-    /// A session ends: what it has open is released.
+    /// Returns whether the server still waits for sessions of its last run: no session begins.
+    fn is_starting(&self) -> bool;
+
+    /// A session begins. When this returns, the next run knows it.
+    ///
+    /// # Errors
+    /// If the table fails: there is no session.
+    fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error>;
+
+    /// A session of the last run has opened its files again, and what its client repeats has
+    /// arrived.
+    fn reclaimed(&self, session: SessionId);
+
+    /// A session ends: what it has open is released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
 
     /// Returns the newest sequence that is done, and the newest that is safe.

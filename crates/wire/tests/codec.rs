@@ -221,6 +221,11 @@ fn of_opens() -> impl Strategy<Value = Request> {
             flags,
             open
         }),
+        (handle(), flags(), open_id()).prop_map(|(node, flags, open)| Request::Reopen {
+            node,
+            flags,
+            open
+        }),
         (open_id(), option::of(owner())).prop_map(|(open, owner)| Request::Flush { open, owner }),
         (open_id(), owner(), lock()).prop_map(|(open, owner, lock)| Request::GetLock {
             open,

@@ -4,19 +4,21 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use pelago_client::{At, FilePos, Files, WriteFlags};
 use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_server::{Options, Passthrough, Server};
 use pelago_wire::{
-    Bulk, Context, Done, Entry, Error, Handle, Name, NewMode, OpenFlags, OpenId, Operation, Reply,
-    Request, RequestId, Service, SessionId, limits,
+    Bulk, Context, Done, Entry, Error, Handle, Name, NewMode, OpenFlags, OpenId, Operation,
+    RecordedPeer, Reply, Request, RequestId, Service, SessionId, SessionRecord, limits,
 };
 use tempfile::TempDir;
 
 /// The session beside the mount.
 pub(crate) const OTHER: SessionId = SessionId(7);
+const RECORD: SessionRecord = SessionRecord { nonce: [7; 16], peer: RecordedPeer::User(0) };
 const CONTEXT: Context = Context::direct(0, 0);
 
 /// A server, its mount, and another session.
@@ -70,7 +72,7 @@ impl World {
     /// Returns a world whose other session has begun; `None` if nothing can be mounted here.
     pub(crate) fn new(passthrough: bool) -> Option<Self> {
         let world = Self::alone(passthrough)?;
-        world.server.session_service().begin_session(OTHER);
+        world.server.session_service().begin_session(OTHER, RECORD).unwrap();
         Some(world)
     }
 
@@ -84,13 +86,14 @@ impl World {
         let (dir, passthrough) = (Arc::clone(&self.dir), self.passthrough);
         drop(self);
         let world = Self::start(dir, passthrough)?;
-        world.server.session_service().begin_session(OTHER);
+        world.server.session_service().begin_session(OTHER, RECORD).unwrap();
         Some(world)
     }
 
     fn start(dir: Arc<TempDir>, passthrough: bool) -> Option<Self> {
         let wanted = if passthrough { Passthrough::Always } else { Passthrough::Never };
-        let options = Options { passthrough: wanted, ..Options::default() };
+        let grace = Duration::ZERO;
+        let options = Options { passthrough: wanted, grace, ..Options::default() };
         let server = Arc::new(Server::start(&dir.path().join("volume"), options).unwrap());
         let watched = Arc::new(Watched {
             service: server.service(),

@@ -1,7 +1,9 @@
 //! Makes files, directories and links of every kind.
 
 use pelago_store::rows::{Rnode, RnodeFlags};
-use pelago_wire::{Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, Reply, Time};
+use pelago_wire::{
+    Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, Name, Reply, Time,
+};
 
 use super::Shard;
 use super::acl::Rights;
@@ -14,7 +16,7 @@ const SETGID: u16 = 0o2000;
 
 impl Shard {
     /// Makes a node under a free name. `acquire`: it is open from the beginning, as by
-    /// [`Shard::acquire`]; an open is of this run of the server only, so no reply is stored.
+    /// [`Shard::acquire`], and the reply that is stored is that to a create with an open.
     ///
     /// # Errors
     /// `Exists`; `NameTooLong`, `Invalid` for a target; `Stale`, `NotDirectory` for the directory.
@@ -29,9 +31,12 @@ impl Shard {
     ) -> Result<Entry, Error> {
         new.check()?;
         let key = self.entry_key(dir.ino, name);
-        let op = if acquire { OpContext::from(now) } else { OpContext::by(context, now) };
-        let mut txn = self.begin(op);
+        let mut txn = self.begin(OpContext::by(context, now));
         let entry = create(&mut txn, context, &key, new)?;
+        txn.store_reply(&match acquire {
+            true => Reply::Created { entry, path: DataPath::Cached },
+            false => Reply::Entry(entry),
+        });
         let _locked = txn.commit()?;
         if acquire {
             self.open_inodes.acquire(entry.attr.ino, false);
@@ -52,8 +57,9 @@ impl Shard {
         new: NewInode,
         now: Time,
     ) -> Result<Entry, Error> {
-        let mut txn = self.begin(now);
+        let mut txn = self.begin(OpContext::by(context, now));
         let entry = create_unnamed(&mut txn, context, dir, new)?;
+        txn.store_reply(&Reply::Created { entry, path: DataPath::Cached });
         let _locked = txn.commit()?;
         self.open_inodes.acquire(entry.attr.ino, true);
         Ok(entry)
@@ -92,9 +98,7 @@ pub(super) fn create(
     } else {
         txn.cache_node(node);
     }
-    let entry = Entry { handle, attr };
-    txn.store_reply(&Reply::Entry(entry));
-    Ok(entry)
+    Ok(Entry { handle, attr })
 }
 
 /// Makes a file without a name, by the rules of a directory, which does not change.

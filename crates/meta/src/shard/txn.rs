@@ -13,7 +13,7 @@ use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
 use super::locked::Locked;
 use super::{Shard, State};
 use crate::directory::Directory;
-use crate::reply_cache::{ExpectedNodes, OpContext, RequestKey};
+use crate::reply_cache::{ExpectedNodes, OpContext, ReplyStored, RequestKey};
 use crate::row_cache::{Named, Node, RowLocation};
 
 /// A name in a directory, with its hash.
@@ -97,6 +97,7 @@ enum MemoryChange {
     /// A directory, and the one that it is in now.
     DirectoryMoved(InodeId, InodeId),
     DirectoryTimeSet(InodeId, Time),
+    ReplyStored(ReplyStored),
 }
 
 /// Most operations on names change memory in two places: a name and a node, or two names.
@@ -191,7 +192,9 @@ impl<'a> Txn<'a> {
     /// Stores the reply in the batch, for a repetition of the same request.
     pub(super) fn store_reply(&mut self, reply: &Reply) {
         if let Some(request_key) = self.request_key {
-            request_key.put(&mut self.batch, reply, self.stamp);
+            let stored = (&self.locked.state.replies, self.locked.shard.durability.safe());
+            let change = request_key.put(&mut self.batch, reply, self.stamp, stored);
+            self.changes.extend(change.map(MemoryChange::ReplyStored));
         }
     }
 
@@ -335,6 +338,7 @@ impl State {
                     directory.parent = Some(parent);
                 }
             }
+            MemoryChange::ReplyStored(stored) => self.replies.apply(stored),
             MemoryChange::DirectoryTimeSet(ino, mtime) => {
                 if let Some(directory) = self.directories.get_mut(ino) {
                     directory.mtime = mtime;

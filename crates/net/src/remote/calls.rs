@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_proto::session::ClientSession;
+use pelago_proto::session::{ClientOpens, ClientSession};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, limits};
+use pelago_wire::{Code, Done, Error, OpenId, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
+use crate::remote::role::{OpenUse, Role};
 
 /// Requests that are sent at a time: fewer than the server takes, so that a repetition fits too.
 const WINDOW: usize = limits::SESSION_REQUESTS / 2;
@@ -32,20 +33,22 @@ pub(super) struct Call {
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
     payload: usize,
+    opens: OpenUse,
     done: Done,
     since: Instant,
 }
 
 /// A request that was numbered.
-struct UnderWay {
-    caller: RequestId,
-    mutation: u64,
-    body: Arc<[u8]>,
-    bulk: Arc<[u8]>,
-    payload: usize,
-    /// `None` if the caller does not wait any more.
-    done: Option<Done>,
-    since: Instant,
+pub(super) struct UnderWay {
+    pub(super) caller: RequestId,
+    pub(super) mutation: u64,
+    pub(super) body: Arc<[u8]>,
+    pub(super) bulk: Arc<[u8]>,
+    pub(super) payload: usize,
+    pub(super) opens: OpenUse,
+    /// `None` if the caller does not wait any more, and if the session itself asks.
+    pub(super) done: Option<Done>,
+    pub(super) since: Instant,
 }
 
 /// The requests of a session.
@@ -58,15 +61,19 @@ pub(super) struct Calls {
     changed: Condvar,
 }
 
-struct State {
-    machine: ClientSession,
-    under_way: BTreeMap<u64, UnderWay>,
+pub(super) struct State {
+    pub(super) machine: ClientSession,
+    pub(super) under_way: BTreeMap<u64, UnderWay>,
     /// Payload bytes of those.
-    payload: usize,
+    pub(super) payload: usize,
     /// Requests beyond the window.
     backlog: VecDeque<Call>,
+    /// What is open.
+    pub(super) opens: ClientOpens,
+    /// The server has to open files again first: nothing else is sent.
+    pub(super) reclaiming: bool,
     /// The connection, once it has a session.
-    link: Option<Arc<Link>>,
+    pub(super) link: Option<Arc<Link>>,
     welcome: Option<Welcome>,
     /// When the server was heard, and when something was sent, by [`boot_time`].
     heard: Duration,
@@ -93,7 +100,7 @@ pub struct RemoteStatus {
 }
 
 /// What a caller gets, and its callback.
-type Answered = (Done, Result<Reply, Error>);
+pub(super) type Answered = (Done, Result<Reply, Error>);
 
 impl Call {
     pub(super) fn new(
@@ -107,7 +114,8 @@ impl Call {
             _ => 0,
         };
         let (is_mutation, payload) = (request.is_mutation(), bulk.len() + reply);
-        Self { caller, is_mutation, body, bulk, payload, done, since: Instant::now() }
+        let (opens, since) = (OpenUse::of(request), Instant::now());
+        Self { caller, is_mutation, body, bulk, payload, opens, done, since }
     }
 }
 
@@ -118,6 +126,8 @@ impl Calls {
             under_way: BTreeMap::new(),
             payload: 0,
             backlog: VecDeque::new(),
+            opens: ClientOpens::default(),
+            reclaiming: false,
             link: None,
             welcome: None,
             heard: boot_time(),
@@ -156,6 +166,10 @@ impl Calls {
         }
         let Some(call) = state.under_way.remove(&number) else { return };
         state.payload -= call.payload;
+        let result = state.note_answer(&call, result);
+        if state.reclaiming {
+            state.reclaim();
+        }
         state.send_backlog();
         drop(state);
         if let Some(done) = call.done {
@@ -185,6 +199,10 @@ impl Calls {
         }
         let found = state.under_way.iter().find(|(_, call)| call.caller == caller);
         let Some(number) = found.map(|(number, _)| *number) else { return };
+        // While files are opened again it is unknown what the last run did: the repetition tells.
+        if state.reclaiming {
+            return;
+        }
         if state.link.is_some() {
             return state.send_cancel(number);
         }
@@ -204,7 +222,7 @@ impl Calls {
         let (silent, term) = (boot_time(), state.term());
         let is_dead = state.link.is_some() && silent.saturating_sub(state.heard) > term;
         if silent.saturating_sub(state.sent) > term / 3 {
-            state.ping();
+            state.send_plain(FrameKind::Ping);
         }
         drop(state);
         call_back(answered);
@@ -220,18 +238,7 @@ impl Calls {
         state.connections += 1;
         state.refused = false;
         state.heard = boot_time();
-        let is_new = state.welcome.as_ref().is_some_and(|_| !welcome.resumed);
-        let answered = if is_new { state.lose_session() } else { Vec::new() };
-        state.link = Some(Arc::clone(link));
-        state.welcome = Some(welcome);
-        let numbers: Vec<u64> = state.machine.under_way().collect();
-        for number in numbers {
-            match state.under_way.get(&number) {
-                Some(call) if call.done.is_some() => state.send(number),
-                _ => state.send_cancel(number),
-            }
-        }
-        state.send_backlog();
+        let answered = state.resume(link, welcome);
         drop(state);
         self.changed.notify_all();
         call_back(answered);
@@ -318,23 +325,25 @@ impl State {
     fn has_room(&self, call: &Call) -> bool {
         let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
         let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
-        self.under_way.len() < WINDOW && fits && (remembered || !call.is_mutation)
+        let has_place = self.under_way.len() < WINDOW && !self.reclaiming;
+        has_place && fits && (remembered || !call.is_mutation)
     }
 
     /// Gives a request its numbers, and sends it if there is a connection.
     fn number(&mut self, call: Call) {
-        let Call { caller, is_mutation, mut body, bulk, payload, done, since } = call;
+        let Call { caller, is_mutation, mut body, bulk, payload, opens, done, since } = call;
         let numbers = self.machine.begin(is_mutation);
         let mutation = numbers.mutation;
-        body[MUTATION].copy_from_slice(&mutation.to_le_bytes());
+        set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
-        let call = UnderWay { caller, mutation, body, bulk, payload, done, since };
+        let call = UnderWay { caller, mutation, body, bulk, payload, opens, done, since };
         self.under_way.insert(numbers.number, call);
         self.payload += payload;
         self.send(numbers.number);
     }
 
-    fn send_backlog(&mut self) {
+    /// Sends what waits for its turn, as far as there is room.
+    pub(super) fn send_backlog(&mut self) {
         while self.backlog.front().is_some_and(|call| self.has_room(call)) {
             if let Some(call) = self.backlog.pop_front() {
                 self.number(call);
@@ -342,7 +351,7 @@ impl State {
         }
     }
 
-    fn send(&mut self, number: u64) {
+    pub(super) fn send(&mut self, number: u64) {
         let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
         let head = self.header(FrameKind::Request, number, call.body.len(), call.bulk.len());
         let [body, bulk] = [&call.body, &call.bulk].map(|bytes| Bytes::Shared(Arc::clone(bytes)));
@@ -350,16 +359,17 @@ impl State {
         self.sent = boot_time();
     }
 
-    fn send_cancel(&mut self, number: u64) {
+    pub(super) fn send_cancel(&mut self, number: u64) {
         let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
         let body = call.mutation.to_le_bytes().to_vec();
         link.send([self.header(FrameKind::Cancel, number, body.len(), 0), Bytes::Owned(body)]);
         self.sent = boot_time();
     }
 
-    fn ping(&mut self) {
+    /// Sends a frame that is nothing but its kind.
+    pub(super) fn send_plain(&mut self, kind: FrameKind) {
         let Some(link) = &self.link else { return };
-        link.send([self.header(FrameKind::Ping, 0, 0, 0)]);
+        link.send([self.header(kind, 0, 0, 0)]);
         self.sent = boot_time();
     }
 
@@ -407,22 +417,70 @@ impl State {
         answered
     }
 
-    /// The server does not know the session any more: whether a mutation under way was carried out
-    /// is unknown, so that it fails. All else is asked again in the new session.
-    fn lose_session(&mut self) -> Vec<Answered> {
-        tracing::warn!("the server has ended the session; files that were open are lost");
-        let mut old = std::mem::take(&mut self.under_way);
-        self.payload = 0;
-        let is_read = |number: u64| old.get(&number).is_some_and(|call| call.mutation == 0);
-        for (number, numbers) in self.machine.renumber(is_read) {
-            if let Some(call) = old.remove(&number) {
-                self.payload += call.payload;
-                self.under_way.insert(numbers.number, call);
+    /// Notes what an answer means for the open files. Returns what the caller gets.
+    fn note_answer(
+        &mut self,
+        call: &UnderWay,
+        result: Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        let opens = call.opens;
+        if let Role::Reopens(open) = opens.role {
+            let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
+            if let Some(node) = self.opens.reopened(open, reopened) {
+                let why = reopened.err().map(Code::says);
+                tracing::warn!(inode = %node.ino, why, "an open file is lost");
             }
         }
-        let lost = old.into_values().filter_map(|call| call.done);
-        lost.map(|done| (done, Err(Code::Io.into()))).collect()
+        if let Some((open, node, flags)) = opens.made(&result) {
+            if !self.opens.opened(open, node, flags) {
+                tracing::warn!(inode = %node.ino, "too much is open to be opened again");
+            }
+            if call.done.is_none() {
+                self.release_unwanted(open);
+            }
+        }
+        let lost = |open| self.opens.lost(open);
+        let result = match result {
+            Err(Error { code: Code::BadOpen, .. }) => {
+                match opens.subjects.each_open().find_map(lost) {
+                    // The server has released it long ago.
+                    Some(_) if matches!(opens.role, Role::Ends(_)) => Ok(Reply::Done),
+                    Some(code) => Err(code.into()),
+                    None => result,
+                }
+            }
+            result => result,
+        };
+        if let Some(open) = opens.ended(&result) {
+            self.opens.ended(open);
+        }
+        result
     }
+
+    /// Ends an open whose caller was told that there is none.
+    fn release_unwanted(&mut self, open: OpenId) {
+        let request = Request::Release { open };
+        let mut body = Vec::new();
+        match codec::encode_call((0, 0), 0, &request, &mut body) {
+            Ok(()) => {
+                let done: Done = Box::new(|_| {});
+                let call = Call::new(RequestId(0), &request, (body, Arc::default()), done);
+                self.backlog.push_back(call);
+            }
+            Err(error) => tracing::warn!(%error, "an open stays until the session ends"),
+        }
+    }
+
+    /// Takes over a connection. Returns the session's last welcome.
+    pub(super) fn connect(&mut self, link: &Arc<Link>, welcome: Welcome) -> Option<Welcome> {
+        self.link = Some(Arc::clone(link));
+        self.welcome.replace(welcome)
+    }
+}
+
+/// Puts the mutation number into the body of a request.
+pub(super) fn set_mutation(body: &mut [u8], mutation: u64) {
+    body[MUTATION].copy_from_slice(&mutation.to_le_bytes());
 }
 
 fn call_back(answered: Vec<Answered>) {

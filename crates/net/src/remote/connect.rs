@@ -214,9 +214,7 @@ fn connect_tcp(address: &ServerAddress, patience: Duration) -> io::Result<mio::n
 fn is_passing(error: &ConnectError) -> bool {
     match error {
         ConnectError::Unreachable(error) => may_come_back(error),
-        ConnectError::Refused(refused) => {
-            matches!(refused.code, RefusalCode::Starting | RefusalCode::TooManySessions)
-        }
+        ConnectError::Refused(refused) => refused.retry_ms > 0,
         ConnectError::NoServer(_)
         | ConnectError::Tls(_)
         | ConnectError::Silent

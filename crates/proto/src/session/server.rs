@@ -14,6 +14,19 @@ pub struct ServerSession {
     acknowledged: u64,
     /// Mutations above `acknowledged` that arrived.
     mutations: BTreeMap<u64, Mutation>,
+    earlier: Earlier,
+}
+
+/// What an earlier run of the server may have answered, of which this one knows nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Earlier {
+    /// Nothing: the session began in this run.
+    #[default]
+    None,
+    /// Mutations, and the client has not said yet which answers it has.
+    Unknown,
+    /// Mutations up to this one at most: the client had no more under way.
+    UpTo(u64),
 }
 
 /// A mutation that arrived.
@@ -74,6 +87,13 @@ impl fmt::Display for SessionError {
 impl std::error::Error for SessionError {}
 
 impl ServerSession {
+    /// Returns the end of a session that began in an earlier run of the server: the client says
+    /// which answers it has.
+    #[must_use]
+    pub fn of_earlier_run() -> Self {
+        Self { earlier: Earlier::Unknown, ..Self::default() }
+    }
+
     /// Decides what is done with a mutation whose request has this hash.
     ///
     /// # Errors
@@ -132,6 +152,10 @@ impl ServerSession {
     /// # Errors
     /// [`SessionError::NotAnswered`]: the session must end.
     pub fn acknowledge(&mut self, number: u64) -> Result<(), SessionError> {
+        if self.earlier == Earlier::Unknown {
+            self.acknowledged = number;
+            self.earlier = Earlier::UpTo(number.saturating_add(limits::SESSION_MUTATIONS));
+        }
         while self.acknowledged < number {
             let next = self.acknowledged + 1;
             match self.mutations.remove(&next) {
@@ -140,6 +164,8 @@ impl ServerSession {
                     self.mutations.insert(next, running);
                     return Err(SessionError::NotAnswered(next));
                 }
+                // The earlier run has answered it.
+                None if self.earlier.has(next) => self.acknowledged = next,
                 None => return Err(SessionError::NotAnswered(next)),
             }
         }
@@ -150,6 +176,12 @@ impl ServerSession {
     #[must_use]
     pub const fn acknowledged(&self) -> u64 {
         self.acknowledged
+    }
+}
+
+impl Earlier {
+    const fn has(self, number: u64) -> bool {
+        matches!(self, Self::UpTo(last) if number <= last)
     }
 }
 
@@ -214,5 +246,22 @@ mod tests {
         let last = limits::SESSION_MUTATIONS;
         assert_eq!(session.mutation(last, 0), Ok(Repetition::None));
         assert_eq!(session.mutation(last + 1, 0), Err(SessionError::TooFar(last + 1)));
+    }
+
+    /// The server was killed after it had answered 6 and 8, and before it answered 7. The client
+    /// repeats 7; then it has the answers up to 8, which this run never saw.
+    #[test]
+    fn an_earlier_run_may_have_answered_what_this_one_does_not_know() {
+        let mut session = ServerSession::of_earlier_run();
+        assert_eq!(session.acknowledge(6), Ok(()));
+        assert_eq!(session.mutation(6, 1), Err(SessionError::Acknowledged(6)));
+        assert_eq!(session.mutation(7, 1), Ok(Repetition::None));
+        assert_eq!(session.acknowledge(8), Err(SessionError::NotAnswered(7)));
+        session.answered(7, answer("done"));
+        assert_eq!(session.acknowledge(8), Ok(()));
+        let last = 6 + limits::SESSION_MUTATIONS;
+        assert_eq!(session.acknowledge(last), Ok(()), "so many can have been under way");
+        let error = SessionError::NotAnswered(last + 1);
+        assert_eq!(session.acknowledge(last + 1), Err(error));
     }
 }

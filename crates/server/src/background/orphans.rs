@@ -25,6 +25,7 @@ use pelago_store::table::SharedTable;
 use pelago_wire::{Code, Error, Generation, InodeId};
 
 use super::{NextRun, WorkDone, Worker};
+use crate::grace::Grace;
 
 /// Files of one piece of work.
 const BATCH: usize = 64;
@@ -43,6 +44,8 @@ pub(crate) struct RemoveOrphans {
     table: SharedTable,
     content: Arc<ContentStore>,
     opens: Arc<OpenFiles>,
+    /// No file is removed before all sessions of the last run have opened theirs again.
+    grace: Arc<Grace>,
     /// Files after step 1, in its order.
     without_rows: VecDeque<WithoutRows>,
     /// Files after step 2.
@@ -79,6 +82,7 @@ impl RemoveOrphans {
         table: SharedTable,
         content: Arc<ContentStore>,
         opens: Arc<OpenFiles>,
+        grace: Arc<Grace>,
     ) -> Self {
         Self {
             shard,
@@ -86,6 +90,7 @@ impl RemoveOrphans {
             table,
             content,
             opens,
+            grace,
             without_rows: VecDeque::new(),
             without_content: Vec::new(),
             without_content_since: Instant::now(),
@@ -221,6 +226,9 @@ impl Worker for RemoveOrphans {
     }
 
     fn work(&mut self) -> Result<WorkDone, Error> {
+        if !self.grace.is_over() {
+            return Ok(WorkDone { items: 0, next: NextRun::OnNotify });
+        }
         self.remove_rows()?;
         let items = self.remove_content()?;
         self.remove_orphan_rows()?;

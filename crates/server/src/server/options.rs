@@ -25,6 +25,9 @@ pub struct Options {
     pub owner: Owner,
     /// When clients that can use descriptors of content files get them.
     pub passthrough: Passthrough,
+    /// How long a start waits for the sessions of the last run. Tests whose clients stay
+    /// away set it to zero.
+    pub grace: Duration,
     /// Whether background workers run. Tests that control every step turn them off.
     pub workers: bool,
     /// For tests: the server starts no thread. Work for the pool is done on the caller's thread,
@@ -42,6 +45,7 @@ impl Default for Options {
             read_only: false,
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
             passthrough: Passthrough::Auto,
+            grace: Duration::from_secs(limits::TERM_SECONDS),
             workers: true,
             stepped: false,
         }

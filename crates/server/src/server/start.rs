@@ -16,12 +16,13 @@ use pelago_store::reserve::Reserve;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{Owner, Volume, VolumeOptions};
-use pelago_wire::{Served, Time, limits};
+use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
 
 use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
     ClosePending, Notify, Recount, RemoveOrphans, WatchSpace, Workers, Writeback,
 };
+use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
 use crate::memory::MemoryLimits;
 use crate::pool::Pool;
@@ -93,14 +94,21 @@ impl Server {
         let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
         space.refresh().map_err(failed)?;
         let epoch = begun.epoch;
-        let core = Core { parts, options, epoch, passthrough, memory, durability, shard, space };
+        let earlier = shard.earlier_sessions().map_err(failed)?;
+        let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
+        let grace = Arc::new(Grace::new(waits_for.collect()));
+        let core =
+            Core { parts, options, epoch, passthrough, memory, durability, shard, space, grace };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
         still_written
             .into_iter()
             .try_for_each(|handle| opens.resume_external_writes(handle))
             .map_err(failed)?;
-        let service = core.service(&notifies, &opens)?;
+        let service = core.service(&notifies, &opens, earlier)?;
+        if !core.options.stepped {
+            service.wait_for_sessions(core.options.grace)?;
+        }
         let commit = core.commit_thread(&opens)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
@@ -170,6 +178,7 @@ pub(super) struct Core {
     pub(super) durability: Arc<Durability>,
     pub(super) shard: Arc<Shard>,
     pub(super) space: Arc<Space>,
+    pub(super) grace: Arc<Grace>,
 }
 
 /// One [`Notify`] for each worker. They exist before the workers, because the parts that make work
@@ -223,6 +232,7 @@ impl Core {
         &self,
         notifies: &WorkerNotifies,
         opens: &Arc<OpenFiles>,
+        earlier: Vec<(SessionId, SessionRecord)>,
     ) -> io::Result<Arc<LocalService>> {
         Ok(Arc::new(LocalService::new(service::Parts {
             shard: Arc::clone(&self.shard),
@@ -240,6 +250,8 @@ impl Core {
                 read_only: self.options.read_only,
             },
             notify_orphans: notifier(&notifies.orphans),
+            earlier,
+            grace: Arc::clone(&self.grace),
         })))
     }
 
@@ -271,6 +283,7 @@ impl Core {
             Arc::clone(&self.parts.table),
             Arc::clone(&self.parts.content),
             Arc::clone(opens),
+            Arc::clone(&self.grace),
         );
         workers.start(&notifies.orphans, orphans)?;
         let pending = ClosePending::new(Arc::clone(opens), self.options.sync_interval);

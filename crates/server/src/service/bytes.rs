@@ -1,6 +1,6 @@
 //! Requests for open files and their bytes.
 
-use pelago_data::{Allocate, Copy, OpenKey, Opening, Write, Written};
+use pelago_data::{Allocate, Copy, OpError, OpenKey, Opening, Write, Written};
 use pelago_wire::{
     AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SeekFrom,
     SessionId, SetAttr,
@@ -48,8 +48,36 @@ impl Executor<'_> {
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
         let Opening { attr, path } = self.parts.opens.open(key, node, asked, self.may_block)?;
+        if flags.truncate {
+            self.journal(key)?;
+        }
         let passes = matches!(path, DataPath::Passthrough(_));
         Ok(opened(Reply::Opened { attr, path }, passes, flags))
+    }
+
+    pub(super) fn reopen(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {
+        let Opening { attr, path } = self.open_again(node, open, flags)?;
+        Ok(Reply::Opened { attr, path }.into())
+    }
+
+    /// Opens a file under a number that it had already, if it is not open.
+    pub(super) fn open_again(
+        &self,
+        node: Handle,
+        open: OpenId,
+        flags: OpenFlags,
+    ) -> Result<Opening, OpError> {
+        let (key, flags) = (self.key(open), self.permitted(flags));
+        self.parts.opens.open_again(key, node, flags, self.may_block)
+    }
+
+    /// Commits bytes that another session's request has put into memory: its client may outlive
+    /// this process, which the server's own mount does not.
+    fn journal(&self, open: OpenKey) -> Result<(), OpError> {
+        match self.context.session {
+            SessionId::DIRECT => Ok(()),
+            _ => Ok(self.parts.opens.commit_memory(open)?),
+        }
     }
 
     pub(super) fn fsync(&self, open: OpenKey, data_only: bool) -> OpResult {
@@ -77,7 +105,9 @@ impl Executor<'_> {
 
     pub(super) fn write(&self, open: OpenId, write: Write<'_>) -> OpResult {
         let open = self.key(open);
-        Ok(written(self.parts.opens.write(open, write, self.may_block)?, open))
+        let done = self.parts.opens.write(open, write, self.may_block)?;
+        self.journal(open)?;
+        Ok(written(done, open))
     }
 
     pub(super) fn allocate(
@@ -88,6 +118,7 @@ impl Executor<'_> {
     ) -> OpResult {
         let asked = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
         let sync = self.parts.opens.allocate(open, asked, self.may_block)?;
+        self.journal(open)?;
         Ok(if sync {
             Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open))
         } else {
@@ -99,7 +130,9 @@ impl Executor<'_> {
         let kill_privileges = !self.is_root();
         let ((from, from_offset), (to, to_offset)) = (from, to);
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
-        Ok(written(self.parts.opens.copy_range(copy, self.may_block)?, to))
+        let done = self.parts.opens.copy_range(copy, self.may_block)?;
+        self.journal(to)?;
+        Ok(written(done, to))
     }
 
     /// Returns the key of an open of the caller's session.

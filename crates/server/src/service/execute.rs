@@ -1,7 +1,7 @@
 //! The match over all requests: each goes to the shard, for names and attributes, or to the open
 //! files, for bytes.
 
-use pelago_data::{MayBlock, OpError, Write};
+use pelago_data::{MayBlock, OpError, Opening, Write};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
@@ -37,6 +37,7 @@ impl Executor<'_> {
                 self.create_unnamed(*dir, *mode, (*open, *flags))
             }
             Request::Open { node, flags, open } => self.open(*node, *open, *flags),
+            Request::Reopen { node, flags, open } => self.reopen(*node, *open, *flags),
             Request::MakeDir { dir, name, mode } => self.make_dir(*dir, name, *mode),
             Request::MakeNode { dir, name, kind, mode, rdev } => {
                 let new = NewInode { kind: *kind, rdev: *rdev, ..NewInode::file(*mode) };
@@ -90,6 +91,21 @@ impl Executor<'_> {
                 let (from, to) = (self.key(*from), self.key(*to));
                 self.copy((from, *from_offset), (to, *to_offset), *length)
             }
+        }
+    }
+
+    /// Answers a request that was carried out before with the reply that is stored. A file that it
+    /// has created is opened again, if it is not open.
+    pub(super) fn replay(&self, request: &Request, reply: Reply) -> OpResult {
+        match (request, reply) {
+            (
+                Request::Create { flags, open, .. } | Request::CreateUnnamed { flags, open, .. },
+                Reply::Created { entry, .. },
+            ) => {
+                let Opening { attr, path } = self.open_again(entry.handle, *open, *flags)?;
+                Ok(Reply::Created { entry: Entry { attr, ..entry }, path }.into())
+            }
+            (_, reply) => Ok(reply.into()),
         }
     }
 

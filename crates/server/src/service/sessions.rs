@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Context, Served, SessionId, SessionService};
+use pelago_wire::{Context, Error, Served, SessionId, SessionRecord, SessionService};
 
-use super::LocalService;
+use super::{Dispatcher, LocalService};
 use crate::pool::{Caller, Invocation};
 
 impl SessionService for LocalService {
@@ -12,11 +12,29 @@ impl SessionService for LocalService {
         self.dispatcher.parts.served
     }
 
-    fn begin_session(&self, session: SessionId) {
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
+        let Dispatcher { parts, others, .. } = &*self.dispatcher;
+        parts.earlier.iter().filter(|(session, _)| others.has(*session)).copied().collect()
+    }
+
+    fn is_starting(&self) -> bool {
+        !self.dispatcher.parts.grace.is_over()
+    }
+
+    fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
+        self.dispatcher.parts.shard.begin_session(session, &record)?;
         self.dispatcher.others.begin(session);
+        Ok(())
+    }
+
+    fn reclaimed(&self, session: SessionId) {
+        self.dispatcher.go_on(self.dispatcher.parts.grace.came_back(session));
     }
 
     fn end_session(&self, session: SessionId) {
+        if self.is_starting() {
+            self.reclaimed(session);
+        }
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);
         // Nobody waits any longer for a lock of this session.

@@ -18,6 +18,7 @@ use pelago_wire::{
 };
 
 use super::{Call, Dispatcher};
+use crate::other_sessions::Noted;
 use crate::pool::{Caller, Invocation};
 
 /// How often a change is announced anew because a name leads to another inode.
@@ -180,7 +181,12 @@ impl Dispatcher {
                 let (opens, writes) = (Some(key(*open)), flags.write);
                 Touches::Changes(Announced { changes: all.into(), expected: None, opens, writes })
             }
-            Request::Open { open, .. } => Touches::Opens(key(*open)),
+            Request::Reopen { node, flags, open } if flags.write => {
+                let (opens, writes) = (Some(key(*open)), true);
+                let changes = Arc::new([Touched::Node(node.ino)]);
+                Touches::Changes(Announced { changes, expected: None, opens, writes })
+            }
+            Request::Open { open, .. } | Request::Reopen { open, .. } => Touches::Opens(key(*open)),
             Request::CreateUnnamed { flags, open, .. } if !flags.write => {
                 Touches::Opens(key(*open))
             }
@@ -325,9 +331,14 @@ impl PendingChange {
     /// Answers an open for writing. The change of its inode goes on until the release.
     fn opened(self, (open, ino): (OpenKey, InodeId), result: Result<Reply, Error>) {
         let Self { dispatcher, cache, done, .. } = self;
-        if !dispatcher.others.opened(open, ino) {
-            dispatcher.release_if_ended(open);
-            cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
+        match dispatcher.others.opened(open, ino) {
+            Noted::New => {}
+            // Its change goes on since it was opened first.
+            Noted::Known => cache.end(&[Touched::Node(ino)]),
+            Noted::Ended => {
+                dispatcher.release_if_ended(open);
+                cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
+            }
         }
         dispatcher.others.changed();
         done(result);

@@ -3,8 +3,8 @@
 use std::sync::mpsc::{Receiver, channel};
 
 use pelago_wire::{
-    Bulk, Code, Context, Error, FileLock, Handle, LockKind, LockMode, LockOwner, OpenId, Reply,
-    Request, RequestId, Service, SessionId, SessionService,
+    Bulk, Code, Context, Error, FileLock, Handle, LockKind, LockMode, LockOwner, OpenId,
+    RecordedPeer, Reply, Request, RequestId, Service, SessionId, SessionRecord, SessionService,
 };
 
 use crate::testing::{BOTH, CALLER, READ, Rig, answer};
@@ -133,7 +133,8 @@ fn a_session_ends_with_its_locks() {
     let rig = Rig::new();
     let (one, _, handle) = two_opens(&rig);
     let session = SessionId(5);
-    rig.router.begin_session(session);
+    let record = SessionRecord { nonce: [5; 16], peer: RecordedPeer::User(0) };
+    rig.router.begin_session(session, record).unwrap();
     let open = Request::Open { node: handle, flags: BOTH, open: one };
     answer(&begin(&rig, session, 1, open)).unwrap();
     answer(&begin(&rig, session, 2, set(one, 1, POSIX, false))).unwrap();

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 
 use pelago_server::Server;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request,
-    SessionId, limits,
+    Bulk, Code, Context, Done, Entry, Handle, Name, NewMode, OpenFlags, OpenId, RecordedPeer,
+    Reply, Request, SessionId, SessionRecord, limits,
 };
 
 use super::rig::DEADLINE;
@@ -29,7 +29,8 @@ pub(crate) fn call_as(
     bytes: &[u8],
 ) -> Result<Reply, Code> {
     if who.session != SessionId::DIRECT {
-        server.session_service().begin_session(who.session);
+        let record = SessionRecord { nonce: [1; 16], peer: RecordedPeer::User(0) };
+        server.session_service().begin_session(who.session, record).unwrap();
     }
     let (sender, replies) = mpsc::channel();
     let mut later = || -> Done {

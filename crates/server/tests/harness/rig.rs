@@ -61,7 +61,8 @@ pub(crate) type Tree = BTreeMap<String, Seen>;
 /// Options without workers and timed group commits: both run only when a test asks for them.
 #[must_use]
 pub(crate) fn by_hand() -> Options {
-    Options { sync_interval: Duration::from_secs(3600), workers: false, ..Options::default() }
+    let (sync_interval, grace) = (Duration::from_secs(3600), Duration::ZERO);
+    Options { sync_interval, grace, workers: false, ..Options::default() }
 }
 
 impl Rig {

@@ -106,6 +106,7 @@ requests! {
     } -> Written;
     32 GetLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Lock;
     33 SetLock { open: OpenId, owner: LockOwner, lock: FileLock, wait: bool } -> Done;
+    34 Reopen { node: Handle, flags: OpenFlags, open: OpenId } -> Opened;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.

@@ -195,6 +195,7 @@ fn of_opens() -> Vec<(&'static str, Request)> {
                 length,
             },
         ),
+        ("", Request::Reopen { node: NODE, flags: OpenFlags::READ_WRITE, open }),
     ]
 }
 

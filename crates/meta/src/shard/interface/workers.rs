@@ -1,10 +1,10 @@
 //! What the group commit, the workers and the service need beside operations.
 
 use pelago_store::table;
-use pelago_wire::{Error, Generation, Handle, InodeId, Reply};
+use pelago_wire::{Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord};
 
 use crate::reply_cache::RequestKey;
-use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, upkeep, writing_rows};
+use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, sessions, upkeep, writing_rows};
 
 impl Shard {
     /// Writes the counts of all directories that changed since the last time, so that the next
@@ -62,6 +62,32 @@ impl Shard {
     /// If the table fails, or the row is damaged.
     pub fn cached_reply(&self, request_key: &RequestKey) -> Result<Option<Reply>, Error> {
         replies::get(&*self.table, request_key)
+    }
+
+    /// Returns the sessions of the last run. Called once, before the first request.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn earlier_sessions(&self) -> Result<Vec<(SessionId, SessionRecord)>, Error> {
+        sessions::load(self)
+    }
+
+    /// Begins a session of another process; one that has begun stays as it is. The next run of the
+    /// server knows it, unless the machine loses power before the next group commit: then none of
+    /// its changes is left either.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn begin_session(&self, session: SessionId, record: &SessionRecord) -> Result<(), Error> {
+        sessions::begin(self, session, record)
+    }
+
+    /// Ends a session, and forgets the replies that are stored for it.
+    ///
+    /// # Errors
+    /// If the table fails; the next run of the server then waits for the session.
+    pub fn end_session(&self, session: SessionId) -> Result<(), Error> {
+        sessions::end(self, session)
     }
 
     /// Returns a directory in use whose names should be scanned: one whose count was lost in an

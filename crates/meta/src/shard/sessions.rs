@@ -1,0 +1,102 @@
+//! The sessions of other processes: the rows by which the next run of the server knows them.
+
+use std::ops::ControlFlow;
+
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::report::{row_damaged, table_failed};
+use pelago_store::rows::Row;
+use pelago_wire::{Error, RequestId, SessionId, SessionRecord, limits};
+
+use super::Shard;
+
+/// Returns the sessions of the last run, and notes which replies are stored for them. Deletes the
+/// replies of sessions that have ended. A damaged row is logged, and its session has ended.
+pub(super) fn load(shard: &Shard) -> Result<Vec<(SessionId, SessionRecord)>, Error> {
+    let mut sessions = Vec::new();
+    let range = key::all(RowKind::Session);
+    let visited = shard.table.scan(&range.from, &range.to, &mut |key, value| {
+        match (Key::parse(key), SessionRecord::decode(value)) {
+            (Some(Key::Session { session }), Ok((_, record))) => sessions.push((session, record)),
+            (_, Err(error)) => drop(row_damaged(key, error)),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    visited.map_err(|error| table_failed("reading sessions", &error))?;
+    let mut locked = shard.lock();
+    for (session, _) in &sessions {
+        locked.state.replies.add(*session, None);
+    }
+    drop(locked);
+    let mut from = key::all(RowKind::CachedReply).from;
+    loop {
+        let replies = next_replies(shard, &from)?;
+        let Some((session, request)) = replies.last() else { return Ok(sessions) };
+        from = key::cached_reply(*session, *request);
+        from.push(0);
+        note_replies(shard, &replies)?;
+    }
+}
+
+fn next_replies(shard: &Shard, from: &[u8]) -> Result<Vec<(SessionId, RequestId)>, Error> {
+    let mut replies = Vec::new();
+    let to = key::all(RowKind::CachedReply).to;
+    let visited = shard.table.scan(from, &to, &mut |key, _| {
+        if let Some(Key::CachedReply { session, request }) = Key::parse(key) {
+            replies.push((session, request));
+        }
+        match replies.len() < limits::LOCK_ROWS {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    visited.map_err(|error| table_failed("reading stored replies", &error))?;
+    Ok(replies)
+}
+
+/// Notes the replies of sessions that are known, and deletes the others.
+fn note_replies(shard: &Shard, replies: &[(SessionId, RequestId)]) -> Result<(), Error> {
+    let mut txn = shard.begin_upkeep();
+    for (session, request) in replies {
+        if txn.state.replies.has(*session) {
+            txn.state.replies.add(*session, Some(*request));
+        } else {
+            txn.delete(key::cached_reply(*session, *request));
+        }
+    }
+    txn.commit().map(drop)
+}
+
+/// Begins a session; one that has begun stays as it is.
+pub(super) fn begin(
+    shard: &Shard,
+    session: SessionId,
+    record: &SessionRecord,
+) -> Result<(), Error> {
+    let mut txn = shard.begin_upkeep();
+    if txn.state.replies.has(session) {
+        return Ok(());
+    }
+    // A full disk can be emptied through a session too.
+    txn.batch.allow_reserve();
+    txn.put(key::session(session), record);
+    txn.commit()?.state.replies.add(session, None);
+    Ok(())
+}
+
+/// Ends a session: deletes its row and the replies that are stored for it, at most about
+/// [`limits::SESSION_MUTATIONS`].
+pub(super) fn end(shard: &Shard, session: SessionId) -> Result<(), Error> {
+    let mut txn = shard.begin_upkeep();
+    if !txn.state.replies.has(session) {
+        return Ok(());
+    }
+    txn.batch.allow_reserve();
+    let replies: Vec<_> = txn.state.replies.of(session).collect();
+    for request in replies {
+        txn.delete(key::cached_reply(session, request));
+    }
+    txn.delete(key::session(session));
+    txn.commit()?.state.replies.end(session);
+    Ok(())
+}

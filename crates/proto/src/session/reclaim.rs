@@ -1,0 +1,181 @@
+//! What a client has open, and how it opens it again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, limits};
+
+/// Requests to open again that are under way at a time.
+const AT_ONCE: usize = 128;
+
+/// The files that a client has open.
+///
+/// A server that has started anew does not know them, and neither does one that has ended the
+/// session. The client then *reclaims*: it opens each file again under its number, before it sends
+/// anything that relies on it.
+#[derive(Debug, Default)]
+pub struct ClientOpens {
+    held: BTreeMap<OpenId, OpenRecord>,
+    /// Opens that are still to be asked for, in the order of their numbers.
+    to_ask: VecDeque<OpenId>,
+    /// Requests to open again that are under way.
+    asked: usize,
+}
+
+/// A file that is open.
+#[derive(Debug, Clone, Copy)]
+struct OpenRecord {
+    node: Handle,
+    flags: OpenFlags,
+    /// Why the server does not have it open any more.
+    lost: Option<Code>,
+}
+
+impl ClientOpens {
+    /// Records an open that was answered. Returns `false` if there are too many: then it is not
+    /// recorded, and is lost with the server's process.
+    pub fn opened(&mut self, open: OpenId, node: Handle, flags: OpenFlags) -> bool {
+        if self.held.len() >= limits::OPEN_FILES {
+            return false;
+        }
+        let flags = OpenFlags { truncate: false, kill_privileges: false, ..flags };
+        self.held.insert(open, OpenRecord { node, flags, lost: None });
+        true
+    }
+
+    /// Forgets an open that has ended.
+    pub fn ended(&mut self, open: OpenId) {
+        self.held.remove(&open);
+    }
+
+    /// Returns the number of opens.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Begins to open all again; requests of an earlier attempt are forgotten.
+    pub fn begin_reclaim(&mut self) {
+        self.to_ask = self.held.keys().copied().collect();
+        self.asked = 0;
+    }
+
+    /// Returns the next request to send, and its open; `None` if all were sent, or many are under
+    /// way.
+    pub fn next_request(&mut self) -> Option<(OpenId, Request)> {
+        if self.asked >= AT_ONCE {
+            return None;
+        }
+        while let Some(open) = self.to_ask.pop_front() {
+            if let Some(OpenRecord { node, flags, .. }) = self.held.get(&open).copied() {
+                self.asked += 1;
+                return Some((open, Request::Reopen { node, flags, open }));
+            }
+        }
+        None
+    }
+
+    /// Records the answer to one of these requests. Returns the file if it is lost.
+    pub fn reopened(&mut self, open: OpenId, result: Result<(), Code>) -> Option<Handle> {
+        self.asked = self.asked.saturating_sub(1);
+        let held = self.held.get_mut(&open)?;
+        held.lost = result.err().map(|code| match code {
+            Code::Stale => code,
+            _ => Code::Io,
+        });
+        held.lost.map(|_| held.node)
+    }
+
+    /// Returns whether files are still to be opened again.
+    #[must_use]
+    pub fn is_reclaiming(&self) -> bool {
+        self.asked > 0 || !self.to_ask.is_empty()
+    }
+
+    /// Returns why requests for an open fail that the server does not have any more: `Stale` if the
+    /// file is gone, else `Io`.
+    #[must_use]
+    pub fn lost(&self, open: OpenId) -> Option<Code> {
+        self.held.get(&open)?.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::InodeId;
+
+    use super::*;
+
+    const NODE: Handle = Handle::own(InodeId::from_raw(7));
+
+    fn with(opens: impl Iterator<Item = u64>) -> ClientOpens {
+        let mut all = ClientOpens::default();
+        opens.for_each(|open| assert!(all.opened(OpenId(open), NODE, OpenFlags::READ_WRITE)));
+        all
+    }
+
+    /// A file is not truncated a second time, nor its bits cleared.
+    #[test]
+    fn what_was_open_is_asked_for_without_its_effects() {
+        let mut opens = ClientOpens::default();
+        let flags = OpenFlags { append: true, ..OpenFlags::WRITE };
+        let first = OpenFlags { truncate: true, kill_privileges: true, ..flags };
+        assert!(opens.opened(OpenId(3), NODE, first) && opens.opened(OpenId(4), NODE, flags));
+        opens.ended(OpenId(4));
+        opens.begin_reclaim();
+        let open = OpenId(3);
+        assert_eq!(opens.next_request(), Some((open, Request::Reopen { node: NODE, flags, open })));
+        assert_eq!(opens.next_request(), None);
+        assert!(opens.is_reclaiming());
+        assert_eq!(opens.reopened(open, Ok(())), None);
+        assert_eq!((opens.is_reclaiming(), opens.lost(open)), (false, None));
+    }
+
+    #[test]
+    fn few_are_asked_for_at_once_and_all_in_the_end() {
+        let mut opens = with(1..=300);
+        opens.begin_reclaim();
+        let mut asked = Vec::new();
+        while opens.is_reclaiming() {
+            let mut some = Vec::new();
+            while let Some((open, _)) = opens.next_request() {
+                some.push(open.0);
+            }
+            assert!((1..=AT_ONCE).contains(&some.len()));
+            for open in &some {
+                assert_eq!(opens.reopened(OpenId(*open), Ok(())), None);
+            }
+            asked.extend(some);
+        }
+        assert_eq!(asked, (1..=300).collect::<Vec<_>>());
+    }
+
+    /// The connection is lost meanwhile: all are asked for again.
+    #[test]
+    fn an_attempt_that_was_cut_begins_anew() {
+        let mut opens = with(1..=200);
+        opens.begin_reclaim();
+        while opens.next_request().is_some() {}
+        assert_eq!(opens.reopened(OpenId(1), Ok(())), None);
+        opens.begin_reclaim();
+        assert_eq!(opens.next_request().map(|(open, _)| open), Some(OpenId(1)));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_stays_lost_until_it_is_opened_again() {
+        let mut opens = with(1..=2);
+        opens.begin_reclaim();
+        while opens.next_request().is_some() {}
+        assert_eq!(opens.reopened(OpenId(1), Err(Code::Stale)), Some(NODE));
+        assert_eq!(opens.reopened(OpenId(2), Err(Code::TooManyOpen)), Some(NODE));
+        assert_eq!(
+            (opens.lost(OpenId(1)), opens.lost(OpenId(2))),
+            (Some(Code::Stale), Some(Code::Io))
+        );
+        opens.begin_reclaim();
+        while opens.next_request().is_some() {}
+        assert_eq!(opens.reopened(OpenId(2), Ok(())), None);
+        assert_eq!(opens.lost(OpenId(2)), None);
+        opens.ended(OpenId(1));
+        assert_eq!((opens.lost(OpenId(1)), opens.count()), (None, 1));
+    }
+}

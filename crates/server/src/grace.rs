@@ -1,0 +1,317 @@
+//! The time after a start in which the sessions of the last run come back.
+//!
+//! Their clients have files open that this run does not know, and requests that the last run may
+//! have carried out and not answered. So until each of them has opened its files again, has
+//! repeated its requests, or has ended, all other requests wait: they must not see, change or
+//! remove what these rely on. Then the repeated requests are carried out, and then all others.
+//!
+//! This is a state machine: it says which requests go on, and `service::starting` does that.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use pelago_wire::{Context, Done, Request, SessionId, limits};
+
+/// What still waits for the sessions of the last run.
+pub(crate) struct Grace {
+    is_over: AtomicBool,
+    /// A leaf lock.
+    state: Mutex<State>,
+    /// The phase has changed.
+    changed: Condvar,
+}
+
+struct State {
+    phase: Phase,
+    /// Sessions that have not said that they are done, and have not ended.
+    waits_for: HashSet<SessionId>,
+    /// Repeated requests, which go before all others.
+    repeated: VecDeque<Parked>,
+    /// All other requests.
+    others: VecDeque<Parked>,
+    /// Payload bytes of those of the server's own mount.
+    bytes: usize,
+    /// Repeated requests that run.
+    running: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Sessions are still to come back.
+    Waiting,
+    /// Repeated requests run.
+    Repeating,
+    Over,
+}
+
+/// A request that waits.
+pub(crate) struct Parked {
+    pub(crate) context: Context,
+    pub(crate) request: Request,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) done: Done,
+}
+
+/// What goes on now.
+pub(crate) enum Step {
+    /// Nothing.
+    Wait,
+    /// These; [`Grace::repeated`] is called at the end of each.
+    Repeat(VecDeque<Parked>),
+    /// These, and all that come later.
+    Over(VecDeque<Parked>),
+}
+
+impl Grace {
+    /// Returns one that waits for these sessions; without any it is over.
+    pub(crate) fn new(waits_for: HashSet<SessionId>) -> Self {
+        let phase = if waits_for.is_empty() { Phase::Over } else { Phase::Waiting };
+        let (repeated, others) = (VecDeque::new(), VecDeque::new());
+        let state = State { phase, waits_for, repeated, others, bytes: 0, running: 0 };
+        let is_over = AtomicBool::new(phase == Phase::Over);
+        Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Returns whether no request waits any more.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Returns for how many sessions it waits.
+    pub(crate) fn sessions(&self) -> usize {
+        self.state.lock().waits_for.len()
+    }
+
+    /// Keeps a request until its turn; returns it if that is now. Too many bytes of the server's
+    /// own mount wait on the thread of their caller.
+    pub(crate) fn park(&self, parked: Parked) -> Option<Parked> {
+        let (bytes, session) = (parked.bytes.len(), parked.context.session);
+        let is_own = session == SessionId::DIRECT;
+        let mut state = self.state.lock();
+        while is_own && state.phase != Phase::Over && state.bytes + bytes > limits::POOL_BYTES {
+            self.changed.wait(&mut state);
+        }
+        match state.phase {
+            Phase::Over => return Some(parked),
+            Phase::Waiting if state.waits_for.contains(&session) && goes_first(&parked.request) => {
+                state.repeated.push_back(parked);
+            }
+            _ => {
+                state.bytes += if is_own { bytes } else { 0 };
+                state.others.push_back(parked);
+            }
+        }
+        None
+    }
+
+    /// Takes back a request that waits, as its caller waits no longer. One that changes something
+    /// stays: the last run may have carried it out, and only its repetition can tell.
+    pub(crate) fn cancel(&self, context: &Context) -> Option<Parked> {
+        let mut state = self.state.lock();
+        let is_it = |parked: &Parked| {
+            let known = &parked.context;
+            (known.session, known.request) == (context.session, context.request)
+                && known.mutation == 0
+        };
+        let at = state.others.iter().position(is_it)?;
+        let parked = state.others.remove(at)?;
+        if context.session == SessionId::DIRECT {
+            state.bytes -= parked.bytes.len();
+        }
+        Some(parked)
+    }
+
+    /// A session has opened its files again and repeated its requests, or it has ended.
+    pub(crate) fn came_back(&self, session: SessionId) -> Step {
+        let mut state = self.state.lock();
+        state.waits_for.remove(&session);
+        self.go_on(&mut state)
+    }
+
+    /// The sessions that did not come back have had their time. A second call does not wait for
+    /// repeated requests either.
+    pub(crate) fn expire(&self) -> Step {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Repeating {
+            tracing::error!(requests = state.running, "repeated requests do not end");
+            return Step::Over(self.end(&mut state));
+        }
+        if state.phase == Phase::Waiting && !state.waits_for.is_empty() {
+            tracing::warn!(sessions = state.waits_for.len(), "clients did not come back in time");
+            state.waits_for.clear();
+        }
+        self.go_on(&mut state)
+    }
+
+    /// A repeated request was carried out.
+    pub(crate) fn repeated(&self) -> Step {
+        let mut state = self.state.lock();
+        assert!(state.running > 0, "each repeated request ends once");
+        state.running -= 1;
+        self.go_on(&mut state)
+    }
+
+    /// Ends it for good: returns all that waits, which is not carried out.
+    pub(crate) fn stop(&self) -> VecDeque<Parked> {
+        let mut state = self.state.lock();
+        let mut all = std::mem::take(&mut state.repeated);
+        all.extend(self.end(&mut state));
+        all
+    }
+
+    /// Waits until it is over, for at most `limit`. Returns whether it is.
+    pub(crate) fn wait(&self, limit: std::time::Duration) -> bool {
+        let mut state = self.state.lock();
+        let until = std::time::Instant::now() + limit;
+        while state.phase != Phase::Over && !self.changed.wait_until(&mut state, until).timed_out()
+        {
+        }
+        state.phase == Phase::Over
+    }
+
+    fn go_on(&self, state: &mut State) -> Step {
+        if state.phase == Phase::Waiting && state.waits_for.is_empty() {
+            let repeated = std::mem::take(&mut state.repeated);
+            (state.phase, state.running) = (Phase::Repeating, repeated.len());
+            if !repeated.is_empty() {
+                return Step::Repeat(repeated);
+            }
+        }
+        match state.phase == Phase::Repeating && state.running == 0 {
+            true => Step::Over(self.end(state)),
+            false => Step::Wait,
+        }
+    }
+
+    fn end(&self, state: &mut State) -> VecDeque<Parked> {
+        (state.phase, state.bytes) = (Phase::Over, 0);
+        self.is_over.store(true, Ordering::Release);
+        self.changed.notify_all();
+        std::mem::take(&mut state.others)
+    }
+}
+
+/// Returns whether a repeated request goes before all that is new: it may write bytes or attributes
+/// a second time, over what is new. Changes of names have stored replies, and are not carried out a
+/// second time; and they may need the kernel, which answers once requests of the server's own mount
+/// go on.
+fn goes_first(request: &Request) -> bool {
+    match request {
+        Request::Write { .. }
+        | Request::Allocate { .. }
+        | Request::CopyRange { .. }
+        | Request::SetAttr { .. }
+        | Request::SetXattr { .. }
+        | Request::RemoveXattr { .. }
+        | Request::Open { .. }
+        | Request::Flush { .. }
+        | Request::Release { .. }
+        | Request::Fsync { .. } => true,
+        Request::Lookup { .. }
+        | Request::Parent { .. }
+        | Request::Find { .. }
+        | Request::GetAttr { .. }
+        | Request::Create { .. }
+        | Request::CreateUnnamed { .. }
+        | Request::MakeDir { .. }
+        | Request::MakeNode { .. }
+        | Request::Symlink { .. }
+        | Request::ReadLink { .. }
+        | Request::Link { .. }
+        | Request::Unlink { .. }
+        | Request::RemoveDir { .. }
+        | Request::Rename { .. }
+        | Request::Reopen { .. }
+        | Request::FsyncDir { .. }
+        | Request::Read { .. }
+        | Request::List { .. }
+        | Request::GetXattr { .. }
+        | Request::ListXattr { .. }
+        | Request::StatFs
+        | Request::Seek { .. }
+        | Request::GetLock { .. }
+        | Request::SetLock { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{Handle, OpenId, RequestId};
+
+    use super::*;
+
+    const ONE: SessionId = SessionId(1);
+    const TWO: SessionId = SessionId(2);
+
+    fn parked(session: SessionId, number: u64, request: Request) -> Parked {
+        let context = Context { session, request: RequestId(number), ..Context::direct(0, 0) };
+        Parked { context, request, bytes: vec![0; 3], done: Box::new(|_| {}) }
+    }
+
+    fn write() -> Request {
+        Request::Write { open: OpenId(1), offset: 0, append: false, kill_privileges: false }
+    }
+
+    fn read() -> Request {
+        Request::GetAttr { node: Handle::ROOT }
+    }
+
+    fn numbers(parked: &VecDeque<Parked>) -> Vec<u64> {
+        parked.iter().map(|parked| parked.context.request.0).collect()
+    }
+
+    #[test]
+    fn without_earlier_sessions_it_is_over() {
+        let grace = Grace::new(HashSet::new());
+        assert!(grace.is_over() && grace.park(parked(SessionId::DIRECT, 1, read())).is_some());
+    }
+
+    /// What sessions repeat goes first, once all are back; what is new goes after that.
+    #[test]
+    fn repeated_writes_go_before_all_others() {
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        for (session, number, request) in
+            [(SessionId::DIRECT, 1, write()), (ONE, 2, write()), (ONE, 3, read())]
+        {
+            assert!(grace.park(parked(session, number, request)).is_none());
+        }
+        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        // New: the session has said that it has repeated all.
+        assert!(grace.park(parked(ONE, 4, write())).is_none());
+        assert_eq!(grace.sessions(), 1);
+        let Step::Repeat(repeated) = grace.came_back(TWO) else { panic!("all are back") };
+        assert_eq!(numbers(&repeated), [2]);
+        assert!(grace.park(parked(TWO, 5, write())).is_none() && !grace.is_over());
+        let Step::Over(others) = grace.repeated() else { panic!("nothing is repeated any more") };
+        assert_eq!(numbers(&others), [1, 3, 4, 5]);
+        assert!(grace.is_over() && matches!(grace.came_back(TWO), Step::Wait));
+    }
+
+    #[test]
+    fn it_ends_without_those_that_do_not_come_back() {
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        assert!(grace.park(parked(ONE, 1, write())).is_none());
+        let Step::Repeat(repeated) = grace.expire() else { panic!("the time is over") };
+        assert_eq!(numbers(&repeated), [1]);
+        assert!(matches!(grace.came_back(ONE), Step::Wait), "a repeated request runs");
+        assert!(matches!(grace.expire(), Step::Over(_)), "it does not end");
+        assert!(matches!(grace.repeated(), Step::Wait));
+    }
+
+    /// A change that may have been carried out is not called interrupted.
+    #[test]
+    fn a_request_that_changes_nothing_can_be_cancelled() {
+        let grace = Grace::new(HashSet::from([ONE]));
+        let own = parked(SessionId::DIRECT, 1, write());
+        let mut change = parked(ONE, 2, write());
+        change.context.mutation = 1;
+        let (of_own, of_change) = (own.context, change.context);
+        assert!(grace.park(own).is_none() && grace.park(change).is_none());
+        assert_eq!(grace.cancel(&of_own).map(|parked| parked.context), Some(of_own));
+        assert!(grace.cancel(&of_own).is_none() && grace.cancel(&of_change).is_none());
+        assert_eq!(numbers(&grace.stop()), [2]);
+        assert!(grace.is_over());
+    }
+}
