@@ -131,7 +131,7 @@ impl<D: ReplyTo> Opening<D> {
     fn answer(self, handle: Handle, opened: Opened) {
         let Opened { open, attr, path } = opened;
         match path {
-            DataPath::Cached if self.state.lifetimes.keeps_nothing() => {
+            DataPath::Cached if self.is_without_pages() => {
                 self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
             }
             DataPath::Cached => {
@@ -172,6 +172,13 @@ impl<D: ReplyTo> Opening<D> {
             self.state.forget_attr(attr.ino);
         }
         self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
+    }
+
+    /// Returns whether no page of the file is used. An append beside other sessions must reach the
+    /// server as one request, and the kernel divides one that goes through pages.
+    fn is_without_pages(&self) -> bool {
+        let lifetimes = &self.state.lifetimes;
+        lifetimes.keeps_nothing() || self.wanted.append && lifetimes.is_shared()
     }
 
     /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass

@@ -31,7 +31,8 @@ pub(crate) fn write(
     let append = finder != EndFinder::Kernel;
     let write_flags = WriteFlags { append, kill_privileges };
     let answer = state.files.write(&Caller::of(header).context(), to, data, write_flags);
-    if !flags::is_direct(flags) && finder != EndFinder::ServerBesidePages {
+    let has_pages = append && !state.lifetimes.keeps_nothing();
+    if !flags::is_direct(flags) && !has_pages {
         return answer.then(move |result| written(result, reply));
     }
     let state = Arc::clone(state);
@@ -54,10 +55,9 @@ enum EndFinder {
     /// offset of the call. The parts of one write with `O_DIRECT` arrive in any order, so only
     /// their offsets keep them in order.
     Kernel,
-    /// The server, because others change the file unseen by the kernel; no page has the bytes.
+    /// The server, because others change the file unseen by the kernel. Pages of other opens, or
+    /// of an open from before other sessions, have other bytes at both places.
     Server,
-    /// The server; the kernel has put the bytes into pages at the end that it knew.
-    ServerBesidePages,
 }
 
 impl EndFinder {
@@ -69,7 +69,7 @@ impl EndFinder {
             Some(OpenPath::Direct) => Self::Server,
             // Another session may have written behind the end that the kernel knows: for an append
             // it takes the size from memory, and asks for no attributes before.
-            Some(OpenPath::Cached) if state.lifetimes.was_shared() => Self::ServerBesidePages,
+            Some(OpenPath::Cached) if state.lifetimes.was_shared() => Self::Server,
             _ => Self::Kernel,
         }
     }

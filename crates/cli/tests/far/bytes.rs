@@ -169,7 +169,6 @@ fn no_append_of_three_machines_is_lost() {
 /// On each data path. The kernel of the server's own mount believes in an end of the file that
 /// another mount has moved; the server finds the present one.
 #[test]
-#[ignore = "on the daemon path the server's own mount still overwrites appends of others"]
 fn no_append_of_three_mounts_is_lost() {
     on_world(|world| append_on(&world.roots()));
 }
