@@ -7,7 +7,7 @@
 //!
 //! Direct calls cannot lose a reply, so none is stored for them. A reply is deleted once the client
 //! has said that it has it and it is safe: by a later batch that stores another one, or with the
-//! session. Memory keeps which replies are stored ([`StoredReplies`]).
+//! session. Memory keeps which replies are stored (`StoredReplies`).
 //!
 //! A stored reply is encoded as on the wire (`docs/protocol.md`).
 
