@@ -11,6 +11,7 @@ use pelago_net::tls::TlsError;
 use pelago_net::{ConnectError, Remote, RemoteOptions, RemoteStatus, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
+use pelago_wire::limits;
 
 use crate::control::{Control, ControlReply, Request};
 use crate::daemon::{Events, Stop, errors, unmount};
@@ -18,8 +19,9 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::runtime_dir::RuntimeDir;
 use crate::status_report::FarReport;
 
-/// How long the first connection may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the first session may take: a server that has started waits a term for its earlier
+/// clients first.
+const PATIENCE: Duration = Duration::from_secs(limits::TERM_SECONDS + 5);
 
 /// What to mount.
 #[derive(Debug, Clone)]

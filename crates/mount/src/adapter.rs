@@ -245,11 +245,11 @@ impl Filesystem for Adapter {
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
         let wanted = self.wanted(request.flags, request.kill_privileges);
-        let (context, direct) = (context(header), flags::is_direct(request.flags));
+        let (context, program_flags) = (context(header), request.flags);
         let handle = self.0.handle(header.node);
         let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
         let sample = state.sample(attr::ino(header.node));
-        let opening = Opening { state, context, wanted, direct, sample, reply };
+        let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let answer = self.0.files.open(&context, handle, wanted);
         answer.then(move |opened| opening.opened(handle, opened));
     }
@@ -258,10 +258,10 @@ impl Filesystem for Adapter {
         let at = take!(self.0.at(header.node, request.name), reply);
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let mode = flags::new_mode(request.mode, request.umask);
-        let (context, direct) = (context(header), flags::is_direct(request.flags));
+        let (context, program_flags) = (context(header), request.flags);
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
         let sample = state.sample_name(&at);
-        let opening = Opening { state, context, wanted, direct, sample, reply };
+        let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
         let answer = self.0.files.create(&context, at.clone(), mode, wanted);
         answer.then(move |created| match created {
@@ -276,10 +276,10 @@ impl Filesystem for Adapter {
     fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
         let wanted = self.wanted(request.flags, false);
         let mode = flags::new_mode(request.mode, request.umask);
-        let (context, direct) = (context(header), flags::is_direct(request.flags));
+        let (context, program_flags) = (context(header), request.flags);
         let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
         let sample = state.sample(attr::ino(header.node));
-        let opening = Opening { state, context, wanted, direct, sample, reply };
+        let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let dir = self.0.handle(header.node);
         let answer = self.0.files.create_unnamed(&context, dir, mode, wanted);
         answer.then(move |created| match created {

@@ -42,6 +42,11 @@ pub(crate) fn is_direct(flags: i32) -> bool {
     oflags(flags).contains(OFlags::DIRECT)
 }
 
+/// Returns whether each write goes to the end of the file (`O_APPEND`).
+pub(crate) fn appends(flags: i32) -> bool {
+    oflags(flags).contains(OFlags::APPEND)
+}
+
 /// Converts the flags of `renameat2`.
 pub(crate) fn rename(flags: u32) -> Result<RenameFlags, Code> {
     match RenameHow::from_bits_retain(flags) {

@@ -20,18 +20,18 @@ use pelago_wire::{
     OpenId,
 };
 
-use crate::attr;
 use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
 use crate::state::State;
+use crate::{attr, flags};
 
 /// An OPEN, CREATE or TMPFILE in progress.
 pub(crate) struct Opening<D> {
     pub(crate) state: Arc<State>,
     pub(crate) context: Context,
     pub(crate) wanted: OpenFlags,
-    /// Whether reads and writes bypass the page cache (`O_DIRECT`).
-    pub(crate) direct: bool,
+    /// The flags of the program's call (`O_DIRECT`, `O_APPEND`).
+    pub(crate) program_flags: i32,
     /// The file before the open was requested; for CREATE its name.
     pub(crate) sample: Sample,
     pub(crate) reply: D,
@@ -118,11 +118,11 @@ impl Opening<CreateReply> {
     }
 
     fn found(self, holds: bool, entry: Entry, open: OpenId, path: DataPath) {
-        let Self { state, context, wanted, direct, sample, reply } = self;
+        let Self { state, context, wanted, program_flags, sample, reply } = self;
         state.learn(entry.handle);
-        let holds = (holds, holds && !(direct && wanted.write));
+        let holds = (holds, holds && !(flags::is_direct(program_flags) && wanted.write));
         let reply = EntryReply { reply: reply.0, state: Arc::clone(&state), sample, entry, holds };
-        let opening = Opening { state, context, wanted, direct, sample, reply };
+        let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
 }
@@ -166,7 +166,7 @@ impl<D: ReplyTo> Opening<D> {
 
     fn through_daemon(self, open: OpenId, attr: &Attr, path: OpenPath, flags: u32) {
         self.count(open, attr.ino, path);
-        if self.direct && self.wanted.write {
+        if flags::is_direct(self.program_flags) && self.wanted.write {
             // An asynchronous direct write changes times and bytes without invalidating what the
             // kernel has cached: from now on readers through pages must request attributes.
             self.state.forget_attr(attr.ino);
@@ -178,7 +178,7 @@ impl<D: ReplyTo> Opening<D> {
     /// server as one request, and the kernel divides one that goes through pages.
     fn is_without_pages(&self) -> bool {
         let lifetimes = &self.state.lifetimes;
-        lifetimes.keeps_nothing() || self.wanted.append && lifetimes.is_shared()
+        lifetimes.keeps_nothing() || flags::appends(self.program_flags) && lifetimes.is_shared()
     }
 
     /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
@@ -369,9 +369,10 @@ mod tests {
         let (answer, answered) = channel();
         let reply = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
-        let (wanted, direct) = (FLAGS, false);
+        let (wanted, program_flags) = (FLAGS, 0);
         let sample = state.sample(attr().ino);
-        let opening = Opening { state: Arc::clone(&state), context, wanted, direct, sample, reply };
+        let opening =
+            Opening { state: Arc::clone(&state), context, wanted, program_flags, sample, reply };
         let path = DataPath::Passthrough(Backing::new(File::open("/dev/null").unwrap().into()));
         opening.answer(Handle::own(attr().ino), Opened { open: OpenId(7), attr: attr(), path });
         let requests = std::mem::take(&mut *server.0.lock());

@@ -4,7 +4,6 @@
 //! the reply and calls back. A lost connection is made again, and what was not answered is sent
 //! again under its old numbers, so that the server answers it once.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,9 +131,4 @@ impl Service for Remote {
     fn cancel(&self, context: &Context) {
         self.calls.cancel(context.request);
     }
-}
-
-/// Returns whether a connection attempt may succeed later.
-fn may_come_back(error: &io::Error) -> bool {
-    !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied)
 }

@@ -12,8 +12,7 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Reply, Request, RequestId, SessionId, SessionService, limits,
-    version,
+    Bulk, Code, Context, Done, Error, Reply, RequestId, SessionId, SessionService, limits, version,
 };
 
 use crate::assembler::Frame;
@@ -250,7 +249,7 @@ impl Sessions {
         }
         let acknowledged = session.acknowledged();
         let context = Context { mutation, acknowledged, uid, gid, ..context(session.id, number) };
-        let held = link.hold(bulk.len() + reply_bytes(&request));
+        let held = link.hold(bulk.len() + request.reply_bulk_bytes());
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mut answer = Some(PendingReply { sessions, session, number, mutation, held });
         let mut later = || -> Done {
@@ -317,14 +316,6 @@ impl PendingReply {
             sessions.service.end_session(session.id);
         }
         drop(held);
-    }
-}
-
-/// Returns the most payload bytes of the reply to a request.
-const fn reply_bytes(request: &Request) -> usize {
-    match request {
-        Request::Read { size, .. } => *size as usize,
-        _ => 0,
     }
 }
 

@@ -52,6 +52,9 @@ const _: () = assert!(MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits
 const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
 const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fits a frame");
 
+/// Where the body of a request has its mutation number: behind user and group.
+pub const MUTATION: std::ops::Range<usize> = 8..16;
+
 /// Appends the body of a request; `mutation` is 0 for a request that is none.
 ///
 /// # Errors
@@ -182,5 +185,14 @@ impl Request {
     #[must_use]
     pub const fn has_bulk(&self) -> bool {
         matches!(self, Self::Write { .. })
+    }
+
+    /// Returns the most bulk bytes that the reply may have: those that a read asks for.
+    #[must_use]
+    pub const fn reply_bulk_bytes(&self) -> usize {
+        match self {
+            Self::Read { size, .. } => *size as usize,
+            _ => 0,
+        }
     }
 }

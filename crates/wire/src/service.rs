@@ -12,7 +12,7 @@ pub struct Context {
     /// The session that sends the request.
     pub session: SessionId,
     /// The caller's number of the request, by which [`Service::cancel`] names it; 0 for a request
-    /// that nobody cancels.
+    /// that is never cancelled.
     pub request: RequestId,
     /// The number of the change among those of its session, by which a repetition is known; 0 if
     /// the request is none, and for direct calls.

@@ -148,7 +148,7 @@ fn a_client_that_was_silent_for_a_term_begins_anew() {
         assert_eq!(holder.ask("try ofd write 0 0"), "yes");
         far.signal(Signal::STOP);
         thread::scope(|scope| {
-            // Asked while nobody answers.
+            // Asked while the client is stopped.
             let asked = scope.spawn(|| fs::metadata(far.path("file")).map(|found| found.len()));
             until("the session is over", || world.status()["sessions"] == serde_json::json!([]));
             let mut other = locker(&own.join("file"));

@@ -147,7 +147,7 @@ fn a_server_that_is_not_there_is_an_error_at_once() {
             let text = said.expect_code(3).json()["error"].to_string();
             assert!(text.contains("is not the socket of a server"), "{text}");
         }
-        // A socket that nobody listens on, and the control socket of the volume.
+        // A socket without a listener, and the control socket of the volume.
         let dead = world.volume.root.join("dead.sock");
         drop(UnixListener::bind(&dead).unwrap());
         let said = run(&mut world.mount_command(dead.to_str().unwrap(), "tls", &[]));

@@ -19,8 +19,6 @@ use crate::remote::role::{OpenUse, Role};
 const WINDOW: usize = limits::SESSION_REQUESTS / 2;
 /// Payload bytes that are sent or expected at a time.
 const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
-/// Where the mutation number stands in the body of a request.
-const MUTATION: std::ops::Range<usize> = 8..16;
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
 
@@ -109,11 +107,8 @@ impl Call {
         (body, bulk): (Vec<u8>, Arc<[u8]>),
         done: Done,
     ) -> Self {
-        let reply = match request {
-            Request::Read { size, .. } => *size as usize,
-            _ => 0,
-        };
-        let (is_mutation, payload) = (request.is_mutation(), bulk.len() + reply);
+        let (is_mutation, payload) =
+            (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
         let (opens, since) = (OpenUse::of(request), Instant::now());
         Self { caller, is_mutation, body, bulk, payload, opens, done, since }
     }
@@ -480,7 +475,7 @@ impl State {
 
 /// Puts the mutation number into the body of a request.
 pub(super) fn set_mutation(body: &mut [u8], mutation: u64) {
-    body[MUTATION].copy_from_slice(&mutation.to_le_bytes());
+    body[codec::MUTATION].copy_from_slice(&mutation.to_le_bytes());
 }
 
 fn call_back(answered: Vec<Answered>) {

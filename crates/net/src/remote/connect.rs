@@ -15,7 +15,7 @@ use pelago_wire::{limits, version};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
-use super::{RemoteOptions, ServerTarget, may_come_back};
+use super::{RemoteOptions, ServerTarget};
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
@@ -110,12 +110,19 @@ impl Connector {
 
     /// Makes the connection again whenever it is lost, until the session ends.
     pub(super) fn keep_connected(&self) {
-        let mut pause = PAUSES[0];
+        let (mut pause, mut connected) = (PAUSES[0], Instant::now());
         while self.calls.wait_for_loss() {
+            if connected.elapsed() < PAUSES[1] {
+                // Something ends each connection at once: it must not be made in a busy loop.
+                self.sleep(pause);
+                pause = (pause * 2).min(PAUSES[1]);
+            } else {
+                pause = PAUSES[0];
+            }
             match self.attempt(ATTEMPT) {
                 Ok(()) => {
                     tracing::info!("connected again");
-                    pause = PAUSES[0];
+                    connected = Instant::now();
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no connection yet");
@@ -210,16 +217,15 @@ fn connect_tcp(address: &ServerAddress, patience: Duration) -> io::Result<mio::n
     Err(last)
 }
 
-/// Returns whether another attempt may succeed soon.
-fn is_passing(error: &ConnectError) -> bool {
-    match error {
-        ConnectError::Unreachable(error) => may_come_back(error),
-        ConnectError::Refused(refused) => refused.retry_ms > 0,
-        ConnectError::NoServer(_)
-        | ConnectError::Tls(_)
-        | ConnectError::Silent
-        | ConnectError::NoThread(_) => false,
-    }
+/// Returns whether a server is there, and will soon give a session.
+const fn is_passing(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Refused(Refused {
+            code: RefusalCode::Starting | RefusalCode::TooManySessions,
+            ..
+        })
+    )
 }
 
 /// Returns whether the server itself has said that it gives no session to this client, so that only

@@ -27,13 +27,13 @@ fn flock(owner: u64, mode: LockMode) -> LockRequest {
 }
 
 impl LockTable {
-    /// Sets a lock that is free and lets nobody through.
+    /// Sets a lock that is free; no waiter is granted by it.
     #[track_caller]
     fn must_set(&mut self, request: &LockRequest) {
         assert_eq!(self.set(request), (Ok(()), vec![]));
     }
 
-    /// Lets a request wait that lets nobody through.
+    /// Lets a request wait; no other waiter is granted by it.
     #[track_caller]
     fn must_wait(&mut self, request: &LockRequest, number: u64) -> WaiterId {
         match self.set_or_wait(request, RequestId(number)) {

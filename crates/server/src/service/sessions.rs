@@ -37,7 +37,7 @@ impl SessionService for LocalService {
         }
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);
-        // Nobody waits any longer for a lock of this session.
+        // The locks that this session waits for are not wanted any more.
         dispatcher.locks.drop_session(session);
         // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
