@@ -30,8 +30,10 @@ use pelago_wire::{
 use ranges::{Range, RangeLocks};
 use waiters::{Waiter, Waiters};
 
+pub use held::{HeldLocks, OwnedLock};
 pub use waiters::WaiterId;
 
+mod held;
 mod ranges;
 #[cfg(test)]
 mod tests;

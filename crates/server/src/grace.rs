@@ -79,6 +79,12 @@ impl Grace {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Returns whether it waits for this session. Then no request of another one was carried out
+    /// in this run, apart from those that open files and set locks again.
+    pub(crate) fn waits_for(&self, session: SessionId) -> bool {
+        !self.is_over() && self.state.lock().waits_for.contains(&session)
+    }
+
     /// Returns for how many sessions it waits.
     pub(crate) fn sessions(&self) -> usize {
         self.state.lock().waits_for.len()
@@ -232,7 +238,8 @@ fn goes_first(request: &Request) -> bool {
         | Request::StatFs
         | Request::Seek { .. }
         | Request::GetLock { .. }
-        | Request::SetLock { .. } => false,
+        | Request::SetLock { .. }
+        | Request::ReclaimLock { .. } => false,
     }
 }
 

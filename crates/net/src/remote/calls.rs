@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pelago_proto::locks::HeldLocks;
 use pelago_proto::session::{ClientOpens, ClientSession};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
@@ -68,6 +69,8 @@ pub(super) struct State {
     backlog: VecDeque<Call>,
     /// What is open.
     pub(super) opens: ClientOpens,
+    /// The locks that programs hold.
+    pub(super) locks: HeldLocks,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
@@ -122,6 +125,7 @@ impl Calls {
             payload: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
+            locks: HeldLocks::default(),
             reclaiming: false,
             link: None,
             welcome: None,
@@ -327,6 +331,7 @@ impl State {
     /// Gives a request its numbers, and sends it if there is a connection.
     fn number(&mut self, call: Call) {
         let Call { caller, is_mutation, mut body, bulk, payload, opens, done, since } = call;
+        self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
@@ -419,6 +424,7 @@ impl State {
         result: Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let opens = call.opens;
+        self.note_lock_answer(opens.role, &result);
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
             if let Some(node) = self.opens.reopened(open, reopened) {

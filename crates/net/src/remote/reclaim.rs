@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Reply, RequestId, codec};
+use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
 use super::calls::{Answered, State, UnderWay, set_mutation};
 use super::role::{OpenUse, Role};
@@ -21,9 +21,12 @@ impl State {
             None => true,
             Some(before) => resumed && before.epoch == epoch && !self.reclaiming,
         };
-        self.forget_reopens();
+        self.forget_reclaims();
         let answered = match &before {
-            Some(_) if !resumed => self.lose_session(),
+            Some(_) if !resumed => {
+                self.locks.lose_all();
+                self.lose_session()
+            }
             Some(before) if before.epoch != epoch => self.fail_appends(),
             _ => Vec::new(),
         };
@@ -34,36 +37,50 @@ impl State {
         tracing::info!(files = self.opens.count(), "opening files again");
         self.reclaiming = true;
         self.opens.begin_reclaim();
+        self.locks.begin_reclaim();
         self.reclaim();
         answered
     }
 
-    /// Opens files again; once all are, goes on with the rest.
+    /// Opens files again, then sets locks again; once all are, goes on with the rest.
     pub(super) fn reclaim(&mut self) {
         while let Some((open, request)) = self.opens.next_request() {
-            let mut body = Vec::with_capacity(64);
-            if let Err(error) = codec::encode_call((0, 0), 0, &request, &mut body) {
-                self.opens.reopened(open, Err(error.code));
-                continue;
+            if let Err(code) = self.ask_again(&request, Role::Reopens(open)) {
+                self.opens.reopened(open, Err(code));
             }
-            let number = self.machine.begin(false).number;
-            let call = UnderWay {
-                caller: RequestId(0),
-                mutation: 0,
-                body: body.into(),
-                bulk: Arc::default(),
-                payload: 0,
-                opens: OpenUse::of(&request),
-                done: None,
-                since: Instant::now(),
-            };
-            self.under_way.insert(number, call);
-            self.send(number);
         }
-        if !self.opens.is_reclaiming() {
+        if self.opens.is_reclaiming() {
+            return;
+        }
+        while let Some((ino, lock, request)) = self.locks.next_request() {
+            if let Err(code) = self.ask_again(&request, Role::ReclaimsLock(ino, lock)) {
+                self.locks.reclaimed(ino, &lock, Err(code));
+            }
+        }
+        if !self.locks.is_reclaiming() {
             self.reclaiming = false;
             self.repeat(true);
         }
+    }
+
+    /// Sends a request of the session itself.
+    fn ask_again(&mut self, request: &Request, role: Role) -> Result<(), Code> {
+        let mut body = Vec::with_capacity(64);
+        codec::encode_call((0, 0), 0, request, &mut body).map_err(|error| error.code)?;
+        let number = self.machine.begin(false).number;
+        let call = UnderWay {
+            caller: RequestId(0),
+            mutation: 0,
+            body: body.into(),
+            bulk: Arc::default(),
+            payload: 0,
+            opens: OpenUse { role, ..OpenUse::of(request) },
+            done: None,
+            since: Instant::now(),
+        };
+        self.under_way.insert(number, call);
+        self.send(number);
+        Ok(())
     }
 
     /// Sends what is not answered, in the order of the numbers, then what waits for its turn.
@@ -81,11 +98,13 @@ impl State {
         self.send_backlog();
     }
 
-    /// Drops requests to open again that were sent over an earlier connection: they are made anew.
-    fn forget_reopens(&mut self) {
-        let is_reopen = |call: &UnderWay| matches!(call.opens.role, Role::Reopens(_));
-        let reopens = self.under_way.iter().filter(|(_, call)| is_reopen(call));
-        let numbers: Vec<u64> = reopens.map(|(number, _)| *number).collect();
+    /// Drops requests to open files and set locks again that were sent over an earlier connection:
+    /// they are made anew.
+    fn forget_reclaims(&mut self) {
+        let is_reclaim =
+            |call: &UnderWay| matches!(call.opens.role, Role::Reopens(_) | Role::ReclaimsLock(..));
+        let reclaims = self.under_way.iter().filter(|(_, call)| is_reclaim(call));
+        let numbers: Vec<u64> = reclaims.map(|(number, _)| *number).collect();
         for number in numbers {
             self.machine.answered(number);
             self.under_way.remove(&number);

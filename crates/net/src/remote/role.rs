@@ -1,6 +1,9 @@
 //! What a request and its answer mean for the files that the client has open.
 
-use pelago_wire::{Code, Error, Handle, OpenFlags, OpenId, Reply, Request, Subjects};
+use pelago_proto::locks::OwnedLock;
+use pelago_wire::{
+    Code, Error, Handle, InodeId, LockOwner, OpenFlags, OpenId, Reply, Request, Subjects,
+};
 
 /// What the answer to a request means for the open files.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +21,12 @@ pub(super) enum Role {
     Ends(OpenId),
     /// It opens a file again, on behalf of no program.
     Reopens(OpenId),
+    /// It sets or removes a lock.
+    Locks(OwnedLock),
+    /// It sets a lock of this file again, on behalf of no program.
+    ReclaimsLock(InodeId, OwnedLock),
+    /// It ends the `fcntl` locks of this owner.
+    EndsLocks(OpenId, LockOwner),
     /// It writes behind the end of a file, so that a repetition would write twice.
     Appends,
 }
@@ -40,7 +49,10 @@ impl OpenUse {
                 Role::Opens { open: *open, node: None, flags: *flags }
             }
             Request::Release { open } => Role::Ends(*open),
-            Request::Reopen { open, .. } => Role::Reopens(*open),
+            Request::SetLock { open, owner, lock, .. } => {
+                Role::Locks(OwnedLock { open: *open, owner: *owner, lock: *lock })
+            }
+            Request::Flush { open, owner: Some(owner) } => Role::EndsLocks(*open, *owner),
             Request::Write { append: true, .. } => Role::Appends,
             _ => Role::None,
         };

@@ -61,6 +61,7 @@ impl Executor<'_> {
             Request::SetLock { open, owner, lock, wait } => {
                 self.set_lock((*open, *owner), *lock, *wait)
             }
+            Request::ReclaimLock { open, owner, lock } => self.reclaim_lock((*open, *owner), *lock),
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),

@@ -164,7 +164,8 @@ impl Dispatcher {
             | Request::StatFs
             | Request::Seek { .. }
             | Request::GetLock { .. }
-            | Request::SetLock { .. } => Touches::Nothing,
+            | Request::SetLock { .. }
+            | Request::ReclaimLock { .. } => Touches::Nothing,
             Request::Write { open, .. }
             | Request::Allocate { open, .. }
             | Request::CopyRange { to: open, .. } => Touches::Bytes(key(*open)),

@@ -100,12 +100,12 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether a request does not wait: it opens a file again, or the server's own mount needs
+/// Returns whether a request does not wait: it opens a file again or sets a lock again, or the server's own mount needs
 /// it to come up. Sessions can come back only after that.
 fn goes_on(context: &Context, request: &Request) -> bool {
     let is_own = context.session == SessionId::DIRECT;
     match request {
-        Request::Reopen { .. } => true,
+        Request::Reopen { .. } | Request::ReclaimLock { .. } => true,
         Request::GetAttr { node } => is_own && node.ino == InodeId::ROOT,
         Request::StatFs => is_own,
         _ => false,
