@@ -165,6 +165,11 @@ impl Locks {
         }
     }
 
+    /// Ends the wait of all requests of a session, which fail with `Interrupted`.
+    pub(crate) fn cancel_session(&self, session: SessionId) {
+        self.end(|table| table.cancel_session(session));
+    }
+
     /// Ends the locks of a session. Its requests that wait fail with `Interrupted`.
     pub(crate) fn drop_session(&self, session: SessionId) {
         self.end(|table| table.drop_session(session));
