@@ -19,6 +19,8 @@ use harness::volume::{Volume, cannot_mount};
 #[path = "harness/all.rs"]
 mod harness;
 
+#[path = "restart/appends.rs"]
+mod appends;
 #[path = "restart/locks.rs"]
 mod locks;
 
@@ -106,6 +108,13 @@ impl World {
 
     fn status(&self) -> serde_json::Value {
         self.volume.run("status", &["--json"]).expect_success().json()
+    }
+
+    /// Returns the `status` of the first mount.
+    fn far_status(&self) -> serde_json::Value {
+        let point = self.point.to_str().unwrap();
+        let mut command = pelago(&self.volume.root, ["status", point, "--json"]);
+        harness::program::run(&mut command).expect_success().json()
     }
 
     /// Ends the mount, as a failed test must do before its files are closed.

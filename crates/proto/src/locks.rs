@@ -249,6 +249,12 @@ impl LockTable {
         self.end(waiters, locks)
     }
 
+    /// Cancels the requests of a session that wait.
+    pub fn cancel_session(&mut self, session: SessionId) -> Ended {
+        let waiters = self.waiters.of_session(session);
+        self.end(waiters, Vec::new())
+    }
+
     /// Removes the locks of a session, and cancels its requests that wait.
     pub fn drop_session(&mut self, session: SessionId) -> Ended {
         let waiters = self.waiters.of_session(session);

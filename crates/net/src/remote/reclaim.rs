@@ -22,14 +22,12 @@ impl State {
             Some(before) => resumed && before.epoch == epoch && !self.reclaiming,
         };
         self.forget_reclaims();
-        let answered = match &before {
-            Some(_) if !resumed => {
-                self.locks.lose_all();
-                self.lose_session()
-            }
-            Some(before) if before.epoch != epoch => self.fail_appends(),
-            _ => Vec::new(),
-        };
+        let mut answered = Vec::new();
+        if before.is_some() && !resumed {
+            self.locks.lose_all();
+            answered = self.fail_lost();
+            answered.extend(self.lose_session());
+        }
         if knows_opens {
             self.repeat(resumed);
             return answered;
@@ -38,29 +36,33 @@ impl State {
         self.reclaiming = true;
         self.opens.begin_reclaim();
         self.locks.begin_reclaim();
-        self.reclaim();
+        answered.extend(self.reclaim());
         answered
     }
 
-    /// Opens files again, then sets locks again; once all are, goes on with the rest.
-    pub(super) fn reclaim(&mut self) {
+    /// Opens files again, then sets locks again; once all are, goes on with the rest. Returns what
+    /// callers get whose locks are lost.
+    pub(super) fn reclaim(&mut self) -> Vec<Answered> {
         while let Some((open, request)) = self.opens.next_request() {
             if let Err(code) = self.ask_again(&request, Role::Reopens(open)) {
                 self.opens.reopened(open, Err(code));
             }
         }
         if self.opens.is_reclaiming() {
-            return;
+            return Vec::new();
         }
         while let Some((ino, lock, request)) = self.locks.next_request() {
             if let Err(code) = self.ask_again(&request, Role::ReclaimsLock(ino, lock)) {
                 self.locks.reclaimed(ino, &lock, Err(code));
             }
         }
-        if !self.locks.is_reclaiming() {
-            self.reclaiming = false;
-            self.repeat(true);
+        if self.locks.is_reclaiming() {
+            return Vec::new();
         }
+        self.reclaiming = false;
+        let failed = self.fail_lost();
+        self.repeat(true);
+        failed
     }
 
     /// Sends a request of the session itself.
@@ -89,6 +91,11 @@ impl State {
         for number in numbers {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
+                // The server may have granted it, and ignores the cancel of what it has answered.
+                Some(call) if matches!(call.opens.role, Role::Locks(_)) => {
+                    self.send(number);
+                    self.send_cancel(number);
+                }
                 _ => self.send_cancel(number),
             }
         }
@@ -111,23 +118,6 @@ impl State {
         }
     }
 
-    /// Fails the appends under way: a server that has started anew does not know where their bytes
-    /// went, if they went anywhere.
-    fn fail_appends(&mut self) -> Vec<Answered> {
-        let is_append = |call: &UnderWay| matches!(call.opens.role, Role::Appends);
-        let appends = self.under_way.iter().filter(|(_, call)| is_append(call));
-        let numbers: Vec<u64> = appends.map(|(number, _)| *number).collect();
-        let mut answered = Vec::new();
-        for number in numbers {
-            self.machine.answered(number);
-            if let Some(call) = self.under_way.remove(&number) {
-                self.payload -= call.payload;
-                answered.extend(call.done.map(|done| (done, Err(Code::Io.into()))));
-            }
-        }
-        answered
-    }
-
     /// The server does not know the session any more: whether a mutation under way was carried out
     /// is unknown, so that it fails. All else is asked again in the new session.
     fn lose_session(&mut self) -> Vec<Answered> {
@@ -136,7 +126,10 @@ impl State {
         self.payload = 0;
         let is_kept = |number: u64| {
             let call = old.get(&number);
-            call.is_some_and(|call| call.mutation == 0 || call.opens.is_asked_anew())
+            call.is_some_and(|call| match call.mutation {
+                0 => call.done.is_some(),
+                _ => call.opens.is_asked_anew(),
+            })
         };
         for (number, numbers) in self.machine.renumber(is_kept) {
             if let Some(mut call) = old.remove(&number) {

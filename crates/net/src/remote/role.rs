@@ -27,8 +27,6 @@ pub(super) enum Role {
     ReclaimsLock(InodeId, OwnedLock),
     /// It ends the `fcntl` locks of this owner.
     EndsLocks(OpenId, LockOwner),
-    /// It writes behind the end of a file, so that a repetition would write twice.
-    Appends,
 }
 
 /// A request as far as open files are concerned.
@@ -37,6 +35,8 @@ pub(super) struct OpenUse {
     pub(super) role: Role,
     /// Names the opens that it uses.
     pub(super) subjects: Subjects,
+    /// It uses bytes or locks, which programs may guard by locks: not if one is lost.
+    pub(super) is_guarded: bool,
 }
 
 impl OpenUse {
@@ -53,10 +53,18 @@ impl OpenUse {
                 Role::Locks(OwnedLock { open: *open, owner: *owner, lock: *lock })
             }
             Request::Flush { open, owner: Some(owner) } => Role::EndsLocks(*open, *owner),
-            Request::Write { append: true, .. } => Role::Appends,
             _ => Role::None,
         };
-        Self { role, subjects: request.describe().subjects }
+        let is_guarded = matches!(
+            request,
+            Request::Read { .. }
+                | Request::Write { .. }
+                | Request::Allocate { .. }
+                | Request::CopyRange { .. }
+                | Request::GetLock { .. }
+                | Request::SetLock { .. }
+        );
+        Self { role, subjects: request.describe().subjects, is_guarded }
     }
 
     /// Returns the open that a successful answer has made, and its file.
