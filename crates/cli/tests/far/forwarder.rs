@@ -20,6 +20,8 @@ pub(crate) struct Forwarder {
 struct State {
     /// Connections are cut.
     is_rough: AtomicBool,
+    /// There is no network.
+    is_cut: AtomicBool,
     cuts: AtomicUsize,
 }
 
@@ -56,6 +58,11 @@ impl Forwarder {
         self.state.is_rough.store(is_rough, Ordering::Relaxed);
     }
 
+    /// Swallows all bytes and cuts their connections from now on, or not any more.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.state.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
     /// Returns how many connections were cut.
     pub(crate) fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::Relaxed)
@@ -72,6 +79,9 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, mut rng: Random, state: &St
         let Ok(count @ 1..) = from.read(&mut buffer[..limit]) else { break };
         if rng.below(8) == 0 {
             thread::sleep(Duration::from_micros(rng.below(3000)));
+        }
+        if state.is_cut.load(Ordering::Relaxed) {
+            break;
         }
         let is_cut = state.is_rough.load(Ordering::Relaxed) && left <= count as u64;
         let count = if is_cut { left as usize } else { count };
