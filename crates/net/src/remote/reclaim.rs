@@ -50,6 +50,7 @@ impl State {
             let call = UnderWay {
                 caller: RequestId(0),
                 mutation: 0,
+                waits: false,
                 body: body.into(),
                 bulk: Arc::default(),
                 payload: 0,
@@ -102,7 +103,7 @@ impl State {
         for number in numbers {
             self.machine.answered(number);
             if let Some(call) = self.under_way.remove(&number) {
-                self.payload -= call.payload;
+                self.forget_size(&call);
                 answered.extend(call.done.map(|done| (done, Err(Code::Io.into()))));
             }
         }
@@ -114,14 +115,14 @@ impl State {
     fn lose_session(&mut self) -> Vec<Answered> {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
-        self.payload = 0;
+        (self.payload, self.waits) = (0, 0);
         let is_kept = |number: u64| {
             let call = old.get(&number);
             call.is_some_and(|call| call.mutation == 0 || call.opens.is_asked_anew())
         };
         for (number, numbers) in self.machine.renumber(is_kept) {
             if let Some(mut call) = old.remove(&number) {
-                self.payload += call.payload;
+                self.note_size(&call);
                 let mut body = call.body.to_vec();
                 set_mutation(&mut body, numbers.mutation);
                 (call.mutation, call.body) = (numbers.mutation, body.into());
