@@ -41,9 +41,11 @@ pub(crate) struct Link {
     held: AtomicUsize,
     /// The reactor reads nothing until less is held.
     paused: AtomicBool,
-    /// When bytes arrived last, and when a frame was sent, by [`boot_time`], in milliseconds.
+    /// When bytes arrived last, when a frame was sent, and when the reactor's thread was here, by
+    /// [`boot_time`], in milliseconds.
     heard: AtomicU64,
     said: AtomicU64,
+    looked: AtomicU64,
 }
 
 struct Out {
@@ -99,8 +101,11 @@ impl Link {
         }
         let out = Out { tls, queue: VecDeque::new(), closed: false };
         let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (heard, said) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { stream, token, reader, out: Mutex::new(out), held, paused, heard, said }
+        let (heard, said, looked) = Default::default();
+        let out = Mutex::new(out);
+        let link = Self { stream, token, reader, out, held, paused, heard, said, looked };
+        link.look();
+        link
     }
 
     /// Sends a frame: header, body and bulk. Never waits; on a connection that has ended it does
@@ -162,6 +167,16 @@ impl Link {
     /// Returns when a frame was sent last, by [`boot_time`].
     pub(crate) fn said(&self) -> Duration {
         Duration::from_millis(self.said.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the reactor's thread is not held up.
+    pub(crate) fn look(&self) {
+        note_now(&self.looked);
+    }
+
+    /// Returns when [`Link::look`] was called last, by [`boot_time`].
+    pub(crate) fn looked(&self) -> Duration {
+        Duration::from_millis(self.looked.load(Ordering::Relaxed))
     }
 
     fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {

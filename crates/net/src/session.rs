@@ -244,11 +244,12 @@ impl Session {
         (state.link.clone(), is_last)
     }
 
-    /// Notes that a connection has ended. The session waits for another one.
+    /// Notes that a connection has ended. The session waits for another one, for a term from now: a
+    /// thread that was held up notices the end late.
     pub(crate) fn lost(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
-            state.link = None;
+            (state.link, state.heard) = (None, boot_time());
         }
     }
 
@@ -279,9 +280,15 @@ impl Session {
         self.state.lock().machine.acknowledged()
     }
 
-    /// Returns when the client was heard last, by [`boot_time`].
-    pub(crate) fn last_heard(&self) -> Duration {
-        self.state.lock().last_heard()
+    /// Returns for how long the client was silent. It is not while the thread that would hear it
+    /// was held up for longer than `patience`.
+    pub(crate) fn silent(&self, now: Duration, patience: Duration) -> Duration {
+        let state = self.state.lock();
+        let is_held_up = |link: &Arc<Link>| now.saturating_sub(link.looked()) > patience;
+        match &state.link {
+            Some(link) if is_held_up(link) => Duration::ZERO,
+            _ => now.saturating_sub(state.last_heard()),
+        }
     }
 
     pub(crate) fn status(&self, now: Duration) -> SessionStatus {

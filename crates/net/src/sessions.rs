@@ -140,10 +140,9 @@ impl Sessions {
     /// meanwhile is not read yet. The term begins anew then.
     pub(crate) fn expire(&self) {
         let now = boot_time();
-        let listens_since = self.listening.lock().look(now, self.term);
+        let listens = now.saturating_sub(self.listening.lock().look(now, self.term));
         for session in self.all() {
-            let silent = now.saturating_sub(session.last_heard().max(listens_since));
-            if silent > self.term + self.term / 64 {
+            if session.silent(now, self.term / 4).min(listens) > self.term + self.term / 64 {
                 self.end(&session, "it was silent for a term");
             }
         }
@@ -298,6 +297,7 @@ impl Sessions {
     /// Tells a client that its bytes arrive, if it was told nothing for a while: a frame may take
     /// longer than a term, and what it asks waits behind it.
     pub(crate) fn encourage(&self, link: &Link) {
+        link.look();
         let said = link.said();
         if link.heard() > said && boot_time().saturating_sub(said) > self.term / 3 {
             link.send([self.header(FrameKind::Pong, 0, 0, 0)]);

@@ -28,10 +28,15 @@ const TERM: Duration = Duration::from_secs(2);
 /// The file whose reads the service keeps.
 const KEPT: OpenId = OpenId(99);
 
+/// The file whose writes hold the thread that has read them.
+const STUCK: OpenId = OpenId(98);
+
 /// Keeps requests that wait for locks, and reads of [`KEPT`], until it is told to answer them.
 #[derive(Default)]
 struct Keeping {
     kept: Mutex<HashMap<(SessionId, RequestId), Done>>,
+    /// Locked while writes of [`STUCK`] cannot go on.
+    disk: Mutex<()>,
     ended: Mutex<Vec<SessionId>>,
 }
 
@@ -60,7 +65,10 @@ impl Service for Keeping {
                 return None;
             }
             Request::Read { size, .. } => Reply::Data(Buffer::new(vec![7; size as usize])),
-            Request::Write { .. } => {
+            Request::Write { open, .. } => {
+                if open == STUCK {
+                    drop(self.disk.lock());
+                }
                 Reply::Written { bytes: bulk.bytes().len() as u64, size: bulk.bytes().len() as u64 }
             }
             _ => Reply::Done,
@@ -220,6 +228,30 @@ fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
         assert_eq!(*world.service.ended.lock(), []);
         drop(remote);
         until("a goodbye", || std::mem::take(&mut *world.service.ended.lock()).len() == 1);
+    }
+}
+
+/// A disk that stands still for terms holds one of the threads that hear the clients: their sessions
+/// outlive that, whether they connect again meanwhile or not.
+#[test]
+fn a_disk_that_stands_still_for_terms_ends_no_session() {
+    let world = World::new(TERM);
+    let remotes: Vec<Remote> = (0..4).map(|_| connect(&world.socket)).collect();
+    let sessions = || remotes.iter().map(|remote| remote.status().session).collect::<Vec<_>>();
+    let before = sessions();
+    for stuck in &remotes[1..3] {
+        let disk = world.service.disk.lock();
+        let request =
+            Request::Write { open: STUCK, offset: 0, append: false, kill_privileges: false };
+        let written = begin(stuck, 1, request, &[7; 100]);
+        assert!(written.recv_timeout(3 * TERM).is_err(), "the disk stands still");
+        drop(disk);
+        assert!(answer(&written).is_ok());
+        for remote in &remotes {
+            assert!(answer(&begin(remote, 0, read(OpenId(1), 10), &[])).is_ok());
+        }
+        assert_eq!(sessions(), before);
+        assert_eq!(*world.service.ended.lock(), []);
     }
 }
 

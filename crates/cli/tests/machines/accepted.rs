@@ -1,11 +1,12 @@
 //! Three mounts of one tree agree at once, and those of the two clients survive the server.
 
 use std::path::Path;
+use std::process::Command;
 
 use rustix::io::Errno;
 
 use crate::hands::Hands;
-use crate::harness::program::until;
+use crate::harness::program::{run, until};
 use crate::harness::programs::{Program, locker};
 use crate::harness::volume::detach_all;
 use crate::world::{World, far, far_pid, kill};
@@ -171,6 +172,34 @@ fn a_client_dies(world: &World, near: &mut Hands, other: &mut Hands) {
     let (rounds, failed) = other.rest();
     assert_eq!(failed, [], "an error");
     check_work(near, "beside", rounds, &[]);
+}
+
+/// Machines have been up for different times, and a server that starts anew may have been up for
+/// less than before: sessions compare no clocks.
+#[test]
+fn clocks_that_differ_end_no_session() {
+    let by = |seconds| format!("unshare --time --fork --boottime {seconds} --monotonic {seconds} ");
+    if run(Command::new("sh").args(["-c", &format!("{} true", by(5))])).code != Some(0) {
+        return println!("skipped: not here: no time namespaces");
+    }
+    let Some(world) = World::with(&by(5_000_000), &by(100_000_000)) else { return };
+    let mut hands = world.hands();
+    each_side(&mut hands, names_and_bytes);
+    let before = world.status()["sessions"].clone();
+    let [_, one, other] = &mut hands;
+    one.does("make kept");
+    other.does("open kept");
+    kill(world.server_pid());
+    world.up();
+    one.does("put-at kept 0 before");
+    assert_eq!(other.does("get-at kept 0 6"), "before");
+    for (session, before) in
+        world.status()["sessions"].as_array().unwrap().iter().zip(before.as_array().unwrap())
+    {
+        assert_eq!(session["id"], before["id"]);
+    }
+    drop(hands);
+    world.finish();
 }
 
 #[test]

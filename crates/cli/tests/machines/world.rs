@@ -43,6 +43,11 @@ pub(crate) struct World {
 impl World {
     /// Returns a world that is up and mounted; `None` if this machine cannot have one.
     pub(crate) fn new() -> Option<Self> {
+        Self::with("", "")
+    }
+
+    /// The same; the server and the first client are started by these commands.
+    pub(crate) fn with(server_by: &str, client_by: &str) -> Option<Self> {
         if let Some(reason) = cannot_mount().or_else(cannot_network) {
             println!("skipped: {reason}");
             return None;
@@ -54,29 +59,33 @@ impl World {
         let pids = Arc::default();
         let _watchdog = watch(Arc::clone(&pids));
         let world = Self { network, server, clients, root, pids, _watchdog, _folder: folder };
-        world.up();
-        for client in &world.clients {
-            world.mount(client);
+        world.up_by(server_by);
+        for (client, by) in world.clients.iter().zip([client_by, ""]) {
+            world.mount(client, by);
         }
         Some(world)
     }
 
     /// Brings the server up, for the first time and after its end.
     pub(crate) fn up(&self) {
-        self.server.types(&typed(UP).replace("127.0.0.1", ""));
+        self.up_by("");
+    }
+
+    fn up_by(&self, by: &str) {
+        self.server.types(&format!("{by}{}", typed(UP).replace("127.0.0.1", "")));
         let pid = self.server_pid();
         self.pids.lock().unwrap().push(pid);
     }
 
     /// Makes the key of a machine, lists it at the server, and mounts the volume there.
-    fn mount(&self, client: &Machine) {
+    fn mount(&self, client: &Machine, by: &str) {
         client.types(typed(KEY_NEW));
         let own = client.types("pelago key show").out;
         self.server.types(&typed(ALLOW).replace("$(pelago key show)", own.trim()));
         client.types(typed(MKDIR));
         let key = self.server.types("pelago key show -V ~/pelago").out;
         let line = typed(MOUNT).replace("$(pelago key show -V ~/pelago)", key.trim());
-        client.types(&line.replace("127.0.0.1", &self.server.address));
+        client.types(&format!("{by}{}", line.replace("127.0.0.1", &self.server.address)));
         let pid = far_pid(client);
         self.pids.lock().unwrap().push(pid);
     }
