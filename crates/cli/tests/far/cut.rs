@@ -192,7 +192,8 @@ fn a_lock_is_waited_for_over_lost_connections() {
 }
 
 /// A client that is stopped for longer than the term (the test waits for those 10 seconds, because
-/// only then does the server give up) loses its session and its locks. Its files are opened again.
+/// only then does the server give up) loses its session and its locks. Its files are opened again,
+/// but not what its programs had locks through.
 #[test]
 fn a_client_that_was_silent_for_a_term_begins_anew() {
     on_server(|world| {
@@ -203,6 +204,7 @@ fn a_client_that_was_silent_for_a_term_begins_anew() {
         // that any test starts, which would have to wait for the stopped client.
         let mut holder = locker(&far.path("file"));
         assert_eq!(holder.ask("try ofd write 0 0"), "yes");
+        assert_eq!(holder.ask("open"), "yes");
         far.signal(Signal::STOP);
         thread::scope(|scope| {
             // Asked while the client is stopped.
@@ -215,10 +217,31 @@ fn a_client_that_was_silent_for_a_term_begins_anew() {
             assert_eq!(asked.join().unwrap().unwrap(), 6);
         });
         assert_eq!(fs::read(far.path("new")).unwrap(), b"made meanwhile");
-        assert_eq!(holder.ask("try ofd read 0 1"), "yes", "what was open is opened again");
+        assert_eq!(holder.ask("try ofd read 0 1"), "no, 5", "its lock is lost");
+        assert_eq!(holder.ask("try ofd read 0 1 1"), "yes", "what was open is opened again");
         fs::write(far.path("file"), "after").unwrap();
         assert_eq!(fs::read(own.join("file")).unwrap(), b"after");
         drop(holder);
         fs::remove_file(far.path("file")).unwrap();
+    });
+}
+
+/// A write that was given up is not carried out when the connection comes back.
+#[test]
+fn a_soft_write_that_was_given_up_never_comes() {
+    on_server(|world| {
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &["--soft", "2"]);
+        let file = File::create(far.path("file")).unwrap();
+        file.write_all_at(b"before", 0).unwrap();
+        forwarder.cut(true);
+        let failed = file.write_all_at(b"given up", 100).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+        forwarder.cut(false);
+        until("it works again", || file.write_all_at(b"after ", 0).is_ok());
+        // Its answer comes behind those of all repeated requests.
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(world.volume.files().join("file")).unwrap(), b"after ");
+        assert_eq!(world.status()["sessions"].as_array().unwrap().len(), 1);
     });
 }

@@ -24,6 +24,8 @@ struct State {
     is_late: AtomicBool,
     /// The most bytes that one direction of a connection carries before it is cut.
     most_bytes: AtomicU64,
+    /// There is no network.
+    is_cut: AtomicBool,
     cuts: AtomicUsize,
     /// Bytes that arrived late.
     late_bytes: AtomicU64,
@@ -51,6 +53,7 @@ impl Forwarder {
         let state = Arc::new(State {
             is_rough: AtomicBool::new(false),
             is_late: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             most_bytes: AtomicU64::new(60_000),
             cuts: AtomicUsize::new(0),
             late_bytes: AtomicU64::new(0),
@@ -96,6 +99,11 @@ impl Forwarder {
         self.state.most_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Swallows all bytes and cuts their connections from now on, or not any more.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.state.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
     /// Returns how many connections were cut.
     pub(crate) fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::Relaxed)
@@ -123,6 +131,9 @@ impl Way {
             }
             if rng.below(8) == 0 {
                 thread::sleep(Duration::from_micros(rng.below(3000)));
+            }
+            if state.is_cut.load(Ordering::Relaxed) {
+                break;
             }
             let is_cut = state.is_rough.load(Ordering::Relaxed) && left <= count as u64;
             let sent = if is_cut { left as usize } else { count };

@@ -96,7 +96,7 @@ fn locks(roots: &[&Path]) {
 }
 
 /// The server is killed while programs work: what they have open goes on, one file without a name
-/// too, and those that wait get their answers.
+/// too, locks are held and waited for, and those that wait get their answers.
 fn restarts(world: &World, [near, one, other]: &mut [Hands; 3]) {
     one.does("make kept");
     one.does("put-at kept 0 before");
@@ -104,9 +104,13 @@ fn restarts(world: &World, [near, one, other]: &mut [Hands; 3]) {
     one.does("put-at gone 0 before");
     other.does("remove gone");
     other.does("open diary");
+    let [mut holder, mut waiter] =
+        world.clients.each_ref().map(|client| locker(&far(client).join("diary")));
+    assert_eq!(holder.ask("try fcntl write 0 10"), "yes");
+    waiter.tell_to_wait("wait fcntl write 0 10");
     let mut workers = world.clients.each_ref().map(|client| Hands::on(&far(client)));
     for (at, worker) in workers.iter_mut().enumerate() {
-        worker.work(&format!("work{at}"), "placed");
+        worker.work(&format!("work{at}"));
     }
     for round in 0..2 {
         until("the programs work", || {
@@ -123,7 +127,12 @@ fn restarts(world: &World, [near, one, other]: &mut [Hands; 3]) {
         assert_eq!(one.does("get-at gone 0 100"), format!("before{}", "x".repeat(round + 1)));
         assert_eq!(one.does("links gone"), "0");
         assert!(other.does("get-at diary 0 100").starts_with("0 of 0"));
+        let mut rival = locker(&world.server_files().join("diary"));
+        assert_eq!(rival.ask("try fcntl read 0 1"), TAKEN, "the lock is held over the kill");
     }
+    assert_eq!(holder.ask("try fcntl drop 0 0"), "yes");
+    assert_eq!(waiter.hear(), "yes");
+    drop((holder, waiter));
     for (at, worker) in workers.iter_mut().enumerate() {
         let (rounds, failed) = worker.rest();
         println!("client {at} worked {rounds} rounds");
@@ -159,7 +168,7 @@ fn a_client_dies(world: &World, near: &mut Hands, other: &mut Hands) {
     assert_eq!(held.ask("try fcntl write 0 10"), "yes");
     let mut waiter = locker(&far(living).join("diary"));
     assert_eq!(waiter.ask("try fcntl write 0 10"), TAKEN);
-    other.work("beside", "appended");
+    other.work("beside");
     kill(far_pid(dying));
     waiter.tell("wait fcntl write 0 10");
     assert_eq!(world.sessions(), 2, "its term is not over");

@@ -78,9 +78,9 @@ sub round {
     return "";
 }
 sub load {
-    my ($dir, $how) = (path($_[0]), $_[1] eq "appended" ? O_APPEND : 0);
+    my $dir = path($_[0]);
     mkdir($dir) or die("mkdir: $!");
-    sysopen(my $log, "$dir/log", O_WRONLY|O_CREAT|O_EXCL|$how, 0644) or die("log: $!");
+    sysopen(my $log, "$dir/log", O_WRONLY|O_CREAT|O_EXCL|O_APPEND, 0644) or die("log: $!");
     print("begun\n");
     my ($rounds, @failed) = (0);
     my $ready = "";
@@ -135,10 +135,9 @@ impl Hands {
         assert_eq!(self.0.ask(line), format!("no {}", errno.raw_os_error()), "{line}");
     }
 
-    /// Works in a new directory until [`Hands::rest`]. Lines of its log are `appended`, or `placed`
-    /// behind each other by their writer.
-    pub(crate) fn work(&mut self, dir: &str, how: &str) {
-        assert_eq!(self.0.ask(&format!("load {dir} {how}")), "begun");
+    /// Works in a new directory until [`Hands::rest`].
+    pub(crate) fn work(&mut self, dir: &str) {
+        assert_eq!(self.0.ask(&format!("load {dir}")), "begun");
     }
 
     /// Ends the work. Returns how many rounds it had, and which of them failed, and why.

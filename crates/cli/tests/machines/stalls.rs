@@ -21,7 +21,7 @@ impl Beside {
     fn begin(world: &World, near: &mut Hands) -> Self {
         let mut workers = world.clients.each_ref().map(|client| Hands::on(&far(client)));
         for (at, worker) in workers.iter_mut().enumerate() {
-            worker.work(&format!("work{at}"), "appended");
+            worker.work(&format!("work{at}"));
         }
         let beside = Self { workers };
         beside.go_on(near);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pelago_proto::locks::HeldLocks;
 use pelago_proto::session::{ClientOpens, ClientSession};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
@@ -34,8 +35,8 @@ pub(super) struct Call {
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
     payload: usize,
-    opens: OpenUse,
-    done: Done,
+    pub(super) opens: OpenUse,
+    pub(super) done: Done,
     since: Instant,
 }
 
@@ -70,9 +71,11 @@ pub(super) struct State {
     pub(super) payload: usize,
     pub(super) waits: usize,
     /// Requests beyond the window.
-    backlog: VecDeque<Call>,
+    pub(super) backlog: VecDeque<Call>,
     /// What is open.
     pub(super) opens: ClientOpens,
+    /// The locks that programs hold.
+    pub(super) locks: HeldLocks,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
@@ -100,6 +103,8 @@ pub struct RemoteStatus {
     pub waiting: usize,
     /// Connections that were made.
     pub connections: u64,
+    /// File locks that programs held and that were lost with a session or with the server.
+    pub locks_lost: u64,
 }
 
 /// What a caller gets, and its callback.
@@ -129,6 +134,7 @@ impl Calls {
             waits: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
+            locks: HeldLocks::default(),
             reclaiming: false,
             link: None,
             welcome: None,
@@ -152,6 +158,10 @@ impl Calls {
             drop(state);
             return (call.done)(Err(REFUSED.into()));
         }
+        if state.has_lost_lock(&call.opens) {
+            drop(state);
+            return (call.done)(Err(Code::Io.into()));
+        }
         if call.waits && state.waits >= limits::LOCK_WAITERS {
             drop(state);
             return (call.done)(Err(Code::NoLocks.into()));
@@ -173,14 +183,13 @@ impl Calls {
         let Some(call) = state.under_way.remove(&number) else { return };
         state.forget_size(&call);
         let result = state.note_answer(&call, result);
-        if state.reclaiming {
-            state.reclaim();
-        }
+        let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
         drop(state);
         if let Some(done) = call.done {
             done(result);
         }
+        call_back(failed);
     }
 
     /// Notes that the server was heard.
@@ -323,6 +332,7 @@ impl Calls {
             silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
             connections: state.connections,
+            locks_lost: state.locks.lost(),
         }
     }
 }
@@ -350,6 +360,7 @@ impl State {
     /// Gives a request its numbers, and sends it if there is a connection.
     fn number(&mut self, call: Call) {
         let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, done, since } = call;
+        self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
@@ -409,11 +420,13 @@ impl State {
     }
 
     /// Answers the caller of a request with an error, although the server may still carry the
-    /// request out. A mutation stays under way: the server is told not to begin it any more.
+    /// request out. A mutation stays under way: the server is told not to begin it any more. So
+    /// does a request for a lock, which may be granted all the same.
     fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
         let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
         let done = call.done.take();
-        if call.mutation == 0 && self.machine.answered(number) {
+        let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
+        if !may_stay && self.machine.answered(number) {
             if let Some(call) = self.under_way.remove(&number) {
                 self.forget_size(&call);
             }
@@ -447,6 +460,7 @@ impl State {
         result: Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let opens = call.opens;
+        self.note_lock_answer(call, &result);
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
             if let Some(node) = self.opens.reopened(open, reopened) {
@@ -482,15 +496,19 @@ impl State {
 
     /// Ends an open whose caller was told that there is none.
     fn release_unwanted(&mut self, open: OpenId) {
-        let request = Request::Release { open };
+        self.ask_for_itself(&Request::Release { open });
+    }
+
+    /// Asks for something that no program waits for.
+    pub(super) fn ask_for_itself(&mut self, request: &Request) {
         let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, &request, &mut body) {
+        match codec::encode_call((0, 0), 0, request, &mut body) {
             Ok(()) => {
                 let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), &request, (body, Arc::default()), done);
+                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
                 self.backlog.push_back(call);
             }
-            Err(error) => tracing::warn!(%error, "an open stays until the session ends"),
+            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
         }
     }
 
