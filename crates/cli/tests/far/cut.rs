@@ -63,8 +63,8 @@ fn check(root: &Path, worker: usize, rounds: usize) {
     }
 }
 
-#[test]
-fn each_operation_is_carried_out_once_over_lost_connections() {
+/// Runs workers over a network that cuts connections, and checks what they did.
+fn work_over_cuts(prepare: impl FnOnce(&Forwarder), finish: impl FnOnce(&Forwarder)) {
     const WORKERS: usize = 3;
     on_server(|world| {
         let forwarder = Forwarder::to(world.tcp());
@@ -78,6 +78,7 @@ fn each_operation_is_carried_out_once_over_lost_connections() {
             };
             let workers: Vec<_> = (0..WORKERS).map(start).collect();
             let guard = StopAtEnd(&stop);
+            prepare(&forwarder);
             forwarder.be_rough(true);
             until("enough cuts", || {
                 let failed = workers.iter().any(thread::ScopedJoinHandle::is_finished);
@@ -92,9 +93,65 @@ fn each_operation_is_carried_out_once_over_lost_connections() {
         println!("{} cuts, {connections} connections, rounds {rounds:?}", forwarder.cuts());
         assert!(connections > 5, "the session was resumed over new connections");
         assert_eq!(world.status()["sessions"][0]["id"], session, "it is the same session");
+        finish(&forwarder);
         for (worker, rounds) in rounds.into_iter().enumerate() {
             check(&world.volume.files(), worker, rounds);
             check(&far.point, worker, rounds);
+        }
+    });
+}
+
+#[test]
+fn each_operation_is_carried_out_once_over_lost_connections() {
+    work_over_cuts(|_| {}, |_| {});
+}
+
+/// What a client said over its old connection arrives after it has another one, before and after
+/// that has its session.
+#[test]
+fn what_an_old_connection_says_late_is_not_carried_out_again() {
+    work_over_cuts(Forwarder::be_late, |forwarder| {
+        println!("{} bytes were late", forwarder.late_bytes());
+        assert!(forwarder.late_bytes() > 1000);
+    });
+}
+
+/// Writes of a megabyte, in place and behind the end, while connections end in the middle of them.
+#[test]
+fn large_writes_are_whole_over_connections_that_are_reset() {
+    const CUTS: usize = 15;
+    on_server(|world| {
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &[]);
+        let placed = File::create(far.path("placed")).unwrap();
+        let mut log = OpenOptions::new();
+        let mut log = log.append(true).create_new(true).open(far.path("log")).unwrap();
+        forwarder.cut_within(4 << 20);
+        forwarder.be_rough(true);
+        let mut rounds = 0_u64;
+        until("enough cuts", || {
+            placed.write_all_at(&bytes_of(rounds, 1 << 20), (rounds % 8) << 20).unwrap();
+            log.write_all(&bytes_of(rounds, 300_000)).unwrap();
+            rounds += 1;
+            forwarder.cuts() >= CUTS && rounds >= 8
+        });
+        forwarder.be_rough(false);
+        println!("{} cuts in {rounds} rounds", forwarder.cuts());
+        drop((placed, log));
+        for root in [&world.volume.files(), &far.point] {
+            let (placed, log) = (File::open(root.join("placed")), File::open(root.join("log")));
+            let (placed, log) = (placed.unwrap(), log.unwrap());
+            for round in rounds - 8..rounds {
+                let mut bytes = vec![0; 1 << 20];
+                placed.read_exact_at(&mut bytes, (round % 8) << 20).unwrap();
+                assert!(bytes == bytes_of(round, 1 << 20), "round {round} of {rounds}");
+            }
+            assert_eq!(log.metadata().unwrap().len(), rounds * 300_000);
+            for round in 0..rounds {
+                let mut bytes = vec![0; 300_000];
+                log.read_exact_at(&mut bytes, round * 300_000).unwrap();
+                assert!(bytes == bytes_of(round, 300_000), "line {round} of {rounds}");
+            }
         }
     });
 }

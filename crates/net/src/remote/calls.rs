@@ -16,7 +16,8 @@ use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
 use crate::remote::role::{OpenUse, Role};
 
-/// Requests that are sent at a time: fewer than the server takes, so that a repetition fits too.
+/// Requests that are sent at a time, besides those that wait for locks: fewer than the server takes,
+/// so that a repetition fits too.
 const WINDOW: usize = limits::SESSION_REQUESTS / 2;
 /// Payload bytes that are sent or expected at a time.
 const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
@@ -28,6 +29,8 @@ pub(super) struct Call {
     /// The caller's number, by which it cancels; 0 if it does not.
     caller: RequestId,
     is_mutation: bool,
+    /// It waits for a lock: others do not wait for its end.
+    waits: bool,
     body: Vec<u8>,
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
@@ -41,6 +44,7 @@ pub(super) struct Call {
 pub(super) struct UnderWay {
     pub(super) caller: RequestId,
     pub(super) mutation: u64,
+    pub(super) waits: bool,
     pub(super) body: Arc<[u8]>,
     pub(super) bulk: Arc<[u8]>,
     pub(super) payload: usize,
@@ -63,8 +67,9 @@ pub(super) struct Calls {
 pub(super) struct State {
     pub(super) machine: ClientSession,
     pub(super) under_way: BTreeMap<u64, UnderWay>,
-    /// Payload bytes of those.
+    /// Payload bytes of those, and how many of them wait for locks.
     pub(super) payload: usize,
+    pub(super) waits: usize,
     /// Requests beyond the window.
     pub(super) backlog: VecDeque<Call>,
     /// What is open.
@@ -115,7 +120,8 @@ impl Call {
         let (is_mutation, payload) =
             (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
         let (opens, since) = (OpenUse::of(request), Instant::now());
-        Self { caller, is_mutation, body, bulk, payload, opens, done, since }
+        let waits = matches!(request, Request::SetLock { wait: true, .. });
+        Self { caller, is_mutation, waits, body, bulk, payload, opens, done, since }
     }
 }
 
@@ -125,6 +131,7 @@ impl Calls {
             machine: ClientSession::new(),
             under_way: BTreeMap::new(),
             payload: 0,
+            waits: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
             locks: HeldLocks::default(),
@@ -155,7 +162,11 @@ impl Calls {
             drop(state);
             return (call.done)(Err(Code::Io.into()));
         }
-        if state.backlog.is_empty() && state.has_room(&call) {
+        if call.waits && state.waits >= limits::LOCK_WAITERS {
+            drop(state);
+            return (call.done)(Err(Code::NoLocks.into()));
+        }
+        if (call.waits || state.backlog.is_empty()) && state.has_room(&call) {
             state.number(call);
         } else {
             state.backlog.push_back(call);
@@ -170,7 +181,7 @@ impl Calls {
             return;
         }
         let Some(call) = state.under_way.remove(&number) else { return };
-        state.payload -= call.payload;
+        state.forget_size(&call);
         let result = state.note_answer(&call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
@@ -223,9 +234,9 @@ impl Calls {
         if let Some(give_up) = self.give_up {
             answered = state.fail_older(now, give_up);
         }
-        let (silent, term) = (boot_time(), state.term());
-        let is_dead = state.link.is_some() && silent.saturating_sub(state.heard) > term;
-        if silent.saturating_sub(state.sent) > term / 3 {
+        let (at, term) = (boot_time(), state.term());
+        let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > term;
+        if at.saturating_sub(state.sent) > term / 3 {
             state.send_plain(FrameKind::Ping);
         }
         drop(state);
@@ -318,7 +329,7 @@ impl Calls {
         RemoteStatus {
             session: state.welcome.as_ref().map(|welcome| welcome.session),
             connected: state.link.is_some(),
-            silent: boot_time().saturating_sub(state.heard),
+            silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
             connections: state.connections,
             locks_lost: state.locks.lost(),
@@ -330,21 +341,33 @@ impl State {
     fn has_room(&self, call: &Call) -> bool {
         let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
         let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
-        let has_place = self.under_way.len() < WINDOW && !self.reclaiming;
-        has_place && fits && (remembered || !call.is_mutation)
+        let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
+        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
+    }
+
+    /// Counts a request that is under way.
+    pub(super) fn note_size(&mut self, call: &UnderWay) {
+        self.payload += call.payload;
+        self.waits += usize::from(call.waits);
+    }
+
+    /// Counts a request no more.
+    pub(super) fn forget_size(&mut self, call: &UnderWay) {
+        self.payload -= call.payload;
+        self.waits -= usize::from(call.waits);
     }
 
     /// Gives a request its numbers, and sends it if there is a connection.
     fn number(&mut self, call: Call) {
-        let Call { caller, is_mutation, mut body, bulk, payload, opens, done, since } = call;
+        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, done, since } = call;
         self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
-        let call = UnderWay { caller, mutation, body, bulk, payload, opens, done, since };
+        let call = UnderWay { caller, mutation, waits, body, bulk, payload, opens, done, since };
+        self.note_size(&call);
         self.under_way.insert(numbers.number, call);
-        self.payload += payload;
         self.send(numbers.number);
     }
 
@@ -386,6 +409,11 @@ impl State {
         Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
     }
 
+    /// Returns when a frame came last, or a part of one.
+    fn last_heard(&self) -> Duration {
+        self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
+    }
+
     fn term(&self) -> Duration {
         let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
         Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
@@ -400,7 +428,7 @@ impl State {
         let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
         if !may_stay && self.machine.answered(number) {
             if let Some(call) = self.under_way.remove(&number) {
-                self.payload -= call.payload;
+                self.forget_size(&call);
             }
         } else {
             self.send_cancel(number);

@@ -71,9 +71,11 @@ impl State {
         for number in numbers {
             let Some(call) = self.under_way.get_mut(&number) else { continue };
             answered.extend(call.done.take().map(io));
-            if call.mutation == 0 && self.machine.answered(number) {
-                self.payload -= call.payload;
-                self.under_way.remove(&number);
+            if call.mutation == 0
+                && self.machine.answered(number)
+                && let Some(call) = self.under_way.remove(&number)
+            {
+                self.forget_size(&call);
             }
         }
         let backlog = std::mem::take(&mut self.backlog).into_iter();

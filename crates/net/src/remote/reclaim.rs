@@ -73,6 +73,7 @@ impl State {
         let call = UnderWay {
             caller: RequestId(0),
             mutation: 0,
+            waits: false,
             body: body.into(),
             bulk: Arc::default(),
             payload: 0,
@@ -123,7 +124,7 @@ impl State {
     fn lose_session(&mut self) -> Vec<Answered> {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
-        self.payload = 0;
+        (self.payload, self.waits) = (0, 0);
         let is_kept = |number: u64| {
             let call = old.get(&number);
             call.is_some_and(|call| match call.mutation {
@@ -133,7 +134,7 @@ impl State {
         };
         for (number, numbers) in self.machine.renumber(is_kept) {
             if let Some(mut call) = old.remove(&number) {
-                self.payload += call.payload;
+                self.note_size(&call);
                 let mut body = call.body.to_vec();
                 set_mutation(&mut body, numbers.mutation);
                 (call.mutation, call.body) = (numbers.mutation, body.into());
