@@ -54,6 +54,7 @@ impl State {
                 bulk: Arc::default(),
                 payload: 0,
                 opens: OpenUse::of(&request),
+                fits: request.reply_check(),
                 done: None,
                 since: Instant::now(),
             };
