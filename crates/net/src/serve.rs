@@ -24,7 +24,7 @@ use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus, Violation};
 use crate::sessions::{Sessions, refused};
-use crate::strangers::{Place, Source, Strangers};
+use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
 
@@ -151,11 +151,11 @@ impl Shared {
         }
         let turn = self.accepted.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
         self.mailboxes[turn].add(stream, tls, |link| {
-            let (place, evicted) = self.strangers.lock().enter(source, Arc::clone(link));
+            let (ticket, evicted) = self.strangers.lock().enter(source, Arc::clone(link));
             if let Some(evicted) = evicted {
                 self.evict(&evicted);
             }
-            let stage = Stage::Stranger { place, since: Instant::now() };
+            let stage = Stage::Stranger { ticket, since: Instant::now() };
             Box::new(Connection { shared: Arc::clone(self), caller, stage })
         });
     }
@@ -286,7 +286,7 @@ struct Connection {
 enum Stage {
     /// Without a session yet.
     Stranger {
-        place: Place,
+        ticket: Ticket,
         since: Instant,
     },
     Joined(Arc<Session>),
@@ -325,8 +325,8 @@ impl Connection {
 
     /// Enters another stage.
     fn leave_strangers(&mut self, next: Stage) {
-        if let Stage::Stranger { place, .. } = self.stage {
-            self.shared.strangers.lock().leave(place);
+        if let Stage::Stranger { ticket, .. } = self.stage {
+            self.shared.strangers.lock().leave(ticket);
             self.shared.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
         self.stage = next;

@@ -33,11 +33,11 @@ impl Source {
     }
 }
 
-/// The place of a connection.
+/// What a connection got when it entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Ticket {
     source: Source,
-    /// Places are numbered in the order of their connections.
+    /// Tickets are numbered in the order of their connections.
     number: u64,
 }
 
@@ -53,8 +53,8 @@ impl<T> Strangers<T> {
         Self { next: 0, count: 0, sources: HashMap::new() }
     }
 
-    /// Adds a connection. Returns its place, and the connection that has to end for it.
-    pub(crate) fn enter(&mut self, source: Source, connection: T) -> (Place, Option<T>) {
+    /// Adds a connection. Returns its ticket, and the connection that has to end for it.
+    pub(crate) fn enter(&mut self, source: Source, connection: T) -> (Ticket, Option<T>) {
         let own = self.sources.get(&source).map_or(0, BTreeMap::len);
         let evicted = if own >= limits::SOURCE_STRANGERS {
             self.evict(source)
@@ -71,12 +71,12 @@ impl<T> Strangers<T> {
         self.next += 1;
         self.count += 1;
         self.sources.entry(source).or_default().insert(number, connection);
-        (Place { source, number }, evicted)
+        (Ticket { source, number }, evicted)
     }
 
     /// Removes a connection that has a session now, or has ended. An evicted one is gone already.
-    pub(crate) fn leave(&mut self, place: Place) {
-        self.take(place.source, |connections| connections.remove(&place.number));
+    pub(crate) fn leave(&mut self, ticket: Ticket) {
+        self.take(ticket.source, |connections| connections.remove(&ticket.number));
     }
 
     fn evict(&mut self, source: Source) -> Option<T> {
@@ -112,19 +112,19 @@ mod tests {
     fn the_oldest_of_a_full_source_makes_room() {
         let mut strangers = Strangers::new();
         let share = limits::SOURCE_STRANGERS as u64;
-        let places: Vec<Place> = (0..share)
+        let tickets: Vec<Ticket> = (0..share)
             .map(|number| {
-                let (place, evicted) = strangers.enter(Source::User(0), number);
+                let (ticket, evicted) = strangers.enter(Source::User(0), number);
                 assert_eq!(evicted, None);
-                place
+                ticket
             })
             .collect();
         // The oldest has its session: the next one of it goes.
-        strangers.leave(places[0]);
+        strangers.leave(tickets[0]);
         assert_eq!(strangers.enter(Source::User(0), 1000).1, None);
         assert_eq!(strangers.enter(Source::User(0), 1001).1, Some(1));
         // An evicted one leaves too, once its connection has ended.
-        strangers.leave(places[1]);
+        strangers.leave(tickets[1]);
         assert_eq!(strangers.enter(Source::User(0), 1002).1, Some(2));
         assert_eq!(strangers.enter(Source::User(1), 0).1, None);
         assert_eq!(strangers.count, limits::SOURCE_STRANGERS + 1);
@@ -170,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_left_once() {
+    fn a_ticket_is_used_once() {
         let mut strangers = Strangers::new();
-        let (place, _) = strangers.enter(Source::User(0), ());
-        strangers.leave(place);
-        strangers.leave(place);
+        let (ticket, _) = strangers.enter(Source::User(0), ());
+        strangers.leave(ticket);
+        strangers.leave(ticket);
         assert!(strangers.count == 0 && strangers.sources.is_empty());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ struct State {
     /// Connections are cut.
     is_rough: AtomicBool,
     cuts: AtomicUsize,
+    /// What clients have sent, over all connections.
+    recorded: Mutex<Vec<u8>>,
 }
 
 /// The most bytes that one direction of a connection carries before it is cut.
@@ -43,7 +45,9 @@ impl Forwarder {
                 {
                     let (from, to, state) = (Arc::clone(from), Arc::clone(to), Arc::clone(&shared));
                     let rng = Random::new((2 * number + direction) as u64);
-                    thread::Builder::new().spawn(move || forward(&from, &to, rng, &state)).unwrap();
+                    let record = direction == 0;
+                    let forward = move || forward((&from, &to), record, rng, &state);
+                    thread::Builder::new().spawn(forward).unwrap();
                 }
             }
         };
@@ -56,6 +60,11 @@ impl Forwarder {
         self.state.is_rough.store(is_rough, Ordering::Relaxed);
     }
 
+    /// Returns what clients have sent.
+    pub(crate) fn recorded(&self) -> Vec<u8> {
+        self.state.recorded.lock().unwrap().clone()
+    }
+
     /// Returns how many connections were cut.
     pub(crate) fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::Relaxed)
@@ -64,7 +73,12 @@ impl Forwarder {
 
 /// Forwards one direction, in pieces of random size and after random delays, until the connection
 /// ends or is cut.
-fn forward(mut from: &TcpStream, mut to: &TcpStream, mut rng: Random, state: &State) {
+fn forward(
+    (mut from, mut to): (&TcpStream, &TcpStream),
+    record: bool,
+    mut rng: Random,
+    state: &State,
+) {
     let mut left = rng.below(MOST_BYTES);
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -76,6 +90,9 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, mut rng: Random, state: &St
         let is_cut = state.is_rough.load(Ordering::Relaxed) && left <= count as u64;
         let count = if is_cut { left as usize } else { count };
         left = left.saturating_sub(count as u64);
+        if record {
+            state.recorded.lock().unwrap().extend(&buffer[..count]);
+        }
         if to.write_all(&buffer[..count]).is_err() {
             break;
         }
