@@ -92,6 +92,12 @@ const VERBS: &[Verb] = &[
         run: rounds::loss,
     },
     Verb {
+        name: "strangers",
+        arguments: "[SECONDS]",
+        does: "garbage and 10,000 silent connections at a server for 30 s, beside two good mounts",
+        run: rounds::strangers,
+    },
+    Verb {
         name: "bystander",
         arguments: "[--small] [SECONDS] [LOAD...]",
         does: "measures how long one user waits beside the load of another, compared with nullfs",
