@@ -16,6 +16,7 @@ mod keys;
 mod locks;
 mod names;
 mod peer;
+mod together;
 mod world;
 
 /// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;
