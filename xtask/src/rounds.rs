@@ -31,9 +31,15 @@ const LOSS: Rounds = Rounds {
     unit: "moments",
 };
 
-/// Kills the binary with `kill -9` in so many rounds; a witness compares.
+const FAR: Rounds = Rounds { variable: "PELAGO_CRASH_FAR_ROUNDS", test: "far_crash", ..CRASH };
+
+/// Kills the binary with `kill -9` in so many rounds, or with `--far` the server of a far mount; a
+/// witness compares.
 pub(crate) fn crash(arguments: &[String]) -> VerbResult {
-    run(&CRASH, arguments)
+    match arguments {
+        [far, rest @ ..] if far == "--far" => run(&FAR, rest),
+        _ => run(&CRASH, arguments),
+    }
 }
 
 /// Cuts the power below a server at so many seeded moments, or fails each call to the disk.
