@@ -20,6 +20,7 @@ mod peer;
 mod replay;
 mod runtime_dir;
 mod strangers;
+mod together;
 mod world;
 
 /// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;
