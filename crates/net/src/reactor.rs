@@ -345,3 +345,6 @@ fn accept_all(listener: &mut dyn Listener) -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
