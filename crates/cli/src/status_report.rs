@@ -93,6 +93,8 @@ pub(crate) struct FarReport {
     pub(crate) waiting: u64,
     /// Connections that were made.
     pub(crate) connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub(crate) requests: u64,
 }
 
 /// A mount by another process or machine.
@@ -221,6 +223,7 @@ impl FarReport {
             silent_ms: 2500,
             waiting: 8,
             connections: 9,
+            requests: 10,
         }
     }
 }

@@ -87,6 +87,7 @@ impl FarReport {
             "silent_ms": self.silent_ms,
             "waiting": self.waiting,
             "connections": self.connections,
+            "requests": self.requests,
         })
     }
 }
@@ -107,6 +108,7 @@ impl FromJson for FarReport {
             silent_ms: field(value, "silent_ms")?,
             waiting: field(value, "waiting")?,
             connections: field(value, "connections")?,
+            requests: field(value, "requests")?,
         })
     }
 }

@@ -77,6 +77,8 @@ pub(super) struct State {
     heard: Duration,
     sent: Duration,
     connections: u64,
+    /// Requests that were given a number.
+    requests: u64,
     /// The server gives no session, and says that waiting does not help.
     refused: bool,
     ended: bool,
@@ -95,6 +97,8 @@ pub struct RemoteStatus {
     pub waiting: usize,
     /// Connections that were made.
     pub connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub requests: u64,
 }
 
 /// What a caller gets, and its callback.
@@ -128,6 +132,7 @@ impl Calls {
             heard: boot_time(),
             sent: boot_time(),
             connections: 0,
+            requests: 0,
             refused: false,
             ended: false,
         };
@@ -312,6 +317,7 @@ impl Calls {
             silent: boot_time().saturating_sub(state.heard),
             waiting: state.under_way.len() + state.backlog.len(),
             connections: state.connections,
+            requests: state.requests,
         }
     }
 }
@@ -328,6 +334,7 @@ impl State {
     fn number(&mut self, call: Call) {
         let Call { caller, is_mutation, mut body, bulk, payload, opens, done, since } = call;
         let numbers = self.machine.begin(is_mutation);
+        self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
