@@ -95,6 +95,8 @@ pub(crate) struct FarReport {
     pub(crate) connections: u64,
     /// Requests that the server was asked, without repetitions.
     pub(crate) requests: u64,
+    /// File locks that programs held and that were lost.
+    pub(crate) locks_lost: u64,
 }
 
 /// A mount by another process or machine.
@@ -224,6 +226,7 @@ impl FarReport {
             waiting: 8,
             connections: 9,
             requests: 10,
+            locks_lost: 11,
         }
     }
 }
