@@ -131,7 +131,7 @@ impl Parts {
     }
 
     fn report(&self) -> FarReport {
-        let RemoteStatus { session, connected, silent, waiting, connections } =
+        let RemoteStatus { session, connected, silent, waiting, connections, .. } =
             self.remote.status();
         FarReport {
             pelago: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,8 +2,13 @@
 //!
 //! A client that lost its connection cannot know whether its last requests were carried out. It
 //! sends them again with the same ids. The reply to each request that changes names or attributes
-//! is stored in a row of the batch of the change itself: either both are there, or neither. A
-//! request that failed has changed nothing, and is carried out again.
+//! is stored in a row of the batch of the change itself: either both are there, or neither. That to
+//! a change of bytes in rows is stored in a batch behind it, before it is sent. A request that
+//! failed has changed nothing, and is carried out again.
+//!
+//! After a loss of power a client repeats what was answered too. Batches are lost from the newest
+//! on, so a change whose reply is stored was not lost, and one that was answered without its reply
+//! being left was.
 //!
 //! Direct calls cannot lose a reply, so none is stored for them. A reply is deleted once the client
 //! has said that it has it and it is safe: by a later batch that stores another one, or with the
@@ -76,6 +81,13 @@ impl StoredReplies {
         let replies = self.of_session.entry(session).or_default();
         // What the last run left is safe: this run begins with it.
         replies.extend(request.map(|request| (request.0, 0)));
+    }
+
+    /// Returns the sequence of the last batch that stores a reply to the request; 0 if there is
+    /// none, and if an earlier run has stored it.
+    pub(crate) fn sequence(&self, session: SessionId, request: u64) -> u64 {
+        let replies = self.of_session.get(&session);
+        replies.and_then(|replies| replies.get(&request)).copied().unwrap_or(0)
     }
 
     /// Returns whether a session has begun and not ended.
@@ -165,7 +177,7 @@ impl RequestKey {
     }
 }
 
-/// Encodes the reply to a change of names or attributes; `None` for any other.
+/// Encodes the reply to a change of rows; `None` for any other.
 fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let stored = match reply {
         Reply::Done
@@ -173,11 +185,11 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Attr(_)
         | Reply::Removed(_)
         | Reply::Renamed { .. }
-        | Reply::Created { .. } => reply,
-        Reply::Opened { .. }
-        | Reply::Data(_)
+        | Reply::Created { .. }
+        | Reply::Opened { .. }
+        | Reply::Written { .. } => reply,
+        Reply::Data(_)
         | Reply::Bytes(_)
-        | Reply::Written { .. }
         | Reply::Listed { .. }
         | Reply::Offset(_)
         | Reply::Volume(_)
@@ -191,11 +203,13 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
 pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
     let mut reply = codec::decode_reply(bytes).ok()?;
     let attr = match &mut reply {
-        Reply::Done | Reply::Renamed { replaced: None, .. } => return Some(reply),
+        Reply::Done | Reply::Written { .. } | Reply::Renamed { replaced: None, .. } => {
+            return Some(reply);
+        }
         Reply::Entry(entry)
         | Reply::Created { entry, .. }
         | Reply::Renamed { replaced: Some(entry), .. } => &mut entry.attr,
-        Reply::Attr(attr) | Reply::Removed(attr) => attr,
+        Reply::Attr(attr) | Reply::Removed(attr) | Reply::Opened { attr, .. } => attr,
         _ => return None,
     };
     // A replayed reply may be stale: no cache may keep it.
@@ -223,6 +237,8 @@ mod tests {
                 Reply::Renamed { moved: handle, replaced: None },
                 Reply::Renamed { moved: handle, replaced: Some(Entry { handle, attr }) },
                 Reply::Created { entry: Entry { handle, attr }, path: DataPath::Cached },
+                Reply::Opened { attr, path: DataPath::Cached },
+                Reply::Written { bytes: 3, size: 5 },
             ]
         };
         for (reply, expected) in replies(attr).iter().zip(replies(stale)) {

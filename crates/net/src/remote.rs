@@ -23,6 +23,7 @@ use connect::Connector;
 
 mod calls;
 mod connect;
+mod kept;
 mod reclaim;
 mod role;
 

@@ -42,6 +42,9 @@ impl From<Peer> for RecordedPeer {
     }
 }
 
+/// Requests that a client replays: mutations, and the open files that they make.
+const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
+
 /// A session of one client.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -173,10 +176,11 @@ impl Session {
         Ok(state.machine.acknowledge(acknowledged)?)
     }
 
-    /// Admits a request. A mutation that came before is not carried out again.
+    /// Admits a request. A mutation that came before is not carried out again. All that a client
+    /// replays may be under way at a time.
     pub(crate) fn admit(
         &self,
-        number: u64,
+        (number, is_replay): (u64, bool),
         mutation: u64,
         hash: u64,
     ) -> Result<Repetition, Violation> {
@@ -184,7 +188,8 @@ impl Session {
         if state.ended {
             return Err(Violation::Replaced);
         }
-        if state.running.len() >= limits::SESSION_REQUESTS {
+        let most = if is_replay { MOST_REPLAYS } else { 0 } + limits::SESSION_REQUESTS;
+        if state.running.len() >= most {
             return Err(Violation::TooMany);
         }
         let repetition = match mutation {

@@ -3,7 +3,8 @@
 //! Their clients have files open that this run does not know, and requests that the last run may
 //! have carried out and not answered. So until each of them has opened its files again, has
 //! repeated its requests, or has ended, all other requests wait: they must not see, change or
-//! remove what these rely on. Then the repeated requests are carried out, and then all others.
+//! remove what these rely on. Then what the last run has answered and may have lost is carried out
+//! again, in the order in which it was done, then the repeated requests, and then all others.
 //!
 //! This is a state machine: it says which requests go on, and `service::starting` does that.
 
@@ -26,7 +27,9 @@ struct State {
     phase: Phase,
     /// Sessions that have not said that they are done, and have not ended.
     waits_for: HashSet<SessionId>,
-    /// Repeated requests, which go before all others.
+    /// Requests that the last run has answered, which go before all others.
+    replays: Vec<Parked>,
+    /// Repeated requests, which go behind those.
     repeated: VecDeque<Parked>,
     /// All other requests.
     others: VecDeque<Parked>,
@@ -40,6 +43,8 @@ struct State {
 enum Phase {
     /// Sessions are still to come back.
     Waiting,
+    /// Requests run that the last run has answered.
+    Replaying,
     /// Repeated requests run.
     Repeating,
     Over,
@@ -57,6 +62,8 @@ pub(crate) struct Parked {
 pub(crate) enum Step {
     /// Nothing.
     Wait,
+    /// These, one after the other; [`Grace::replayed`] is called at the end of all.
+    Replay(Vec<Parked>),
     /// These; [`Grace::repeated`] is called at the end of each.
     Repeat(VecDeque<Parked>),
     /// These, and all that come later.
@@ -67,8 +74,8 @@ impl Grace {
     /// Returns one that waits for these sessions; without any it is over.
     pub(crate) fn new(waits_for: HashSet<SessionId>) -> Self {
         let phase = if waits_for.is_empty() { Phase::Over } else { Phase::Waiting };
-        let (repeated, others) = (VecDeque::new(), VecDeque::new());
-        let state = State { phase, waits_for, repeated, others, bytes: 0, running: 0 };
+        let (replays, repeated, others) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        let state = State { phase, waits_for, replays, repeated, others, bytes: 0, running: 0 };
         let is_over = AtomicBool::new(phase == Phase::Over);
         Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -95,6 +102,11 @@ impl Grace {
         }
         match state.phase {
             Phase::Over => return Some(parked),
+            Phase::Waiting
+                if parked.context.replayed.is_some() && state.waits_for.contains(&session) =>
+            {
+                state.replays.push(parked);
+            }
             Phase::Waiting if state.waits_for.contains(&session) && goes_first(&parked.request) => {
                 state.repeated.push_back(parked);
             }
@@ -134,7 +146,7 @@ impl Grace {
     /// repeated requests either.
     pub(crate) fn expire(&self) -> Step {
         let mut state = self.state.lock();
-        if state.phase == Phase::Repeating {
+        if matches!(state.phase, Phase::Replaying | Phase::Repeating) {
             tracing::error!(requests = state.running, "repeated requests do not end");
             return Step::Over(self.end(&mut state));
         }
@@ -143,6 +155,12 @@ impl Grace {
             state.waits_for.clear();
         }
         self.go_on(&mut state)
+    }
+
+    /// The requests that the last run has answered were carried out.
+    pub(crate) fn replayed(&self) -> Step {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Replaying { self.repeat(&mut state) } else { Step::Wait }
     }
 
     /// A repeated request was carried out.
@@ -156,7 +174,8 @@ impl Grace {
     /// Ends it for good: returns all that waits, which is not carried out.
     pub(crate) fn stop(&self) -> VecDeque<Parked> {
         let mut state = self.state.lock();
-        let mut all = std::mem::take(&mut state.repeated);
+        let mut all = VecDeque::from(std::mem::take(&mut state.replays));
+        all.append(&mut state.repeated);
         all.extend(self.end(&mut state));
         all
     }
@@ -173,11 +192,14 @@ impl Grace {
 
     fn go_on(&self, state: &mut State) -> Step {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
-            let repeated = std::mem::take(&mut state.repeated);
-            (state.phase, state.running) = (Phase::Repeating, repeated.len());
-            if !repeated.is_empty() {
-                return Step::Repeat(repeated);
+            let mut replays = std::mem::take(&mut state.replays);
+            if replays.is_empty() {
+                return self.repeat(state);
             }
+            state.phase = Phase::Replaying;
+            // Stable: an open file of an inode comes behind what makes it.
+            replays.sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
+            return Step::Replay(replays);
         }
         match state.phase == Phase::Repeating && state.running == 0 {
             true => Step::Over(self.end(state)),
@@ -185,11 +207,23 @@ impl Grace {
         }
     }
 
+    fn repeat(&self, state: &mut State) -> Step {
+        let repeated = std::mem::take(&mut state.repeated);
+        (state.phase, state.running) = (Phase::Repeating, repeated.len());
+        match repeated.is_empty() {
+            true => Step::Over(self.end(state)),
+            false => Step::Repeat(repeated),
+        }
+    }
+
     fn end(&self, state: &mut State) -> VecDeque<Parked> {
         (state.phase, state.bytes) = (Phase::Over, 0);
         self.is_over.store(true, Ordering::Release);
         self.changed.notify_all();
-        std::mem::take(&mut state.others)
+        // Empty, unless replays did not end.
+        let mut all = std::mem::take(&mut state.repeated);
+        all.append(&mut state.others);
+        all
     }
 }
 
@@ -238,7 +272,8 @@ fn goes_first(request: &Request) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Handle, OpenId, RequestId};
+    use pelago_wire::codec::ReplyStamp;
+    use pelago_wire::{Handle, OpenId, Replayed, RequestId};
 
     use super::*;
 
@@ -287,6 +322,45 @@ mod tests {
         let Step::Over(others) = grace.repeated() else { panic!("nothing is repeated any more") };
         assert_eq!(numbers(&others), [1, 3, 4, 5]);
         assert!(grace.is_over() && matches!(grace.came_back(TWO), Step::Wait));
+    }
+
+    /// What sessions had been answered goes before what they had not, in the order in which it was
+    /// done; two with one stamp in the order in which they came.
+    #[test]
+    fn replays_go_first_in_the_order_of_their_stamps() {
+        let replay = |session, number, (epoch, sequence)| {
+            let mut parked = parked(session, number, write());
+            let stamp = ReplyStamp { epoch, sequence };
+            parked.context.replayed = Some(Replayed { stamp, node: None, time: None });
+            parked
+        };
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        assert!(grace.park(replay(ONE, 1, (3, 8))).is_none());
+        assert!(grace.park(parked(ONE, 2, write())).is_none());
+        assert!(grace.park(replay(ONE, 3, (3, 8))).is_none());
+        assert!(grace.park(replay(TWO, 4, (3, 7))).is_none());
+        assert!(grace.park(replay(TWO, 5, (2, 9))).is_none());
+        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        let Step::Replay(replays) = grace.came_back(TWO) else { panic!("all are back") };
+        assert_eq!(numbers(&VecDeque::from(replays)), [5, 4, 1, 3]);
+        assert!(matches!(grace.came_back(TWO), Step::Wait) && !grace.is_over());
+        let Step::Repeat(repeated) = grace.replayed() else { panic!("nothing is replayed") };
+        assert_eq!(numbers(&repeated), [2]);
+        assert!(matches!(grace.repeated(), Step::Over(_)) && grace.is_over());
+    }
+
+    /// Replays that do not end take nothing with them.
+    #[test]
+    fn it_ends_without_replays_that_hang() {
+        let grace = Grace::new(HashSet::from([ONE]));
+        let mut replay = parked(ONE, 1, write());
+        replay.context.replayed =
+            Some(Replayed { stamp: ReplyStamp::default(), node: None, time: None });
+        assert!(grace.park(replay).is_none() && grace.park(parked(ONE, 2, write())).is_none());
+        assert!(matches!(grace.expire(), Step::Replay(_)));
+        let Step::Over(others) = grace.expire() else { panic!("the time is over") };
+        assert_eq!(numbers(&others), [2]);
+        assert!(matches!(grace.replayed(), Step::Wait));
     }
 
     #[test]

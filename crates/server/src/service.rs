@@ -35,6 +35,7 @@ mod completion;
 mod execute;
 mod locks;
 mod names;
+mod replay;
 mod sessions;
 mod shared;
 mod starting;
@@ -312,7 +313,7 @@ impl Dispatcher {
         .entered();
         let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
         let executor = Executor { parts, locks, context, expected, bytes, may_block };
-        let result = match self.admit(context, description.effect, may_block)? {
+        let result = match self.admit(context, &description, may_block)? {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),
         };
@@ -364,21 +365,25 @@ impl Dispatcher {
     fn admit(
         &self,
         context: &Context,
-        effect: Effect,
+        description: &Description,
         may_block: MayBlock,
     ) -> Result<Option<Reply>, OpError> {
-        match effect {
+        match description.effect {
             Effect::None => return Ok(None),
             Effect::Commit => {}
             Effect::Change { .. } if self.parts.served.read_only => {
                 return Err(Code::ReadOnly.into());
             }
             Effect::Change { replayed, grows } => {
-                if replayed
+                if (replayed || self.is_of_earlier_run(context))
                     && let Some(request_key) = RequestKey::of(context)
                     && let Some(reply) = self.parts.shard.cached_reply(&request_key)?
                 {
                     return Ok(Some(reply));
+                }
+                if context.replayed.is_some() && self.parts.grace.is_over() {
+                    // It could undo what was done since.
+                    return Err(Code::TimedOut.into());
                 }
                 if grows {
                     self.parts.space.admit()?;
@@ -389,6 +394,15 @@ impl Dispatcher {
             return Err(OpError::WouldBlock);
         }
         Ok(None)
+    }
+}
+
+impl Dispatcher {
+    /// Returns whether the session of a request began in an earlier run, which may have carried it
+    /// out.
+    fn is_of_earlier_run(&self, context: &Context) -> bool {
+        context.session != SessionId::DIRECT
+            && self.parts.earlier.iter().any(|(session, _)| *session == context.session)
     }
 }
 

@@ -96,6 +96,8 @@ pub const SESSION_REQUESTS: usize = 1024;
 /// Bytes of payloads of one session that a server holds: those it read and did not carry out, and
 /// those of replies that the client did not take.
 pub const SESSION_BYTES: usize = 8 << 20;
+/// Bytes of answered mutations that a client keeps until they are safe.
+pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 /// Sessions of a server at the same time.
 pub const SESSIONS: usize = 1024;
 /// Connections to a server that have no session yet.

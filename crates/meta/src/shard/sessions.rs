@@ -31,11 +31,17 @@ pub(super) fn load(shard: &Shard) -> Result<Vec<(SessionId, SessionRecord)>, Err
     let mut from = key::all(RowKind::CachedReply).from;
     loop {
         let replies = next_replies(shard, &from)?;
-        let Some((session, request)) = replies.last() else { return Ok(sessions) };
+        let Some((session, request)) = replies.last() else { break };
         from = key::cached_reply(*session, *request);
         from.push(0);
         note_replies(shard, &replies)?;
     }
+    if !sessions.is_empty() {
+        // A killed process has left batches that only the system has: clients are told that what a
+        // stored reply answers is safe.
+        shard.table.persist().map_err(|error| table_failed("making sessions safe", &error))?;
+    }
+    Ok(sessions)
 }
 
 fn next_replies(shard: &Shard, from: &[u8]) -> Result<Vec<(SessionId, RequestId)>, Error> {

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_proto::session::{ClientOpens, ClientSession};
+use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
+use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{Code, Done, Error, OpenId, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
+use crate::remote::kept::KeptCalls;
 use crate::remote::role::{OpenUse, Role};
 
 /// Requests that are sent at a time: fewer than the server takes, so that a repetition fits too.
@@ -64,6 +66,8 @@ pub(super) struct State {
     pub(super) under_way: BTreeMap<u64, UnderWay>,
     /// Payload bytes of those.
     pub(super) payload: usize,
+    /// Mutations that are answered and not safe.
+    pub(super) kept: KeptCalls,
     /// Requests beyond the window.
     backlog: VecDeque<Call>,
     /// What is open.
@@ -75,7 +79,7 @@ pub(super) struct State {
     welcome: Option<Welcome>,
     /// When the server was heard, and when something was sent, by [`boot_time`].
     heard: Duration,
-    sent: Duration,
+    pub(super) sent: Duration,
     connections: u64,
     /// The server gives no session, and says that waiting does not help.
     refused: bool,
@@ -93,6 +97,8 @@ pub struct RemoteStatus {
     pub silent: Duration,
     /// Requests that were not answered.
     pub waiting: usize,
+    /// Mutations that were answered and are not safe.
+    pub kept: usize,
     /// Connections that were made.
     pub connections: u64,
 }
@@ -120,6 +126,7 @@ impl Calls {
             machine: ClientSession::new(),
             under_way: BTreeMap::new(),
             payload: 0,
+            kept: KeptCalls::default(),
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
             reclaiming: false,
@@ -153,14 +160,24 @@ impl Calls {
     }
 
     /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
-    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) {
-        let mut state = self.state.lock();
+    pub(super) fn answered(&self, frame: &Header, stamp: ReplyStamp, result: Result<Reply, Error>) {
+        let (number, mut state) = (frame.number, self.state.lock());
         state.heard = boot_time();
-        if !state.machine.answered(number) {
-            return;
-        }
+        state.note_safe(frame.progress);
+        // What failed has changed nothing that could be repeated.
+        let stamp = if result.is_ok() { stamp } else { ReplyStamp::default() };
+        let is_kept = match state.machine.answered(number, stamp) {
+            AnswerTo::Nothing => return,
+            AnswerTo::Replay { is_kept } => {
+                return state.replayed(number, is_kept, (stamp, &result));
+            }
+            AnswerTo::Request { is_kept } => is_kept,
+        };
         let Some(call) = state.under_way.remove(&number) else { return };
         state.payload -= call.payload;
+        if is_kept {
+            state.keep(number, &call, (stamp, &result));
+        }
         let result = state.note_answer(&call, result);
         if state.reclaiming {
             state.reclaim();
@@ -172,9 +189,11 @@ impl Calls {
         }
     }
 
-    /// Notes that the server was heard.
-    pub(super) fn heard(&self) {
-        self.state.lock().heard = boot_time();
+    /// Notes that the server was heard, and the newest sequence that is safe.
+    pub(super) fn heard(&self, safe: u64) {
+        let mut state = self.state.lock();
+        state.heard = boot_time();
+        state.note_safe(safe);
     }
 
     /// The caller of a request does not wait any more. While there is a connection, the server
@@ -311,6 +330,7 @@ impl Calls {
             connected: state.link.is_some(),
             silent: boot_time().saturating_sub(state.heard),
             waiting: state.under_way.len() + state.backlog.len(),
+            kept: state.kept.count(),
             connections: state.connections,
         }
     }
@@ -318,8 +338,10 @@ impl Calls {
 
 impl State {
     fn has_room(&self, call: &Call) -> bool {
-        let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
-        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
+        let held = self.payload + self.kept.bytes();
+        let fits = self.payload == 0 || held + call.payload <= WINDOW_BYTES;
+        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
+            && self.kept.bytes() < limits::SESSION_KEPT_BYTES;
         let has_place = self.under_way.len() < WINDOW && !self.reclaiming;
         has_place && fits && (remembered || !call.is_mutation)
     }
@@ -368,11 +390,16 @@ impl State {
         self.sent = boot_time();
     }
 
-    fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
+    pub(super) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
         // The encoder keeps bodies below their limit, and bulk has the size of one write.
         let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let progress = self.machine.acknowledged();
         Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
+    }
+
+    /// Returns the epoch of the server.
+    pub(super) fn epoch(&self) -> Option<u32> {
+        self.welcome.as_ref().map(|welcome| welcome.epoch)
     }
 
     fn term(&self) -> Duration {
@@ -385,7 +412,8 @@ impl State {
     fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
         let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
         let done = call.done.take();
-        if call.mutation == 0 && self.machine.answered(number) {
+        if call.mutation == 0 {
+            self.machine.answered(number, ReplyStamp::default());
             if let Some(call) = self.under_way.remove(&number) {
                 self.payload -= call.payload;
             }
@@ -453,7 +481,7 @@ impl State {
     }
 
     /// Ends an open whose caller was told that there is none.
-    fn release_unwanted(&mut self, open: OpenId) {
+    pub(super) fn release_unwanted(&mut self, open: OpenId) {
         let request = Request::Release { open };
         let mut body = Vec::new();
         match codec::encode_call((0, 0), 0, &request, &mut body) {
@@ -469,6 +497,7 @@ impl State {
     /// Takes over a connection. Returns the session's last welcome.
     pub(super) fn connect(&mut self, link: &Arc<Link>, welcome: Welcome) -> Option<Welcome> {
         self.link = Some(Arc::clone(link));
+        self.kept.forget_question();
         self.welcome.replace(welcome)
     }
 }

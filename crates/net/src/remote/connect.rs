@@ -292,13 +292,13 @@ impl Handler for Connection {
         let Frame { header, body, bulk } = frame;
         match header.kind {
             FrameKind::Reply => match codec::decode_answer(&body, bulk) {
-                Ok((_, result)) => self.calls.answered(header.number, result),
+                Ok((stamp, result)) => self.calls.answered(&header, stamp, result),
                 Err(error) => {
                     tracing::error!(%error, "the server sent a malformed answer");
                     return ControlFlow::Break(());
                 }
             },
-            FrameKind::Pong => self.calls.heard(),
+            FrameKind::Pong => self.calls.heard(header.progress),
             FrameKind::Closing => {
                 match Closing::decode(&body) {
                     Ok(closing) => {

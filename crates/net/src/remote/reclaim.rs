@@ -1,14 +1,16 @@
 //! What a client sends over a new connection: the files that it has open, if the server does not
-//! know them; then what was not answered; then all else.
+//! know them; then what was answered and may be lost; then what was not answered; then all else.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{Code, Reply, RequestId, codec};
 
 use super::calls::{Answered, State, UnderWay, set_mutation};
+use super::kept::KeptCalls;
 use super::role::{OpenUse, Role};
 use crate::link::Link;
 
@@ -24,7 +26,10 @@ impl State {
         self.forget_reopens();
         let answered = match &before {
             Some(_) if !resumed => self.lose_session(),
-            Some(before) if before.epoch != epoch => self.fail_appends(),
+            Some(before) if before.epoch != epoch => {
+                self.machine.replay();
+                self.fail_appends()
+            }
             _ => Vec::new(),
         };
         if knows_opens {
@@ -33,7 +38,9 @@ impl State {
         }
         tracing::info!(files = self.opens.count(), "opening files again");
         self.reclaiming = true;
-        self.opens.begin_reclaim();
+        let mut opens = std::mem::take(&mut self.opens);
+        opens.begin_reclaim(|ino| self.makes(ino));
+        self.opens = opens;
         self.reclaim();
         answered
     }
@@ -66,9 +73,11 @@ impl State {
         }
     }
 
-    /// Sends what is not answered, in the order of the numbers, then what waits for its turn.
+    /// Sends what may be lost, then what is not answered, in the order of the numbers, then what
+    /// waits for its turn.
     fn repeat(&mut self, resumed: bool) {
         let numbers: Vec<u64> = self.machine.under_way().collect();
+        self.send_replays();
         for number in numbers {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
@@ -87,7 +96,7 @@ impl State {
         let reopens = self.under_way.iter().filter(|(_, call)| is_reopen(call));
         let numbers: Vec<u64> = reopens.map(|(number, _)| *number).collect();
         for number in numbers {
-            self.machine.answered(number);
+            self.machine.answered(number, ReplyStamp::default());
             self.under_way.remove(&number);
         }
     }
@@ -100,7 +109,7 @@ impl State {
         let numbers: Vec<u64> = appends.map(|(number, _)| *number).collect();
         let mut answered = Vec::new();
         for number in numbers {
-            self.machine.answered(number);
+            self.machine.answered(number, ReplyStamp::default());
             if let Some(call) = self.under_way.remove(&number) {
                 self.payload -= call.payload;
                 answered.extend(call.done.map(|done| (done, Err(Code::Io.into()))));
@@ -115,6 +124,7 @@ impl State {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
         self.payload = 0;
+        self.kept = KeptCalls::default();
         let is_kept = |number: u64| {
             let call = old.get(&number);
             call.is_some_and(|call| call.mutation == 0 || call.opens.is_asked_anew())

@@ -48,9 +48,11 @@ impl Executor<'_> {
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
         let Opening { attr, path } = self.parts.opens.open(key, node, asked, self.may_block)?;
+        let reply = Reply::Opened { attr, path };
         if flags.truncate {
-            self.journal(key)?;
+            self.journal(key, &reply)?;
         }
+        let Reply::Opened { attr, path } = reply else { return Err(Code::Bug.into()) };
         let passes = matches!(path, DataPath::Passthrough(_));
         Ok(opened(Reply::Opened { attr, path }, passes, flags))
     }
@@ -71,13 +73,14 @@ impl Executor<'_> {
         self.parts.opens.open_again(key, node, flags, self.may_block)
     }
 
-    /// Commits bytes that another session's request has put into memory: its client may outlive
-    /// this process, which the server's own mount does not.
-    fn journal(&self, open: OpenKey) -> Result<(), OpError> {
-        match self.context.session {
-            SessionId::DIRECT => Ok(()),
-            _ => Ok(self.parts.opens.commit_memory(open)?),
+    /// Commits bytes that another session's request has put into memory, and stores the reply: its
+    /// client may outlive this process, which the server's own mount does not. Bytes in a content
+    /// file are kept by no client once they are answered.
+    fn journal(&self, open: OpenKey, reply: &Reply) -> Result<(), OpError> {
+        if self.context.session != SessionId::DIRECT && self.parts.opens.commit_memory(open)? {
+            self.parts.shard.store_reply(self.context, reply)?;
         }
+        Ok(())
     }
 
     pub(super) fn fsync(&self, open: OpenKey, data_only: bool) -> OpResult {
@@ -106,7 +109,7 @@ impl Executor<'_> {
     pub(super) fn write(&self, open: OpenId, write: Write<'_>) -> OpResult {
         let open = self.key(open);
         let done = self.parts.opens.write(open, write, self.may_block)?;
-        self.journal(open)?;
+        self.journal(open, &reply_to(&done))?;
         Ok(written(done, open))
     }
 
@@ -118,7 +121,7 @@ impl Executor<'_> {
     ) -> OpResult {
         let asked = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
         let sync = self.parts.opens.allocate(open, asked, self.may_block)?;
-        self.journal(open)?;
+        self.journal(open, &Reply::Done)?;
         Ok(if sync {
             Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open))
         } else {
@@ -131,7 +134,7 @@ impl Executor<'_> {
         let ((from, from_offset), (to, to_offset)) = (from, to);
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
         let done = self.parts.opens.copy_range(copy, self.may_block)?;
-        self.journal(to)?;
+        self.journal(to, &reply_to(&done))?;
         Ok(written(done, to))
     }
 
@@ -169,8 +172,12 @@ fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Outcome {
     }
 }
 
+fn reply_to(written: &Written) -> Reply {
+    Reply::Written { bytes: written.bytes, size: written.size }
+}
+
 fn written(written: Written, open: OpenKey) -> Outcome {
-    let reply = Reply::Written { bytes: written.bytes, size: written.size };
+    let reply = reply_to(&written);
     if written.sync {
         Outcome::WhenSafe(reply, ErrorReport::Open(open))
     } else {

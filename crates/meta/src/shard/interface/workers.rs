@@ -1,7 +1,7 @@
 //! What the group commit, the workers and the service need beside operations.
 
 use pelago_store::table;
-use pelago_wire::{Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord};
+use pelago_wire::{Context, Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord};
 
 use crate::reply_cache::RequestKey;
 use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, sessions, upkeep, writing_rows};
@@ -64,7 +64,23 @@ impl Shard {
         replies::get(&*self.table, request_key)
     }
 
-    /// Returns the sessions of the last run. Called once, before the first request.
+    /// Stores the reply to a request whose change is in rows already.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn store_reply(&self, context: &Context, reply: &Reply) -> Result<(), Error> {
+        replies::store(self, context, reply)
+    }
+
+    /// Returns the sequence of the newest batch with a change of this request; 0 if this run has
+    /// written none.
+    #[must_use]
+    pub fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
+        self.lock().state.replies.sequence(session, mutation)
+    }
+
+    /// Returns the sessions of the last run. Called once, before the first request. What that run
+    /// has left for them is safe then.
     ///
     /// # Errors
     /// If the table fails.
