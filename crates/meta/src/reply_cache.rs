@@ -34,6 +34,8 @@ pub struct OpContext {
     pub now: Time,
     /// The request; `None` if its reply is not stored.
     pub request_key: Option<RequestKey>,
+    /// Whose change it is; `None` for upkeep.
+    pub author: Option<SessionId>,
     /// [`crate::durability::Durability::invalidations`] before the caller read what the operation
     /// relies on; with another count at its commit the operation fails.
     pub invalidations: Option<u64>,
@@ -90,6 +92,11 @@ impl StoredReplies {
         replies.and_then(|replies| replies.get(&request)).copied().unwrap_or(0)
     }
 
+    /// Returns whether there is no session.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_session.is_empty()
+    }
+
     /// Returns whether a session has begun and not ended.
     pub(crate) fn has(&self, session: SessionId) -> bool {
         self.of_session.contains_key(&session)
@@ -120,6 +127,7 @@ impl OpContext {
     const NONE: Self = Self {
         now: Time { seconds: 0, nanos: 0 },
         request_key: None,
+        author: None,
         invalidations: None,
         expected: None,
     };
@@ -130,7 +138,8 @@ impl OpContext {
     /// Returns the context of a request.
     #[must_use]
     pub fn by(context: &Context, now: Time) -> Self {
-        Self { now, request_key: RequestKey::of(context), ..Self::NONE }
+        let (request_key, author) = (RequestKey::of(context), Some(context.session));
+        Self { now, request_key, author, ..Self::NONE }
     }
 }
 

@@ -317,6 +317,12 @@ impl Dispatcher {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),
         };
+        let result = match result {
+            Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {
+                Ok(Outcome::WhenSafe(reply, ErrorReport::Untracked))
+            }
+            result => result,
+        };
         if let Err(OpError::Failed(error)) = result {
             self.note_failure(&description, context, error);
         }
@@ -398,6 +404,23 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
+    /// Returns whether a request that succeeded builds on what another session did, and that is not
+    /// safe. What is carried out again built on nothing unsafe.
+    fn builds_on_others(
+        &self,
+        context: &Context,
+        request: &Request,
+        description: &Description,
+    ) -> bool {
+        let opened = match request {
+            Request::Open { node, .. } => Some(node.ino),
+            _ => None,
+        };
+        (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
+            && context.replayed.is_none()
+            && self.parts.shard.builds_on_others(context.session, opened)
+    }
+
     /// Returns whether the session of a request began in an earlier run, which may have carried it
     /// out.
     fn is_of_earlier_run(&self, context: &Context) -> bool {

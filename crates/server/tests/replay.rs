@@ -176,7 +176,11 @@ fn what_was_answered_and_not_safe_comes_back_with_its_client() {
     let (kept, open) = client.create(dir.handle, "open");
     let second = client.open(kept.handle, OpenFlags::READ);
     client.write(open, 0, b"abcdef");
-    client.write(open, 3, b"XY");
+    client.write(open, 3, b"XYZ123");
+    let shorter = SetAttr { size: Some(5), ..SetAttr::default() };
+    let shorten = Request::SetAttr { node: kept.handle, open: Some(open), set: shorter };
+    client.attr(shorten);
+    client.write(open, 5, b"f");
     assert!(!served.is_all_safe(), "nothing has made it safe");
     let left = served.rig.crashed(0, by_hand());
     assert_eq!(left.lookup(ROOT, "dir").err(), Some(Code::NotFound), "the power takes all of it");
@@ -200,6 +204,46 @@ fn what_was_answered_and_not_safe_comes_back_with_its_client() {
     let other = client.create(ROOT, "other").0;
     assert!(![dir, closed, kept].map(|entry| entry.attr.ino).contains(&other.attr.ino));
     served.rig.expect_whole("all is back");
+}
+
+/// A file that existed is emptied and written, and its open has ended.
+#[test]
+fn what_was_written_by_an_open_that_has_ended_comes_back() {
+    let served = Served::new();
+    let client = served.client();
+    let (file, open) = client.create(ROOT, "file");
+    client.write(open, 0, b"some old bytes");
+    client.close(open);
+    served.rig.sync();
+    let truncate = OpenFlags { truncate: true, ..OpenFlags::WRITE };
+    let open = client.open(file.handle, truncate);
+    client.write(open, 0, b"new");
+    client.close(open);
+    assert!(!served.is_all_safe());
+    let served = served.cut(0, options());
+    assert_eq!(client.bytes(file.handle), b"new");
+    let deadline = std::time::Instant::now() + DEADLINE;
+    while served.rig.server.status().open_files > 0 {
+        assert!(std::time::Instant::now() < deadline, "an open is left");
+        std::thread::yield_now();
+    }
+    served.rig.expect_whole("it is back");
+}
+
+/// A copy cannot be made again, as what it was made from may have changed: it is safe first.
+#[test]
+fn a_copy_is_answered_when_it_is_safe() {
+    let served = Served::new();
+    let client = served.client();
+    let (_, from) = client.create(ROOT, "from");
+    client.write(from, 0, b"bytes");
+    let (copy, to) = client.create(ROOT, "to");
+    assert!(!served.is_all_safe());
+    let (from_offset, to_offset, length) = (0, 0, 5);
+    client.ask(Request::CopyRange { from, from_offset, to, to_offset, length }, &[]).unwrap();
+    assert!(served.is_all_safe());
+    let _served = served.cut(0, options());
+    assert_eq!(client.bytes(copy.handle), b"bytes");
 }
 
 /// Whatever part of it the power takes, what was answered is there, once.
@@ -294,4 +338,48 @@ fn a_client_that_can_keep_no_more_asks_what_is_safe() {
         client.ask(request, &[]).unwrap();
     }
     assert!(client.remote.status().kept < 60);
+}
+
+/// A change that builds on one of a client that does not come back is not lost for that.
+#[test]
+fn what_builds_on_another_session_s_change_needs_no_other_client() {
+    let served = Served::new();
+    let (one, two) = (served.client(), served.client());
+    let dir = one.make_dir(ROOT, "dir");
+    assert!(!served.is_all_safe());
+    let own = one.make_dir(dir.handle, "own");
+    assert!(!served.is_all_safe(), "it builds on its own change");
+    let (file, open) = two.create(dir.handle, "file");
+    assert!(served.is_all_safe(), "the other one's directory is safe first");
+    two.write(open, 0, b"bytes");
+    one.rename((dir.handle, "file"), (own.handle, "moved"));
+    assert!(!served.is_all_safe());
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    two.attr(Request::SetAttr { node: file.handle, open: None, set });
+    two.make_dir(own.handle, "more");
+    drop(one);
+    let short = Options { grace: Duration::from_secs(2), ..by_hand() };
+    let served = served.cut(0, short);
+    assert_eq!(two.lookup(own.handle, "moved").unwrap().attr.ino, file.attr.ino);
+    two.lookup(own.handle, "more").unwrap();
+    assert_eq!(two.read(open), b"bytes");
+    served.rig.expect_whole("one client is back");
+}
+
+/// The server's own mount does not come back either.
+#[test]
+fn what_builds_on_a_change_of_the_server_s_own_mount_waits_for_it() {
+    let served = Served::new();
+    let client = served.client();
+    let dir = served.rig.make_dir(ROOT, "dir").unwrap();
+    assert!(!served.is_all_safe());
+    let made = client.make_dir(dir.handle, "made");
+    assert!(served.is_all_safe());
+    let other = client.make_dir(ROOT, "other");
+    assert!(!served.is_all_safe(), "nothing of another session is in it");
+    served.rig.create(other.handle, "file").unwrap();
+    assert!(served.is_all_safe());
+    let served = served.cut(0, options());
+    assert_eq!(client.lookup(dir.handle, "made").unwrap().attr.ino, made.attr.ino);
+    served.rig.expect_whole("the client is back");
 }

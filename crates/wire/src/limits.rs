@@ -89,6 +89,9 @@ pub const UNSYNCED_FILES: usize = 1024;
 /// Ranges of one file that are tracked individually from a failed sync until they are written
 /// again.
 pub const LOST_RANGES: usize = 256;
+/// Inodes and names whose unsafe changes are tracked beside other sessions; beyond this number the
+/// changes until then count as those of another session.
+pub const UNSAFE_CHANGES: usize = 1 << 16;
 /// Mutations of a session that may be beyond the acknowledged one: answers that a server remembers.
 pub const SESSION_MUTATIONS: u64 = 4096;
 /// Requests of a session that may be under way.

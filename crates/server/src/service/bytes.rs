@@ -39,7 +39,15 @@ impl Executor<'_> {
     pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> OpResult {
         let open = open.map(|open| self.key(open));
         let attr = self.parts.opens.set_attr(node, open, set, self.op_context(), self.may_block)?;
-        Ok(Reply::Attr(attr).into())
+        let reply = Reply::Attr(attr);
+        match (set.size, open) {
+            (None, _) => {}
+            (_, Some(open)) => drop(self.journal(open, &reply)?),
+            (_, None) if self.is_own() => {}
+            // It is committed.
+            (_, None) => self.parts.shard.store_reply(self.context, &reply)?,
+        }
+        Ok(reply.into())
     }
 
     pub(super) fn open(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {
@@ -75,12 +83,18 @@ impl Executor<'_> {
 
     /// Commits bytes that another session's request has put into memory, and stores the reply: its
     /// client may outlive this process, which the server's own mount does not. Bytes in a content
-    /// file are kept by no client once they are answered.
-    fn journal(&self, open: OpenKey, reply: &Reply) -> Result<(), OpError> {
-        if self.context.session != SessionId::DIRECT && self.parts.opens.commit_memory(open)? {
+    /// file are kept by no client once they are answered. Returns whether there were any others.
+    fn journal(&self, open: OpenKey, reply: &Reply) -> Result<bool, OpError> {
+        let is_in_rows = !self.is_own() && self.parts.opens.commit_memory(open)?;
+        if is_in_rows {
             self.parts.shard.store_reply(self.context, reply)?;
         }
-        Ok(())
+        Ok(is_in_rows)
+    }
+
+    /// Returns whether the request is one of the server's own mount.
+    fn is_own(&self) -> bool {
+        self.context.session == SessionId::DIRECT
     }
 
     pub(super) fn fsync(&self, open: OpenKey, data_only: bool) -> OpResult {
@@ -133,8 +147,9 @@ impl Executor<'_> {
         let kill_privileges = !self.is_root();
         let ((from, from_offset), (to, to_offset)) = (from, to);
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
-        let done = self.parts.opens.copy_range(copy, self.may_block)?;
-        self.journal(to, &reply_to(&done))?;
+        let mut done = self.parts.opens.copy_range(copy, self.may_block)?;
+        // A client could not copy once more: what it copied from may be another file by then.
+        done.sync |= self.journal(to, &reply_to(&done))?;
         Ok(written(done, to))
     }
 
@@ -146,8 +161,7 @@ impl Executor<'_> {
     /// Returns the flags of an open as far as its session may ask for them: a descriptor is of use
     /// in this process only.
     fn permitted(&self, flags: OpenFlags) -> OpenFlags {
-        let is_here = self.context.session == SessionId::DIRECT;
-        OpenFlags { passthrough: flags.passthrough && is_here, ..flags }
+        OpenFlags { passthrough: flags.passthrough && self.is_own(), ..flags }
     }
 
     /// Returns whether the caller keeps setuid and setgid bits of a file that it changes, for
