@@ -40,7 +40,8 @@ impl OpenFiles {
         may_block: MayBlock,
     ) -> Result<(Entry, DataPath), OpError> {
         let new = NewInode::file(mode);
-        let create = || self.shard.create(context, dir, name, new, true, clock::now());
+        let create =
+            || self.shard.create(context, dir, name, new, true, clock::of_request(context));
         self.open_created(OpenKey::of(context, open), dir, flags, may_block, create)
     }
 
@@ -58,7 +59,7 @@ impl OpenFiles {
         may_block: MayBlock,
     ) -> Result<(Entry, DataPath), OpError> {
         let new = NewInode::file(mode);
-        let create = || self.shard.create_unnamed(context, dir, new, clock::now());
+        let create = || self.shard.create_unnamed(context, dir, new, clock::of_request(context));
         self.open_created(OpenKey::of(context, open), dir, flags, may_block, create)
     }
 
@@ -170,17 +171,17 @@ impl OpenFiles {
         Ok(Opening { attr: self.shard.attr(handle)?, path })
     }
 
-    /// Commits the bytes of an open file if they are in memory. Those in a content file survive the
-    /// death of the process without that.
+    /// Commits the bytes of an open file if they are in memory, and returns whether they are. Those
+    /// in a content file survive the death of the process without that.
     ///
     /// # Errors
     /// `BadOpen`; `Stale`; if the table fails.
-    pub fn commit_memory(&self, open: OpenKey) -> Result<(), Error> {
+    pub fn commit_memory(&self, open: OpenKey) -> Result<bool, Error> {
         let opened = self.opens.get(open)?;
         let mut guard = self.lock(&opened.inode);
         match guard.state.has_content() {
-            true => Ok(()),
-            false => guard.commit(WritingRow::Keep),
+            true => Ok(false),
+            false => guard.commit(WritingRow::Keep).map(|()| true),
         }
     }
 

@@ -16,4 +16,5 @@ pub mod recovery;
 pub mod reply_cache;
 pub mod row_cache;
 pub mod shard;
+mod unsafe_changes;
 pub mod writeback_errors;

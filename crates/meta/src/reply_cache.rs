@@ -2,8 +2,13 @@
 //!
 //! A client that lost its connection cannot know whether its last requests were carried out. It
 //! sends them again with the same ids. The reply to each request that changes names or attributes
-//! is stored in a row of the batch of the change itself: either both are there, or neither. A
-//! request that failed has changed nothing, and is carried out again.
+//! is stored in a row of the batch of the change itself: either both are there, or neither. That to
+//! a change of bytes in rows is stored in a batch behind it, before it is sent. A request that
+//! failed has changed nothing, and is carried out again.
+//!
+//! After a loss of power a client repeats what was answered too. Batches are lost from the newest
+//! on, so a change whose reply is stored was not lost, and one that was answered without its reply
+//! being left was.
 //!
 //! The reply to an append is stored before its bytes are written, if these go to a content file. It
 //! says where they go, so that a repetition writes them to the same place.
@@ -32,6 +37,8 @@ pub struct OpContext {
     pub now: Time,
     /// The request; `None` if its reply is not stored.
     pub request_key: Option<RequestKey>,
+    /// Whose change it is; `None` for upkeep.
+    pub author: Option<SessionId>,
     /// [`crate::durability::Durability::invalidations`] before the caller read what the operation
     /// relies on; with another count at its commit the operation fails.
     pub invalidations: Option<u64>,
@@ -73,12 +80,31 @@ pub(crate) struct ReplyStored {
     deleted: Vec<u64>,
 }
 
+impl ReplyStored {
+    /// The client does not wait until the reply is safe.
+    pub(crate) fn need_not_be_safe(&mut self) {
+        self.sequence = 0;
+    }
+}
+
 impl StoredReplies {
     /// Begins a session, or adds a reply of the last run.
     pub(crate) fn add(&mut self, session: SessionId, request: Option<RequestId>) {
         let replies = self.of_session.entry(session).or_default();
         // What the last run left is safe: this run begins with it.
         replies.extend(request.map(|request| (request.0, 0)));
+    }
+
+    /// Returns the sequence of the last batch that stores a reply to the request; 0 if there is
+    /// none, and if an earlier run has stored it.
+    pub(crate) fn sequence(&self, session: SessionId, request: u64) -> u64 {
+        let replies = self.of_session.get(&session);
+        replies.and_then(|replies| replies.get(&request)).copied().unwrap_or(0)
+    }
+
+    /// Returns whether there is no session.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_session.is_empty()
     }
 
     /// Returns whether a session has begun and not ended.
@@ -111,6 +137,7 @@ impl OpContext {
     const NONE: Self = Self {
         now: Time { seconds: 0, nanos: 0 },
         request_key: None,
+        author: None,
         invalidations: None,
         expected: None,
     };
@@ -121,7 +148,8 @@ impl OpContext {
     /// Returns the context of a request.
     #[must_use]
     pub fn by(context: &Context, now: Time) -> Self {
-        Self { now, request_key: RequestKey::of(context), ..Self::NONE }
+        let (request_key, author) = (RequestKey::of(context), Some(context.session));
+        Self { now, request_key, author, ..Self::NONE }
     }
 }
 
@@ -168,7 +196,7 @@ impl RequestKey {
     }
 }
 
-/// Encodes the reply to a change of names or attributes, or to an append; `None` for any other.
+/// Encodes the reply to a change of rows; `None` for any other.
 fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let stored = match reply {
         Reply::Done
@@ -177,9 +205,9 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Removed(_)
         | Reply::Renamed { .. }
         | Reply::Created { .. }
+        | Reply::Opened { .. }
         | Reply::Written { .. } => reply,
-        Reply::Opened { .. }
-        | Reply::Data(_)
+        Reply::Data(_)
         | Reply::Bytes(_)
         | Reply::Listed { .. }
         | Reply::Offset(_)
@@ -200,7 +228,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
         Reply::Entry(entry)
         | Reply::Created { entry, .. }
         | Reply::Renamed { replaced: Some(entry), .. } => &mut entry.attr,
-        Reply::Attr(attr) | Reply::Removed(attr) => attr,
+        Reply::Attr(attr) | Reply::Removed(attr) | Reply::Opened { attr, .. } => attr,
         _ => return None,
     };
     // A replayed reply may be stale: no cache may keep it.
@@ -228,7 +256,8 @@ mod tests {
                 Reply::Renamed { moved: handle, replaced: None },
                 Reply::Renamed { moved: handle, replaced: Some(Entry { handle, attr }) },
                 Reply::Created { entry: Entry { handle, attr }, path: DataPath::Cached },
-                Reply::Written { bytes: 3, size: 10 },
+                Reply::Opened { attr, path: DataPath::Cached },
+                Reply::Written { bytes: 3, size: 5 },
             ]
         };
         for (reply, expected) in replies(attr).iter().zip(replies(stale)) {

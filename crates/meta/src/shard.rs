@@ -34,6 +34,7 @@ use crate::directory::Directories;
 use crate::durability::Durability;
 use crate::reply_cache::StoredReplies;
 use crate::row_cache::RowCache;
+use crate::unsafe_changes::UnsafeChanges;
 use crate::writeback_errors::Changed;
 
 pub use acl::SetXattr;
@@ -113,6 +114,8 @@ pub struct Shard {
     movers: RwLock<()>,
     /// Whether any file may have extended attributes. Never cleared.
     has_xattrs: AtomicBool,
+    /// Whether there are sessions of other processes.
+    has_sessions: AtomicBool,
 }
 
 /// What the lock of a shard guards.
@@ -129,6 +132,8 @@ struct State {
     changed: Changed,
     /// The sessions of other processes, and the replies that are stored for them.
     replies: StoredReplies,
+    /// Whose the changes are that are not safe, while there are such sessions.
+    unsafe_changes: UnsafeChanges,
     /// How often the lock was taken.
     #[cfg(test)]
     locked_times: u64,
@@ -155,6 +160,7 @@ impl Shard {
             directory_moves: 0,
             changed: Changed::default(),
             replies: StoredReplies::default(),
+            unsafe_changes: UnsafeChanges::default(),
             #[cfg(test)]
             locked_times: 0,
         };
@@ -171,6 +177,7 @@ impl Shard {
             state: Mutex::new(state),
             open_inodes: OpenInodes::default(),
             movers: RwLock::default(),
+            has_sessions: AtomicBool::new(false),
         }
     }
 }

@@ -24,6 +24,7 @@ use connect::Connector;
 mod calls;
 mod connect;
 mod held;
+mod kept;
 mod reclaim;
 mod role;
 

@@ -42,6 +42,9 @@ impl From<Peer> for RecordedPeer {
     }
 }
 
+/// Requests that a client replays: mutations, and the open files that they make.
+const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
+
 /// A session of one client.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -181,10 +184,11 @@ impl Session {
         Ok(state.machine.acknowledge(acknowledged)?)
     }
 
-    /// Admits a request. A mutation that came before is not carried out again.
+    /// Admits a request. A mutation that came before is not carried out again. All that a client
+    /// replays may be under way at a time.
     pub(crate) fn admit(
         &self,
-        number: u64,
+        (number, is_replay): (u64, bool),
         mutation: u64,
         (hash, waits): (u64, bool),
     ) -> Result<Repetition, Violation> {
@@ -194,6 +198,7 @@ impl Session {
         }
         state.is_used = true;
         let is_known = state.running.contains(&number) || state.waiting.contains(&number);
+        let most = if is_replay { MOST_REPLAYS } else { 0 } + limits::SESSION_REQUESTS;
         let repetition = match mutation {
             // A read that came over the old connection, and still runs, is answered once.
             0 if is_known => Repetition::Running,
@@ -206,7 +211,7 @@ impl Session {
             }
             let (requests, limit) = match waits {
                 true => (&mut state.waiting, limits::LOCK_WAITERS),
-                false => (&mut state.running, limits::SESSION_REQUESTS),
+                false => (&mut state.running, most),
             };
             if requests.len() >= limit {
                 return Err(Violation::TooMany);

@@ -12,8 +12,8 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Reply, Request, RequestId, SessionId, SessionService, limits,
-    version,
+    Bulk, Code, Context, Done, Error, Replayed, Reply, Request, RequestId, SessionId,
+    SessionService, limits, version,
 };
 
 use crate::assembler::Frame;
@@ -221,10 +221,14 @@ impl Sessions {
         let Frame { header, body, bulk } = frame;
         session.heard(link, header.progress)?;
         match header.kind {
-            FrameKind::Request => self.request(session, link, header.number, (&body, bulk)),
+            FrameKind::Request => self.request(session, link, (header.number, None), (&body, bulk)),
+            FrameKind::Replay => {
+                let (replayed, body) = codec::decode_replay(&body)?;
+                self.request(session, link, (header.number, Some(replayed)), (body, bulk))
+            }
             FrameKind::Cancel => self.cancel(session, link, header.number, &body),
             FrameKind::Ping => {
-                link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+                self.pong(link);
                 Ok(())
             }
             FrameKind::Reclaimed => {
@@ -236,6 +240,17 @@ impl Sessions {
                 Ok(())
             }
             other => Err(Violation::Unexpected(other)),
+        }
+    }
+
+    /// Answers a ping now, and once more when all is safe that is done.
+    fn pong(self: &Arc<Self>, link: &Arc<Link>) {
+        link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+        let (done, safe) = self.service.progress();
+        if done > safe {
+            let (this, link) = (Arc::clone(self), Arc::clone(link));
+            let pong = move || link.send([this.header(FrameKind::Pong, 0, 0, 0)]);
+            self.service.when_safe(Box::new(pong));
         }
     }
 
@@ -272,7 +287,7 @@ impl Sessions {
         self: &Arc<Self>,
         session: &Arc<Session>,
         link: &Arc<Link>,
-        number: u64,
+        (number, replayed): (u64, Option<Replayed>),
         (body, bulk): (&[u8], Vec<u8>),
     ) -> Result<(), Violation> {
         let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
@@ -283,7 +298,7 @@ impl Sessions {
             return Err(Violation::Bulk);
         }
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        match session.admit(number, mutation, (hash(body), waits))? {
+        match session.admit((number, replayed.is_some()), mutation, (hash(body), waits))? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.
             Repetition::Running => return Ok(()),
@@ -294,7 +309,8 @@ impl Sessions {
             }
         }
         let acknowledged = session.acknowledged();
-        let context = Context { mutation, acknowledged, uid, gid, ..context(session.id, number) };
+        let context = context(session.id, number);
+        let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
         let held = link.hold(bulk.len() + request.reply_bulk_bytes());
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mut answer = Some(PendingReply { sessions, session, number, mutation, held });
@@ -348,8 +364,11 @@ impl PendingReply {
     /// mutation.
     fn send(self, result: Result<Reply, Error>) {
         let Self { sessions, session, number, mutation, held } = self;
-        let (done, _) = sessions.service.progress();
-        let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence: done };
+        let sequence = match mutation > 0 && result.is_ok() {
+            true => sessions.service.sequence_of(session.id, mutation),
+            false => 0,
+        };
+        let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence };
         let mut body = Vec::new();
         codec::encode_answer(stamp, &result, &mut body);
         let bulk = match result {

@@ -87,6 +87,14 @@ impl SessionService for Echo {
     fn progress(&self) -> (u64, u64) {
         (1, 1)
     }
+
+    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
+        0
+    }
+
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
+        then();
+    }
 }
 
 /// Sends many requests of all sizes at once, and checks every answer.

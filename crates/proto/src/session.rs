@@ -7,10 +7,13 @@
 //! one. So a repeated mutation gets the same answer, and is carried out once (RFC 8881, 2.10.6).
 
 //!
+//! A mutation that is answered and not safe is lost with the server's machine. The client keeps it
+//! until it is safe, and acknowledges it only then.
+//!
 //! Both ends can go on after the server's process died. The client keeps which files it has open,
 //! and opens them again under their numbers, before it repeats what was not answered.
 
-pub use client::{ClientSession, Numbers};
+pub use client::{AnswerTo, ClientSession, Numbers};
 pub use reclaim::ClientOpens;
 pub use server::{Repetition, ServerSession, SessionError};
 

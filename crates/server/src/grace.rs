@@ -3,7 +3,8 @@
 //! Their clients have files open that this run does not know, and requests that the last run may
 //! have carried out and not answered. So until each of them has opened its files again, has
 //! repeated its requests, or has ended, all other requests wait: they must not see, change or
-//! remove what these rely on. Then the repeated requests are carried out, and then all others.
+//! remove what these rely on. Then what the last run has answered and may have lost is carried out
+//! again, in the order in which it was done, then the repeated requests, and then all others.
 //!
 //! This is a state machine: it says which requests go on, and `service::starting` does that.
 
@@ -28,10 +29,12 @@ struct State {
     waits_for: HashSet<SessionId>,
     /// Their time is over.
     is_late: bool,
-    /// Repeated appends whose bytes have a place in their file. They go first, so that no other
-    /// append takes it.
+    /// Requests that the last run has answered, which go before all others.
+    replays: Vec<Parked>,
+    /// Repeated appends whose bytes have a place in their file. They go behind those, so that no
+    /// other append takes it.
     placed: VecDeque<Parked>,
-    /// Repeated requests, which go before all others.
+    /// Repeated requests, which go behind those.
     repeated: VecDeque<Parked>,
     /// All other requests.
     others: VecDeque<Parked>,
@@ -45,6 +48,8 @@ struct State {
 enum Phase {
     /// Sessions are still to come back.
     Waiting,
+    /// Requests run that the last run has answered.
+    Replaying,
     /// Repeated requests run.
     Repeating,
     Over,
@@ -62,6 +67,8 @@ pub(crate) struct Parked {
 pub(crate) enum Step {
     /// Nothing.
     Wait,
+    /// These, one after the other; [`Grace::replayed`] is called at the end of all.
+    Replay(Vec<Parked>),
     /// These; [`Grace::repeated`] is called at the end of each.
     Repeat(VecDeque<Parked>),
     /// These, and all that come later.
@@ -77,6 +84,7 @@ impl Grace {
             phase,
             waits_for,
             is_late: false,
+            replays: Vec::new(),
             placed,
             repeated,
             others,
@@ -125,6 +133,11 @@ impl Grace {
         }
         match state.phase {
             Phase::Over => return Some(parked),
+            Phase::Waiting
+                if parked.context.replayed.is_some() && state.waits_for.contains(&session) =>
+            {
+                state.replays.push(parked);
+            }
             Phase::Waiting if state.waits_for.contains(&session) && goes_first(&parked.request) => {
                 let queue = if is_placed { &mut state.placed } else { &mut state.repeated };
                 queue.push_back(parked);
@@ -165,7 +178,7 @@ impl Grace {
     /// repeated requests either.
     pub(crate) fn expire(&self) -> Step {
         let mut state = self.state.lock();
-        if state.phase == Phase::Repeating {
+        if matches!(state.phase, Phase::Replaying | Phase::Repeating) {
             tracing::error!(requests = state.running, "repeated requests do not end");
             return Step::Over(self.end(&mut state));
         }
@@ -173,6 +186,16 @@ impl Grace {
             tracing::warn!(sessions = state.waits_for.len(), "clients did not come back in time");
             state.waits_for.clear();
         }
+        self.go_on(&mut state)
+    }
+
+    /// The requests that the last run has answered were carried out.
+    pub(crate) fn replayed(&self) -> Step {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Replaying {
+            return Step::Wait;
+        }
+        state.phase = Phase::Repeating;
         self.go_on(&mut state)
     }
 
@@ -187,7 +210,9 @@ impl Grace {
     /// Ends it for good: returns all that waits, which is not carried out.
     pub(crate) fn stop(&self) -> VecDeque<Parked> {
         let mut state = self.state.lock();
-        self.end(&mut state)
+        let mut all = VecDeque::from(std::mem::take(&mut state.replays));
+        all.extend(self.end(&mut state));
+        all
     }
 
     /// Waits until it is over, for at most `limit`. Returns whether it is.
@@ -202,6 +227,14 @@ impl Grace {
 
     fn go_on(&self, state: &mut State) -> Step {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
+            let mut replays = std::mem::take(&mut state.replays);
+            if !replays.is_empty() {
+                state.phase = Phase::Replaying;
+                // Stable: an open file of an inode comes behind what makes it.
+                replays
+                    .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
+                return Step::Replay(replays);
+            }
             state.phase = Phase::Repeating;
         }
         if state.phase != Phase::Repeating || state.running > 0 {
@@ -274,7 +307,8 @@ fn goes_first(request: &Request) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Handle, OpenId, RequestId};
+    use pelago_wire::codec::ReplyStamp;
+    use pelago_wire::{Handle, OpenId, Replayed, RequestId};
 
     use super::*;
 
@@ -354,6 +388,48 @@ mod tests {
         assert!(!grace.waits_for(TWO) && !grace.is_over());
         assert!(matches!(grace.expire(), Step::Over(_)));
         assert!(!grace.waits_for(TWO));
+    }
+
+    /// What sessions had been answered goes before what they had not, in the order in which it was
+    /// done; two with one stamp in the order in which they came.
+    #[test]
+    fn replays_go_first_in_the_order_of_their_stamps() {
+        let replay = |session, number, (epoch, sequence)| {
+            let mut parked = parked(session, number, write());
+            let stamp = ReplyStamp { epoch, sequence };
+            parked.context.replayed = Some(Replayed { stamp, node: None, time: None });
+            parked
+        };
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        assert!(grace.park(replay(ONE, 1, (3, 8)), false).is_none());
+        assert!(grace.park(parked(ONE, 2, write()), false).is_none());
+        assert!(grace.park(replay(ONE, 3, (3, 8)), false).is_none());
+        assert!(grace.park(replay(TWO, 4, (3, 7)), false).is_none());
+        assert!(grace.park(replay(TWO, 5, (2, 9)), false).is_none());
+        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        let Step::Replay(replays) = grace.came_back(TWO) else { panic!("all are back") };
+        assert_eq!(numbers(&VecDeque::from(replays)), [5, 4, 1, 3]);
+        assert!(matches!(grace.came_back(TWO), Step::Wait) && !grace.is_over());
+        let Step::Repeat(repeated) = grace.replayed() else { panic!("nothing is replayed") };
+        assert_eq!(numbers(&repeated), [2]);
+        assert!(matches!(grace.repeated(), Step::Over(_)) && grace.is_over());
+    }
+
+    /// Replays that do not end take nothing with them.
+    #[test]
+    fn it_ends_without_replays_that_hang() {
+        let grace = Grace::new(HashSet::from([ONE]));
+        let mut replay = parked(ONE, 1, write());
+        replay.context.replayed =
+            Some(Replayed { stamp: ReplyStamp::default(), node: None, time: None });
+        assert!(
+            grace.park(replay, false).is_none()
+                && grace.park(parked(ONE, 2, write()), false).is_none()
+        );
+        assert!(matches!(grace.expire(), Step::Replay(_)));
+        let Step::Over(others) = grace.expire() else { panic!("the time is over") };
+        assert_eq!(numbers(&others), [2]);
+        assert!(matches!(grace.replayed(), Step::Wait));
     }
 
     #[test]

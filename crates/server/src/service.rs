@@ -35,6 +35,7 @@ mod completion;
 mod execute;
 mod locks;
 mod names;
+mod replay;
 mod sessions;
 mod shared;
 mod starting;
@@ -326,9 +327,15 @@ impl Dispatcher {
         .entered();
         let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
         let executor = Executor { parts, locks, context, expected, bytes, may_block };
-        let result = match self.admit(context, description.effect, may_block)? {
+        let result = match self.admit(context, &description, may_block)? {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),
+        };
+        let result = match result {
+            Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {
+                Ok(Outcome::WhenSafe(reply, ErrorReport::Untracked))
+            }
+            result => result,
         };
         if let Err(OpError::Failed(error)) = result {
             self.note_failure(&description, context, error);
@@ -378,21 +385,25 @@ impl Dispatcher {
     fn admit(
         &self,
         context: &Context,
-        effect: Effect,
+        description: &Description,
         may_block: MayBlock,
     ) -> Result<Option<Reply>, OpError> {
-        match effect {
+        match description.effect {
             Effect::None => return Ok(None),
             Effect::Commit => {}
             Effect::Change { .. } if self.parts.served.read_only => {
                 return Err(Code::ReadOnly.into());
             }
             Effect::Change { replayed, grows } => {
-                if replayed
+                if (replayed || self.is_of_earlier_run(context))
                     && let Some(request_key) = RequestKey::of(context)
                     && let Some(reply) = self.parts.shard.cached_reply(&request_key)?
                 {
                     return Ok(Some(reply));
+                }
+                if context.replayed.is_some() && self.parts.grace.is_over() {
+                    // It could undo what was done since.
+                    return Err(Code::TimedOut.into());
                 }
                 if grows {
                     self.parts.space.admit()?;
@@ -403,6 +414,32 @@ impl Dispatcher {
             return Err(OpError::WouldBlock);
         }
         Ok(None)
+    }
+}
+
+impl Dispatcher {
+    /// Returns whether a request that succeeded builds on what another session did, and that is not
+    /// safe. What is carried out again built on nothing unsafe.
+    fn builds_on_others(
+        &self,
+        context: &Context,
+        request: &Request,
+        description: &Description,
+    ) -> bool {
+        let opened = match request {
+            Request::Open { node, .. } => Some(node.ino),
+            _ => None,
+        };
+        (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
+            && context.replayed.is_none()
+            && self.parts.shard.builds_on_others(context.session, opened)
+    }
+
+    /// Returns whether the session of a request began in an earlier run, which may have carried it
+    /// out.
+    fn is_of_earlier_run(&self, context: &Context) -> bool {
+        context.session != SessionId::DIRECT
+            && self.parts.earlier.iter().any(|(session, _)| *session == context.session)
     }
 }
 

@@ -2,13 +2,20 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use pelago_wire::Time;
+use pelago_wire::{Context, Time};
 
 /// Returns the time of the wall clock.
 #[must_use]
 pub fn now() -> Time {
     let now = clock_gettime(ClockId::Realtime);
     Time { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
+/// Returns the time that a change by this request shows: that of its answer, if it is repeated
+/// because it was lost.
+#[must_use]
+pub fn of_request(context: &Context) -> Time {
+    context.replayed.and_then(|replayed| replayed.time).unwrap_or_else(now)
 }
 
 /// The longest tick of the clock by which a file system stamps files.

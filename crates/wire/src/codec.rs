@@ -10,8 +10,11 @@ use fields::ErrorPayload;
 pub use fields::RECORDS;
 pub use tables::{REPLIES, REQUESTS};
 
+use crate::attr::Time;
 use crate::error::{Code, Error};
+use crate::id::Handle;
 use crate::limits;
+use crate::replayed::Replayed;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -46,9 +49,12 @@ pub struct ReplyStamp {
 /// The status of a reply without an error; others are numbers of [`Code`].
 const OK: u16 = 0;
 
+const MOST_REPLAYED: usize =
+    u32::MOST + u64::MOST + <Option<Handle> as Field>::MOST + <Option<Time> as Field>::MOST;
 const MOST_CALL: usize = 2 * u32::MOST + u64::MOST + tables::MOST_REQUEST;
 const MOST_ANSWER: usize = u32::MOST + u64::MOST + u16::MOST + tables::MOST_REPLY;
-const _: () = assert!(MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits a frame");
+const _: () =
+    assert!(MOST_REPLAYED + MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits a frame");
 const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
 const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fits a frame");
 
@@ -91,6 +97,33 @@ pub fn decode_call(body: &[u8]) -> Result<Call, DecodeError> {
     };
     from.finish("a request")?;
     Ok(call)
+}
+
+/// Appends what stands before the body of a request in a frame that replays it.
+pub fn encode_replayed(replayed: &Replayed, out: &mut Vec<u8>) {
+    let Replayed { stamp, node, time } = replayed;
+    let put = u32::put(&stamp.epoch, out)
+        .and_then(|()| u64::put(&stamp.sequence, out))
+        .and_then(|()| <Option<Handle> as Field>::put(node, out))
+        .and_then(|()| <Option<Time> as Field>::put(time, out));
+    debug_assert!(put.is_ok(), "none of these has a limit");
+}
+
+/// Decodes the body of a frame that replays a request. Returns the body of the request too, as it
+/// was sent first.
+///
+/// # Errors
+/// Returns [`DecodeError`] if the body is no such message of this version.
+pub fn decode_replay(body: &[u8]) -> Result<(Replayed, &[u8]), DecodeError> {
+    let mut from = Reader::new(body, "a replay");
+    let stamp = ReplyStamp {
+        epoch: u32::take(from.at("the replay's epoch"))?,
+        sequence: u64::take(from.at("the replay's sequence"))?,
+    };
+    let node = <Option<Handle> as Field>::take(from.at("the replay's node"))?;
+    let time = <Option<Time> as Field>::take(from.at("the replay's time"))?;
+    let call = from.bytes(from.left())?;
+    Ok((Replayed { stamp, node, time }, call))
 }
 
 /// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] behind it.

@@ -68,21 +68,26 @@ kinds! {
     /// The server says why it ends the connection.
     Closing = 10, limits::HANDSHAKE_BYTES;
     /// The client of a resumed session has opened its files again, and has repeated what was not
-    /// answered.
+    /// answered or not safe.
     Reclaimed = 11, 0;
+    /// A request that an earlier run of the server has answered, and which may be lost.
+    Replay = 12, limits::FRAME_BODY_BYTES;
 }
 
 impl FrameKind {
     /// Returns whether the frame belongs to one request, and has its number.
     #[must_use]
     pub const fn has_number(self) -> bool {
-        matches!(self, Self::Request | Self::Reply | Self::Cancel)
+        matches!(self, Self::Request | Self::Reply | Self::Cancel | Self::Replay)
     }
 
     /// Returns the limit of the bulk bytes.
     #[must_use]
     pub const fn bulk_limit(self) -> usize {
-        if matches!(self, Self::Request | Self::Reply) { limits::FRAME_BULK_BYTES } else { 0 }
+        match self {
+            Self::Request | Self::Reply | Self::Replay => limits::FRAME_BULK_BYTES,
+            _ => 0,
+        }
     }
 }
 
@@ -97,7 +102,7 @@ pub struct Header {
     pub kind: FrameKind,
     /// The number of the request in its session, from 1; 0 in frames of no request.
     pub number: u64,
-    /// From the client: every mutation up to this number is answered. From the server: the newest
+    /// From the client: every mutation up to this number is answered and safe. From the server: the newest
     /// safe sequence of the present epoch.
     pub progress: u64,
 }

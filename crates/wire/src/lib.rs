@@ -20,6 +20,7 @@ pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, S
 pub use local_cache::{LocalCache, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner};
 pub use name::{Name, NameError};
+pub use replayed::Replayed;
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
@@ -39,6 +40,7 @@ pub mod limits;
 mod local_cache;
 mod lock;
 mod name;
+mod replayed;
 mod reply;
 mod request;
 mod service;

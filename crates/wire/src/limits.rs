@@ -92,6 +92,9 @@ pub const UNSYNCED_FILES: usize = 1024;
 /// Ranges of one file that are tracked individually from a failed sync until they are written
 /// again.
 pub const LOST_RANGES: usize = 256;
+/// Inodes and names whose unsafe changes are tracked beside other sessions; beyond this number the
+/// changes until then count as those of another session.
+pub const UNSAFE_CHANGES: usize = 1 << 16;
 /// Mutations of a session that may be beyond the acknowledged one: answers that a server remembers.
 pub const SESSION_MUTATIONS: u64 = 4096;
 /// Requests of a session that may be under way, besides those that wait for locks.
@@ -99,6 +102,8 @@ pub const SESSION_REQUESTS: usize = 1024;
 /// Bytes of payloads of one session that a server holds: those it read and did not carry out, and
 /// those of replies that the client did not take.
 pub const SESSION_BYTES: usize = 8 << 20;
+/// Bytes of answered mutations that a client keeps until they are safe.
+pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 /// Sessions of a server at the same time.
 pub const SESSIONS: usize = 1024;
 /// Sessions of one machine's key, or of one user of the server's machine, at the same time.

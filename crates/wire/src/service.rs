@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::id::{RequestId, SessionId};
+use crate::replayed::Replayed;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -24,6 +25,9 @@ pub struct Context {
     pub uid: u32,
     /// Group id, as the volume numbers groups.
     pub gid: u32,
+    /// What an earlier run of the server has answered to the request; `None` unless the client
+    /// repeats it for that reason.
+    pub replayed: Option<Replayed>,
 }
 
 impl Context {
@@ -31,7 +35,7 @@ impl Context {
     #[must_use]
     pub const fn direct(uid: u32, gid: u32) -> Self {
         let (session, request) = (SessionId::DIRECT, RequestId(0));
-        Self { session, request, mutation: 0, acknowledged: 0, uid, gid }
+        Self { session, request, mutation: 0, acknowledged: 0, uid, gid, replayed: None }
     }
 }
 

@@ -38,6 +38,7 @@ pub enum RecordedPeer {
 ///
 /// A session outlives the run of the server. The next run *starts*: until each session of the last
 /// run has opened its files again or has ended, and for at most a term, all other requests wait.
+/// Then it carries out what clients replay, which the last run has answered and which may be lost.
 pub trait SessionService: Service {
     /// Returns what the server serves.
     fn served(&self) -> Served;
@@ -63,4 +64,12 @@ pub trait SessionService: Service {
 
     /// Returns the newest sequence that is done, and the newest that is safe.
     fn progress(&self) -> (u64, u64);
+
+    /// Returns the sequence of the last batch of a mutation that succeeded: its client keeps the
+    /// mutation until that is safe. 0 if the client need not keep it: there was none, or it is safe
+    /// already, or the mutation cannot be repeated.
+    fn sequence_of(&self, session: SessionId, mutation: u64) -> u64;
+
+    /// Calls back once everything that is done now is safe, or may never be: at once if it is safe.
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>);
 }

@@ -45,7 +45,7 @@ const WALLS: &[Wall] = &[
     Wall {
         package: SERVER,
         imports: &[WIRE, PROTO, STORE, META, DATA],
-        tests_import: &[CHECK, LOSSFS],
+        tests_import: &[CHECK, LOSSFS, NET],
     },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },

@@ -135,9 +135,20 @@ pub(super) fn new_rnode_in(
 ) -> Result<(Rnode, Rights), Error> {
     let parent = txn.node(Handle::own(dir))?.rnode;
     let rights = Rights::inherited(txn, &parent, &new)?;
-    let ino = txn.take_id()?;
+    let ino = new_id(txn, context)?;
     let rnode = new_rnode(ino, new, context, &parent, (&rights, txn.now));
     Ok((rnode, rights))
+}
+
+/// Returns the id of a new node: that which an earlier run has given it, if its client says so.
+fn new_id(txn: &mut Txn<'_>, context: &Context) -> Result<InodeId, Error> {
+    if let Some(node) = context.replayed.and_then(|replayed| replayed.node) {
+        if txn.claim_id(node.ino)? {
+            return Ok(node.ino);
+        }
+        tracing::warn!(inode = %node.ino, "a file that was lost gets another number");
+    }
+    txn.take_id()
 }
 
 fn new_rnode(

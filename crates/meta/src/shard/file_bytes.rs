@@ -191,7 +191,7 @@ pub(super) fn store_append(shard: &Shard, append: &Appended) -> Result<(), Error
     let mut txn = begin(shard, Some(append));
     match append.bytes {
         0 => txn.delete(append.request_key.key()),
-        _ => txn.store_reply(&append.reply()),
+        _ => txn.store_place(&append.reply()),
     }
     txn.commit().map(drop)
 }

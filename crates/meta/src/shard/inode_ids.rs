@@ -5,15 +5,18 @@
 //! later blocks are written when the one before is half used, and are safe long before they are
 //! needed.
 
+use std::collections::HashSet;
+
 use pelago_store::key;
 use pelago_store::report::table_failed;
 use pelago_store::rows::{HighWater, Row};
 use pelago_store::table::Batch;
 use pelago_store::volume::SHARD;
 use pelago_wire::limits::ID_BLOCK;
-use pelago_wire::{Code, Error, InodeId};
+use pelago_wire::{Code, Error, Handle, InodeId};
 
 use super::locked::Locked;
+use super::stored;
 
 /// The ids of one shard.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub(super) struct InodeIds {
     /// [`InodeIds::written_at`] is.
     written: u64,
     written_at: u64,
+    /// Counters below are those of earlier runs.
+    first: u64,
+    /// Counters of earlier runs that inodes have in this one.
+    claimed: HashSet<u64>,
 }
 
 /// What must happen before [`InodeIds::take`].
@@ -47,7 +54,8 @@ impl InodeIds {
     #[must_use]
     pub(super) fn new(site: u16, shard: u16, next: u64) -> Self {
         let next = next.max(InodeId::ROOT.counter() + 1);
-        Self { site, shard, next, ready: next, written: next, written_at: 0 }
+        let claimed = HashSet::new();
+        Self { site, shard, next, ready: next, written: next, written_at: 0, first: next, claimed }
     }
 
     /// Returns what must happen before the next id is taken, if all batches up to the sequence
@@ -90,6 +98,15 @@ impl InodeIds {
         Ok(id)
     }
 
+    /// Claims an id that an earlier run has given to an inode which was lost. Returns whether it
+    /// can have done so, and no other inode has claimed the id.
+    pub(super) fn claim(&mut self, id: InodeId) -> bool {
+        let counter = id.counter();
+        let is_ours = InodeId::new(self.site, self.shard, counter) == Some(id);
+        let is_earlier = (InodeId::ROOT.counter() + 1..self.first).contains(&counter);
+        is_ours && is_earlier && self.claimed.insert(counter)
+    }
+
     /// The table was opened again and may have lost the last high-water mark. Ids in use are not
     /// concerned: their mark was safe before the first of them was taken.
     pub(super) fn invalidate(&mut self) {
@@ -122,6 +139,19 @@ impl Locked<'_> {
             Need::Wait(sequence) => self.persist(sequence)?,
         }
         self.state.ids.take()
+    }
+
+    /// Takes an id that an earlier run has given to an inode which was lost. Returns `false` if it
+    /// cannot have done so, or if there is such an inode.
+    pub(super) fn claim_id(&mut self, id: InodeId) -> Result<bool, Error> {
+        if stored::get(&*self.shard.table, &key::inline(id))?.is_some() {
+            return Ok(false);
+        }
+        match self.node(Handle::own(id)) {
+            Ok(_) => Ok(false),
+            Err(Error { code: Code::Stale, .. }) => Ok(self.state.ids.claim(id)),
+            Err(error) => Err(error),
+        }
     }
 
     fn reserve_ids(&mut self, to: u64) -> Result<(), Error> {
@@ -164,6 +194,17 @@ mod tests {
         assert_eq!((ids.need(1), ids.next()), (Need::Wait(9), 2 + ID_BLOCK));
         assert_eq!(ids.need(9), Need::Nothing);
         assert_eq!(ids.take().unwrap().raw(), 2 + ID_BLOCK);
+    }
+
+    /// Only an id that an earlier run can have given is taken over, and by one inode.
+    #[test]
+    fn an_id_of_an_earlier_run_is_claimed_once() {
+        let mut ids = InodeIds::new(3, 4, 100);
+        let id = |site, shard, counter| InodeId::new(site, shard, counter).unwrap();
+        assert!(ids.claim(id(3, 4, 99)) && !ids.claim(id(3, 4, 99)));
+        assert!(ids.claim(id(3, 4, 2)) && !ids.claim(id(3, 4, 1)), "1 is the root");
+        assert!(!ids.claim(id(3, 4, 100)), "this run may give it");
+        assert!(!ids.claim(id(3, 5, 50)) && !ids.claim(id(2, 4, 50)));
     }
 
     /// Neither a high-water mark that may be lost nor one that was lowered lets an id be used.

@@ -3,10 +3,18 @@
 use pelago_store::report::row_damaged;
 use pelago_store::rows::{CachedReply, Row};
 use pelago_store::table::Table;
-use pelago_wire::{Code, Error, Reply};
+use pelago_wire::{Code, Context, Error, Reply};
 
-use super::stored;
-use crate::reply_cache::{self, RequestKey};
+use super::{Shard, stored};
+use crate::reply_cache::{self, OpContext, RequestKey};
+
+/// Stores the reply to a request whose change is in rows already.
+pub(super) fn store(shard: &Shard, context: &Context, reply: &Reply) -> Result<(), Error> {
+    let request_key = RequestKey::of(context);
+    let mut txn = shard.begin(OpContext { request_key, ..OpContext::UPKEEP });
+    txn.store_reply(reply);
+    txn.commit().map(drop)
+}
 
 /// Returns the reply to a request, if it is stored.
 pub(super) fn get(table: &dyn Table, request_key: &RequestKey) -> Result<Option<Reply>, Error> {

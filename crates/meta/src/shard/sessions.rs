@@ -1,6 +1,7 @@
 //! The sessions of other processes: the rows by which the next run of the server knows them.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::{row_damaged, table_failed};
@@ -27,15 +28,22 @@ pub(super) fn load(shard: &Shard) -> Result<Vec<(SessionId, SessionRecord)>, Err
     for (session, _) in &sessions {
         locked.state.replies.add(*session, None);
     }
+    shard.has_sessions.store(!sessions.is_empty(), Ordering::Release);
     drop(locked);
     let mut from = key::all(RowKind::CachedReply).from;
     loop {
         let replies = next_replies(shard, &from)?;
-        let Some((session, request)) = replies.last() else { return Ok(sessions) };
+        let Some((session, request)) = replies.last() else { break };
         from = key::cached_reply(*session, *request);
         from.push(0);
         note_replies(shard, &replies)?;
     }
+    if !sessions.is_empty() {
+        // A killed process has left batches that only the system has: clients are told that what a
+        // stored reply answers is safe.
+        shard.table.persist().map_err(|error| table_failed("making sessions safe", &error))?;
+    }
+    Ok(sessions)
 }
 
 fn next_replies(shard: &Shard, from: &[u8]) -> Result<Vec<(SessionId, RequestId)>, Error> {
@@ -80,7 +88,13 @@ pub(super) fn begin(
     // A full disk can be emptied through a session too.
     txn.batch.allow_reserve();
     txn.put(key::session(session), record);
-    txn.commit()?.state.replies.add(session, None);
+    let before = txn.state.sequence;
+    let mut locked = txn.commit()?;
+    if locked.state.replies.is_empty() {
+        locked.state.unsafe_changes.begin(before);
+    }
+    locked.state.replies.add(session, None);
+    shard.has_sessions.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -105,6 +119,11 @@ pub(super) fn end(shard: &Shard, session: SessionId) -> Result<(), Error> {
         txn.delete(key::cached_reply(session, request));
     }
     txn.delete(key::session(session));
-    txn.commit()?.state.replies.end(session);
+    let mut locked = txn.commit()?;
+    locked.state.replies.end(session);
+    if locked.state.replies.is_empty() {
+        locked.state.unsafe_changes.end();
+        shard.has_sessions.store(false, Ordering::Release);
+    }
     Ok(())
 }

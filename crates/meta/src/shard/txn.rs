@@ -8,13 +8,14 @@ use std::ops::{Deref, DerefMut};
 use pelago_store::key;
 use pelago_store::rows::{NameRow, Orphan, ParentPointer, Row, Stamp};
 use pelago_store::table::Batch;
-use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, Time};
+use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, SessionId, Time};
 
 use super::locked::Locked;
 use super::{Shard, State};
 use crate::directory::Directory;
 use crate::reply_cache::{ExpectedNodes, OpContext, ReplyStored, RequestKey};
 use crate::row_cache::{Named, Node, RowLocation};
+use crate::unsafe_changes::Subject;
 
 /// A name in a directory, with its hash.
 #[derive(Debug, Clone)]
@@ -75,6 +76,8 @@ pub(super) struct Txn<'a> {
     pub(super) now: Time,
     /// The request whose reply is stored with the batch.
     request_key: Option<RequestKey>,
+    /// As [`OpContext::author`].
+    author: Option<SessionId>,
     /// As [`OpContext::invalidations`].
     invalidations: Option<u64>,
     /// As [`OpContext::expected`].
@@ -122,13 +125,14 @@ impl<'a> Txn<'a> {
     /// another allocation.
     #[inline]
     pub(super) fn new(locked: Locked<'a>, op: OpContext, changes: usize) -> Self {
-        let OpContext { now, request_key, invalidations, expected } = op;
+        let OpContext { now, request_key, author, invalidations, expected } = op;
         Self {
             batch: Batch::new(),
             stamp: locked.next_stamp(),
             locked,
             now,
             request_key,
+            author,
             invalidations,
             expected,
             changes: Vec::with_capacity(changes),
@@ -156,7 +160,8 @@ impl<'a> Txn<'a> {
     /// # Errors
     /// If the table fails; `Io` if it was opened again since the operation read what it relies on.
     pub(super) fn commit(self) -> Result<Locked<'a>, Error> {
-        let Self { mut locked, batch, stamp, now, invalidations, changes, flagged, .. } = self;
+        let Self { mut locked, batch, stamp, now, author, invalidations, changes, flagged, .. } =
+            self;
         if batch.is_empty() {
             assert!(changes.is_empty(), "I-1: memory would change without a batch");
             return Ok(locked);
@@ -172,6 +177,11 @@ impl<'a> Txn<'a> {
         locked.write(&batch)?;
         for dir in flagged {
             locked.state.directories.flagged_dirty(dir);
+        }
+        if let Some(author) = author
+            && !locked.state.replies.is_empty()
+        {
+            locked.note_unsafe((author, stamp.sequence), &changes);
         }
         for change in changes {
             locked.state.apply(change, now);
@@ -195,6 +205,16 @@ impl<'a> Txn<'a> {
             let stored = (&self.locked.state.replies, self.locked.shard.durability.safe());
             let change = request_key.put(&mut self.batch, reply, self.stamp, stored);
             self.changes.extend(change.map(MemoryChange::ReplyStored));
+        }
+    }
+
+    /// Stores the reply to an append, whose bytes go to a content file. Its client keeps them no
+    /// longer than until the answer, so it need not know when the row is safe.
+    pub(super) fn store_place(&mut self, reply: &Reply) {
+        let before = self.changes.len();
+        self.store_reply(reply);
+        if let Some(MemoryChange::ReplyStored(stored)) = self.changes.get_mut(before) {
+            stored.need_not_be_safe();
         }
     }
 
@@ -299,6 +319,45 @@ impl<'a> Txn<'a> {
     /// Sets the time of a directory's last change to any time, as `utimensat` does.
     pub(super) fn set_directory_mtime(&mut self, ino: InodeId, mtime: Time) {
         self.changes.push(MemoryChange::DirectoryTimeSet(ino, mtime));
+    }
+}
+
+impl MemoryChange {
+    /// Calls `each` with what the change builds on, and whether it changes that.
+    fn subjects(&self, mut each: impl FnMut(Subject, bool)) {
+        let inode = |ino: &InodeId| Subject::Inode(*ino);
+        match self {
+            Self::NameAdded(key, named) => {
+                each(inode(&key.dir), false);
+                each(Subject::Name(key.dir, key.hash), true);
+                each(inode(&named.ino), true);
+            }
+            Self::NameRemoved(key, _) => {
+                each(inode(&key.dir), false);
+                each(Subject::Name(key.dir, key.hash), true);
+            }
+            Self::NodeChanged(node) => each(inode(&node.rnode.ino), true),
+            Self::DirectoryMoved(ino, parent) => {
+                each(inode(parent), false);
+                each(inode(ino), true);
+            }
+            Self::NodeRemoved(ino)
+            | Self::DirectoryMade(ino, _)
+            | Self::DirectoryRemoved(ino)
+            | Self::DirectoryTimeSet(ino, _) => each(inode(ino), true),
+            Self::ReplyStored(_) => {}
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Notes whose the changes of a batch are, and whether they build on those of others.
+    fn note_unsafe(&mut self, batch: (SessionId, u64), changes: &[MemoryChange]) {
+        let safe = self.shard.durability.safe();
+        let noted = &mut self.state.unsafe_changes;
+        for change in changes {
+            change.subjects(|subject, is_changed| noted.note(batch, (subject, is_changed), safe));
+        }
     }
 }
 

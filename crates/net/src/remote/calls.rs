@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_proto::locks::HeldLocks;
-use pelago_proto::session::{ClientOpens, ClientSession};
+use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
+use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{Code, Done, Error, OpenId, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
+use crate::remote::kept::KeptCalls;
 use crate::remote::role::{OpenUse, Role};
 
 /// Requests that are sent at a time, besides those that wait for locks: fewer than the server takes,
@@ -75,6 +77,8 @@ pub(super) struct State {
     /// Payload bytes of those, and how many of them wait for locks.
     pub(super) payload: usize,
     pub(super) waits: usize,
+    /// Mutations that are answered and not safe.
+    pub(super) kept: KeptCalls,
     /// Requests beyond the window.
     pub(super) backlog: VecDeque<Call>,
     /// What is open.
@@ -88,7 +92,7 @@ pub(super) struct State {
     welcome: Option<Welcome>,
     /// When the server was heard, and when something was sent, by [`boot_time`].
     heard: Duration,
-    sent: Duration,
+    pub(super) sent: Duration,
     connections: u64,
     /// Requests that were given a number.
     requests: u64,
@@ -108,6 +112,8 @@ pub struct RemoteStatus {
     pub silent: Duration,
     /// Requests that were not answered.
     pub waiting: usize,
+    /// Mutations that were answered and are not safe.
+    pub kept: usize,
     /// Connections that were made.
     pub connections: u64,
     /// Requests that the server was asked, without repetitions.
@@ -140,6 +146,7 @@ impl Calls {
             machine: ClientSession::new(),
             under_way: BTreeMap::new(),
             payload: 0,
+            kept: KeptCalls::default(),
             waits: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
@@ -186,16 +193,32 @@ impl Calls {
     /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
     /// Returns whether it fits its request: what another one means is unknown, so that its caller
     /// gets `Io`, and it is not asked for again.
-    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) -> bool {
-        let mut state = self.state.lock();
+    pub(super) fn answered(
+        &self,
+        frame: &Header,
+        stamp: ReplyStamp,
+        result: Result<Reply, Error>,
+    ) -> bool {
+        let (number, mut state) = (frame.number, self.state.lock());
         state.heard = boot_time();
-        if !state.machine.answered(number) {
-            return true;
-        }
+        state.note_safe(frame.progress);
+        // What failed has changed nothing that could be repeated.
+        let stamp = if result.is_ok() { stamp } else { ReplyStamp::default() };
+        let is_kept = match state.machine.answered(number, stamp) {
+            AnswerTo::Nothing => return true,
+            AnswerTo::Replay { is_kept } => {
+                state.replayed(number, is_kept, (stamp, &result));
+                return true;
+            }
+            AnswerTo::Request { is_kept } => is_kept,
+        };
         let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
+        if is_kept {
+            state.keep(number, &call, (stamp, &result));
+        }
         let result = state.note_answer(&call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
@@ -207,9 +230,11 @@ impl Calls {
         fits
     }
 
-    /// Notes that the server was heard.
-    pub(super) fn heard(&self) {
-        self.state.lock().heard = boot_time();
+    /// Notes that the server was heard, and the newest sequence that is safe.
+    pub(super) fn heard(&self, safe: u64) {
+        let mut state = self.state.lock();
+        state.heard = boot_time();
+        state.note_safe(safe);
     }
 
     /// The caller of a request does not wait any more. While there is a connection, the server
@@ -351,6 +376,7 @@ impl Calls {
             connected: state.link.is_some(),
             silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
+            kept: state.kept.count(),
             connections: state.connections,
             requests: state.requests,
             locks_lost: state.locks.lost(),
@@ -360,8 +386,10 @@ impl Calls {
 
 impl State {
     fn has_room(&self, call: &Call) -> bool {
-        let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
-        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
+        let held = self.payload + self.kept.bytes();
+        let fits = self.payload == 0 || held + call.payload <= WINDOW_BYTES;
+        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
+            && self.kept.bytes() < limits::SESSION_KEPT_BYTES;
         let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
         has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
     }
@@ -426,7 +454,7 @@ impl State {
         self.sent = boot_time();
     }
 
-    fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
+    pub(super) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
         // The encoder keeps bodies below their limit, and bulk has the size of one write.
         let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let progress = self.machine.acknowledged();
@@ -436,6 +464,11 @@ impl State {
     /// Returns when a frame came last, or a part of one.
     fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
+    }
+
+    /// Returns the epoch of the server.
+    pub(super) fn epoch(&self) -> Option<u32> {
+        self.welcome.as_ref().map(|welcome| welcome.epoch)
     }
 
     fn term(&self) -> Duration {
@@ -450,7 +483,8 @@ impl State {
         let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
         let done = call.done.take();
         let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
-        if !may_stay && self.machine.answered(number) {
+        if !may_stay {
+            self.machine.answered(number, ReplyStamp::default());
             if let Some(call) = self.under_way.remove(&number) {
                 self.forget_size(&call);
             }
@@ -519,7 +553,7 @@ impl State {
     }
 
     /// Ends an open whose caller was told that there is none.
-    fn release_unwanted(&mut self, open: OpenId) {
+    pub(super) fn release_unwanted(&mut self, open: OpenId) {
         self.ask_for_itself(&Request::Release { open });
     }
 
@@ -539,6 +573,7 @@ impl State {
     /// Takes over a connection. Returns the session's last welcome.
     pub(super) fn connect(&mut self, link: &Arc<Link>, welcome: Welcome) -> Option<Welcome> {
         self.link = Some(Arc::clone(link));
+        self.kept.forget_question();
         self.welcome.replace(welcome)
     }
 }

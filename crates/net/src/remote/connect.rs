@@ -333,8 +333,8 @@ impl Handler for Connection {
         let Frame { header, body, bulk } = frame;
         match header.kind {
             FrameKind::Reply => match codec::decode_answer(&body, bulk) {
-                Ok((_, result)) => {
-                    if !self.calls.answered(header.number, result) {
+                Ok((stamp, result)) => {
+                    if !self.calls.answered(&header, stamp, result) {
                         let number = header.number;
                         tracing::error!(number, "the server's answer does not fit its request");
                         return ControlFlow::Break(());
@@ -345,7 +345,7 @@ impl Handler for Connection {
                     return ControlFlow::Break(());
                 }
             },
-            FrameKind::Pong => self.calls.heard(),
+            FrameKind::Pong => self.calls.heard(header.progress),
             FrameKind::Closing => {
                 match Closing::decode(&body) {
                     Ok(closing) => {

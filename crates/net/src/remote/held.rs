@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use pelago_proto::locks::OwnedLock;
+use pelago_wire::codec::ReplyStamp;
 use pelago_wire::{Code, Error, InodeId, OpenId, Reply, Request};
 
 use super::calls::{Answered, Call, State, UnderWay};
@@ -71,11 +72,11 @@ impl State {
         for number in numbers {
             let Some(call) = self.under_way.get_mut(&number) else { continue };
             answered.extend(call.done.take().map(io));
-            if call.mutation == 0
-                && self.machine.answered(number)
-                && let Some(call) = self.under_way.remove(&number)
-            {
-                self.forget_size(&call);
+            if call.mutation == 0 {
+                self.machine.answered(number, ReplyStamp::default());
+                if let Some(call) = self.under_way.remove(&number) {
+                    self.forget_size(&call);
+                }
             }
         }
         let backlog = std::mem::take(&mut self.backlog).into_iter();

@@ -1,14 +1,16 @@
 //! What a client sends over a new connection: the files that it has open, if the server does not
-//! know them; then what was not answered; then all else.
+//! know them; then what was answered and may be lost; then what was not answered; then all else.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
 use super::calls::{Answered, State, UnderWay, set_mutation};
+use super::kept::KeptCalls;
 use super::role::{OpenUse, Role};
 use crate::link::Link;
 
@@ -23,10 +25,14 @@ impl State {
         };
         self.forget_reclaims();
         let mut answered = Vec::new();
-        if before.is_some() && !resumed {
-            self.locks.lose_all();
-            answered = self.fail_lost();
-            answered.extend(self.lose_session());
+        match &before {
+            Some(_) if !resumed => {
+                self.locks.lose_all();
+                answered = self.fail_lost();
+                answered.extend(self.lose_session());
+            }
+            Some(before) if before.epoch != epoch => self.machine.replay(),
+            _ => {}
         }
         if knows_opens {
             self.repeat(resumed);
@@ -34,7 +40,9 @@ impl State {
         }
         tracing::info!(files = self.opens.count(), "opening files again");
         self.reclaiming = true;
-        self.opens.begin_reclaim();
+        let mut opens = std::mem::take(&mut self.opens);
+        opens.begin_reclaim(|ino| self.makes(ino));
+        self.opens = opens;
         self.locks.begin_reclaim();
         answered.extend(self.reclaim());
         answered
@@ -87,9 +95,11 @@ impl State {
         Ok(())
     }
 
-    /// Sends what is not answered, in the order of the numbers, then what waits for its turn.
+    /// Sends what may be lost, then what is not answered, in the order of the numbers, then what
+    /// waits for its turn.
     fn repeat(&mut self, resumed: bool) {
         let numbers: Vec<u64> = self.machine.under_way().collect();
+        self.send_replays();
         for number in numbers {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
@@ -115,7 +125,7 @@ impl State {
         let reclaims = self.under_way.iter().filter(|(_, call)| is_reclaim(call));
         let numbers: Vec<u64> = reclaims.map(|(number, _)| *number).collect();
         for number in numbers {
-            self.machine.answered(number);
+            self.machine.answered(number, ReplyStamp::default());
             self.under_way.remove(&number);
         }
     }
@@ -126,6 +136,7 @@ impl State {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
         (self.payload, self.waits) = (0, 0);
+        self.kept = KeptCalls::default();
         let is_kept = |number: u64| {
             let call = old.get(&number);
             call.is_some_and(|call| match call.mutation {

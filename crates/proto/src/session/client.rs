@@ -1,18 +1,50 @@
 //! The client's end of a session.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-/// The client's end of a session: numbers requests, and knows which are not answered.
+use pelago_wire::codec::ReplyStamp;
+
+/// The client's end of a session: numbers requests, and knows which are not answered, and which
+/// mutations are answered and not safe. Those are *kept*: a server that has lost them carries them
+/// out again.
 #[derive(Debug)]
 pub struct ClientSession {
     last_number: u64,
     last_mutation: u64,
     /// The mutation number of each request under way; 0 for one that is no mutation.
     under_way: BTreeMap<u64, u64>,
-    /// Mutations that were answered, above `acknowledged`.
-    answered: BTreeSet<u64>,
-    /// Every mutation up to this one was answered.
+    /// Mutations above `acknowledged` that were answered; `Some` for one that is kept.
+    answered: BTreeMap<u64, Option<Kept>>,
+    /// Every mutation up to this one was answered and is safe.
     acknowledged: u64,
+    /// The newest stamp that is safe.
+    safe: ReplyStamp,
+}
+
+/// A mutation that was answered and is not safe.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    number: u64,
+    stamp: ReplyStamp,
+    /// It is repeated, and that is not answered.
+    is_replayed: bool,
+}
+
+/// What the answer to a request means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerTo {
+    /// The request was not under way: the answer was repeated, or is a mistake of the server.
+    Nothing,
+    /// A request under way. Whether it is kept.
+    Request {
+        /// It is a mutation that is not safe.
+        is_kept: bool,
+    },
+    /// A mutation that was answered before, and is repeated. Whether it is kept on.
+    Replay {
+        /// It is not safe.
+        is_kept: bool,
+    },
 }
 
 /// The numbers of a request.
@@ -32,8 +64,9 @@ impl ClientSession {
             last_number: 0,
             last_mutation: 0,
             under_way: BTreeMap::new(),
-            answered: BTreeSet::new(),
+            answered: BTreeMap::new(),
             acknowledged: 0,
+            safe: ReplyStamp { epoch: 0, sequence: 0 },
         }
     }
 
@@ -50,20 +83,76 @@ impl ClientSession {
         Numbers { number: self.last_number, mutation }
     }
 
-    /// Records an answer. Returns whether the request was under way: an answer to any other number
-    /// is one that was repeated, or a mistake of the server.
-    pub fn answered(&mut self, number: u64) -> bool {
-        let Some(mutation) = self.under_way.remove(&number) else { return false };
-        if mutation > 0 {
-            self.answered.insert(mutation);
-            while self.answered.remove(&(self.acknowledged + 1)) {
-                self.acknowledged += 1;
+    /// Records an answer. The sequence of its stamp is 0 if nothing of it can be lost.
+    pub fn answered(&mut self, number: u64, stamp: ReplyStamp) -> AnswerTo {
+        let is_kept = stamp.sequence > 0 && !self.is_safe(stamp);
+        if let Some(mutation) = self.under_way.remove(&number) {
+            let is_kept = is_kept && mutation > 0;
+            if mutation > 0 {
+                let kept = is_kept.then_some(Kept { number, stamp, is_replayed: false });
+                self.answered.insert(mutation, kept);
+                self.acknowledge();
             }
+            return AnswerTo::Request { is_kept };
         }
-        true
+        let mut all = self.answered.values_mut();
+        let replayed = |kept: &&mut Option<Kept>| {
+            kept.as_ref().is_some_and(|kept| kept.number == number && kept.is_replayed)
+        };
+        let Some(kept) = all.find(replayed) else { return AnswerTo::Nothing };
+        *kept = is_kept.then_some(Kept { number, stamp, is_replayed: false });
+        self.acknowledge();
+        AnswerTo::Replay { is_kept }
     }
 
-    /// Returns the newest mutation up to which all are answered.
+    /// The server says that all is safe up to this stamp. Returns the numbers of the requests that
+    /// are kept no longer.
+    pub fn safe(&mut self, stamp: ReplyStamp) -> Vec<u64> {
+        if stamp <= self.safe {
+            return Vec::new();
+        }
+        self.safe = stamp;
+        let mut over = Vec::new();
+        for answered in self.answered.values_mut() {
+            // One that is repeated gets another stamp.
+            if let Some(kept) = answered.filter(|kept| !kept.is_replayed)
+                && kept.stamp.epoch == stamp.epoch
+                && kept.stamp.sequence <= stamp.sequence
+            {
+                over.push(kept.number);
+                *answered = None;
+            }
+        }
+        self.acknowledge();
+        over
+    }
+
+    const fn is_safe(&self, stamp: ReplyStamp) -> bool {
+        stamp.epoch == self.safe.epoch && stamp.sequence <= self.safe.sequence
+    }
+
+    fn acknowledge(&mut self) {
+        while let Some(None) = self.answered.get(&(self.acknowledged + 1)) {
+            self.acknowledged += 1;
+            self.answered.remove(&self.acknowledged);
+        }
+    }
+
+    /// The server has begun another epoch: everything that is kept is repeated.
+    pub fn replay(&mut self) {
+        for kept in self.answered.values_mut().flatten() {
+            kept.is_replayed = true;
+        }
+    }
+
+    /// Returns what is repeated and not answered anew: the numbers of the requests with their
+    /// stamps, in the order of the mutations.
+    pub fn replays(&self) -> impl Iterator<Item = (u64, ReplyStamp)> + '_ {
+        let kept = self.answered.values().flatten().filter(|kept| kept.is_replayed);
+        kept.map(|kept| (kept.number, kept.stamp))
+    }
+
+    /// Returns the newest mutation up to which all are answered and safe.
     #[must_use]
     pub const fn acknowledged(&self) -> u64 {
         self.acknowledged
@@ -86,7 +175,7 @@ impl ClientSession {
     /// is asked again, its old number and its new numbers.
     pub fn renumber(&mut self, mut keep: impl FnMut(u64) -> bool) -> Vec<(u64, Numbers)> {
         let old = std::mem::take(&mut self.under_way);
-        *self = Self::new();
+        *self = Self { safe: self.safe, ..Self::new() };
         let kept = old.into_iter().filter(|(number, _)| keep(*number));
         kept.map(|(number, mutation)| (number, self.begin(mutation > 0))).collect()
     }
@@ -102,17 +191,83 @@ impl Default for ClientSession {
 mod tests {
     use super::*;
 
+    const NONE: ReplyStamp = ReplyStamp { epoch: 1, sequence: 0 };
+    const OVER: AnswerTo = AnswerTo::Request { is_kept: false };
+    const KEPT: AnswerTo = AnswerTo::Request { is_kept: true };
+
+    fn at(epoch: u32, sequence: u64) -> ReplyStamp {
+        ReplyStamp { epoch, sequence }
+    }
+
+    fn replays(session: &mut ClientSession) -> Vec<(u64, ReplyStamp)> {
+        session.replay();
+        session.replays().collect()
+    }
+
     #[test]
     fn mutations_are_dense_and_acknowledged_in_order() {
         let mut session = ClientSession::new();
         let [one, read, two, three] = [true, false, true, true].map(|is| session.begin(is));
         assert_eq!([one, read, two, three].map(|it| it.mutation), [1, 0, 2, 3]);
-        assert!(session.answered(two.number));
+        assert_eq!(session.answered(two.number, NONE), OVER);
         assert_eq!((session.acknowledged(), session.unacknowledged()), (0, 3));
-        assert!(session.answered(one.number));
+        assert_eq!(session.answered(one.number, NONE), OVER);
         assert_eq!((session.acknowledged(), session.unacknowledged()), (2, 1));
-        assert!(!session.answered(one.number), "an answer counts once");
+        let again = session.answered(one.number, NONE);
+        assert_eq!(again, AnswerTo::Nothing, "an answer counts once");
         assert_eq!(session.under_way().collect::<Vec<_>>(), [read.number, three.number]);
+    }
+
+    /// A mutation is acknowledged when it is answered and safe, and all before it are.
+    #[test]
+    fn what_is_not_safe_is_not_acknowledged() {
+        let mut session = ClientSession::new();
+        let [one, two, bytes, four] = [true; 4].map(|is| session.begin(is).number);
+        assert_eq!(session.answered(one, at(1, 7)), KEPT);
+        assert_eq!(session.answered(two, at(1, 5)), KEPT);
+        assert_eq!(session.answered(bytes, NONE), OVER);
+        assert_eq!(session.acknowledged(), 0);
+        assert_eq!(session.safe(at(1, 6)), [two]);
+        assert_eq!(session.acknowledged(), 0, "the first one is not safe");
+        assert_eq!(session.answered(four, at(1, 6)), OVER, "it is safe already");
+        assert_eq!(session.safe(at(1, 7)), [one]);
+        assert_eq!((session.acknowledged(), session.unacknowledged()), (4, 0));
+        assert!(session.safe(at(1, 7)).is_empty());
+    }
+
+    /// The sequences of an epoch say nothing of those of another one.
+    #[test]
+    fn what_is_safe_in_another_epoch_says_nothing() {
+        let mut session = ClientSession::new();
+        let one = session.begin(true).number;
+        assert_eq!(session.answered(one, at(1, 7)), KEPT);
+        assert!(session.safe(at(2, 100)).is_empty());
+        assert_eq!(replays(&mut session), [(one, at(1, 7))]);
+        assert!(session.safe(at(2, 200)).is_empty(), "it is not answered anew");
+        assert_eq!(session.acknowledged(), 0);
+    }
+
+    /// What is kept goes again, in its order, and is kept until that is safe.
+    #[test]
+    fn what_is_repeated_gets_another_stamp() {
+        let mut session = ClientSession::new();
+        let [one, two, three] = [true; 3].map(|is| session.begin(is).number);
+        for (number, sequence) in [(two, 8), (three, 9), (one, 10)] {
+            assert_eq!(session.answered(number, at(1, sequence)), KEPT);
+        }
+        let stamps = [(one, at(1, 10)), (two, at(1, 8)), (three, at(1, 9))];
+        assert_eq!(replays(&mut session), stamps);
+        assert_eq!(session.answered(two, at(2, 4)), AnswerTo::Replay { is_kept: true });
+        assert_eq!(session.answered(one, at(2, 0)), AnswerTo::Replay { is_kept: false });
+        assert_eq!(session.answered(one, at(2, 0)), AnswerTo::Nothing);
+        assert_eq!(session.acknowledged(), 1);
+        // The server has died again.
+        assert_eq!(session.replays().collect::<Vec<_>>(), [(three, at(1, 9))]);
+        assert_eq!(replays(&mut session), [(two, at(2, 4)), (three, at(1, 9))]);
+        assert_eq!(session.answered(two, at(3, 4)), AnswerTo::Replay { is_kept: true });
+        assert_eq!(session.answered(three, at(3, 5)), AnswerTo::Replay { is_kept: true });
+        assert_eq!(session.safe(at(3, 5)), [two, three]);
+        assert_eq!(session.acknowledged(), 3);
     }
 
     /// What is not asked again leaves no gap: the new server never sees its number.
@@ -120,7 +275,7 @@ mod tests {
     fn a_new_session_numbers_what_is_asked_again_in_its_order() {
         let mut session = ClientSession::new();
         let numbers = [true, false, true, true].map(|is| session.begin(is));
-        assert!(session.answered(numbers[0].number));
+        assert_eq!(session.answered(numbers[0].number, at(1, 3)), KEPT);
         let again = session.renumber(|number| number != numbers[2].number);
         let expected =
             [(2, Numbers { number: 1, mutation: 0 }), (4, Numbers { number: 2, mutation: 1 })];

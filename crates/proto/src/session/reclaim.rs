@@ -1,8 +1,8 @@
 //! What a client has open, and how it opens it again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, limits};
+use pelago_wire::{Code, Handle, InodeId, OpenFlags, OpenId, Request, limits};
 
 /// Requests to open again that are under way at a time.
 const AT_ONCE: usize = 128;
@@ -17,6 +17,8 @@ pub struct ClientOpens {
     held: BTreeMap<OpenId, OpenRecord>,
     /// Opens that are still to be asked for, in the order of their numbers.
     to_ask: VecDeque<OpenId>,
+    /// Opens of files that do not exist before the client has repeated what made them.
+    late: BTreeSet<OpenId>,
     /// Requests to open again that are under way.
     asked: usize,
 }
@@ -59,10 +61,31 @@ impl ClientOpens {
         self.held.len()
     }
 
-    /// Begins to open all again; requests of an earlier attempt are forgotten.
-    pub fn begin_reclaim(&mut self) {
-        self.to_ask = self.held.keys().copied().collect();
+    /// Returns the file of an open; `None` if it has ended.
+    #[must_use]
+    pub fn node(&self, open: OpenId) -> Option<Handle> {
+        self.held.get(&open).map(|held| held.node)
+    }
+
+    /// Begins to open all again; requests of an earlier attempt are forgotten. `is_late`: the file
+    /// with this number does not exist yet.
+    pub fn begin_reclaim(&mut self, is_late: impl Fn(InodeId) -> bool) {
+        let late = self.held.iter().filter(|(_, held)| is_late(held.node.ino));
+        self.late = late.map(|(open, _)| *open).collect();
+        let early = self.held.keys().filter(|open| !self.late.contains(open));
+        self.to_ask = early.copied().collect();
         self.asked = 0;
+    }
+
+    /// Returns the requests for files that did not exist when the others were asked for, as far as
+    /// they are not answered.
+    #[must_use]
+    pub fn late_requests(&self) -> Vec<(OpenId, Request)> {
+        let late = self.late.iter().filter_map(|open| Some((*open, self.held.get(open)?)));
+        late.map(|(open, OpenRecord { node, flags, .. })| {
+            (open, Request::Reopen { node: *node, flags: *flags, open })
+        })
+        .collect()
     }
 
     /// Returns the next request to send, and its open; `None` if all were sent, or many are under
@@ -82,7 +105,9 @@ impl ClientOpens {
 
     /// Records the answer to one of these requests. Returns the file if it is lost.
     pub fn reopened(&mut self, open: OpenId, result: Result<(), Code>) -> Option<Handle> {
-        self.asked = self.asked.saturating_sub(1);
+        if !self.late.remove(&open) {
+            self.asked = self.asked.saturating_sub(1);
+        }
         let held = self.held.get_mut(&open)?;
         held.lost = result.err().map(|code| match code {
             Code::Stale => code,
@@ -107,8 +132,6 @@ impl ClientOpens {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::InodeId;
-
     use super::*;
 
     const NODE: Handle = Handle::own(InodeId::from_raw(7));
@@ -127,7 +150,7 @@ mod tests {
         let first = OpenFlags { truncate: true, kill_privileges: true, ..flags };
         assert!(opens.opened(OpenId(3), NODE, first) && opens.opened(OpenId(4), NODE, flags));
         opens.ended(OpenId(4));
-        opens.begin_reclaim();
+        opens.begin_reclaim(|_| false);
         let open = OpenId(3);
         assert_eq!(opens.next_request(), Some((open, Request::Reopen { node: NODE, flags, open })));
         assert_eq!(opens.next_request(), None);
@@ -139,7 +162,7 @@ mod tests {
     #[test]
     fn few_are_asked_for_at_once_and_all_in_the_end() {
         let mut opens = with(1..=300);
-        opens.begin_reclaim();
+        opens.begin_reclaim(|_| false);
         let mut asked = Vec::new();
         while opens.is_reclaiming() {
             let mut some = Vec::new();
@@ -155,21 +178,39 @@ mod tests {
         assert_eq!(asked, (1..=300).collect::<Vec<_>>());
     }
 
+    /// A file that is made anew is asked for behind what makes it, until that is answered.
+    #[test]
+    fn a_file_that_does_not_exist_yet_is_asked_for_later() {
+        let mut opens = with(1..=1);
+        let made = Handle::own(InodeId::from_raw(8));
+        assert!(opens.opened(OpenId(2), made, OpenFlags::READ));
+        opens.begin_reclaim(|ino| ino == made.ino);
+        assert_eq!(opens.next_request().map(|(open, _)| open), Some(OpenId(1)));
+        assert_eq!(opens.next_request(), None);
+        assert_eq!(opens.reopened(OpenId(1), Ok(())), None);
+        assert!(!opens.is_reclaiming());
+        let late =
+            (OpenId(2), Request::Reopen { node: made, flags: OpenFlags::READ, open: OpenId(2) });
+        assert_eq!(opens.late_requests(), [late]);
+        assert_eq!(opens.reopened(OpenId(2), Err(Code::Stale)), Some(made));
+        assert_eq!((opens.late_requests(), opens.lost(OpenId(2))), (vec![], Some(Code::Stale)));
+    }
+
     /// The connection is lost meanwhile: all are asked for again.
     #[test]
     fn an_attempt_that_was_cut_begins_anew() {
         let mut opens = with(1..=200);
-        opens.begin_reclaim();
+        opens.begin_reclaim(|_| false);
         while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(1), Ok(())), None);
-        opens.begin_reclaim();
+        opens.begin_reclaim(|_| false);
         assert_eq!(opens.next_request().map(|(open, _)| open), Some(OpenId(1)));
     }
 
     #[test]
     fn a_file_that_is_gone_stays_lost_until_it_is_opened_again() {
         let mut opens = with(1..=2);
-        opens.begin_reclaim();
+        opens.begin_reclaim(|_| false);
         while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(1), Err(Code::Stale)), Some(NODE));
         assert_eq!(opens.reopened(OpenId(2), Err(Code::TooManyOpen)), Some(NODE));
@@ -177,7 +218,7 @@ mod tests {
             (opens.lost(OpenId(1)), opens.lost(OpenId(2))),
             (Some(Code::Stale), Some(Code::Io))
         );
-        opens.begin_reclaim();
+        opens.begin_reclaim(|_| false);
         while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(2), Ok(())), None);
         assert_eq!(opens.lost(OpenId(2)), None);

@@ -41,7 +41,15 @@ impl Executor<'_> {
     pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> OpResult {
         let open = open.map(|open| self.key(open));
         let attr = self.parts.opens.set_attr(node, open, set, self.op_context(), self.may_block)?;
-        Ok(Reply::Attr(attr).into())
+        let reply = Reply::Attr(attr);
+        match (set.size, open) {
+            (None, _) => {}
+            (_, Some(open)) => drop(self.journal(open, &reply)?),
+            (_, None) if self.is_own() => {}
+            // It is committed.
+            (_, None) => self.parts.shard.store_reply(self.context, &reply)?,
+        }
+        Ok(reply.into())
     }
 
     pub(super) fn open(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {
@@ -50,9 +58,11 @@ impl Executor<'_> {
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
         let Opening { attr, path } = self.parts.opens.open(key, node, asked, self.may_block)?;
+        let reply = Reply::Opened { attr, path };
         if flags.truncate {
-            self.journal(key)?;
+            self.journal(key, &reply)?;
         }
+        let Reply::Opened { attr, path } = reply else { return Err(Code::Bug.into()) };
         let passes = matches!(path, DataPath::Passthrough(_));
         Ok(opened(Reply::Opened { attr, path }, passes, flags))
     }
@@ -73,13 +83,20 @@ impl Executor<'_> {
         self.parts.opens.open_again(key, node, flags, self.may_block)
     }
 
-    /// Commits bytes that another session's request has put into memory: its client may outlive
-    /// this process, which the server's own mount does not.
-    fn journal(&self, open: OpenKey) -> Result<(), OpError> {
-        match self.context.session {
-            SessionId::DIRECT => Ok(()),
-            _ => Ok(self.parts.opens.commit_memory(open)?),
+    /// Commits bytes that another session's request has put into memory, and stores the reply: its
+    /// client may outlive this process, which the server's own mount does not. Bytes in a content
+    /// file are kept by no client once they are answered. Returns whether there were any others.
+    fn journal(&self, open: OpenKey, reply: &Reply) -> Result<bool, OpError> {
+        let is_in_rows = !self.is_own() && self.parts.opens.commit_memory(open)?;
+        if is_in_rows {
+            self.parts.shard.store_reply(self.context, reply)?;
         }
+        Ok(is_in_rows)
+    }
+
+    /// Returns whether the request is one of the server's own mount.
+    fn is_own(&self) -> bool {
+        self.context.session == SessionId::DIRECT
     }
 
     pub(super) fn fsync(&self, open: OpenKey, data_only: bool) -> OpResult {
@@ -113,23 +130,21 @@ impl Executor<'_> {
     ) -> OpResult {
         let write = Write { offset, append, once: None, bytes: self.bytes, kill_privileges };
         match RequestKey::of(self.context).filter(|_| append) {
-            Some(request_key) => self.append_once(open, write, request_key),
-            None => self.write_bytes(open, write),
+            Some(request_key) => self.append_once(self.key(open), write, request_key),
+            None => {
+                let open = self.key(open);
+                let done = self.parts.opens.write(open, write, self.may_block)?;
+                self.journal(open, &reply_to(&done))?;
+                Ok(written(done, open))
+            }
         }
-    }
-
-    fn write_bytes(&self, open: OpenId, write: Write<'_>) -> OpResult {
-        let open = self.key(open);
-        let done = self.parts.opens.write(open, write, self.may_block)?;
-        self.journal(open)?;
-        Ok(written(done, open))
     }
 
     /// Appends to a file. If the request was carried out before, or may have been, the bytes are
     /// written again to where they went then, and the answer is the same.
-    fn append_once(&self, open: OpenId, write: Write<'_>, request_key: RequestKey) -> OpResult {
+    fn append_once(&self, open: OpenKey, write: Write<'_>, request_key: RequestKey) -> OpResult {
         let Some(reply) = self.parts.shard.cached_reply(&request_key)? else {
-            return self.write_bytes(open, Write { once: Some(request_key), ..write });
+            return self.write_placed(open, Write { once: Some(request_key), ..write });
         };
         if self.parts.grace.is_over() {
             // The session came back too late: others may have appended where its bytes belong.
@@ -139,11 +154,18 @@ impl Executor<'_> {
         let length = usize::try_from(append.bytes).unwrap_or(usize::MAX);
         let bytes = write.bytes.get(..length).ok_or(Code::Corrupt)?;
         let again = Write { offset: append.at, append: false, bytes, ..write };
-        match self.write_bytes(open, again)? {
+        match self.write_placed(open, again)? {
             Outcome::Reply(_) => Ok(reply.into()),
             Outcome::WhenSafe(_, report) => Ok(Outcome::WhenSafe(reply, report)),
             other => Ok(other),
         }
+    }
+
+    /// Writes the bytes of an append, whose reply is stored with them or before.
+    fn write_placed(&self, open: OpenKey, write: Write<'_>) -> OpResult {
+        let done = self.parts.opens.write(open, write, self.may_block)?;
+        self.parts.opens.commit_memory(open)?;
+        Ok(written(done, open))
     }
 
     pub(super) fn allocate(
@@ -154,7 +176,7 @@ impl Executor<'_> {
     ) -> OpResult {
         let asked = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
         let sync = self.parts.opens.allocate(open, asked, self.may_block)?;
-        self.journal(open)?;
+        self.journal(open, &Reply::Done)?;
         Ok(if sync {
             Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open))
         } else {
@@ -166,8 +188,9 @@ impl Executor<'_> {
         let kill_privileges = !self.is_root();
         let ((from, from_offset), (to, to_offset)) = (from, to);
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
-        let done = self.parts.opens.copy_range(copy, self.may_block)?;
-        self.journal(to)?;
+        let mut done = self.parts.opens.copy_range(copy, self.may_block)?;
+        // A client could not copy once more: what it copied from may be another file by then.
+        done.sync |= self.journal(to, &reply_to(&done))?;
         Ok(written(done, to))
     }
 
@@ -179,8 +202,7 @@ impl Executor<'_> {
     /// Returns the flags of an open as far as its session may ask for them: a descriptor is of use
     /// in this process only.
     fn permitted(&self, flags: OpenFlags) -> OpenFlags {
-        let is_here = self.context.session == SessionId::DIRECT;
-        OpenFlags { passthrough: flags.passthrough && is_here, ..flags }
+        OpenFlags { passthrough: flags.passthrough && self.is_own(), ..flags }
     }
 
     /// Returns whether the caller keeps setuid and setgid bits of a file that it changes, for
@@ -205,8 +227,12 @@ fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Outcome {
     }
 }
 
+fn reply_to(written: &Written) -> Reply {
+    Reply::Written { bytes: written.bytes, size: written.size }
+}
+
 fn written(written: Written, open: OpenKey) -> Outcome {
-    let reply = Reply::Written { bytes: written.bytes, size: written.size };
+    let reply = reply_to(&written);
     if written.sync {
         Outcome::WhenSafe(reply, ErrorReport::Open(open))
     } else {

@@ -23,6 +23,13 @@ pub(super) struct Executor<'a> {
 impl Executor<'_> {
     /// Executes a request. The match has no wildcard, so the compiler names a new operation here.
     pub(super) fn execute(&self, request: &Request) -> OpResult {
+        match self.context.replayed {
+            Some(replayed) => self.execute_again(request, replayed),
+            None => self.execute_new(request),
+        }
+    }
+
+    pub(super) fn execute_new(&self, request: &Request) -> OpResult {
         let shard = &self.parts.shard;
         match request {
             Request::Lookup { dir, name } => entry(shard.lookup(*dir, name)),
@@ -95,9 +102,16 @@ impl Executor<'_> {
     }
 
     /// Answers a request that was carried out before with the reply that is stored. A file that it
-    /// has created is opened again, if it is not open.
+    /// has created or opened is opened again, if it is not open; a client that had the answer asks
+    /// for that by itself.
     pub(super) fn replay(&self, request: &Request, reply: Reply) -> OpResult {
         match (request, reply) {
+            (_, reply) if self.context.replayed.is_some() => Ok(reply.into()),
+            // Its bytes may be missing.
+            (Request::Write { append: true, .. }, _) => self.execute(request),
+            (Request::Open { node, flags, open }, Reply::Opened { .. }) => {
+                self.reopen(*node, *open, *flags)
+            }
             (
                 Request::Create { flags, open, .. } | Request::CreateUnnamed { flags, open, .. },
                 Reply::Created { entry, .. },
@@ -111,7 +125,10 @@ impl Executor<'_> {
 
     /// Returns the caller and the time of a change of rows.
     pub(super) fn op_context(&self) -> OpContext {
-        OpContext { expected: self.expected, ..OpContext::by(self.context, clock::now()) }
+        OpContext {
+            expected: self.expected,
+            ..OpContext::by(self.context, clock::of_request(self.context))
+        }
     }
 }
 

@@ -31,7 +31,14 @@ impl Executor<'_> {
     }
 
     fn make(&self, dir: Handle, name: &Name, new: NewInode) -> OpResult {
-        entry(self.parts.shard.create(self.context, dir, name, new, false, clock::now()))
+        entry(self.parts.shard.create(
+            self.context,
+            dir,
+            name,
+            new,
+            false,
+            clock::of_request(self.context),
+        ))
     }
 
     pub(super) fn make_node(&self, dir: Handle, name: &Name, new: NewInode) -> OpResult {

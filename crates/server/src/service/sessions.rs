@@ -44,6 +44,16 @@ impl SessionService for LocalService {
         self.dispatcher.parts.pool.submit(Caller::from(&context), Box::new(job));
     }
 
+    fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
+        self.dispatcher.parts.shard.sequence_of(session, mutation)
+    }
+
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
+        let durability = &self.dispatcher.parts.durability;
+        let (done, invalidations) = (durability.done(), durability.invalidations());
+        durability.when_safe(done, invalidations, Box::new(move |_| then()));
+    }
+
     fn progress(&self) -> (u64, u64) {
         let durability = &self.dispatcher.parts.durability;
         (durability.done(), durability.safe())

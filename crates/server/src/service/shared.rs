@@ -50,6 +50,15 @@ struct Announced {
     writes: bool,
 }
 
+impl Announced {
+    /// Leaves out names: until all that was lost is carried out again the kernel has been answered
+    /// none, and one that asks for them must not be waited for.
+    fn forget_names(&mut self) {
+        let inodes = |touched: &&Touched| !matches!(touched, Touched::Name { .. });
+        self.changes = self.changes.iter().filter(inodes).cloned().collect();
+    }
+}
+
 /// A change on its way: announced, carried out, answered.
 struct PendingChange {
     dispatcher: Arc<Dispatcher>,
@@ -78,7 +87,10 @@ pub(super) fn ask(
     };
     let (call, asked) = (Call::from(context), (request, bulk));
     match (touches, others.cache().map(Arc::clone)) {
-        (Touches::Changes(announced), Some(cache)) => {
+        (Touches::Changes(mut announced), Some(cache)) => {
+            if context.replayed.is_some() {
+                announced.forget_names();
+            }
             let (request, done) = (asked.0, later());
             let dispatcher = Arc::clone(dispatcher);
             others.changing();

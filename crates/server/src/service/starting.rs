@@ -103,6 +103,7 @@ impl Dispatcher {
     pub(super) fn go_on(self: &Arc<Self>, step: Step) {
         match step {
             Step::Wait => {}
+            Step::Replay(replays) => self.replay(replays),
             Step::Repeat(repeated) => {
                 for parked in repeated {
                     let (of_done, done) = (Arc::clone(self), parked.done);
@@ -117,6 +118,40 @@ impl Dispatcher {
                 tracing::info!("serving requests");
                 (self.parts.notify_orphans)();
                 others.into_iter().for_each(|parked| self.carry_out(parked));
+            }
+        }
+    }
+
+    /// Carries out, on a thread of its own and one after the other, what the last run has answered
+    /// and may have lost.
+    fn replay(self: &Arc<Self>, replays: Vec<Parked>) {
+        tracing::info!(requests = replays.len(), "carrying out what may be lost");
+        let dispatcher = Arc::clone(self);
+        let (give, take) = channel();
+        let run = move || {
+            let replays: Vec<Parked> = take.recv().unwrap_or_default();
+            for parked in replays {
+                let (over, is_over) = channel();
+                let done = parked.done;
+                let done: Done = Box::new(move |result| {
+                    done(result);
+                    // Its receiver waits.
+                    let _ = over.send(());
+                });
+                dispatcher.carry_out(Parked { done, ..parked });
+                // An error means that the request was dropped, which its type forbids.
+                let _ = is_over.recv();
+            }
+            dispatcher.go_on(dispatcher.parts.grace.replayed());
+        };
+        match thread::Builder::new().name("replay".to_owned()).spawn(run) {
+            Ok(_) => drop(give.send(replays)),
+            Err(error) => {
+                tracing::error!(%error, "no thread: what may be lost is not carried out again");
+                for parked in replays {
+                    (parked.done)(Err(Code::Unavailable.into()));
+                }
+                self.go_on(self.parts.grace.replayed());
             }
         }
     }
@@ -139,7 +174,8 @@ impl Dispatcher {
 fn goes_on(context: &Context, request: &Request) -> bool {
     let is_own = context.session == SessionId::DIRECT;
     match request {
-        Request::Reopen { .. } | Request::ReclaimLock { .. } => true,
+        // A file that does not exist yet is opened behind what makes it, and its locks are set then.
+        Request::Reopen { .. } | Request::ReclaimLock { .. } => context.replayed.is_none(),
         Request::GetAttr { node } => is_own && node.ino == InodeId::ROOT,
         Request::StatFs => is_own,
         _ => false,

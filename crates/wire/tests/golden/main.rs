@@ -10,14 +10,17 @@ use std::fs;
 use std::path::PathBuf;
 
 use pelago_wire::codec::{
-    LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, encode_answer, encode_call,
+    LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, decode_replay, encode_answer,
+    encode_call, encode_replayed,
 };
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{
     Closing, ClosingCode, HELLO_BYTES, Hello, MAGIC, RefusalCode, Refused, Welcome,
 };
 use pelago_wire::{Code, Error, Reply, Request, limits};
-use samples::{CREDENTIALS, MUTATION, STAMP, closing, hello, refused, replies, requests, welcome};
+use samples::{
+    CREDENTIALS, MUTATION, STAMP, closing, hello, refused, replayed, replies, requests, welcome,
+};
 
 mod document;
 mod samples;
@@ -84,6 +87,22 @@ fn every_request_is_the_bytes_it_always_was() {
     }
     assert_eq!(seen, numbers(REQUESTS), "every request has a vector");
     check_vectors("requests.txt", &vectors);
+}
+
+#[test]
+fn every_replay_is_the_bytes_it_always_was() {
+    let call = call(&requests()[0].1);
+    let mut vectors = Vec::new();
+    for (name, replayed) in replayed() {
+        let mut body = Vec::new();
+        encode_replayed(&replayed, &mut body);
+        let head = body.len();
+        body.extend(&call);
+        assert_eq!(decode_replay(&body), Ok((replayed, &call[..])));
+        assert!((0..head).all(|end| decode_replay(&body[..end]).is_err()), "{name}");
+        vectors.push((name.to_owned(), body));
+    }
+    check_vectors("replays.txt", &vectors);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock, Handle,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
-    RenameFlags, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, VolumeStats, Whence,
-    XattrFlags,
+    RenameFlags, Replayed, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time,
+    VolumeStats, Whence, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -53,6 +53,16 @@ fn attr() -> Attr {
 /// Returns requests, each with what follows its name in the files.
 pub(crate) fn requests() -> Vec<(&'static str, Request)> {
     [of_names(), of_nodes(), of_opens(), lock_requests(OPEN)].concat()
+}
+
+/// Returns what stands before a request that is replayed.
+pub(crate) fn replayed() -> Vec<(&'static str, Replayed)> {
+    let nothing = Replayed { stamp: STAMP, node: None, time: None };
+    vec![
+        ("nothing", nothing),
+        ("node", Replayed { node: Some(NODE), ..nothing }),
+        ("all", Replayed { node: Some(NODE), time: Some(time(2)), ..nothing }),
+    ]
 }
 
 fn of_names() -> Vec<(&'static str, Request)> {

@@ -1,10 +1,13 @@
 //! What the group commit, the workers and the service need beside operations.
 
+use std::sync::atomic::Ordering;
+
 use pelago_store::table;
-use pelago_wire::{Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord};
+use pelago_wire::{Context, Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord};
 
 use crate::reply_cache::RequestKey;
 use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, sessions, upkeep, writing_rows};
+use crate::unsafe_changes::Subject;
 
 impl Shard {
     /// Writes the counts of all directories that changed since the last time, so that the next
@@ -22,7 +25,8 @@ impl Shard {
     /// now makes their changes safe, or loses them.
     pub fn begin_group_commit(&self) {
         let mut locked = self.lock();
-        let changed = std::mem::take(&mut locked.state.changed);
+        let (changed, safe) = (std::mem::take(&mut locked.state.changed), self.durability.safe());
+        locked.state.unsafe_changes.forget_safe(safe);
         self.durability.writeback_errors.track(changed);
     }
 
@@ -64,7 +68,37 @@ impl Shard {
         replies::get(&*self.table, request_key)
     }
 
-    /// Returns the sessions of the last run. Called once, before the first request.
+    /// Stores the reply to a request whose change is in rows already.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn store_reply(&self, context: &Context, reply: &Reply) -> Result<(), Error> {
+        replies::store(self, context, reply)
+    }
+
+    /// Returns whether the answer to a change of this session waits until all is safe that is done:
+    /// it builds on an unsafe change of another session, which may not come back after a loss of
+    /// power. `opened`: the inode that the session has opened.
+    #[must_use]
+    pub fn builds_on_others(&self, session: SessionId, opened: Option<InodeId>) -> bool {
+        if !self.has_sessions.load(Ordering::Acquire) {
+            return false;
+        }
+        let (locked, safe) = (self.lock(), self.durability.safe());
+        let changes = &locked.state.unsafe_changes;
+        let is_of_other = |ino| changes.is_of_other(session, Subject::Inode(ino), safe);
+        changes.is_shared(session, safe) || opened.is_some_and(is_of_other)
+    }
+
+    /// Returns the sequence of the newest batch with a change of this request; 0 if this run has
+    /// written none.
+    #[must_use]
+    pub fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
+        self.lock().state.replies.sequence(session, mutation)
+    }
+
+    /// Returns the sessions of the last run. Called once, before the first request. What that run
+    /// has left for them is safe then.
     ///
     /// # Errors
     /// If the table fails.

@@ -1,0 +1,141 @@
+//! Whose the changes are that are done and not safe.
+//!
+//! A client that lives repeats what a loss of power takes, if what it builds on is there. So a
+//! change of one session that builds on one of another is answered only once that is safe: the
+//! other client may not come back. The server's own mount counts as a session, which never comes
+//! back. (Lustre calls it commit on sharing.)
+
+use std::collections::HashMap;
+
+use pelago_wire::{InodeId, NameHash, SessionId, limits};
+
+/// What a change changes, or builds on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// An inode: it was made or removed, or its names or its attributes changed.
+    Inode(InodeId),
+    /// The names with this hash in a directory.
+    Name(InodeId, NameHash),
+}
+
+/// The changes that are not safe, while there are sessions of other processes.
+#[derive(Debug, Default)]
+pub(crate) struct UnsafeChanges {
+    /// The newest change of each subject: its session, and the sequence of its batch.
+    newest: HashMap<Subject, (SessionId, u64)>,
+    /// The newest batch of each session that builds on an unsafe change of another one.
+    shared: HashMap<SessionId, u64>,
+    /// Any session may have made the changes up to this sequence.
+    unknown: u64,
+}
+
+impl UnsafeChanges {
+    /// Begins to track changes; those up to this sequence were not.
+    pub(crate) fn begin(&mut self, sequence: u64) {
+        self.unknown = sequence;
+    }
+
+    /// Ends to track changes.
+    pub(crate) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Notes that the batch `sequence` of a session builds on this, and whether it changes it.
+    /// Batches up to the sequence `safe` are safe.
+    pub(crate) fn note(
+        &mut self,
+        (session, sequence): (SessionId, u64),
+        (subject, is_changed): (Subject, bool),
+        safe: u64,
+    ) {
+        if self.is_of_other(session, subject, safe) {
+            self.shared.insert(session, sequence);
+        }
+        if !is_changed {
+            return;
+        }
+        if self.newest.len() >= limits::UNSAFE_CHANGES {
+            self.newest.clear();
+            self.unknown = sequence;
+        }
+        self.newest.insert(subject, (session, sequence));
+    }
+
+    /// Returns whether an unsafe change of another session has changed this.
+    pub(crate) fn is_of_other(&self, session: SessionId, subject: Subject, safe: u64) -> bool {
+        let newest = self.newest.get(&subject);
+        self.unknown > safe
+            || newest.is_some_and(|(author, sequence)| *author != session && *sequence > safe)
+    }
+
+    /// Returns whether an unsafe batch of this session builds on one of another session.
+    pub(crate) fn is_shared(&self, session: SessionId, safe: u64) -> bool {
+        self.shared.get(&session).is_some_and(|sequence| *sequence > safe)
+    }
+
+    /// Forgets what is safe.
+    pub(crate) fn forget_safe(&mut self, safe: u64) {
+        self.newest.retain(|_, (_, sequence)| *sequence > safe);
+        self.shared.retain(|_, sequence| *sequence > safe);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: SessionId = SessionId(1);
+    const TWO: SessionId = SessionId(2);
+    const DIR: Subject = Subject::Inode(InodeId::from_raw(7));
+    const NAME: Subject = Subject::Name(InodeId::from_raw(7), NameHash(3));
+
+    #[test]
+    fn a_session_waits_for_what_another_one_changed() {
+        let mut changes = UnsafeChanges::default();
+        changes.note((ONE, 1), (DIR, true), 0);
+        changes.note((ONE, 2), (DIR, false), 0);
+        assert!(!changes.is_shared(ONE, 0), "it builds on its own change");
+        changes.note((TWO, 3), (NAME, true), 0);
+        assert!(!changes.is_shared(TWO, 0), "it builds on no change of the other");
+        changes.note((TWO, 4), (DIR, false), 0);
+        assert!(
+            changes.is_shared(TWO, 3) && !changes.is_shared(TWO, 4) && !changes.is_shared(ONE, 0)
+        );
+        assert!(changes.is_of_other(TWO, DIR, 0) && !changes.is_of_other(TWO, DIR, 1));
+    }
+
+    #[test]
+    fn what_is_safe_is_built_on_at_once() {
+        let mut changes = UnsafeChanges::default();
+        changes.note((ONE, 1), (DIR, true), 0);
+        changes.note((TWO, 2), (DIR, true), 1);
+        assert!(!changes.is_shared(TWO, 1));
+        changes.forget_safe(1);
+        changes.note((ONE, 3), (DIR, false), 1);
+        assert!(changes.is_shared(ONE, 1), "the newest change is the other's");
+        changes.forget_safe(3);
+        assert!(changes.newest.is_empty() && changes.shared.is_empty());
+    }
+
+    /// What was done before the first session may be that of any session.
+    #[test]
+    fn changes_that_were_not_tracked_may_be_any_session_s() {
+        let mut changes = UnsafeChanges::default();
+        changes.begin(5);
+        changes.note((ONE, 6), (NAME, true), 4);
+        assert!(changes.is_shared(ONE, 4) && !changes.is_shared(ONE, 6));
+        changes.note((TWO, 7), (DIR, true), 5);
+        assert!(!changes.is_shared(TWO, 5));
+    }
+
+    #[test]
+    fn the_number_of_tracked_changes_is_bounded() {
+        let mut changes = UnsafeChanges::default();
+        for number in 0..limits::UNSAFE_CHANGES as u64 + 10 {
+            changes.note((ONE, number + 1), (Subject::Inode(InodeId::from_raw(number)), true), 0);
+        }
+        assert!(changes.newest.len() <= limits::UNSAFE_CHANGES);
+        changes.note((TWO, 1 << 40), (Subject::Inode(InodeId::from_raw(1)), false), 0);
+        assert!(changes.is_shared(TWO, 0), "what was forgotten is not taken for safe");
+    }
+}
