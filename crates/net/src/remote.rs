@@ -23,7 +23,7 @@ use connect::Connector;
 
 mod calls;
 mod connect;
-mod held;
+mod locks;
 mod reclaim;
 mod role;
 
