@@ -23,8 +23,8 @@ use connect::Connector;
 
 mod calls;
 mod connect;
-mod held;
 mod kept;
+mod locks;
 mod reclaim;
 mod role;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_proto::locks::HeldLocks;
+use pelago_proto::locks::ClientLocks;
 use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, Error, OpenId, Reply, Request, RequestId, SessionId, codec, limits};
+use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
@@ -84,7 +84,7 @@ pub(super) struct State {
     /// What is open.
     pub(super) opens: ClientOpens,
     /// The locks that programs hold.
-    pub(super) locks: HeldLocks,
+    pub(super) locks: ClientLocks,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
@@ -150,7 +150,7 @@ impl Calls {
             waits: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
-            locks: HeldLocks::default(),
+            locks: ClientLocks::default(),
             reclaiming: false,
             link: None,
             welcome: None,
@@ -550,24 +550,6 @@ impl State {
             self.opens.ended(open);
         }
         result
-    }
-
-    /// Ends an open whose caller was told that there is none.
-    pub(super) fn release_unwanted(&mut self, open: OpenId) {
-        self.ask_for_itself(&Request::Release { open });
-    }
-
-    /// Asks for something that no program waits for.
-    pub(super) fn ask_for_itself(&mut self, request: &Request) {
-        let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, request, &mut body) {
-            Ok(()) => {
-                let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
-                self.backlog.push_back(call);
-            }
-            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
-        }
     }
 
     /// Takes over a connection. Returns the session's last welcome.
