@@ -22,6 +22,7 @@ mod rounds;
 mod run_as;
 mod schedules;
 mod setup;
+mod small;
 mod steps;
 mod test;
 mod tidy;
@@ -137,6 +138,12 @@ const VERBS: &[Verb] = &[
         arguments: "[--user NAME] [--passthrough MODE] [ROUNDS]",
         does: "measures resident memory during and after copies of large trees; 6 rounds",
         run: memory::run,
+    },
+    Verb {
+        name: "small",
+        arguments: "[FILES]",
+        does: "works in three mounts of a volume, each process in 64 MiB of memory; as root",
+        run: small::run,
     },
     Verb {
         name: "real",

@@ -131,7 +131,7 @@ impl Parts {
     }
 
     fn report(&self) -> FarReport {
-        let RemoteStatus { session, connected, silent, waiting, connections } =
+        let RemoteStatus { session, connected, silent, waiting, connections, locks_lost } =
             self.remote.status();
         FarReport {
             pelago: env!("CARGO_PKG_VERSION").to_owned(),
@@ -144,6 +144,7 @@ impl Parts {
             silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
             waiting: waiting as u64,
             connections,
+            locks_lost,
         }
     }
 }

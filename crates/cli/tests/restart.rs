@@ -19,6 +19,11 @@ use harness::volume::{Volume, cannot_mount};
 #[path = "harness/all.rs"]
 mod harness;
 
+#[path = "restart/appends.rs"]
+mod appends;
+#[path = "restart/locks.rs"]
+mod locks;
+
 /// Only one test at a time: see [`Starter`].
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -64,6 +69,8 @@ struct World {
     volume: Volume,
     client: Child,
     point: PathBuf,
+    /// Further mounts.
+    others: Vec<Child>,
     // Dropped last.
     _turn: MutexGuard<'static, ()>,
 }
@@ -79,11 +86,18 @@ impl World {
         let starter = Starter::new(&volume);
         let point = volume.root.join("far");
         let client = mount(&volume, &point);
-        Some(Self { starter, volume, client, point, _turn: turn })
+        Some(Self { starter, volume, client, point, others: Vec::new(), _turn: turn })
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.point.join(name)
+    }
+
+    /// Mounts the volume once more. Returns where.
+    fn mount_other(&mut self) -> PathBuf {
+        let point = self.volume.root.join(format!("other {}", self.others.len()));
+        self.others.push(mount(&self.volume, &point));
+        point
     }
 
     /// Kills the server and starts it again.
@@ -96,19 +110,28 @@ impl World {
         self.volume.run("status", &["--json"]).expect_success().json()
     }
 
+    /// Returns the `status` of the first mount.
+    fn far_status(&self) -> serde_json::Value {
+        let point = self.point.to_str().unwrap();
+        let mut command = pelago(&self.volume.root, ["status", point, "--json"]);
+        harness::program::run(&mut command).expect_success().json()
+    }
+
     /// Ends the mount, as a failed test must do before its files are closed.
     fn kill_client(&mut self) {
         self.client.kill().unwrap();
         self.client.wait().unwrap();
     }
 
-    /// Ends the mount, then the server, and checks the volume.
+    /// Ends the mounts, then the server, and checks the volume.
     fn finish(mut self) {
-        let pid = i32::try_from(self.client.id()).unwrap();
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let code = harness::program::wait(&mut self.client);
-        assert_eq!(code, Some(0), "the mount ends cleanly");
+        for client in [&mut self.client].into_iter().chain(&mut self.others) {
+            let pid = i32::try_from(client.id()).unwrap();
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            let code = harness::program::wait(client);
+            assert_eq!(code, Some(0), "the mount ends cleanly");
+        }
         until("all files are closed", || self.status()["open_files"] == 0);
         self.volume.run("unmount", &[]).expect_success();
         self.volume.check_whole();
@@ -119,6 +142,10 @@ impl Drop for World {
     fn drop(&mut self) {
         if thread::panicking() {
             self.kill_client();
+            for other in &mut self.others {
+                other.kill().unwrap();
+                other.wait().unwrap();
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_meta::shard::{BytesChange, InlineBytes, WritingRow};
+use pelago_meta::shard::{Appended, BytesChange, InlineBytes, WritingRow};
 use pelago_wire::{Attr, Code, Error, Handle, InodeId};
 
 use crate::blocking::{MayBlock, OpError};
@@ -91,6 +91,15 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `Stale` if the row is gone; `NoSpace`; if the table or the disk fails.
     pub(crate) fn commit(&mut self, row: WritingRow) -> Result<(), Error> {
+        self.commit_append(None, row)
+    }
+
+    /// As [`InodeGuard::commit`], with the reply of the append that has changed the bytes.
+    pub(crate) fn commit_append(
+        &mut self,
+        append: Option<Appended>,
+        row: WritingRow,
+    ) -> Result<(), Error> {
         if self.state.row_lost {
             return Err(Code::Stale.into());
         }
@@ -98,7 +107,7 @@ impl InodeGuard<'_> {
         if !self.state.is_uncommitted() && row == WritingRow::Keep {
             return Ok(());
         }
-        let mut change = BytesChange { writing_row: row, ..BytesChange::NOTHING };
+        let mut change = BytesChange { writing_row: row, append, ..BytesChange::NOTHING };
         if self.state.is_uncommitted() {
             self.describe_content(&mut change)?;
             change.live = Some(self.state.live());

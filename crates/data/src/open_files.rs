@@ -241,7 +241,7 @@ mod tests {
     use crate::write::Write;
 
     fn write_now(rig: &Rig, open: OpenKey, bytes: &[u8]) -> Result<u64, OpError> {
-        let write = Write { offset: 0, append: false, bytes, kill_privileges: false };
+        let write = Write { offset: 0, append: false, once: None, bytes, kill_privileges: false };
         Ok(rig.files.write(open, write, MayBlock::No)?.bytes)
     }
 

@@ -170,7 +170,8 @@ impl OpenFiles {
                 Ok(length) => self.read(copy.from, from_offset, length, may_block)?,
             };
             let bytes = buffer.as_bytes();
-            let write = Write { offset: to_offset, append: false, bytes, kill_privileges };
+            let write =
+                Write { offset: to_offset, append: false, once: None, bytes, kill_privileges };
             return self.write(copy.to, write, may_block);
         }
         if may_block == MayBlock::No {

@@ -134,7 +134,7 @@ impl Rig {
 
     /// Writes bytes.
     pub(crate) fn write(&self, open: OpenKey, offset: u64, bytes: &[u8]) -> Result<Written, Code> {
-        let write = Write { offset, append: false, bytes, kill_privileges: false };
+        let write = Write { offset, append: false, once: None, bytes, kill_privileges: false };
         self.files.write(open, write, MayBlock::Yes).map_err(code)
     }
 

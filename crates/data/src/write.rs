@@ -1,5 +1,7 @@
 //! Writing to open files: into memory while they are small, into a content file from then on.
 
+use pelago_meta::reply_cache::RequestKey;
+use pelago_meta::shard::{Appended, WritingRow};
 use pelago_store::clock;
 use pelago_wire::{Code, Error, SetAttr, Whence, limits};
 
@@ -17,6 +19,8 @@ pub struct Write<'a> {
     pub offset: u64,
     /// Write at the end of the file.
     pub append: bool,
+    /// The request, if a repetition of this append must find where its bytes went.
+    pub once: Option<RequestKey>,
     /// The bytes to write.
     pub bytes: &'a [u8],
     /// Clear setuid and setgid bits.
@@ -67,12 +71,24 @@ impl OpenFiles {
                 self.disk.space.admit()?;
             }
             guard.write_memory(at, write.bytes)?;
-            write.bytes.len()
+            let bytes = write.bytes.len();
+            if let Some(request_key) = write.once.filter(|_| write.append) {
+                // In one batch with the bytes, before another one can have them.
+                let append = Appended { request_key, at, bytes: bytes as u64 };
+                guard.commit_append(Some(append), WritingRow::Keep)?;
+            }
+            bytes
         } else {
             let _permit = self.io_permit(may_block)?;
             let room = guard.admit_bytes(at, write.bytes.len() as u64)?;
-            let at = Some(at).filter(|_| !(write.append && inode.has_external_writers()));
-            guard.write_content(at, &write.bytes[..room as usize])?
+            let bytes = &write.bytes[..room as usize];
+            match write.once.filter(|_| write.append) {
+                Some(request_key) => guard.append_once(at, bytes, request_key)?,
+                None => {
+                    let at = Some(at).filter(|_| !(write.append && inode.has_external_writers()));
+                    guard.write_content(at, bytes)?.1
+                }
+            }
         };
         if write.kill_privileges {
             guard.kill_privileges()?;
@@ -156,32 +172,56 @@ impl InodeGuard<'_> {
         self.publish();
     }
 
-    /// Writes into the content file, at its end for `None`. Returns how many bytes were written.
-    fn write_content(&mut self, at: Option<u64>, bytes: &[u8]) -> Result<usize, Error> {
+    /// Appends to the content file, and stores before that where the bytes go. So a repetition,
+    /// also in the next run of the server, writes them to the same place. Returns how many bytes
+    /// were written.
+    fn append_once(
+        &mut self,
+        at: u64,
+        bytes: &[u8],
+        request_key: RequestKey,
+    ) -> Result<usize, Error> {
+        let shard = &self.files.shard;
+        let planned = Appended { request_key, at, bytes: bytes.len() as u64 };
+        shard.store_append(&planned)?;
+        let to = Some(at).filter(|_| !self.inode.has_external_writers());
+        let result = self.write_content(to, bytes);
+        // Fewer bytes, or another place because a program writes the file without requests: others
+        // may append where these would have gone.
+        let (at, written) = *result.as_ref().unwrap_or(&(at, 0));
+        let done = Appended { at, bytes: written as u64, ..planned };
+        if done != planned {
+            shard.store_append(&done)?;
+        }
+        result.map(|(_, written)| written)
+    }
+
+    /// Writes into the content file, at its end for `None`. Returns where, and how many bytes were
+    /// written.
+    fn write_content(&mut self, at: Option<u64>, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let files = self.files;
         let content = self.content_to_write()?;
         let result = match at {
-            Some(at) => content.write_at(bytes, at).map(|()| bytes.len()),
+            Some(at) => content.write_at(bytes, at).map(|()| (at, bytes.len())),
             // The kernel finds the end: other programs append at the same time.
             None => content.append(bytes),
         };
-        let written = match result {
-            Ok(written) => written,
+        let (at, written) = match result {
+            Ok(done) => done,
             Err(error) => {
                 let failed = files.disk.failed(&error);
                 if error.written == 0 {
                     return Err(failed);
                 }
-                error.written
+                (at.unwrap_or(self.state.size), error.written)
             }
         };
         self.note_content_changed(&content)?;
         if files.writing.any_in_error() {
-            let from = at.unwrap_or_else(|| self.state.size.saturating_sub(written as u64));
-            let range = from..from.saturating_add(written as u64);
+            let range = at..at.saturating_add(written as u64);
             files.writing.note_rewrite(self.ino(), range, self.state.size);
         }
-        Ok(written)
+        Ok((at, written))
     }
 
     /// Notes that the content file has changed, and measures it.

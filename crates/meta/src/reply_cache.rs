@@ -5,6 +5,9 @@
 //! is stored in a row of the batch of the change itself: either both are there, or neither. A
 //! request that failed has changed nothing, and is carried out again.
 //!
+//! The reply to an append is stored before its bytes are written, if these go to a content file. It
+//! says where they go, so that a repetition writes them to the same place.
+//!
 //! Direct calls cannot lose a reply, so none is stored for them. A reply is deleted once the client
 //! has said that it has it and it is safe: by a later batch that stores another one, or with the
 //! session. Memory keeps which replies are stored (`StoredReplies`).
@@ -165,7 +168,7 @@ impl RequestKey {
     }
 }
 
-/// Encodes the reply to a change of names or attributes; `None` for any other.
+/// Encodes the reply to a change of names or attributes, or to an append; `None` for any other.
 fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let stored = match reply {
         Reply::Done
@@ -173,11 +176,11 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Attr(_)
         | Reply::Removed(_)
         | Reply::Renamed { .. }
-        | Reply::Created { .. } => reply,
+        | Reply::Created { .. }
+        | Reply::Written { .. } => reply,
         Reply::Opened { .. }
         | Reply::Data(_)
         | Reply::Bytes(_)
-        | Reply::Written { .. }
         | Reply::Listed { .. }
         | Reply::Offset(_)
         | Reply::Volume(_)
@@ -191,7 +194,9 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
 pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
     let mut reply = codec::decode_reply(bytes).ok()?;
     let attr = match &mut reply {
-        Reply::Done | Reply::Renamed { replaced: None, .. } => return Some(reply),
+        Reply::Done | Reply::Written { .. } | Reply::Renamed { replaced: None, .. } => {
+            return Some(reply);
+        }
         Reply::Entry(entry)
         | Reply::Created { entry, .. }
         | Reply::Renamed { replaced: Some(entry), .. } => &mut entry.attr,
@@ -223,6 +228,7 @@ mod tests {
                 Reply::Renamed { moved: handle, replaced: None },
                 Reply::Renamed { moved: handle, replaced: Some(Entry { handle, attr }) },
                 Reply::Created { entry: Entry { handle, attr }, path: DataPath::Cached },
+                Reply::Written { bytes: 3, size: 10 },
             ]
         };
         for (reply, expected) in replies(attr).iter().zip(replies(stale)) {

@@ -37,7 +37,7 @@ use crate::row_cache::RowCache;
 use crate::writeback_errors::Changed;
 
 pub use acl::SetXattr;
-pub use file_bytes::{BytesChange, InlineBytes, WritingRow};
+pub use file_bytes::{Appended, BytesChange, InlineBytes, WritingRow};
 pub use list::Page;
 pub use new_inode::NewInode;
 pub use open_inodes::{AttrSource, LiveAttrs};

@@ -10,3 +10,24 @@ pub(crate) fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock on the wall can be set, and the monotonic one stands still while a machine sleeps;
+    /// `/proc/uptime` counts neither.
+    #[test]
+    fn sessions_count_the_time_since_the_machine_started() {
+        let uptime = || {
+            let text = std::fs::read_to_string("/proc/uptime").unwrap();
+            text.split(' ').next().unwrap().parse().map(Duration::from_secs_f64).unwrap()
+        };
+        let (before, now, after) = (uptime(), boot_time(), uptime());
+        let rounding = Duration::from_millis(20);
+        assert!(
+            before <= now + rounding && now <= after + rounding,
+            "{before:?} {now:?} {after:?}"
+        );
+    }
+}

@@ -8,13 +8,15 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use mio::Token;
 use parking_lot::Mutex;
 use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
+use crate::clock::boot_time;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
 
@@ -41,6 +43,11 @@ pub(crate) struct Link {
     held: AtomicUsize,
     /// The reactor reads nothing until less is held.
     paused: AtomicBool,
+    /// When bytes arrived last, when a frame was sent, and when the reactor's thread was here, by
+    /// [`boot_time`], in milliseconds.
+    heard: AtomicU64,
+    said: AtomicU64,
+    looked: AtomicU64,
 }
 
 struct Out {
@@ -96,7 +103,11 @@ impl Link {
         }
         let out = Out { tls, queue: VecDeque::new(), closed: false };
         let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { stream, token, reader, out: Mutex::new(out), held, paused }
+        let (heard, said, looked) = Default::default();
+        let out = Mutex::new(out);
+        let link = Self { stream, token, reader, out, held, paused, heard, said, looked };
+        link.look();
+        link
     }
 
     /// Sends a frame: header, body and bulk. Never waits; on a connection that has ended it does
@@ -113,6 +124,7 @@ impl Link {
                 out.queue.push_back(Piece { bytes, sent: 0 });
             }
         }
+        note_now(&self.said);
         self.flush_locked(&mut out);
     }
 
@@ -143,6 +155,35 @@ impl Link {
     /// # Errors
     /// `WouldBlock` if nothing has arrived; those of the socket, and `InvalidData` of TLS.
     pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.read_now(into);
+        if matches!(read, Ok(1..)) {
+            note_now(&self.heard);
+        }
+        read
+    }
+
+    /// Returns when bytes arrived last, by [`boot_time`]. A frame of a megabyte may take longer
+    /// than a term over a slow network.
+    pub(crate) fn heard(&self) -> Duration {
+        Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Returns when a frame was sent last, by [`boot_time`].
+    pub(crate) fn said(&self) -> Duration {
+        Duration::from_millis(self.said.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the reactor's thread is not held up.
+    pub(crate) fn look(&self) {
+        note_now(&self.looked);
+    }
+
+    /// Returns when [`Link::look`] was called last, by [`boot_time`].
+    pub(crate) fn looked(&self) -> Duration {
+        Duration::from_millis(self.looked.load(Ordering::Relaxed))
+    }
+
+    fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
         let mut out = self.out.lock();
         if out.tls.is_none() {
             drop(out);
@@ -236,6 +277,11 @@ impl AsRawFd for Link {
             Stream::Tcp(stream) => stream.as_raw_fd(),
         }
     }
+}
+
+fn note_now(when: &AtomicU64) {
+    let now = u64::try_from(boot_time().as_millis()).unwrap_or(u64::MAX);
+    when.store(now, Ordering::Relaxed);
 }
 
 /// Bytes that a connection keeps in memory.

@@ -369,11 +369,15 @@ impl Handler for Connection {
         ControlFlow::Break(())
     }
 
-    fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
+    fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
         const PATIENCE: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
         match self.stage {
             Stage::Stranger { since, .. } if now.duration_since(since) > PATIENCE => {
                 ControlFlow::Break(())
+            }
+            Stage::Joined(_) => {
+                self.shared.sessions.encourage(link);
+                ControlFlow::Continue(())
             }
             _ => ControlFlow::Continue(()),
         }

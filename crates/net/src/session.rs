@@ -60,8 +60,10 @@ struct State {
     heard: Duration,
     /// A request came: the client may have files open, and locks.
     is_used: bool,
-    /// The numbers of the requests that run.
+    /// The numbers of the requests that run, without those that wait for locks.
     running: HashSet<u64>,
+    /// Requests that wait for locks: others must get past them, among them those that unlock.
+    waiting: HashSet<u64>,
     /// No request is taken any more.
     ended: bool,
     /// The next run of the server goes on with it.
@@ -93,7 +95,7 @@ pub(crate) enum Violation {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// More requests than were agreed.
-    #[error("more than {} requests are under way", limits::SESSION_REQUESTS)]
+    #[error("too many requests are under way")]
     TooMany,
     /// Two requests under one number.
     #[error("request {0} is under way already")]
@@ -124,6 +126,7 @@ impl Session {
             heard: boot_time(),
             is_used: false,
             running: HashSet::new(),
+            waiting: HashSet::new(),
             ended: false,
             suspended: false,
         };
@@ -138,6 +141,7 @@ impl Session {
             heard: boot_time(),
             is_used: true,
             running: HashSet::new(),
+            waiting: HashSet::new(),
             ended: false,
             suspended: false,
         };
@@ -182,24 +186,32 @@ impl Session {
         &self,
         number: u64,
         mutation: u64,
-        hash: u64,
+        (hash, waits): (u64, bool),
     ) -> Result<Repetition, Violation> {
         let mut state = self.state.lock();
         if state.ended {
             return Err(Violation::Replaced);
         }
         state.is_used = true;
-        if state.running.len() >= limits::SESSION_REQUESTS {
-            return Err(Violation::TooMany);
-        }
+        let is_known = state.running.contains(&number) || state.waiting.contains(&number);
         let repetition = match mutation {
             // A read that came over the old connection, and still runs, is answered once.
-            0 if state.running.contains(&number) => Repetition::Running,
+            0 if is_known => Repetition::Running,
             0 => Repetition::None,
             mutation => state.machine.mutation(mutation, hash)?,
         };
-        if repetition == Repetition::None && !state.running.insert(number) {
-            return Err(Violation::SameNumber(number));
+        if repetition == Repetition::None {
+            if is_known {
+                return Err(Violation::SameNumber(number));
+            }
+            let (requests, limit) = match waits {
+                true => (&mut state.waiting, limits::LOCK_WAITERS),
+                false => (&mut state.running, limits::SESSION_REQUESTS),
+            };
+            if requests.len() >= limit {
+                return Err(Violation::TooMany);
+            }
+            requests.insert(number);
         }
         Ok(repetition)
     }
@@ -226,19 +238,23 @@ impl Session {
         answer: Option<Arc<[u8]>>,
     ) -> (Option<Arc<Link>>, bool) {
         let mut state = self.state.lock();
-        state.running.remove(&number);
+        if !state.running.remove(&number) {
+            state.waiting.remove(&number);
+        }
         if let Some(answer) = answer {
             state.machine.answered(mutation, answer);
         }
-        let is_last = state.ended && !state.suspended && state.running.is_empty();
+        let is_idle = state.running.is_empty() && state.waiting.is_empty();
+        let is_last = state.ended && !state.suspended && is_idle;
         (state.link.clone(), is_last)
     }
 
-    /// Notes that a connection has ended. The session waits for another one.
+    /// Notes that a connection has ended. The session waits for another one, for a term from now: a
+    /// thread that was held up notices the end late.
     pub(crate) fn lost(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
-            state.link = None;
+            (state.link, state.heard) = (None, boot_time());
         }
     }
 
@@ -250,7 +266,7 @@ impl Session {
             link.close();
         }
         let is_first = !std::mem::replace(&mut state.ended, true);
-        is_first.then(|| state.running.iter().copied().collect())
+        is_first.then(|| state.running.iter().chain(&state.waiting).copied().collect())
     }
 
     /// Returns whether the client has no connection and has never sent a request.
@@ -283,9 +299,15 @@ impl Session {
         self.state.lock().machine.acknowledged()
     }
 
-    /// Returns for how long the client was silent.
-    pub(crate) fn silent(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.state.lock().heard)
+    /// Returns for how long the client was silent. It is not while the thread that would hear it
+    /// was held up for longer than `patience`.
+    pub(crate) fn silent(&self, now: Duration, patience: Duration) -> Duration {
+        let state = self.state.lock();
+        let is_held_up = |link: &Arc<Link>| now.saturating_sub(link.looked()) > patience;
+        match &state.link {
+            Some(link) if is_held_up(link) => Duration::ZERO,
+            _ => now.saturating_sub(state.last_heard()),
+        }
     }
 
     pub(crate) fn status(&self, now: Duration) -> SessionStatus {
@@ -294,8 +316,15 @@ impl Session {
             id: self.id,
             peer: self.peer,
             connected: state.link.is_some(),
-            silent: now.saturating_sub(state.heard),
-            running: state.running.len(),
+            silent: now.saturating_sub(state.last_heard()),
+            running: state.running.len() + state.waiting.len(),
         }
+    }
+}
+
+impl State {
+    /// Returns when a frame came last, or a part of one.
+    fn last_heard(&self) -> Duration {
+        self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
     }
 }

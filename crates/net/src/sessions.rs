@@ -12,7 +12,8 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Reply, RequestId, SessionId, SessionService, limits, version,
+    Bulk, Code, Context, Done, Error, Reply, Request, RequestId, SessionId, SessionService, limits,
+    version,
 };
 
 use crate::assembler::Frame;
@@ -34,6 +35,26 @@ pub(crate) struct Sessions {
     pub(crate) log: ServerLog,
     /// How long a session outlives its last message: its client counts a little less.
     term: Duration,
+    /// A leaf lock.
+    listening: Mutex<Listening>,
+}
+
+/// Since when this process hears its clients, by [`boot_time`].
+#[derive(Debug, Default)]
+struct Listening {
+    since: Duration,
+    looked: Duration,
+}
+
+impl Listening {
+    /// Notes that it runs now. Returns since when it does, without a pause that counts for a term.
+    fn look(&mut self, now: Duration, term: Duration) -> Duration {
+        if now.saturating_sub(self.looked) > term / 4 {
+            self.since = now;
+        }
+        self.looked = now;
+        self.since
+    }
 }
 
 impl Sessions {
@@ -43,7 +64,8 @@ impl Sessions {
         let earlier = service.earlier_sessions().into_iter();
         let table = earlier.map(|(id, record)| (id, Arc::new(Session::of_last_run(id, record))));
         let table = Mutex::new(table.collect());
-        Self { service, table, next_id, stopping, log: ServerLog::new(), term }
+        let (log, listening) = (ServerLog::new(), Mutex::default());
+        Self { service, table, next_id, stopping, log, term, listening }
     }
 
     /// Begins a session over this connection, or resumes one.
@@ -133,11 +155,14 @@ impl Sessions {
         }
     }
 
-    /// Ends the sessions that were silent for a term.
+    /// Ends the sessions that were silent for a term. Called several times a second: if it was not,
+    /// this process did not run (it was stopped, or the machine slept), and what its clients said
+    /// meanwhile is not read yet. The term begins anew then.
     pub(crate) fn expire(&self) {
         let now = boot_time();
+        let listens = now.saturating_sub(self.listening.lock().look(now, self.term));
         for session in self.all() {
-            if session.silent(now) > self.term + self.term / 64 {
+            if session.silent(now, self.term / 4).min(listens) > self.term + self.term / 64 {
                 self.end(&session, "it was silent for a term");
             }
         }
@@ -257,7 +282,8 @@ impl Sessions {
         if !bulk.is_empty() && !request.has_bulk() {
             return Err(Violation::Bulk);
         }
-        match session.admit(number, mutation, hash(body))? {
+        let waits = matches!(request, Request::SetLock { wait: true, .. });
+        match session.admit(number, mutation, (hash(body), waits))? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.
             Repetition::Running => return Ok(()),
@@ -286,6 +312,16 @@ impl Sessions {
             answer.send(result);
         }
         Ok(())
+    }
+
+    /// Tells a client that its bytes arrive, if it was told nothing for a while: a frame may take
+    /// longer than a term, and what it asks waits behind it.
+    pub(crate) fn encourage(&self, link: &Link) {
+        link.look();
+        let said = link.said();
+        if link.heard() > said && boot_time().saturating_sub(said) > self.term / 3 {
+            link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+        }
     }
 
     /// Returns the header of a frame to a client.
@@ -391,4 +427,24 @@ pub(crate) fn refused(code: RefusalCode) -> Refused {
     };
     let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);
     Refused { code, wire_min, wire_max, retry_ms, text: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_term_begins_anew_when_the_server_goes_on_after_a_pause() {
+        let (mut listening, at) = (Listening::default(), Duration::from_millis);
+        assert_eq!(listening.look(at(100_000), TERM), at(100_000));
+        for now in (100_250..130_000).step_by(250) {
+            assert_eq!(listening.look(at(now), TERM), at(100_000));
+        }
+        // Two sockets look, each several times a second; a busy moment is no pause.
+        assert_eq!(listening.look(at(131_000), TERM), at(100_000));
+        assert_eq!(listening.look(at(143_000), TERM), at(143_000));
+        assert_eq!(listening.look(at(143_000), TERM), at(143_000));
+    }
 }

@@ -30,8 +30,10 @@ use pelago_wire::{
 use ranges::{Range, RangeLocks};
 use waiters::{Waiter, Waiters};
 
+pub use held::{HeldLocks, OwnedLock};
 pub use waiters::WaiterId;
 
+mod held;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -245,6 +247,12 @@ impl LockTable {
             .map(|(_, holder, file)| (*holder, *file))
             .collect();
         self.end(waiters, locks)
+    }
+
+    /// Cancels the requests of a session that wait.
+    pub fn cancel_session(&mut self, session: SessionId) -> Ended {
+        let waiters = self.waiters.of_session(session);
+        self.end(waiters, Vec::new())
     }
 
     /// Removes the locks of a session, and cancels its requests that wait.

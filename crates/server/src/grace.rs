@@ -26,6 +26,11 @@ struct State {
     phase: Phase,
     /// Sessions that have not said that they are done, and have not ended.
     waits_for: HashSet<SessionId>,
+    /// Their time is over.
+    is_late: bool,
+    /// Repeated appends whose bytes have a place in their file. They go first, so that no other
+    /// append takes it.
+    placed: VecDeque<Parked>,
     /// Repeated requests, which go before all others.
     repeated: VecDeque<Parked>,
     /// All other requests.
@@ -67,8 +72,17 @@ impl Grace {
     /// Returns one that waits for these sessions; without any it is over.
     pub(crate) fn new(waits_for: HashSet<SessionId>) -> Self {
         let phase = if waits_for.is_empty() { Phase::Over } else { Phase::Waiting };
-        let (repeated, others) = (VecDeque::new(), VecDeque::new());
-        let state = State { phase, waits_for, repeated, others, bytes: 0, running: 0 };
+        let [placed, repeated, others] = Default::default();
+        let state = State {
+            phase,
+            waits_for,
+            is_late: false,
+            placed,
+            repeated,
+            others,
+            bytes: 0,
+            running: 0,
+        };
         let is_over = AtomicBool::new(phase == Phase::Over);
         Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -79,14 +93,30 @@ impl Grace {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Returns whether it waits for this session. Then no request of another one was carried out
+    /// in this run, apart from those that open files and set locks again.
+    pub(crate) fn waits_for(&self, session: SessionId) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Waiting && !state.is_late && state.waits_for.contains(&session)
+    }
+
+    /// Returns the sessions that did not come back in their time. They get nothing back from now
+    /// on; [`Grace::expire`] ends the wait for them.
+    pub(crate) fn late(&self) -> Vec<SessionId> {
+        let mut state = self.state.lock();
+        state.is_late = true;
+        state.waits_for.iter().copied().collect()
+    }
+
     /// Returns for how many sessions it waits.
     pub(crate) fn sessions(&self) -> usize {
         self.state.lock().waits_for.len()
     }
 
     /// Keeps a request until its turn; returns it if that is now. Too many bytes of the server's
-    /// own mount wait on the thread of their caller.
-    pub(crate) fn park(&self, parked: Parked) -> Option<Parked> {
+    /// own mount wait on the thread of their caller. `is_placed`: it is an append whose bytes have
+    /// a place.
+    pub(crate) fn park(&self, parked: Parked, is_placed: bool) -> Option<Parked> {
         let (bytes, session) = (parked.bytes.len(), parked.context.session);
         let is_own = session == SessionId::DIRECT;
         let mut state = self.state.lock();
@@ -96,7 +126,8 @@ impl Grace {
         match state.phase {
             Phase::Over => return Some(parked),
             Phase::Waiting if state.waits_for.contains(&session) && goes_first(&parked.request) => {
-                state.repeated.push_back(parked);
+                let queue = if is_placed { &mut state.placed } else { &mut state.repeated };
+                queue.push_back(parked);
             }
             _ => {
                 state.bytes += if is_own { bytes } else { 0 };
@@ -156,9 +187,7 @@ impl Grace {
     /// Ends it for good: returns all that waits, which is not carried out.
     pub(crate) fn stop(&self) -> VecDeque<Parked> {
         let mut state = self.state.lock();
-        let mut all = std::mem::take(&mut state.repeated);
-        all.extend(self.end(&mut state));
-        all
+        self.end(&mut state)
     }
 
     /// Waits until it is over, for at most `limit`. Returns whether it is.
@@ -173,23 +202,29 @@ impl Grace {
 
     fn go_on(&self, state: &mut State) -> Step {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
-            let repeated = std::mem::take(&mut state.repeated);
-            (state.phase, state.running) = (Phase::Repeating, repeated.len());
-            if !repeated.is_empty() {
-                return Step::Repeat(repeated);
-            }
+            state.phase = Phase::Repeating;
         }
-        match state.phase == Phase::Repeating && state.running == 0 {
+        if state.phase != Phase::Repeating || state.running > 0 {
+            return Step::Wait;
+        }
+        let next = if state.placed.is_empty() { &mut state.repeated } else { &mut state.placed };
+        let next = std::mem::take(next);
+        state.running = next.len();
+        match next.is_empty() {
             true => Step::Over(self.end(state)),
-            false => Step::Wait,
+            false => Step::Repeat(next),
         }
     }
 
+    /// Ends it. Returns all that waits.
     fn end(&self, state: &mut State) -> VecDeque<Parked> {
         (state.phase, state.bytes) = (Phase::Over, 0);
         self.is_over.store(true, Ordering::Release);
         self.changed.notify_all();
-        std::mem::take(&mut state.others)
+        let mut all = std::mem::take(&mut state.placed);
+        all.append(&mut state.repeated);
+        all.append(&mut state.others);
+        all
     }
 }
 
@@ -232,7 +267,8 @@ fn goes_first(request: &Request) -> bool {
         | Request::StatFs
         | Request::Seek { .. }
         | Request::GetLock { .. }
-        | Request::SetLock { .. } => false,
+        | Request::SetLock { .. }
+        | Request::ReclaimLock { .. } => false,
     }
 }
 
@@ -265,7 +301,9 @@ mod tests {
     #[test]
     fn without_earlier_sessions_it_is_over() {
         let grace = Grace::new(HashSet::new());
-        assert!(grace.is_over() && grace.park(parked(SessionId::DIRECT, 1, read())).is_some());
+        assert!(
+            grace.is_over() && grace.park(parked(SessionId::DIRECT, 1, read()), false).is_some()
+        );
     }
 
     /// What sessions repeat goes first, once all are back; what is new goes after that.
@@ -275,24 +313,53 @@ mod tests {
         for (session, number, request) in
             [(SessionId::DIRECT, 1, write()), (ONE, 2, write()), (ONE, 3, read())]
         {
-            assert!(grace.park(parked(session, number, request)).is_none());
+            assert!(grace.park(parked(session, number, request), false).is_none());
         }
         assert!(matches!(grace.came_back(ONE), Step::Wait));
         // New: the session has said that it has repeated all.
-        assert!(grace.park(parked(ONE, 4, write())).is_none());
+        assert!(grace.park(parked(ONE, 4, write()), false).is_none());
         assert_eq!(grace.sessions(), 1);
         let Step::Repeat(repeated) = grace.came_back(TWO) else { panic!("all are back") };
         assert_eq!(numbers(&repeated), [2]);
-        assert!(grace.park(parked(TWO, 5, write())).is_none() && !grace.is_over());
+        assert!(grace.park(parked(TWO, 5, write()), false).is_none() && !grace.is_over());
         let Step::Over(others) = grace.repeated() else { panic!("nothing is repeated any more") };
         assert_eq!(numbers(&others), [1, 3, 4, 5]);
         assert!(grace.is_over() && matches!(grace.came_back(TWO), Step::Wait));
     }
 
+    /// Else an append that was never carried out would take the place of one whose bytes are still
+    /// to be written.
+    #[test]
+    fn appends_that_have_a_place_go_before_those_that_have_none() {
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        assert!(grace.park(parked(ONE, 1, write()), false).is_none());
+        assert!(grace.park(parked(TWO, 2, write()), true).is_none());
+        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        let Step::Repeat(placed) = grace.came_back(TWO) else { panic!("all are back") };
+        assert_eq!(numbers(&placed), [2]);
+        let Step::Repeat(repeated) = grace.repeated() else { panic!("the placed are written") };
+        assert_eq!(numbers(&repeated), [1]);
+        assert!(matches!(grace.repeated(), Step::Over(_)) && grace.is_over());
+    }
+
+    /// A session that comes later than the others waited for it gets nothing back: they may have
+    /// had what it held.
+    #[test]
+    fn only_a_session_that_is_waited_for_gets_its_locks_back() {
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        assert!(grace.waits_for(ONE) && !grace.waits_for(SessionId(3)));
+        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        assert!(!grace.waits_for(ONE) && grace.waits_for(TWO));
+        assert_eq!(grace.late(), [TWO]);
+        assert!(!grace.waits_for(TWO) && !grace.is_over());
+        assert!(matches!(grace.expire(), Step::Over(_)));
+        assert!(!grace.waits_for(TWO));
+    }
+
     #[test]
     fn it_ends_without_those_that_do_not_come_back() {
         let grace = Grace::new(HashSet::from([ONE, TWO]));
-        assert!(grace.park(parked(ONE, 1, write())).is_none());
+        assert!(grace.park(parked(ONE, 1, write()), false).is_none());
         let Step::Repeat(repeated) = grace.expire() else { panic!("the time is over") };
         assert_eq!(numbers(&repeated), [1]);
         assert!(matches!(grace.came_back(ONE), Step::Wait), "a repeated request runs");
@@ -308,7 +375,7 @@ mod tests {
         let mut change = parked(ONE, 2, write());
         change.context.mutation = 1;
         let (of_own, of_change) = (own.context, change.context);
-        assert!(grace.park(own).is_none() && grace.park(change).is_none());
+        assert!(grace.park(own, false).is_none() && grace.park(change, false).is_none());
         assert_eq!(grace.cancel(&of_own).map(|parked| parked.context), Some(of_own));
         assert!(grace.cancel(&of_own).is_none() && grace.cancel(&of_change).is_none());
         assert_eq!(numbers(&grace.stop()), [2]);

@@ -105,6 +105,27 @@ impl Locks {
         Ok(None)
     }
 
+    /// Sets a lock that its owner had in the last run of the server, whatever the open permits: it
+    /// may be another one than that through which the range was locked.
+    ///
+    /// # Errors
+    /// `BadOpen`; those of [`LockTable::set`].
+    pub(crate) fn reclaim(
+        &self,
+        context: &Context,
+        (open, owner): (OpenId, LockOwner),
+        lock: FileLock,
+    ) -> Result<(), Error> {
+        let (ino, _) = self.opens.opened(OpenKey::of(context, open))?;
+        let request = LockRequest { ino, open, holder: holder(context, owner), lock };
+        let mut state = self.state.lock();
+        let (result, granted) = state.table.set(&request);
+        let replies = state.take_granted(granted);
+        self.leave(state, replies);
+        result?;
+        self.check_open(OpenKey::of(context, open))
+    }
+
     /// Sets a lock, and replies when it is set. [`Locks::cancel`] finds the request by its number.
     pub(crate) fn set_or_wait(&self, request: &LockRequest, number: RequestId, done: Completion) {
         let mut state = self.state.lock();
@@ -142,6 +163,11 @@ impl Locks {
         if !self.is_unused() {
             self.end(|table| table.drop_open(open.session, open.open));
         }
+    }
+
+    /// Ends the wait of all requests of a session, which fail with `Interrupted`.
+    pub(crate) fn cancel_session(&self, session: SessionId) {
+        self.end(|table| table.cancel_session(session));
     }
 
     /// Ends the locks of a session. Its requests that wait fail with `Interrupted`.

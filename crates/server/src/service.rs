@@ -195,7 +195,12 @@ impl Service for LocalService {
 
 impl Dispatcher {
     /// Ends a session, and releases all that it has open. Blocks on the disk.
-    fn end_session(&self, session: SessionId) {
+    ///
+    /// Others get its locks only once the next run of the server will not know the session, even
+    /// after a loss of power: else its client could come back and set them again, although others
+    /// had them in between.
+    fn end_session(self: &Arc<Self>, session: SessionId) {
+        let invalidations = self.parts.durability.invalidations();
         let written = self.others.end(session);
         let stopped = self.stopped.read_recursive();
         if !*stopped {
@@ -206,6 +211,15 @@ impl Dispatcher {
         }
         drop(stopped);
         self.others.ended(&written);
+        let this = Arc::clone(self);
+        let go_on = move |_safe| {
+            this.locks.drop_session(session);
+            if !this.parts.grace.is_over() {
+                this.go_on(this.parts.grace.came_back(session));
+            }
+        };
+        let durability = &self.parts.durability;
+        durability.when_safe(durability.done(), invalidations, Box::new(go_on));
     }
 
     /// Carries out a request, here or later on a thread of the pool; see [`Service::ask`].

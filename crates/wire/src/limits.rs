@@ -94,7 +94,7 @@ pub const UNSYNCED_FILES: usize = 1024;
 pub const LOST_RANGES: usize = 256;
 /// Mutations of a session that may be beyond the acknowledged one: answers that a server remembers.
 pub const SESSION_MUTATIONS: u64 = 4096;
-/// Requests of a session that may be under way.
+/// Requests of a session that may be under way, besides those that wait for locks.
 pub const SESSION_REQUESTS: usize = 1024;
 /// Bytes of payloads of one session that a server holds: those it read and did not carry out, and
 /// those of replies that the client did not take.

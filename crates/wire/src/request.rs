@@ -214,6 +214,17 @@ pub enum Request {
         /// Wait until the lock is free; otherwise the request fails with `LockHeld`.
         wait: bool,
     },
+    /// Sets again a lock that the client had when the server's last run ended, while the server
+    /// waits for the sessions of that run. Reply: `Done`; `LockHeld` if the lock cannot be had
+    /// again, also because that time is over, `Invalid`, `BadOpen`, `NoLocks`.
+    ReclaimLock {
+        /// The open through which the owner has set its last lock of the file.
+        open: OpenId,
+        /// Who held the lock.
+        owner: LockOwner,
+        /// The lock.
+        lock: FileLock,
+    },
     /// Makes the bytes of a file safe, and its attributes. Reply: `Done`.
     Fsync {
         /// The open file.
@@ -447,6 +458,7 @@ operations! {
     Release { open } = "release", Effect::Commit, Subjects::open(open), Right::None;
     GetLock { open } = "getlk", Effect::None, Subjects::open(open), Right::None;
     SetLock { open } = "setlk", Effect::None, Subjects::open(open), Right::None;
+    ReclaimLock { open } = "reclaimlk", Effect::None, Subjects::open(open), Right::None;
     Fsync { open } = "fsync", Effect::Commit, Subjects::open(open), Right::None;
     FsyncDir { dir } = "fsyncdir", Effect::None, Subjects::inode(dir), Right::None;
     Read { open } = "read", Effect::None, Subjects::open(open), Right::Read;

@@ -234,6 +234,11 @@ fn of_opens() -> impl Strategy<Value = Request> {
         }),
         (open_id(), owner(), lock(), any::<bool>())
             .prop_map(|(open, owner, lock, wait)| Request::SetLock { open, owner, lock, wait }),
+        (open_id(), owner(), lock()).prop_map(|(open, owner, lock)| Request::ReclaimLock {
+            open,
+            owner,
+            lock
+        }),
         open_id().prop_map(|open| Request::Release { open }),
         (open_id(), any::<bool>()).prop_map(|(open, data_only)| Request::Fsync { open, data_only }),
         (open_id(), any::<u64>(), any::<u32>()).prop_map(|(open, offset, size)| Request::Read {

@@ -1,6 +1,6 @@
 //! `pelago bench`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use pelago_bench::{
     BenchError, Contender, DirectOptions, IoOptions, MetaOptions, Report, direct, io, meta,
 };
 use pelago_client::Files;
+use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::{Options, Server};
 use pelago_wire::Name;
 
@@ -107,6 +108,9 @@ struct LibArgs {
     /// Threads that create concurrently
     #[arg(long, default_value_t = 1)]
     callers: u64,
+    /// Listen meanwhile, and have so many idle sessions
+    #[arg(long, value_name = "COUNT")]
+    sessions: Option<u32>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -172,18 +176,47 @@ fn run_lib(args: &LibArgs) -> Outcome<()> {
     let server = Server::start(&scratch.path, Options::default())
         .map_err(|error| daemon::start_failed(error, &scratch.path))?;
     let files = Files::new(server.service());
+    let idle = args.sessions.map(|count| IdleSessions::begin(&server, &scratch.path, count));
+    let idle = idle.transpose()?;
     let options = DirectOptions {
         dir: Name::new(b"bench").expect("a word is a name"),
         callers: args.callers,
         count: args.count,
     };
     let report = direct(&files, &options).map_err(bench_failed)?;
-    drop(files);
+    drop((files, idle));
     server.stop().map_err(|error| Failure::new(Exit::Failed, error))?;
     if args.json {
         output::print_json(&report.to_json())
     } else {
         output::print(&report.render_text())
+    }
+}
+
+/// A volume that listens, and sessions that ask nothing.
+struct IdleSessions {
+    /// Dropped first: their ends are told to the server.
+    _remotes: Vec<Remote>,
+    _server: SessionServer,
+}
+
+impl IdleSessions {
+    fn begin(server: &Server, dir: &Path, count: u32) -> Outcome<Self> {
+        let socket = dir.join("pelago.sock");
+        let listened = SessionServer::start(server.session_service()).and_then(|sessions| {
+            sessions.listen_unix(&socket)?;
+            Ok(sessions)
+        });
+        let sessions = listened.map_err(|error| Failure::new(Exit::Failed, error))?;
+        let options = || RemoteOptions {
+            target: ServerTarget::Unix(socket.clone()),
+            read_only: false,
+            give_up: None,
+        };
+        let remotes = (0..count).map(|_| Remote::connect(options(), Duration::from_secs(5)));
+        let remotes = remotes.collect::<Result<_, _>>();
+        let remotes = remotes.map_err(|error| Failure::new(Exit::Failed, error))?;
+        Ok(Self { _remotes: remotes, _server: sessions })
     }
 }
 

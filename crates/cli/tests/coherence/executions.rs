@@ -1,7 +1,9 @@
 //! Executions that once broke the rules of this cache, step by step.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use pelago_wire::{SetAttr, SetTime, Time};
 
 use crate::world::World;
-use crate::{CONTEXT, is_missing, meta, names, set, size};
+use crate::{CONTEXT, StopAtEnd, busy, is_missing, meta, names, set, size};
 
 /// A program looks a name up and the reply is on its way; another session changes what it says. The
 /// kernel has no inode to invalidate yet, and the program holds the directory.
@@ -41,6 +43,25 @@ fn a_reply_after_the_notice_is_not_kept() {
         program.join().unwrap();
     });
     assert!(is_missing(&world, "f"));
+}
+
+/// The same with the attributes of a file that a program has just made: the kernel takes them from
+/// the reply without looking at their version.
+#[test]
+fn a_created_file_that_changes_before_its_reply_is_seen() {
+    let Some(world) = World::new(false) else { return };
+    let stall = world.watched.stall();
+    thread::scope(|scope| {
+        let holding = stall.hold_create("new");
+        let program = scope.spawn(|| fs::write(world.path("new"), b""));
+        stall.wait();
+        let owner = SetAttr { uid: Some(7), gid: Some(8), ..SetAttr::default() };
+        set(&world, "new", owner);
+        drop(holding);
+        program.join().unwrap().unwrap();
+    });
+    let found = meta(&world, "new");
+    assert_eq!((found.uid(), found.gid()), (7, 8));
 }
 
 /// A directory is mounted below, so names cannot be invalidated all at once: it would be detached.
@@ -78,6 +99,37 @@ fn a_mount_below_stays_and_the_change_waits() {
     assert_eq!((meta(&world, "d/f").len(), world.mount.notices().epochs), (1, 0));
     assert!(fs::metadata(below.join("self")).is_ok(), "it is mounted");
     assert!(bind(&["umount", "-l"]));
+}
+
+/// The same while programs of the mount create and remove names beside those of the other session.
+#[test]
+fn a_mount_below_survives_contended_creates() {
+    let Some(world) = World::new(false) else { return };
+    for dir in ["d", "below"] {
+        fs::create_dir(world.path(dir)).unwrap();
+    }
+    let below = world.path("below");
+    let bound = Command::new("mount").args(["--bind", "/proc"]).arg(&below).status();
+    if !bound.is_ok_and(|status| status.success()) {
+        return println!("skipped: nothing can be mounted below");
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (stop, dir) = (&stop, world.path("d"));
+            scope.spawn(move || busy(&dir, number, stop));
+        }
+        let guard = StopAtEnd(&stop);
+        for number in 0..300 {
+            world.put(&format!("d/{number}"), b"x");
+            assert_eq!(meta(&world, &format!("d/{number}")).len(), 1);
+            assert!(fs::metadata(below.join("self")).is_ok(), "it is mounted after {number}");
+        }
+        drop(guard);
+    });
+    assert_eq!(world.mount.notices().epochs, 0);
+    let ended = Command::new("umount").arg("-l").arg(&below).status();
+    assert!(ended.unwrap().success());
 }
 
 /// Bytes and a listing change, and the times are set back, as rsync does.

@@ -40,7 +40,7 @@ pub(crate) struct Watched {
     stall: Arc<Stall>,
 }
 
-/// Holds back the replies to lookups of one name.
+/// Holds back the replies to lookups, or to creates, of one name.
 #[derive(Default)]
 pub(crate) struct Stall {
     state: Mutex<StallState>,
@@ -50,6 +50,8 @@ pub(crate) struct Stall {
 #[derive(Default)]
 struct StallState {
     name: Option<Name>,
+    /// Creates, not lookups.
+    creates: bool,
     held: Vec<(Done, Result<Reply, Error>)>,
 }
 
@@ -200,8 +202,23 @@ impl Watched {
 impl Stall {
     /// Holds back replies to lookups of this name until the result is dropped.
     pub(crate) fn hold(&self, text: &str) -> Holding<'_> {
-        self.state.lock().name = Some(name(text));
+        self.begin(text, false)
+    }
+
+    /// The same with replies to creates.
+    pub(crate) fn hold_create(&self, text: &str) -> Holding<'_> {
+        self.begin(text, true)
+    }
+
+    fn begin(&self, text: &str, creates: bool) -> Holding<'_> {
+        let mut state = self.state.lock();
+        (state.name, state.creates) = (Some(name(text)), creates);
         Holding(self)
+    }
+
+    fn holds(&self, wanted: &Name, creates: bool) -> bool {
+        let state = self.state.lock();
+        state.creates == creates && state.name.as_ref() == Some(wanted)
     }
 
     /// Waits until a reply is held back.
@@ -234,13 +251,14 @@ impl Service for Watched {
         let operation: Operation = request.describe().operation;
         *self.counts.lock().entry(operation.name()).or_insert(0) += 1;
         let wanted = match &request {
-            Request::Lookup { name, .. } => self.stall.state.lock().name.as_ref() == Some(name),
+            Request::Lookup { name, .. } => self.stall.holds(name, false),
+            Request::Create { name, .. } => self.stall.holds(name, true),
             _ => false,
         };
         if !wanted {
             return self.service.ask(context, request, bulk, later);
         }
-        let result = self.service.ask(context, request, bulk, &mut || panic!("a lookup is ready"));
+        let result = self.service.ask(context, request, bulk, &mut || panic!("it is ready"));
         let mut state = self.stall.state.lock();
         state.held.push((later(), result.unwrap()));
         self.stall.changed.notify_all();

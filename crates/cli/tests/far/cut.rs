@@ -63,8 +63,8 @@ fn check(root: &Path, worker: usize, rounds: usize) {
     }
 }
 
-#[test]
-fn each_operation_is_carried_out_once_over_lost_connections() {
+/// Runs workers over a network that cuts connections, and checks what they did.
+fn work_over_cuts(prepare: impl FnOnce(&Forwarder), finish: impl FnOnce(&Forwarder)) {
     const WORKERS: usize = 3;
     on_server(|world| {
         let forwarder = Forwarder::to(world.tcp());
@@ -78,6 +78,7 @@ fn each_operation_is_carried_out_once_over_lost_connections() {
             };
             let workers: Vec<_> = (0..WORKERS).map(start).collect();
             let guard = StopAtEnd(&stop);
+            prepare(&forwarder);
             forwarder.be_rough(true);
             until("enough cuts", || {
                 let failed = workers.iter().any(thread::ScopedJoinHandle::is_finished);
@@ -92,9 +93,65 @@ fn each_operation_is_carried_out_once_over_lost_connections() {
         println!("{} cuts, {connections} connections, rounds {rounds:?}", forwarder.cuts());
         assert!(connections > 5, "the session was resumed over new connections");
         assert_eq!(world.status()["sessions"][0]["id"], session, "it is the same session");
+        finish(&forwarder);
         for (worker, rounds) in rounds.into_iter().enumerate() {
             check(&world.volume.files(), worker, rounds);
             check(&far.point, worker, rounds);
+        }
+    });
+}
+
+#[test]
+fn each_operation_is_carried_out_once_over_lost_connections() {
+    work_over_cuts(|_| {}, |_| {});
+}
+
+/// What a client said over its old connection arrives after it has another one, before and after
+/// that has its session.
+#[test]
+fn what_an_old_connection_says_late_is_not_carried_out_again() {
+    work_over_cuts(Forwarder::be_late, |forwarder| {
+        println!("{} bytes were late", forwarder.late_bytes());
+        assert!(forwarder.late_bytes() > 1000);
+    });
+}
+
+/// Writes of a megabyte, in place and behind the end, while connections end in the middle of them.
+#[test]
+fn large_writes_are_whole_over_connections_that_are_reset() {
+    const CUTS: usize = 15;
+    on_server(|world| {
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &[]);
+        let placed = File::create(far.path("placed")).unwrap();
+        let mut log = OpenOptions::new();
+        let mut log = log.append(true).create_new(true).open(far.path("log")).unwrap();
+        forwarder.cut_within(4 << 20);
+        forwarder.be_rough(true);
+        let mut rounds = 0_u64;
+        until("enough cuts", || {
+            placed.write_all_at(&bytes_of(rounds, 1 << 20), (rounds % 8) << 20).unwrap();
+            log.write_all(&bytes_of(rounds, 300_000)).unwrap();
+            rounds += 1;
+            forwarder.cuts() >= CUTS && rounds >= 8
+        });
+        forwarder.be_rough(false);
+        println!("{} cuts in {rounds} rounds", forwarder.cuts());
+        drop((placed, log));
+        for root in [&world.volume.files(), &far.point] {
+            let (placed, log) = (File::open(root.join("placed")), File::open(root.join("log")));
+            let (placed, log) = (placed.unwrap(), log.unwrap());
+            for round in rounds - 8..rounds {
+                let mut bytes = vec![0; 1 << 20];
+                placed.read_exact_at(&mut bytes, (round % 8) << 20).unwrap();
+                assert!(bytes == bytes_of(round, 1 << 20), "round {round} of {rounds}");
+            }
+            assert_eq!(log.metadata().unwrap().len(), rounds * 300_000);
+            for round in 0..rounds {
+                let mut bytes = vec![0; 300_000];
+                log.read_exact_at(&mut bytes, round * 300_000).unwrap();
+                assert!(bytes == bytes_of(round, 300_000), "line {round} of {rounds}");
+            }
         }
     });
 }
@@ -135,7 +192,8 @@ fn a_lock_is_waited_for_over_lost_connections() {
 }
 
 /// A client that is stopped for longer than the term (the test waits for those 10 seconds, because
-/// only then does the server give up) loses its session and its locks. Its files are opened again.
+/// only then does the server give up) loses its session and its locks. Its files are opened again,
+/// but not what its programs had locks through.
 #[test]
 fn a_client_that_was_silent_for_a_term_begins_anew() {
     on_server(|world| {
@@ -146,6 +204,7 @@ fn a_client_that_was_silent_for_a_term_begins_anew() {
         // that any test starts, which would have to wait for the stopped client.
         let mut holder = locker(&far.path("file"));
         assert_eq!(holder.ask("try ofd write 0 0"), "yes");
+        assert_eq!(holder.ask("open"), "yes");
         far.signal(Signal::STOP);
         thread::scope(|scope| {
             // Asked while the client is stopped.
@@ -158,10 +217,31 @@ fn a_client_that_was_silent_for_a_term_begins_anew() {
             assert_eq!(asked.join().unwrap().unwrap(), 6);
         });
         assert_eq!(fs::read(far.path("new")).unwrap(), b"made meanwhile");
-        assert_eq!(holder.ask("try ofd read 0 1"), "yes", "what was open is opened again");
+        assert_eq!(holder.ask("try ofd read 0 1"), "no, 5", "its lock is lost");
+        assert_eq!(holder.ask("try ofd read 0 1 1"), "yes", "what was open is opened again");
         fs::write(far.path("file"), "after").unwrap();
         assert_eq!(fs::read(own.join("file")).unwrap(), b"after");
         drop(holder);
         fs::remove_file(far.path("file")).unwrap();
+    });
+}
+
+/// A write that was given up is not carried out when the connection comes back.
+#[test]
+fn a_soft_write_that_was_given_up_never_comes() {
+    on_server(|world| {
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &["--soft", "2"]);
+        let file = File::create(far.path("file")).unwrap();
+        file.write_all_at(b"before", 0).unwrap();
+        forwarder.cut(true);
+        let failed = file.write_all_at(b"given up", 100).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+        forwarder.cut(false);
+        until("it works again", || file.write_all_at(b"after ", 0).is_ok());
+        // Its answer comes behind those of all repeated requests.
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(world.volume.files().join("file")).unwrap(), b"after ");
+        assert_eq!(world.status()["sessions"].as_array().unwrap().len(), 1);
     });
 }

@@ -88,7 +88,7 @@ impl Drop for Program {
 }
 
 /// Sets and tests locks: `try|wait|test HOW KIND START LENGTH [DESCRIPTOR]`, `open`, `close
-/// DESCRIPTOR`, `fill COUNT`. `struct flock` as 64-bit Linux has it; 5 to 7 are `F_GETLK`,
+/// DESCRIPTOR`, `fill COUNT`, `put TEXT`, `get`. `struct flock` as 64-bit Linux has it; 5 to 7 are `F_GETLK`,
 /// `F_SETLK` and `F_SETLKW`, 36 to 38 the same for open file descriptions.
 const LOCKS: &str = r#"
 $| = 1;
@@ -99,6 +99,7 @@ opened();
 my %base = (fcntl => 5, ofd => 36);
 my %step = (test => 0, try => 1, wait => 2);
 my %kinds = (read => 0, write => 1, drop => 2);
+my %flocks = (read => 1, write => 2, drop => 8);
 my @names = ("read", "write");
 sub lock_of { return pack("ssx4qqix4", $_[0], 0, $_[1], $_[2], 0); }
 while (my $line = <STDIN>) {
@@ -113,6 +114,13 @@ while (my $line = <STDIN>) {
         for (my $at = 0; $done && $at < $how; $at++) {
             $done = fcntl($files[0], 6, lock_of(1, 2 * $at, 1));
         }
+    } elsif ($what eq "put") {
+        $done = sysseek($files[0], 0, 0) && syswrite($files[0], substr($line, 4));
+    } elsif ($what eq "get") {
+        my $text;
+        $done = sysseek($files[0], 0, 0) && defined(sysread($files[0], $text, 100));
+    } elsif ($how eq "flock") {
+        $done = flock($files[$file // 0], $flocks{$kind} + ($what eq "try" ? 4 : 0));
     } else {
         my $lock = lock_of($kinds{$kind}, $start, $length);
         $done = fcntl($files[$file // 0], $base{$how} + $step{$what}, $lock);

@@ -2,10 +2,11 @@
 
 use pelago_store::key;
 use pelago_store::rows::{self, Orphan, Writing};
-use pelago_wire::{Attr, Error, Generation, Handle, Time};
+use pelago_wire::{Attr, Error, Generation, Handle, Reply, Time};
 
 use super::txn::Txn;
 use super::{LiveAttrs, Shard};
+use crate::reply_cache::{OpContext, RequestKey};
 use crate::row_cache::Node;
 
 /// A commit of an open file.
@@ -24,6 +25,37 @@ pub struct BytesChange<'a> {
     pub writing_row: WritingRow,
     /// Clear setuid, and setgid if the group may execute, as a write without privilege does.
     pub kill_privileges: bool,
+    /// The append that has changed the bytes, whose reply is stored.
+    pub append: Option<Appended>,
+}
+
+/// An append, and where its bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The request.
+    pub request_key: RequestKey,
+    /// The offset of the first byte.
+    pub at: u64,
+    /// How many bytes it has written.
+    pub bytes: u64,
+}
+
+impl Appended {
+    /// Returns the reply that is stored.
+    const fn reply(&self) -> Reply {
+        Reply::Written { bytes: self.bytes, size: self.at.saturating_add(self.bytes) }
+    }
+
+    /// Returns the append that has this stored reply.
+    #[must_use]
+    pub fn of_reply(request_key: RequestKey, reply: &Reply) -> Option<Self> {
+        match *reply {
+            Reply::Written { bytes, size } => {
+                size.checked_sub(bytes).map(|at| Self { request_key, at, bytes })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What becomes of a file's inline bytes.
@@ -57,6 +89,7 @@ impl BytesChange<'_> {
         generation: None,
         writing_row: WritingRow::Keep,
         kill_privileges: false,
+        append: None,
     };
 
     /// Whether this is a part of a truncation: its end, or the `writing` row that comes before.
@@ -128,7 +161,7 @@ pub(super) fn commit(
     handle: Handle,
     change: &BytesChange<'_>,
 ) -> Result<(Attr, u64), Error> {
-    let mut txn = shard.begin_upkeep();
+    let mut txn = begin(shard, change.append.as_ref());
     let mut node = txn.node(handle)?;
     let read_at = shard.open_inodes.read_time(handle.ino);
     let change = &BytesChange { atime: change.atime.or(read_at), ..*change };
@@ -139,12 +172,37 @@ pub(super) fn commit(
         txn.put_row_of(&node);
     }
     change.put_beside(&mut txn, &node);
+    if let Some(append) = &change.append {
+        txn.store_reply(&append.reply());
+    }
     let mut locked = txn.commit()?;
     locked.state.changed.insert(handle.ino);
     shard.open_inodes.committed(handle.ino, change.live.is_some());
     let attr = locked.attr_of(&node.rnode)?;
     locked.state.rows.put_node(node);
     Ok((attr, locked.state.sequence))
+}
+
+/// Stores the reply of an append by itself; one that has written nothing has none.
+///
+/// # Errors
+/// If the table fails.
+pub(super) fn store_append(shard: &Shard, append: &Appended) -> Result<(), Error> {
+    let mut txn = begin(shard, Some(append));
+    match append.bytes {
+        0 => txn.delete(append.request_key.key()),
+        _ => txn.store_reply(&append.reply()),
+    }
+    txn.commit().map(drop)
+}
+
+fn begin<'a>(shard: &'a Shard, append: Option<&Appended>) -> Txn<'a> {
+    let request_key = append.map(|append| append.request_key);
+    Txn::new(
+        shard.lock(),
+        OpContext { request_key, ..OpContext::UPKEEP },
+        usize::from(append.is_some()),
+    )
 }
 
 /// Returns the mode after a write without privilege: without setuid, and without setgid if the

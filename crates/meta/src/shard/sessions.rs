@@ -84,6 +84,14 @@ pub(super) fn begin(
     Ok(())
 }
 
+/// Deletes the row of a session, and keeps its replies for this run.
+pub(super) fn forget(shard: &Shard, session: SessionId) -> Result<(), Error> {
+    let mut txn = shard.begin_upkeep();
+    txn.batch.allow_reserve();
+    txn.delete(key::session(session));
+    txn.commit().map(drop)
+}
+
 /// Ends a session: deletes its row and the replies that are stored for it, at most about
 /// [`limits::SESSION_MUTATIONS`].
 pub(super) fn end(shard: &Shard, session: SessionId) -> Result<(), Error> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pelago_proto::locks::HeldLocks;
 use pelago_proto::session::{ClientOpens, ClientSession};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
@@ -15,7 +16,8 @@ use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
 use crate::remote::role::{OpenUse, Role};
 
-/// Requests that are sent at a time: fewer than the server takes, so that a repetition fits too.
+/// Requests that are sent at a time, besides those that wait for locks: fewer than the server takes,
+/// so that a repetition fits too.
 const WINDOW: usize = limits::SESSION_REQUESTS / 2;
 /// Payload bytes that are sent or expected at a time.
 const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
@@ -27,13 +29,15 @@ pub(super) struct Call {
     /// The caller's number, by which it cancels; 0 if it does not.
     caller: RequestId,
     is_mutation: bool,
+    /// It waits for a lock: others do not wait for its end.
+    waits: bool,
     body: Vec<u8>,
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
     payload: usize,
-    opens: OpenUse,
+    pub(super) opens: OpenUse,
     fits: FitsReply,
-    done: Done,
+    pub(super) done: Done,
     since: Instant,
 }
 
@@ -44,6 +48,7 @@ pub(super) type FitsReply = fn(&Reply) -> bool;
 pub(super) struct UnderWay {
     pub(super) caller: RequestId,
     pub(super) mutation: u64,
+    pub(super) waits: bool,
     pub(super) body: Arc<[u8]>,
     pub(super) bulk: Arc<[u8]>,
     pub(super) payload: usize,
@@ -67,12 +72,15 @@ pub(super) struct Calls {
 pub(super) struct State {
     pub(super) machine: ClientSession,
     pub(super) under_way: BTreeMap<u64, UnderWay>,
-    /// Payload bytes of those.
+    /// Payload bytes of those, and how many of them wait for locks.
     pub(super) payload: usize,
+    pub(super) waits: usize,
     /// Requests beyond the window.
-    backlog: VecDeque<Call>,
+    pub(super) backlog: VecDeque<Call>,
     /// What is open.
     pub(super) opens: ClientOpens,
+    /// The locks that programs hold.
+    pub(super) locks: HeldLocks,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
@@ -100,6 +108,8 @@ pub struct RemoteStatus {
     pub waiting: usize,
     /// Connections that were made.
     pub connections: u64,
+    /// File locks that programs held and that were lost with a session or with the server.
+    pub locks_lost: u64,
 }
 
 /// What a caller gets, and its callback.
@@ -115,7 +125,8 @@ impl Call {
         let (is_mutation, payload) =
             (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
         let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
-        Self { caller, is_mutation, body, bulk, payload, opens, fits, done, since }
+        let waits = matches!(request, Request::SetLock { wait: true, .. });
+        Self { caller, is_mutation, waits, body, bulk, payload, opens, fits, done, since }
     }
 }
 
@@ -125,8 +136,10 @@ impl Calls {
             machine: ClientSession::new(),
             under_way: BTreeMap::new(),
             payload: 0,
+            waits: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
+            locks: HeldLocks::default(),
             reclaiming: false,
             link: None,
             welcome: None,
@@ -150,7 +163,15 @@ impl Calls {
             drop(state);
             return (call.done)(Err(REFUSED.into()));
         }
-        if state.backlog.is_empty() && state.has_room(&call) {
+        if state.has_lost_lock(&call.opens) {
+            drop(state);
+            return (call.done)(Err(Code::Io.into()));
+        }
+        if call.waits && state.waits >= limits::LOCK_WAITERS {
+            drop(state);
+            return (call.done)(Err(Code::NoLocks.into()));
+        }
+        if (call.waits || state.backlog.is_empty()) && state.has_room(&call) {
             state.number(call);
         } else {
             state.backlog.push_back(call);
@@ -167,18 +188,17 @@ impl Calls {
             return true;
         }
         let Some(call) = state.under_way.remove(&number) else { return true };
-        state.payload -= call.payload;
+        state.forget_size(&call);
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
         let result = state.note_answer(&call, result);
-        if state.reclaiming {
-            state.reclaim();
-        }
+        let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
         drop(state);
         if let Some(done) = call.done {
             done(result);
         }
+        call_back(failed);
         fits
     }
 
@@ -224,9 +244,9 @@ impl Calls {
         if let Some(give_up) = self.give_up {
             answered = state.fail_older(now, give_up);
         }
-        let (silent, term) = (boot_time(), state.term());
-        let is_dead = state.link.is_some() && silent.saturating_sub(state.heard) > term;
-        if silent.saturating_sub(state.sent) > term / 3 {
+        let (at, term) = (boot_time(), state.term());
+        let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > term;
+        if at.saturating_sub(state.sent) > term / 3 {
             state.send_plain(FrameKind::Ping);
         }
         drop(state);
@@ -324,9 +344,10 @@ impl Calls {
         RemoteStatus {
             session: state.welcome.as_ref().map(|welcome| welcome.session),
             connected: state.link.is_some(),
-            silent: boot_time().saturating_sub(state.heard),
+            silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
             connections: state.connections,
+            locks_lost: state.locks.lost(),
         }
     }
 }
@@ -335,20 +356,35 @@ impl State {
     fn has_room(&self, call: &Call) -> bool {
         let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
         let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
-        let has_place = self.under_way.len() < WINDOW && !self.reclaiming;
-        has_place && fits && (remembered || !call.is_mutation)
+        let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
+        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
+    }
+
+    /// Counts a request that is under way.
+    pub(super) fn note_size(&mut self, call: &UnderWay) {
+        self.payload += call.payload;
+        self.waits += usize::from(call.waits);
+    }
+
+    /// Counts a request no more.
+    pub(super) fn forget_size(&mut self, call: &UnderWay) {
+        self.payload -= call.payload;
+        self.waits -= usize::from(call.waits);
     }
 
     /// Gives a request its numbers, and sends it if there is a connection.
     fn number(&mut self, call: Call) {
-        let Call { caller, is_mutation, mut body, bulk, payload, opens, fits, done, since } = call;
+        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, fits, done, since } =
+            call;
+        self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
-        let call = UnderWay { caller, mutation, body, bulk, payload, opens, fits, done, since };
+        let call =
+            UnderWay { caller, mutation, waits, body, bulk, payload, opens, fits, done, since };
+        self.note_size(&call);
         self.under_way.insert(numbers.number, call);
-        self.payload += payload;
         self.send(numbers.number);
     }
 
@@ -390,19 +426,26 @@ impl State {
         Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
     }
 
+    /// Returns when a frame came last, or a part of one.
+    fn last_heard(&self) -> Duration {
+        self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
+    }
+
     fn term(&self) -> Duration {
         let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
         Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
     }
 
     /// Answers the caller of a request with an error, although the server may still carry the
-    /// request out. A mutation stays under way: the server is told not to begin it any more.
+    /// request out. A mutation stays under way: the server is told not to begin it any more. So
+    /// does a request for a lock, which may be granted all the same.
     fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
         let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
         let done = call.done.take();
-        if call.mutation == 0 && self.machine.answered(number) {
+        let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
+        if !may_stay && self.machine.answered(number) {
             if let Some(call) = self.under_way.remove(&number) {
-                self.payload -= call.payload;
+                self.forget_size(&call);
             }
         } else {
             self.send_cancel(number);
@@ -434,6 +477,7 @@ impl State {
         result: Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let opens = call.opens;
+        self.note_lock_answer(call, &result);
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
             if let Some(node) = self.opens.reopened(open, reopened) {
@@ -469,15 +513,19 @@ impl State {
 
     /// Ends an open whose caller was told that there is none.
     fn release_unwanted(&mut self, open: OpenId) {
-        let request = Request::Release { open };
+        self.ask_for_itself(&Request::Release { open });
+    }
+
+    /// Asks for something that no program waits for.
+    pub(super) fn ask_for_itself(&mut self, request: &Request) {
         let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, &request, &mut body) {
+        match codec::encode_call((0, 0), 0, request, &mut body) {
             Ok(()) => {
                 let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), &request, (body, Arc::default()), done);
+                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
                 self.backlog.push_back(call);
             }
-            Err(error) => tracing::warn!(%error, "an open stays until the session ends"),
+            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Reply, RequestId, codec};
+use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
 use super::calls::{Answered, State, UnderWay, set_mutation};
 use super::role::{OpenUse, Role};
@@ -21,12 +21,13 @@ impl State {
             None => true,
             Some(before) => resumed && before.epoch == epoch && !self.reclaiming,
         };
-        self.forget_reopens();
-        let answered = match &before {
-            Some(_) if !resumed => self.lose_session(),
-            Some(before) if before.epoch != epoch => self.fail_appends(),
-            _ => Vec::new(),
-        };
+        self.forget_reclaims();
+        let mut answered = Vec::new();
+        if before.is_some() && !resumed {
+            self.locks.lose_all();
+            answered = self.fail_lost();
+            answered.extend(self.lose_session());
+        }
         if knows_opens {
             self.repeat(resumed);
             return answered;
@@ -34,37 +35,56 @@ impl State {
         tracing::info!(files = self.opens.count(), "opening files again");
         self.reclaiming = true;
         self.opens.begin_reclaim();
-        self.reclaim();
+        self.locks.begin_reclaim();
+        answered.extend(self.reclaim());
         answered
     }
 
-    /// Opens files again; once all are, goes on with the rest.
-    pub(super) fn reclaim(&mut self) {
+    /// Opens files again, then sets locks again; once all are, goes on with the rest. Returns what
+    /// callers get whose locks are lost.
+    pub(super) fn reclaim(&mut self) -> Vec<Answered> {
         while let Some((open, request)) = self.opens.next_request() {
-            let mut body = Vec::with_capacity(64);
-            if let Err(error) = codec::encode_call((0, 0), 0, &request, &mut body) {
-                self.opens.reopened(open, Err(error.code));
-                continue;
+            if let Err(code) = self.ask_again(&request, Role::Reopens(open)) {
+                self.opens.reopened(open, Err(code));
             }
-            let number = self.machine.begin(false).number;
-            let call = UnderWay {
-                caller: RequestId(0),
-                mutation: 0,
-                body: body.into(),
-                bulk: Arc::default(),
-                payload: 0,
-                opens: OpenUse::of(&request),
-                fits: request.reply_check(),
-                done: None,
-                since: Instant::now(),
-            };
-            self.under_way.insert(number, call);
-            self.send(number);
         }
-        if !self.opens.is_reclaiming() {
-            self.reclaiming = false;
-            self.repeat(true);
+        if self.opens.is_reclaiming() {
+            return Vec::new();
         }
+        while let Some((ino, lock, request)) = self.locks.next_request() {
+            if let Err(code) = self.ask_again(&request, Role::ReclaimsLock(ino, lock)) {
+                self.locks.reclaimed(ino, &lock, Err(code));
+            }
+        }
+        if self.locks.is_reclaiming() {
+            return Vec::new();
+        }
+        self.reclaiming = false;
+        let failed = self.fail_lost();
+        self.repeat(true);
+        failed
+    }
+
+    /// Sends a request of the session itself.
+    fn ask_again(&mut self, request: &Request, role: Role) -> Result<(), Code> {
+        let mut body = Vec::with_capacity(64);
+        codec::encode_call((0, 0), 0, request, &mut body).map_err(|error| error.code)?;
+        let number = self.machine.begin(false).number;
+        let call = UnderWay {
+            caller: RequestId(0),
+            mutation: 0,
+            waits: false,
+            body: body.into(),
+            bulk: Arc::default(),
+            payload: 0,
+            opens: OpenUse { role, ..OpenUse::of(request) },
+            fits: request.reply_check(),
+            done: None,
+            since: Instant::now(),
+        };
+        self.under_way.insert(number, call);
+        self.send(number);
+        Ok(())
     }
 
     /// Sends what is not answered, in the order of the numbers, then what waits for its turn.
@@ -73,6 +93,11 @@ impl State {
         for number in numbers {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
+                // The server may have granted it, and ignores the cancel of what it has answered.
+                Some(call) if matches!(call.opens.role, Role::Locks(_)) => {
+                    self.send(number);
+                    self.send_cancel(number);
+                }
                 _ => self.send_cancel(number),
             }
         }
@@ -82,32 +107,17 @@ impl State {
         self.send_backlog();
     }
 
-    /// Drops requests to open again that were sent over an earlier connection: they are made anew.
-    fn forget_reopens(&mut self) {
-        let is_reopen = |call: &UnderWay| matches!(call.opens.role, Role::Reopens(_));
-        let reopens = self.under_way.iter().filter(|(_, call)| is_reopen(call));
-        let numbers: Vec<u64> = reopens.map(|(number, _)| *number).collect();
+    /// Drops requests to open files and set locks again that were sent over an earlier connection:
+    /// they are made anew.
+    fn forget_reclaims(&mut self) {
+        let is_reclaim =
+            |call: &UnderWay| matches!(call.opens.role, Role::Reopens(_) | Role::ReclaimsLock(..));
+        let reclaims = self.under_way.iter().filter(|(_, call)| is_reclaim(call));
+        let numbers: Vec<u64> = reclaims.map(|(number, _)| *number).collect();
         for number in numbers {
             self.machine.answered(number);
             self.under_way.remove(&number);
         }
-    }
-
-    /// Fails the appends under way: a server that has started anew does not know where their bytes
-    /// went, if they went anywhere.
-    fn fail_appends(&mut self) -> Vec<Answered> {
-        let is_append = |call: &UnderWay| matches!(call.opens.role, Role::Appends);
-        let appends = self.under_way.iter().filter(|(_, call)| is_append(call));
-        let numbers: Vec<u64> = appends.map(|(number, _)| *number).collect();
-        let mut answered = Vec::new();
-        for number in numbers {
-            self.machine.answered(number);
-            if let Some(call) = self.under_way.remove(&number) {
-                self.payload -= call.payload;
-                answered.extend(call.done.map(|done| (done, Err(Code::Io.into()))));
-            }
-        }
-        answered
     }
 
     /// The server does not know the session any more: whether a mutation under way was carried out
@@ -115,14 +125,17 @@ impl State {
     fn lose_session(&mut self) -> Vec<Answered> {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
-        self.payload = 0;
+        (self.payload, self.waits) = (0, 0);
         let is_kept = |number: u64| {
             let call = old.get(&number);
-            call.is_some_and(|call| call.mutation == 0 || call.opens.is_asked_anew())
+            call.is_some_and(|call| match call.mutation {
+                0 => call.done.is_some(),
+                _ => call.opens.is_asked_anew(),
+            })
         };
         for (number, numbers) in self.machine.renumber(is_kept) {
             if let Some(mut call) = old.remove(&number) {
-                self.payload += call.payload;
+                self.note_size(&call);
                 let mut body = call.body.to_vec();
                 set_mutation(&mut body, numbers.mutation);
                 (call.mutation, call.body) = (numbers.mutation, body.into());

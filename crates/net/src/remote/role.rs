@@ -1,6 +1,9 @@
 //! What a request and its answer mean for the files that the client has open.
 
-use pelago_wire::{Code, Error, Handle, OpenFlags, OpenId, Reply, Request, Subjects};
+use pelago_proto::locks::OwnedLock;
+use pelago_wire::{
+    Code, Error, Handle, InodeId, LockOwner, OpenFlags, OpenId, Reply, Request, Subjects,
+};
 
 /// What the answer to a request means for the open files.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +21,12 @@ pub(super) enum Role {
     Ends(OpenId),
     /// It opens a file again, on behalf of no program.
     Reopens(OpenId),
-    /// It writes behind the end of a file, so that a repetition would write twice.
-    Appends,
+    /// It sets or removes a lock.
+    Locks(OwnedLock),
+    /// It sets a lock of this file again, on behalf of no program.
+    ReclaimsLock(InodeId, OwnedLock),
+    /// It ends the `fcntl` locks of this owner.
+    EndsLocks(OpenId, LockOwner),
 }
 
 /// A request as far as open files are concerned.
@@ -28,6 +35,8 @@ pub(super) struct OpenUse {
     pub(super) role: Role,
     /// Names the opens that it uses.
     pub(super) subjects: Subjects,
+    /// It uses bytes or locks, which programs may guard by locks: not if one is lost.
+    pub(super) is_guarded: bool,
 }
 
 impl OpenUse {
@@ -40,11 +49,22 @@ impl OpenUse {
                 Role::Opens { open: *open, node: None, flags: *flags }
             }
             Request::Release { open } => Role::Ends(*open),
-            Request::Reopen { open, .. } => Role::Reopens(*open),
-            Request::Write { append: true, .. } => Role::Appends,
+            Request::SetLock { open, owner, lock, .. } => {
+                Role::Locks(OwnedLock { open: *open, owner: *owner, lock: *lock })
+            }
+            Request::Flush { open, owner: Some(owner) } => Role::EndsLocks(*open, *owner),
             _ => Role::None,
         };
-        Self { role, subjects: request.describe().subjects }
+        let is_guarded = matches!(
+            request,
+            Request::Read { .. }
+                | Request::Write { .. }
+                | Request::Allocate { .. }
+                | Request::CopyRange { .. }
+                | Request::GetLock { .. }
+                | Request::SetLock { .. }
+        );
+        Self { role, subjects: request.describe().subjects, is_guarded }
     }
 
     /// Returns the open that a successful answer has made, and its file.

@@ -55,6 +55,17 @@ impl RangeLocks {
         ranges.collect()
     }
 
+    /// Returns the locks of a holder that overlap a range, in the order of their first bytes.
+    pub(super) fn of(&self, holder: Holder, range: Range) -> Vec<FileLock> {
+        let Some(ranges) = self.holders.get(&holder) else { return Vec::new() };
+        let lock = |(start, held): (u64, LockedRange)| {
+            let LockedRange { end, write, kind, pid } = held;
+            let mode = if write { LockMode::Write } else { LockMode::Read };
+            FileLock { kind, mode, start, end, pid }
+        };
+        touched(ranges, range, None).into_iter().map(lock).collect()
+    }
+
     /// Returns the lock of another holder that conflicts with this one and begins first, and its
     /// holder.
     pub(super) fn conflict(&self, holder: Holder, lock: &FileLock) -> Option<(Holder, FileLock)> {

@@ -45,7 +45,8 @@ impl Default for Options {
             read_only: false,
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
             passthrough: Passthrough::Auto,
-            grace: Duration::from_secs(limits::TERM_SECONDS),
+            // A session that stays away ends before that.
+            grace: Duration::from_secs(limits::TERM_SECONDS + 2),
             workers: true,
             stepped: false,
         }

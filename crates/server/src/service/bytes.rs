@@ -1,6 +1,8 @@
 //! Requests for open files and their bytes.
 
 use pelago_data::{Allocate, Copy, OpError, OpenKey, Opening, Write, Written};
+use pelago_meta::reply_cache::RequestKey;
+use pelago_meta::shard::Appended;
 use pelago_wire::{
     AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SeekFrom,
     SessionId, SetAttr,
@@ -103,11 +105,45 @@ impl Executor<'_> {
         Ok(Reply::Offset(offset).into())
     }
 
-    pub(super) fn write(&self, open: OpenId, write: Write<'_>) -> OpResult {
+    pub(super) fn write(
+        &self,
+        open: OpenId,
+        (offset, append): (u64, bool),
+        kill_privileges: bool,
+    ) -> OpResult {
+        let write = Write { offset, append, once: None, bytes: self.bytes, kill_privileges };
+        match RequestKey::of(self.context).filter(|_| append) {
+            Some(request_key) => self.append_once(open, write, request_key),
+            None => self.write_bytes(open, write),
+        }
+    }
+
+    fn write_bytes(&self, open: OpenId, write: Write<'_>) -> OpResult {
         let open = self.key(open);
         let done = self.parts.opens.write(open, write, self.may_block)?;
         self.journal(open)?;
         Ok(written(done, open))
+    }
+
+    /// Appends to a file. If the request was carried out before, or may have been, the bytes are
+    /// written again to where they went then, and the answer is the same.
+    fn append_once(&self, open: OpenId, write: Write<'_>, request_key: RequestKey) -> OpResult {
+        let Some(reply) = self.parts.shard.cached_reply(&request_key)? else {
+            return self.write_bytes(open, Write { once: Some(request_key), ..write });
+        };
+        if self.parts.grace.is_over() {
+            // The session came back too late: others may have appended where its bytes belong.
+            return Err(Code::Io.into());
+        }
+        let append = Appended::of_reply(request_key, &reply).ok_or(Code::Corrupt)?;
+        let length = usize::try_from(append.bytes).unwrap_or(usize::MAX);
+        let bytes = write.bytes.get(..length).ok_or(Code::Corrupt)?;
+        let again = Write { offset: append.at, append: false, bytes, ..write };
+        match self.write_bytes(open, again)? {
+            Outcome::Reply(_) => Ok(reply.into()),
+            Outcome::WhenSafe(_, report) => Ok(Outcome::WhenSafe(reply, report)),
+            other => Ok(other),
+        }
     }
 
     pub(super) fn allocate(

@@ -1,7 +1,7 @@
 //! The match over all requests: each goes to the shard, for names and attributes, or to the open
 //! files, for bytes.
 
-use pelago_data::{MayBlock, OpError, Opening, Write};
+use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
@@ -61,12 +61,12 @@ impl Executor<'_> {
             Request::SetLock { open, owner, lock, wait } => {
                 self.set_lock((*open, *owner), *lock, *wait)
             }
+            Request::ReclaimLock { open, owner, lock } => self.reclaim_lock((*open, *owner), *lock),
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
             Request::Write { open, offset, append, kill_privileges } => {
-                let (offset, append, kill_privileges) = (*offset, *append, *kill_privileges);
-                self.write(*open, Write { offset, append, bytes: self.bytes, kill_privileges })
+                self.write(*open, (*offset, *append), *kill_privileges)
             }
             Request::List { dir, after, behind, entries, attributes } => {
                 let (behind, attributes) = (behind.as_ref(), *attributes);

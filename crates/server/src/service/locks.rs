@@ -1,7 +1,7 @@
 //! Requests for file locks, and the closes that end them.
 
 use pelago_data::OpError;
-use pelago_wire::{FileLock, LockOwner, OpenId, Reply};
+use pelago_wire::{Code, FileLock, LockMode, LockOwner, OpenId, Reply};
 
 use super::execute::{Executor, done};
 use super::{OpResult, Outcome};
@@ -16,6 +16,26 @@ impl Executor<'_> {
             None => Ok(Reply::Done.into()),
             Some(waiting) => Ok(Outcome::WhenLocked(waiting, self.context.request)),
         }
+    }
+
+    /// Sets a lock that a session had in the last run of the server. It may do so only while no
+    /// other request can have had the lock since: another holder may have changed what it guards.
+    pub(super) fn reclaim_lock(&self, by: (OpenId, LockOwner), lock: FileLock) -> OpResult {
+        let grace = &self.parts.grace;
+        if lock.mode == LockMode::Unlock {
+            return Err(Code::Invalid.into());
+        }
+        if !grace.waits_for(self.context.session) {
+            return Err(Code::LockHeld.into());
+        }
+        self.locks.reclaim(self.context, by, lock)?;
+        if !grace.waits_for(self.context.session) {
+            // That time has ended meanwhile, perhaps before the lock was set.
+            let unlock = FileLock { mode: LockMode::Unlock, ..lock };
+            self.locks.reclaim(self.context, by, unlock)?;
+            return Err(Code::LockHeld.into());
+        }
+        Ok(Reply::Done.into())
     }
 
     /// Commits what an open has written, then ends the locks of its process: the next holder sees

@@ -32,20 +32,13 @@ impl SessionService for LocalService {
     }
 
     fn end_session(&self, session: SessionId) {
-        if self.is_starting() {
-            self.reclaimed(session);
-        }
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);
         // The locks that this session waits for are not wanted any more.
-        dispatcher.locks.drop_session(session);
+        dispatcher.locks.cancel_session(session);
         // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
-            Invocation::Run => {
-                dispatcher.end_session(session);
-                // A request that still ran may have set a lock before its open ended.
-                dispatcher.locks.drop_session(session);
-            }
+            Invocation::Run => dispatcher.end_session(session),
             Invocation::Cancelled => {}
         };
         self.dispatcher.parts.pool.submit(Caller::from(&context), Box::new(job));

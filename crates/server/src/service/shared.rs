@@ -147,7 +147,6 @@ impl Dispatcher {
     /// request here.
     fn touches(&self, context: &Context, request: &Request) -> Result<Touches, Error> {
         let key = |open| OpenKey::of(context, open);
-        let names = |first: At<'_>, second: Option<At<'_>>| self.names(first, second);
         Ok(match request {
             Request::Lookup { .. }
             | Request::Parent { .. }
@@ -164,7 +163,8 @@ impl Dispatcher {
             | Request::StatFs
             | Request::Seek { .. }
             | Request::GetLock { .. }
-            | Request::SetLock { .. } => Touches::Nothing,
+            | Request::SetLock { .. }
+            | Request::ReclaimLock { .. } => Touches::Nothing,
             Request::Write { open, .. }
             | Request::Allocate { open, .. }
             | Request::CopyRange { to: open, .. } => Touches::Bytes(key(*open)),
@@ -211,10 +211,10 @@ impl Dispatcher {
                 changes([Touched::Node(node.ino), Touched::Node(dir.ino), named(*dir, name)])
             }
             Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
-                names((*dir, name), None)?
+                self.names((*dir, name), None)?
             }
             Request::Rename { from_dir, from, to_dir, to, .. } => {
-                names((*from_dir, from), Some((*to_dir, to)))?
+                self.names((*from_dir, from), Some((*to_dir, to)))?
             }
         })
     }

@@ -1,9 +1,11 @@
 //! Requests while the sessions of the last run come back; see [`Grace`].
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use std::{io, thread};
 
+use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, SessionId};
 
 use super::{Dispatcher, LocalService, shared};
@@ -24,6 +26,7 @@ impl LocalService {
         let dispatcher = Arc::clone(&self.dispatcher);
         let wait = move || {
             while !dispatcher.parts.grace.wait(limit) {
+                dispatcher.forget_late_sessions();
                 dispatcher.go_on(dispatcher.parts.grace.expire());
             }
         };
@@ -32,6 +35,26 @@ impl LocalService {
 }
 
 impl Dispatcher {
+    /// The next run must not wait for sessions that this run gives up: others may get their locks
+    /// now. Returns once that is safe, or cannot be made so.
+    fn forget_late_sessions(&self) {
+        let (shard, durability) = (&self.parts.shard, &self.parts.durability);
+        let invalidations = durability.invalidations();
+        for session in self.parts.grace.late() {
+            if let Err(error) = shard.forget_session(session) {
+                tracing::warn!(?session, %error, "the next start waits for a session again");
+            }
+        }
+        let (sender, safe) = channel();
+        let tell = move |_safe| {
+            // The other end waits below.
+            let _sent = sender.send(());
+        };
+        durability.when_safe(durability.done(), invalidations, Box::new(tell));
+        // An error says that the callback is gone.
+        let _safe = safe.recv();
+    }
+
     /// Takes a request while not all sessions are back: files are opened again now, all else waits.
     #[cold]
     pub(super) fn ask_early(
@@ -45,10 +68,21 @@ impl Dispatcher {
             return self.ask_any(context, request, bulk, later);
         }
         let (context, bytes, done) = (*context, bulk.into_bytes(), later());
-        if let Some(parked) = self.parts.grace.park(Parked { context, request, bytes, done }) {
+        let is_placed = self.is_placed(&context, &request);
+        let parked = Parked { context, request, bytes, done };
+        if let Some(parked) = self.parts.grace.park(parked, is_placed) {
             self.carry_out(parked);
         }
         None
+    }
+
+    /// Returns whether a request is an append that the last run has begun. If that cannot be read,
+    /// the request fails in its turn.
+    fn is_placed(&self, context: &Context, request: &Request) -> bool {
+        let is_append = matches!(request, Request::Write { append: true, .. });
+        let request_key = RequestKey::of(context).filter(|_| is_append);
+        let stored = request_key.map(|request_key| self.parts.shard.cached_reply(&request_key));
+        matches!(stored, Some(Ok(Some(_))))
     }
 
     /// Carries out a request of any session.
@@ -100,12 +134,12 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether a request does not wait: it opens a file again, or the server's own mount needs
+/// Returns whether a request does not wait: it opens a file again or sets a lock again, or the server's own mount needs
 /// it to come up. Sessions can come back only after that.
 fn goes_on(context: &Context, request: &Request) -> bool {
     let is_own = context.session == SessionId::DIRECT;
     match request {
-        Request::Reopen { .. } => true,
+        Request::Reopen { .. } | Request::ReclaimLock { .. } => true,
         Request::GetAttr { node } => is_own && node.ino == InodeId::ROOT,
         Request::StatFs => is_own,
         _ => false,

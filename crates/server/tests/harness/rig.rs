@@ -105,6 +105,15 @@ impl Rig {
         Self::over(table, folder, options)
     }
 
+    /// As [`Rig::restarted`] after a crash that has done this to the folder of the content files.
+    #[must_use]
+    pub(crate) fn damaged(self, options: Options, damage: impl FnOnce(&Path)) -> Self {
+        let Self { table, server, folder } = self;
+        drop(server);
+        damage(folder.path());
+        Self::over(table, folder, options)
+    }
+
     /// Returns what a check finds. The server may be running, but must be idle.
     #[must_use]
     pub(crate) fn check(&self) -> Plan {

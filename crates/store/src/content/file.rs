@@ -130,16 +130,23 @@ impl ContentFile {
         Ok(())
     }
 
-    /// Writes bytes at the current end of the file, atomically (`RWF_APPEND`). Returns the number
-    /// of bytes written, which may be smaller than `bytes.len()`.
+    /// Writes bytes at the current end of the file, atomically (`RWF_APPEND`). Returns where that
+    /// was, and the number of bytes written, which may be smaller than `bytes.len()`. One thread at
+    /// a time may do so by one descriptor.
     ///
     /// # Errors
     /// [`Error`] if the system call fails. Nothing was written then.
-    pub fn append(&self, bytes: &[u8]) -> Result<usize, Error> {
+    pub fn append(&self, bytes: &[u8]) -> Result<(u64, usize), Error> {
         loop {
-            match pwritev2(&self.fd, &[IoSlice::new(bytes)], 0, ReadWriteFlags::APPEND) {
+            // Offset -1 moves the position of the descriptor to the end of what was written.
+            match pwritev2(&self.fd, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::APPEND) {
                 Err(Errno::INTR) => {}
-                done => return done.map_err(|error| self.failed("writing", error)),
+                Err(error) => return Err(self.failed("writing", error)),
+                Ok(written) => {
+                    let end = seek(&self.fd, SeekFrom::Current(0));
+                    let end = end.map_err(|error| self.failed("writing", error))?;
+                    return Ok((end.saturating_sub(written as u64), written));
+                }
             }
         }
     }

@@ -115,6 +115,7 @@ requests! {
     32 GetLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Lock;
     33 SetLock { open: OpenId, owner: LockOwner, lock: FileLock, wait: bool } -> Done;
     34 Reopen { node: Handle, flags: OpenFlags, open: OpenId } -> Opened;
+    35 ReclaimLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Done;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.

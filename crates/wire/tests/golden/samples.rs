@@ -217,6 +217,7 @@ fn lock_requests(open: OpenId) -> Vec<(&'static str, Request)> {
         ("", Request::GetLock { open, owner, lock: ofd }),
         ("", Request::SetLock { open, owner, lock: flock, wait: false }),
         (".wait", Request::SetLock { open, owner, lock: LOCK, wait: true }),
+        ("", Request::ReclaimLock { open, owner, lock: LOCK }),
     ]
 }
 

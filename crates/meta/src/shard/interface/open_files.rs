@@ -6,7 +6,7 @@ use pelago_wire::{Attr, Error, Generation, Handle, InodeId, Time};
 
 use crate::row_cache::Node;
 use crate::shard::{
-    AttrSource, BytesChange, LiveAttrs, Shard, atime_is_due, file_bytes, read_times,
+    Appended, AttrSource, BytesChange, LiveAttrs, Shard, atime_is_due, file_bytes, read_times,
 };
 
 impl Shard {
@@ -102,6 +102,14 @@ impl Shard {
         change: &BytesChange<'_>,
     ) -> Result<(Attr, u64), Error> {
         file_bytes::commit(self, handle, change)
+    }
+
+    /// Stores the reply to an append before its bytes are written, or corrects it afterwards.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn store_append(&self, append: &Appended) -> Result<(), Error> {
+        file_bytes::store_append(self, append)
     }
 
     /// Returns the generation of the next content file of an inode, after `last`.

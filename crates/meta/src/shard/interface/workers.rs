@@ -82,6 +82,14 @@ impl Shard {
         sessions::begin(self, session, record)
     }
 
+    /// Deletes the row of a session that goes on: the next run of the server will not know it.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn forget_session(&self, session: SessionId) -> Result<(), Error> {
+        sessions::forget(self, session)
+    }
+
     /// Ends a session, and forgets the replies that are stored for it.
     ///
     /// # Errors

@@ -1,0 +1,363 @@
+//! Sessions over sockets that are slow or full, with a service that needs no server.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_wire::codec::encode_call;
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::Hello;
+use pelago_wire::{
+    Buffer, Bulk, Code, Context, Done, Error, FileLock, LockKind, LockMode, LockOwner, OpenId,
+    Reply, Request, RequestId, Served, Service, SessionId, SessionRecord, SessionService, limits,
+    version,
+};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TERM: Duration = Duration::from_secs(2);
+/// The file whose reads the service keeps.
+const KEPT: OpenId = OpenId(99);
+
+/// The file whose writes hold the thread that has read them.
+const STUCK: OpenId = OpenId(98);
+
+/// Keeps requests that wait for locks, and reads of [`KEPT`], until it is told to answer them.
+#[derive(Default)]
+struct Keeping {
+    kept: Mutex<HashMap<(SessionId, RequestId), Done>>,
+    /// Locked while writes of [`STUCK`] cannot go on.
+    disk: Mutex<()>,
+    ended: Mutex<Vec<SessionId>>,
+}
+
+impl Keeping {
+    fn count(&self) -> usize {
+        self.kept.lock().len()
+    }
+
+    fn answer_all(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        kept.into_values().for_each(|done| done(Ok(Reply::Done)));
+    }
+}
+
+impl Service for Keeping {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let result = match request {
+            Request::SetLock { wait: true, .. } | Request::Read { open: KEPT, .. } => {
+                self.kept.lock().insert((context.session, context.request), later());
+                return None;
+            }
+            Request::Read { size, .. } => Reply::Data(Buffer::new(vec![7; size as usize])),
+            Request::Write { open, .. } => {
+                if open == STUCK {
+                    drop(self.disk.lock());
+                }
+                Reply::Written { bytes: bulk.bytes().len() as u64, size: bulk.bytes().len() as u64 }
+            }
+            _ => Reply::Done,
+        };
+        Some(Ok(result))
+    }
+
+    fn cancel(&self, context: &Context) {
+        let done = self.kept.lock().remove(&(context.session, context.request));
+        if let Some(done) = done {
+            done(Err(Code::Interrupted.into()));
+        }
+    }
+}
+
+impl SessionService for Keeping {
+    fn served(&self) -> Served {
+        Served { volume: [7; 16], epoch: 3, read_only: false }
+    }
+
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
+        Vec::new()
+    }
+
+    fn is_starting(&self) -> bool {
+        false
+    }
+
+    fn begin_session(&self, _: SessionId, _: SessionRecord) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn reclaimed(&self, _: SessionId) {}
+
+    fn end_session(&self, session: SessionId) {
+        self.ended.lock().push(session);
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (1, 1)
+    }
+}
+
+/// A server on a Unix socket.
+struct World {
+    service: Arc<Keeping>,
+    socket: PathBuf,
+    _server: SessionServer,
+    folder: TempDir,
+}
+
+impl World {
+    fn new(term: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let service = Arc::new(Keeping::default());
+        let sessions = Arc::clone(&service) as Arc<dyn SessionService>;
+        let server = SessionServer::start_with(sessions, term).unwrap();
+        let socket = folder.path().join("socket");
+        server.listen_unix(&socket).unwrap();
+        Self { service, socket, _server: server, folder }
+    }
+}
+
+fn connect(socket: &Path) -> Remote {
+    let target = ServerTarget::Unix(socket.to_owned());
+    Remote::connect(RemoteOptions { target, read_only: false, give_up: None }, PATIENCE).unwrap()
+}
+
+type Answers = Receiver<Result<Reply, Error>>;
+
+fn begin(remote: &Remote, caller: u64, request: Request, bytes: &[u8]) -> Answers {
+    let (send, answers) = channel();
+    let mut later = || -> Done {
+        let send = send.clone();
+        Box::new(move |result| {
+            // The test may have ended.
+            let _gone = send.send(result);
+        })
+    };
+    let context = Context { request: RequestId(caller), ..Context::direct(0, 0) };
+    let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Borrowed(bytes) };
+    assert!(remote.ask(&context, request, bulk, &mut later).is_none());
+    answers
+}
+
+fn answer(answers: &Answers) -> Result<Reply, Error> {
+    answers.recv_timeout(PATIENCE).unwrap()
+}
+
+fn read(open: OpenId, size: u32) -> Request {
+    Request::Read { open, offset: 0, size }
+}
+
+fn write(offset: u64) -> Request {
+    Request::Write { open: OpenId(1), offset, append: false, kill_privileges: false }
+}
+
+fn lock(number: u64, mode: LockMode, wait: bool) -> Request {
+    let lock = FileLock { kind: LockKind::Posix, mode, start: 0, end: 9, pid: 1 };
+    Request::SetLock { open: OpenId(1), owner: LockOwner(number), lock, wait }
+}
+
+fn until(what: &str, mut ask: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !ask() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Forwards both directions of one connection in small pieces with pauses.
+fn slow_line(listener: &UnixListener, server: &Path) {
+    let (client, _) = listener.accept().unwrap();
+    let server = UnixStream::connect(server).unwrap();
+    let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    for (mut from, mut to) in [(client, server), back] {
+        let forward = move || {
+            let mut buffer = [0; 16 << 10];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                if to.write_all(&buffer[..count]).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(if count < 1000 { 1 } else { 90 }));
+            }
+        };
+        thread::Builder::new().spawn(forward).unwrap();
+    }
+}
+
+/// A megabyte takes three terms on this line, and a heartbeat waits behind it: neither end may
+/// think that the other one is gone.
+#[test]
+fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
+    let world = World::new(TERM);
+    let (slow, server) = (world.folder.path().join("slow"), world.socket.clone());
+    let listener = UnixListener::bind(&slow).unwrap();
+    thread::Builder::new()
+        .spawn(move || {
+            loop {
+                slow_line(&listener, &server);
+            }
+        })
+        .unwrap();
+    for writes in [true, false] {
+        let remote = connect(&slow);
+        let session = remote.status().session;
+        let start = Instant::now();
+        if writes {
+            let written = begin(&remote, 1, write(0), &vec![7; limits::IO_BYTES]);
+            assert!(answer(&written).is_ok());
+        } else {
+            let data = begin(&remote, 1, read(OpenId(1), limits::IO_BYTES as u32), &[]);
+            assert!(answer(&data).is_ok());
+        }
+        assert!(start.elapsed() > 2 * TERM, "the line is too fast for this test");
+        assert_eq!((remote.status().session, remote.status().connections), (session, 1));
+        assert_eq!(*world.service.ended.lock(), []);
+        drop(remote);
+        until("a goodbye", || std::mem::take(&mut *world.service.ended.lock()).len() == 1);
+    }
+}
+
+/// A disk that stands still for terms holds one of the threads that hear the clients: their sessions
+/// outlive that, whether they connect again meanwhile or not.
+#[test]
+fn a_disk_that_stands_still_for_terms_ends_no_session() {
+    let world = World::new(TERM);
+    let remotes: Vec<Remote> = (0..4).map(|_| connect(&world.socket)).collect();
+    let sessions = || remotes.iter().map(|remote| remote.status().session).collect::<Vec<_>>();
+    let before = sessions();
+    for stuck in &remotes[1..3] {
+        let disk = world.service.disk.lock();
+        let request =
+            Request::Write { open: STUCK, offset: 0, append: false, kill_privileges: false };
+        let written = begin(stuck, 1, request, &[7; 100]);
+        assert!(written.recv_timeout(3 * TERM).is_err(), "the disk stands still");
+        drop(disk);
+        assert!(answer(&written).is_ok());
+        for remote in &remotes {
+            assert!(answer(&begin(remote, 0, read(OpenId(1), 10), &[])).is_ok());
+        }
+        assert_eq!(sessions(), before);
+        assert_eq!(*world.service.ended.lock(), []);
+    }
+}
+
+/// More programs wait for locks than a session may have other requests: those that could unlock go
+/// past them, and a program that gives up does too.
+#[test]
+fn programs_that_wait_for_locks_leave_room_for_others() {
+    const WAITERS: u64 = limits::SESSION_REQUESTS as u64 * 2;
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let remote = connect(&world.socket);
+    let wait = |number| begin(&remote, number, lock(number, LockMode::Write, true), &[]);
+    let waiting: Vec<Answers> = (1..=WAITERS).map(wait).collect();
+    until("all wait", || world.service.count() as u64 == WAITERS);
+    assert!(answer(&begin(&remote, 0, read(OpenId(1), 10), &[])).is_ok());
+    assert!(answer(&begin(&remote, 0, lock(0, LockMode::Unlock, false), &[])).is_ok());
+    let given_up = Context { request: RequestId(7), ..Context::direct(0, 0) };
+    remote.cancel(&given_up);
+    assert_eq!(answer(&waiting[6]).unwrap_err().code, Code::Interrupted);
+    world.service.answer_all();
+    for (number, answers) in waiting.iter().enumerate().filter(|(number, _)| *number != 6) {
+        assert!(answer(answers).is_ok(), "{number}");
+    }
+    assert_eq!(remote.status().connections, 1);
+}
+
+#[test]
+fn a_program_too_many_that_waits_for_a_lock_is_told() {
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let remote = connect(&world.socket);
+    let waiting: Vec<Answers> = (0..limits::LOCK_WAITERS as u64)
+        .map(|number| begin(&remote, number + 1, lock(number, LockMode::Write, true), &[]))
+        .collect();
+    let one_more = begin(&remote, 0, lock(0, LockMode::Write, true), &[]);
+    assert_eq!(answer(&one_more).unwrap_err().code, Code::NoLocks);
+    until("all wait", || world.service.count() == limits::LOCK_WAITERS);
+    world.service.answer_all();
+    assert!(waiting.iter().all(|answers| answer(answers).is_ok()));
+}
+
+/// As many requests are under way as may be, and none is answered: to give one up goes past them.
+#[test]
+fn a_full_window_does_not_hold_back_a_cancel() {
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let remote = connect(&world.socket);
+    let many = 3 * limits::SESSION_REQUESTS as u64;
+    let under_way: Vec<Answers> =
+        (1..=many).map(|number| begin(&remote, number, read(KEPT, 1), &[])).collect();
+    until("the window is full", || world.service.count() >= limits::SESSION_REQUESTS / 2);
+    for number in [1, many] {
+        remote.cancel(&Context { request: RequestId(number), ..Context::direct(0, 0) });
+        let answer = answer(&under_way[number as usize - 1]);
+        assert_eq!(answer.unwrap_err().code, Code::Interrupted);
+    }
+    drop(remote);
+}
+
+/// A peer that reads nothing of what it asked for. Its answers are given by a thread that must not
+/// wait for it, as that of the group commit, and other sessions are answered meanwhile.
+#[test]
+fn a_peer_that_reads_nothing_holds_no_thread_and_no_other_session() {
+    const KEPT_READS: u64 = 50;
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let peer = UnixStream::connect(&world.socket).unwrap();
+    let hello = Hello {
+        wire_min: version::OLDEST,
+        wire_max: version::NEWEST,
+        role: Hello::CLIENT,
+        read_only: false,
+        features: 0,
+        nonce: [7; 16],
+        resume: None,
+    };
+    let frame = |kind, number, body: &[u8]| {
+        let sizes = body.len() as u32;
+        let header = Header { number, ..Header::new(kind, sizes, 0) }.encode();
+        (&peer).write_all(&[&header[..], body].concat()).unwrap();
+    };
+    frame(FrameKind::Hello, 0, &hello.encode());
+    let send = |number, request: Request| {
+        let mut body = Vec::new();
+        encode_call((0, 0), 0, &request, &mut body).unwrap();
+        frame(FrameKind::Request, number, &body);
+    };
+    for number in 1..=KEPT_READS {
+        send(number, read(KEPT, 1));
+    }
+    until("the service has them", || world.service.count() as u64 == KEPT_READS);
+    for number in 1..=20 {
+        send(KEPT_READS + number, read(OpenId(1), limits::IO_BYTES as u32));
+    }
+    let (tell, told) = channel();
+    let service = Arc::clone(&world.service);
+    let committer = thread::spawn(move || {
+        service.answer_all();
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(PATIENCE).expect("the thread that answers does not wait");
+    committer.join().unwrap();
+    // Both threads of the server go on.
+    let others = [connect(&world.socket), connect(&world.socket)];
+    for other in &others {
+        for round in 0..20 {
+            let bytes = vec![7; limits::IO_BYTES];
+            assert!(answer(&begin(other, 0, write(round), &bytes)).is_ok());
+            assert!(answer(&begin(other, 0, read(OpenId(1), 1 << 20), &[])).is_ok());
+        }
+        assert_eq!(other.status().connections, 1);
+    }
+}

@@ -1,0 +1,214 @@
+//! Requests under way that cross a cancel or the loss of their connection, with a service that
+//! answers when a test says so.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use parking_lot::Mutex;
+use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_wire::{
+    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, FileLock, Handle, InodeId,
+    LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Reply, Request, RequestId,
+    Served, Service, SessionId, SessionRecord, SessionService,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const INO: InodeId = InodeId::from_raw(7);
+
+/// Keeps a request that makes a directory or waits for a lock. Carries it out when it is cancelled:
+/// the two have crossed.
+struct Crossing {
+    kept: Mutex<Option<Done>>,
+    asked: Sender<Request>,
+}
+
+impl Crossing {
+    fn finish(&self, reply: Reply) {
+        if let Some(done) = self.kept.lock().take() {
+            done(Ok(reply));
+        }
+    }
+}
+
+impl Service for Crossing {
+    fn ask(
+        &self,
+        _: &Context,
+        request: Request,
+        _: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let attr = Attr::empty(INO, FileKind::Regular);
+        let reply = match &request {
+            Request::Open { .. } => Some(Reply::Opened { attr, path: DataPath::Cached }),
+            Request::SetLock { wait: true, .. } | Request::MakeDir { .. } => {
+                *self.kept.lock() = Some(later());
+                None
+            }
+            Request::GetAttr { .. } => Some(Reply::Attr(attr)),
+            _ => Some(Reply::Done),
+        };
+        self.asked.send(request).unwrap();
+        reply.map(Ok)
+    }
+
+    fn cancel(&self, _: &Context) {
+        self.finish(Reply::Done);
+    }
+}
+
+impl SessionService for Crossing {
+    fn served(&self) -> Served {
+        Served { volume: [7; 16], epoch: 3, read_only: false }
+    }
+
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
+        Vec::new()
+    }
+
+    fn is_starting(&self) -> bool {
+        false
+    }
+
+    fn begin_session(&self, _: SessionId, _: SessionRecord) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn reclaimed(&self, _: SessionId) {}
+
+    fn end_session(&self, _: SessionId) {}
+
+    fn progress(&self) -> (u64, u64) {
+        (1, 1)
+    }
+}
+
+/// A server of this service, and a socket to it whose connections can be cut.
+struct World {
+    service: Arc<Crossing>,
+    asked: Receiver<Request>,
+    _server: SessionServer,
+    socket: PathBuf,
+    /// Both ends of all connections.
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, asked) = channel();
+        let service = Arc::new(Crossing { kept: Mutex::default(), asked: sender });
+        let server = SessionServer::start(Arc::clone(&service) as Arc<dyn SessionService>).unwrap();
+        let [behind, socket] = ["server", "socket"].map(|name| folder.path().join(name));
+        server.listen_unix(&behind).unwrap();
+        let streams = Arc::default();
+        forward(&socket, behind, Arc::clone(&streams));
+        Self { service, asked, _server: server, socket, streams, _folder: folder }
+    }
+
+    fn connect(&self, give_up: Option<Duration>) -> Remote {
+        let target = ServerTarget::Unix(self.socket.clone());
+        Remote::connect(RemoteOptions { target, read_only: false, give_up }, PATIENCE).unwrap()
+    }
+
+    fn cut(&self) {
+        for stream in self.streams.lock().drain(..) {
+            // It may have ended already.
+            let _closed = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Returns the next request that the service was asked.
+    fn next(&self) -> Request {
+        self.asked.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+/// Forwards the connections of a socket to another one, by threads that end with the test.
+fn forward(from: &Path, to: PathBuf, streams: Arc<Mutex<Vec<UnixStream>>>) {
+    let listener = UnixListener::bind(from).unwrap();
+    let accept = move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = UnixStream::connect(&to) else { return };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let [mut from, mut to] = [from, to].map(|end| end.try_clone().unwrap());
+                let copy = move || io::copy(&mut from, &mut to).map(drop);
+                thread::Builder::new().spawn(copy).unwrap();
+            }
+            streams.lock().extend([client, server]);
+        }
+    };
+    thread::Builder::new().spawn(accept).unwrap();
+}
+
+fn ask(remote: &Remote, number: u64, request: Request) -> Receiver<Result<Reply, Error>> {
+    let (sender, answer) = channel();
+    let context = Context { request: RequestId(number), ..Context::direct(1, 2) };
+    let now = remote.ask(&context, request, Bulk::None, &mut || -> Done {
+        let sender = sender.clone();
+        Box::new(move |result| sender.send(result).unwrap())
+    });
+    assert!(now.is_none());
+    answer
+}
+
+/// A program gives up to wait for a lock, and its cancel crosses the grant: the server has the lock
+/// and the program does not. It is unlocked.
+#[test]
+fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
+    let world = World::new();
+    let remote = world.connect(Some(Duration::from_secs(1)));
+    let (open, owner) = (OpenId(1), LockOwner(5));
+    let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
+    ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
+    let waits = Request::SetLock { open, owner, lock, wait: true };
+    let answer = ask(&remote, 1, waits.clone()).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(answer.err().map(|error| error.code), Some(Code::TimedOut));
+    let unlock = FileLock { mode: LockMode::Unlock, ..lock };
+    let unlocks = Request::SetLock { open, owner, lock: unlock, wait: false };
+    assert!(matches!(world.next(), Request::Open { .. }));
+    assert_eq!([world.next(), world.next()], [waits, unlocks]);
+}
+
+/// The connection is lost while the request runs. Its repetition over the next one is the same
+/// request: it is not carried out a second time, and its caller gets one answer.
+#[test]
+fn a_repetition_joins_the_request_that_runs() {
+    let world = World::new();
+    let remote = world.connect(None);
+    let make = Request::MakeDir {
+        dir: Handle::ROOT,
+        name: Name::new(b"dir").unwrap(),
+        mode: NewMode::exactly(0o755),
+    };
+    let made = ask(&remote, 1, make.clone());
+    assert_eq!(world.next(), make);
+    for connections in 2..5 {
+        world.cut();
+        let deadline = Instant::now() + PATIENCE;
+        while remote.status().connections < connections {
+            assert!(Instant::now() < deadline, "it connects again");
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Sent behind the repetition, and answered.
+        let asked = Request::GetAttr { node: Handle::ROOT };
+        ask(&remote, connections, asked.clone()).recv_timeout(PATIENCE).unwrap().unwrap();
+        assert_eq!(world.next(), asked);
+    }
+    assert!(made.try_recv().is_err(), "it runs");
+    let attr = Attr::empty(INO, FileKind::Directory);
+    world.service.finish(Reply::Entry(Entry { handle: Handle::own(INO), attr }));
+    assert!(matches!(made.recv_timeout(PATIENCE), Ok(Ok(Reply::Entry(_)))));
+    let again = ask(&remote, 9, Request::GetAttr { node: Handle::ROOT });
+    again.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(made.try_recv().is_err(), "one answer");
+}

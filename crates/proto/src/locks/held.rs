@@ -1,0 +1,389 @@
+//! The locks that the programs of a client hold: what it asks for again after the server has
+//! started anew, and what its programs must be told if it cannot have them back.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pelago_wire::{
+    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, Request, SessionId,
+};
+
+use super::ranges::{Range, RangeLocks};
+use super::{FileKey, Holder};
+
+/// Requests to set locks again that are under way at a time.
+const AT_ONCE: usize = 128;
+/// All bytes of a file.
+const ALL: Range = (0, FileLock::TO_END);
+
+/// The locks that the programs of a client hold.
+///
+/// A lock counts as held once the server has said so, and as given up from the moment at which its
+/// owner asks for that: another client may have it before the answer is here. So a client never
+/// asks again for more than its programs may rely on.
+#[derive(Debug, Default)]
+pub struct HeldLocks {
+    held: BTreeMap<Key, Held>,
+    /// The same by the opens through which they were set.
+    by_open: BTreeSet<(OpenId, Key)>,
+    /// Opens through which a lock was set that is lost.
+    lost_opens: BTreeSet<OpenId>,
+    /// Locks that were lost, and how many of them [`HeldLocks::newly_lost`] has told.
+    lost: u64,
+    told: u64,
+    /// Locks that are still to be asked for.
+    to_ask: VecDeque<(Key, FileLock)>,
+    /// Requests to set locks again that are under way.
+    asked: usize,
+}
+
+/// The locks of an owner that end together: those of a file, of one system call.
+type Key = (FileKey, LockOwner);
+
+#[derive(Debug)]
+struct Held {
+    /// The open through which the last of them was set, with which they end.
+    open: OpenId,
+    /// All opens through which they were set.
+    opens: BTreeSet<OpenId>,
+    ranges: RangeLocks,
+}
+
+/// A lock of an open file, and its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnedLock {
+    /// The open through which the lock is set.
+    pub open: OpenId,
+    /// Its owner.
+    pub owner: LockOwner,
+    /// The lock.
+    pub lock: FileLock,
+}
+
+/// An owner is a holder of its own here: others cannot have the same locks.
+const fn holder(owner: LockOwner) -> Holder {
+    Holder { session: SessionId(0), owner }
+}
+
+impl HeldLocks {
+    /// An owner asks for a lock: what it gives up by that counts as given up.
+    pub fn asks(&mut self, ino: InodeId, asked: &OwnedLock) {
+        let OwnedLock { owner, lock, .. } = *asked;
+        let key = (FileKey::of(ino, lock.kind), owner);
+        let Some(held) = self.held.get_mut(&key) else { return };
+        let (start, end) = lock.range();
+        if start > end {
+            return;
+        }
+        for old in held.ranges.of(holder(owner), (start, end)) {
+            let mode = match (lock.kind, old.mode, lock.mode) {
+                (_, _, LockMode::Unlock) => LockMode::Unlock,
+                // A conversion that is refused, or waits, has given up the old lock.
+                (LockKind::Flock, LockMode::Read, LockMode::Write) => LockMode::Unlock,
+                (_, LockMode::Write, LockMode::Read) => LockMode::Read,
+                _ => continue,
+            };
+            let (start, end) = (old.start.max(start), old.end.min(end));
+            held.ranges.set(holder(owner), &FileLock { mode, start, end, ..old });
+        }
+        if held.ranges.is_empty() {
+            self.forget(key);
+        }
+    }
+
+    /// An owner has got the lock that it has asked for.
+    pub fn granted(&mut self, ino: InodeId, asked: &OwnedLock) {
+        let OwnedLock { open, owner, lock } = *asked;
+        if lock.mode == LockMode::Unlock {
+            return;
+        }
+        let key = (FileKey::of(ino, lock.kind), owner);
+        let none = || Held { open, opens: BTreeSet::new(), ranges: RangeLocks::default() };
+        let held = self.held.entry(key).or_insert_with(none);
+        held.open = open;
+        held.opens.insert(open);
+        held.ranges.set(holder(owner), &lock);
+        self.by_open.insert((open, key));
+    }
+
+    /// Returns the locks to set so that an owner has what it had before a lock was granted that it
+    /// does not know of.
+    #[must_use]
+    pub fn undoes(&self, ino: InodeId, asked: &OwnedLock) -> Vec<FileLock> {
+        let OwnedLock { owner, lock, .. } = *asked;
+        let (start, end) = lock.range();
+        let held = self.held.get(&(FileKey::of(ino, lock.kind), owner));
+        let had = held.map(|held| held.ranges.of(holder(owner), (start, end)));
+        let none = FileLock { mode: LockMode::Unlock, ..lock };
+        let (mut undone, mut next) = (Vec::new(), start);
+        for old in had.unwrap_or_default() {
+            let (from, to) = (old.start.max(start), old.end.min(end));
+            if from > next {
+                undone.push(FileLock { start: next, end: from - 1, ..none });
+            }
+            if old.mode != lock.mode {
+                undone.push(FileLock { start: from, end: to, ..old });
+            }
+            next = to + 1;
+        }
+        if lock.mode != LockMode::Unlock && next <= end {
+            undone.push(FileLock { start: next, end, ..none });
+        }
+        undone
+    }
+
+    /// A process closes a descriptor of a file: its `fcntl` locks of it end.
+    pub fn closes(&mut self, ino: InodeId, owner: LockOwner) {
+        self.forget((FileKey::of(ino, LockKind::Posix), owner));
+    }
+
+    /// An open ends, and with it the locks of each owner that has set its last one through it.
+    pub fn releases(&mut self, open: OpenId) {
+        for key in self.keys_of(open) {
+            match self.held.get_mut(&key) {
+                Some(held) if held.open != open => {
+                    held.opens.remove(&open);
+                    self.by_open.remove(&(open, key));
+                }
+                _ => self.forget(key),
+            }
+        }
+        self.lost_opens.remove(&open);
+    }
+
+    /// Begins to ask for all locks again; requests of an earlier attempt are forgotten.
+    pub fn begin_reclaim(&mut self) {
+        let all = self.held.iter().flat_map(|(key, held)| {
+            held.ranges.of(holder(key.1), ALL).into_iter().map(|lock| (*key, lock))
+        });
+        self.to_ask = all.collect();
+        self.asked = 0;
+    }
+
+    /// Returns the next request to send, and what it asks for; `None` if all were sent, or many are
+    /// under way.
+    pub fn next_request(&mut self) -> Option<(InodeId, OwnedLock, Request)> {
+        if self.asked >= AT_ONCE {
+            return None;
+        }
+        while let Some((key, lock)) = self.to_ask.pop_front() {
+            let (FileKey { ino, .. }, owner) = key;
+            if let Some(Held { open, .. }) = self.held.get(&key) {
+                self.asked += 1;
+                let open = *open;
+                let request = Request::ReclaimLock { open, owner, lock };
+                return Some((ino, OwnedLock { open, owner, lock }, request));
+            }
+        }
+        None
+    }
+
+    /// Records the answer to a request to set a lock again. If it was refused, the owner has lost
+    /// all its locks of the file that would have ended together. A server that stops has not
+    /// refused: its next run is asked.
+    pub fn reclaimed(&mut self, ino: InodeId, asked: &OwnedLock, result: Result<(), Code>) {
+        self.asked = self.asked.saturating_sub(1);
+        if result.is_err_and(|code| code != Code::Unavailable) {
+            self.lose((FileKey::of(ino, asked.lock.kind), asked.owner));
+        }
+    }
+
+    /// Returns whether locks are still to be set again.
+    #[must_use]
+    pub fn is_reclaiming(&self) -> bool {
+        self.asked > 0 || !self.to_ask.is_empty()
+    }
+
+    /// All locks are lost: the server has ended the session.
+    pub fn lose_all(&mut self) {
+        let keys: Vec<Key> = self.held.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.lose(key));
+        (self.to_ask, self.asked) = (VecDeque::new(), 0);
+    }
+
+    /// Returns whether a lock was lost that was set through this open.
+    #[must_use]
+    pub fn is_lost(&self, open: OpenId) -> bool {
+        !self.lost_opens.is_empty() && self.lost_opens.contains(&open)
+    }
+
+    /// Returns how many locks were lost.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Returns how many locks were lost since the last call.
+    pub const fn newly_lost(&mut self) -> u64 {
+        self.lost - std::mem::replace(&mut self.told, self.lost)
+    }
+
+    fn lose(&mut self, key: Key) {
+        let Some(held) = self.held.get(&key) else { return };
+        self.lost += held.ranges.of(holder(key.1), ALL).len() as u64;
+        self.lost_opens.extend(&held.opens);
+        self.forget(key);
+    }
+
+    fn forget(&mut self, key: Key) {
+        for open in self.held.remove(&key).into_iter().flat_map(|held| held.opens) {
+            self.by_open.remove(&(open, key));
+        }
+    }
+
+    fn keys_of(&self, open: OpenId) -> Vec<Key> {
+        let first = FileKey { ino: InodeId::from_raw(0), is_flock: false };
+        let from = self.by_open.range((open, (first, LockOwner(0)))..);
+        from.take_while(|(other, _)| *other == open).map(|(_, key)| *key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: InodeId = InodeId::from_raw(7);
+
+    fn asked(open: u64, owner: u64, mode: LockMode, (start, end): (u64, u64)) -> OwnedLock {
+        let lock = FileLock { kind: LockKind::Posix, mode, start, end, pid: 1 };
+        OwnedLock { open: OpenId(open), owner: LockOwner(owner), lock }
+    }
+
+    fn flock(open: u64, mode: LockMode) -> OwnedLock {
+        let lock = FileLock { kind: LockKind::Flock, ..asked(0, 0, mode, (0, 9)).lock };
+        OwnedLock { open: OpenId(open), owner: LockOwner(open), lock }
+    }
+
+    fn set(held: &mut HeldLocks, lock: &OwnedLock) {
+        held.asks(INO, lock);
+        held.granted(INO, lock);
+    }
+
+    /// Returns what is asked for again: open, owner, mode and range.
+    fn asks_again(held: &mut HeldLocks) -> Vec<(u64, u64, LockMode, (u64, u64))> {
+        held.begin_reclaim();
+        let mut all = Vec::new();
+        while let Some((ino, OwnedLock { open, owner, lock }, request)) = held.next_request() {
+            assert_eq!((ino, request), (INO, Request::ReclaimLock { open, owner, lock }));
+            all.push((open.0, owner.0, lock.mode, (lock.start, lock.end)));
+            held.reclaimed(ino, &OwnedLock { open, owner, lock }, Ok(()));
+        }
+        assert!(!held.is_reclaiming());
+        all
+    }
+
+    #[test]
+    fn what_was_granted_is_asked_for_again_through_the_last_open() {
+        let mut held = HeldLocks::default();
+        set(&mut held, &asked(1, 5, LockMode::Write, (0, 9)));
+        set(&mut held, &asked(2, 5, LockMode::Read, (20, 29)));
+        set(&mut held, &asked(1, 6, LockMode::Read, (20, 29)));
+        held.asks(INO, &asked(1, 6, LockMode::Write, (50, 59)));
+        let expected = [
+            (2, 5, LockMode::Write, (0, 9)),
+            (2, 5, LockMode::Read, (20, 29)),
+            (1, 6, LockMode::Read, (20, 29)),
+        ];
+        assert_eq!(asks_again(&mut held), expected, "what was not granted is not held");
+        held.releases(OpenId(1));
+        assert_eq!(asks_again(&mut held), expected[..2]);
+        held.closes(INO, LockOwner(5));
+        assert_eq!(asks_again(&mut held), []);
+        assert!(held.by_open.is_empty());
+    }
+
+    /// The server may have done it, and given the lock to others, before it died.
+    #[test]
+    fn what_may_have_been_given_up_is_not_asked_for() {
+        let mut held = HeldLocks::default();
+        set(&mut held, &asked(1, 5, LockMode::Write, (0, 99)));
+        held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
+        held.asks(INO, &asked(1, 5, LockMode::Read, (50, 200)));
+        // To strengthen a lock gives nothing up.
+        held.asks(INO, &asked(1, 5, LockMode::Write, (60, 60)));
+        let expected = [
+            (1, 5, LockMode::Write, (0, 9)),
+            (1, 5, LockMode::Write, (20, 49)),
+            (1, 5, LockMode::Read, (50, 99)),
+        ];
+        assert_eq!(asks_again(&mut held), expected);
+    }
+
+    /// Its program was told that it did not get the lock.
+    #[test]
+    fn a_lock_that_is_not_wanted_is_undone_to_what_was_held() {
+        let mut held = HeldLocks::default();
+        let wanted = asked(1, 5, LockMode::Write, (0, 99));
+        let undone = |held: &HeldLocks| {
+            let undone = held.undoes(INO, &wanted).into_iter();
+            undone.map(|lock| (lock.mode, lock.start, lock.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(undone(&held), [(LockMode::Unlock, 0, 99)]);
+        set(&mut held, &asked(1, 5, LockMode::Read, (10, 19)));
+        set(&mut held, &asked(1, 5, LockMode::Write, (30, 200)));
+        let expected =
+            [(LockMode::Unlock, 0, 9), (LockMode::Read, 10, 19), (LockMode::Unlock, 20, 29)];
+        assert_eq!(undone(&held), expected);
+    }
+
+    /// `flock` gives the old lock up first; not to become weaker, which cannot be refused.
+    #[test]
+    fn a_conversion_that_may_have_been_refused_leaves_no_lock() {
+        let mut held = HeldLocks::default();
+        set(&mut held, &flock(1, LockMode::Read));
+        set(&mut held, &flock(2, LockMode::Write));
+        held.asks(INO, &flock(1, LockMode::Write));
+        held.asks(INO, &flock(2, LockMode::Read));
+        let again = asks_again(&mut held);
+        assert_eq!(again, [(2, 2, LockMode::Read, (0, FileLock::TO_END))]);
+    }
+
+    /// The owner has all of its locks of the file or none, and others keep theirs.
+    #[test]
+    fn a_refused_lock_is_lost_with_its_opens_until_they_end() {
+        let mut held = HeldLocks::default();
+        let lost = asked(2, 5, LockMode::Read, (20, 29));
+        set(&mut held, &asked(1, 5, LockMode::Write, (0, 9)));
+        set(&mut held, &lost);
+        set(&mut held, &asked(3, 6, LockMode::Read, (0, 9)));
+        held.begin_reclaim();
+        held.reclaimed(INO, &lost, Err(Code::LockHeld));
+        assert_eq!([1, 2, 3].map(|open| held.is_lost(OpenId(open))), [true, true, false]);
+        assert_eq!((held.lost(), held.newly_lost(), held.newly_lost()), (2, 2, 0));
+        assert_eq!(asks_again(&mut held).len(), 1, "what is lost is not asked for again");
+        held.releases(OpenId(1));
+        assert_eq!([1, 2].map(|open| held.is_lost(OpenId(open))), [false, true]);
+        held.lose_all();
+        assert!(held.is_lost(OpenId(3)) && asks_again(&mut held).is_empty());
+    }
+
+    /// Its next run is asked.
+    #[test]
+    fn a_server_that_stops_refuses_nothing() {
+        let mut held = HeldLocks::default();
+        let lock = asked(1, 5, LockMode::Write, (0, 9));
+        set(&mut held, &lock);
+        held.begin_reclaim();
+        assert!(held.next_request().is_some());
+        held.reclaimed(INO, &lock, Err(Code::Unavailable));
+        assert!(!held.is_reclaiming() && !held.is_lost(OpenId(1)));
+        assert_eq!(asks_again(&mut held).len(), 1);
+    }
+
+    #[test]
+    fn few_are_asked_for_at_once_and_all_in_the_end() {
+        let mut held = HeldLocks::default();
+        for at in 0..300 {
+            set(&mut held, &asked(1, 5, LockMode::Write, (2 * at, 2 * at)));
+        }
+        held.begin_reclaim();
+        let mut sent = Vec::new();
+        while let Some((_, lock, _)) = held.next_request() {
+            sent.push(lock);
+        }
+        assert_eq!(sent.len(), AT_ONCE);
+        held.reclaimed(INO, &sent[0], Ok(()));
+        assert!(held.next_request().is_some() && held.next_request().is_none());
+        // The connection is lost meanwhile: all are asked for again.
+        assert_eq!(asks_again(&mut held).len(), 300);
+    }
+}

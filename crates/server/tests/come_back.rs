@@ -1,0 +1,258 @@
+//! Sessions that come back to the next run of a server: their locks, and their appends that were
+//! not answered.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use pelago_server::Options;
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, FileLock, Handle, LockKind, LockMode, LockOwner, NewMode,
+    OpenFlags, OpenId, Reply, Request, RequestId, SessionId, limits,
+};
+
+use harness::rig::{DEADLINE, Rig, by_hand, name};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const ONE: SessionId = SessionId(7);
+const TWO: SessionId = SessionId(8);
+const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
+
+fn asks(session: SessionId, number: u64) -> Context {
+    let (request, mutation) = (RequestId(number), number);
+    Context { session, request, mutation, ..Context::direct(10, 20) }
+}
+
+/// Waits for the sessions of the last run until a test says that they are back.
+fn waiting() -> Options {
+    Options { grace: Duration::from_secs(600), ..by_hand() }
+}
+
+/// Creates a file in a session. Returns its handle; its open is 1.
+fn create(rig: &Rig, session: SessionId, text: &str) -> Handle {
+    let (dir, mode, open) = (Handle::ROOT, NewMode::exactly(0o644), OpenId(1));
+    let create = Request::Create { dir, name: name(text), mode, flags: FLAGS, open };
+    match rig.call_as(&asks(session, 1), create, &[]) {
+        Ok(Reply::Created { entry, .. }) => entry.handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn open(rig: &Rig, session: SessionId, node: Handle) {
+    let open = Request::Open { node, flags: FLAGS, open: OpenId(1) };
+    rig.call_as(&asks(session, 1), open, &[]).unwrap();
+}
+
+fn reopen(rig: &Rig, session: SessionId, node: Handle) {
+    let open = Request::Reopen { node, flags: FLAGS, open: OpenId(1) };
+    rig.call_as(&Context { mutation: 0, ..asks(session, 100) }, open, &[]).unwrap();
+}
+
+fn lock(mode: LockMode) -> FileLock {
+    FileLock { kind: LockKind::Posix, mode, start: 0, end: 9, pid: 1 }
+}
+
+fn set(rig: &Rig, session: SessionId, owner: u64, mode: LockMode) -> Result<Reply, Code> {
+    let (open, owner, lock) = (OpenId(1), LockOwner(owner), lock(mode));
+    let request = Request::SetLock { open, owner, lock, wait: false };
+    rig.call_as(&Context { mutation: 0, ..asks(session, 101) }, request, &[])
+}
+
+fn reclaim(rig: &Rig, session: SessionId, owner: u64, mode: LockMode) -> Result<Reply, Code> {
+    let (open, owner, lock) = (OpenId(1), LockOwner(owner), lock(mode));
+    let request = Request::ReclaimLock { open, owner, lock };
+    rig.call_as(&Context { mutation: 0, ..asks(session, 102) }, request, &[])
+}
+
+/// Sends a request without waiting for its answer.
+fn send(
+    rig: &Rig,
+    who: &Context,
+    request: Request,
+    bytes: &[u8],
+) -> Receiver<Result<Reply, Error>> {
+    let (sender, replies) = channel();
+    let later = sender.clone();
+    let now = rig.server.service().ask(who, request, Bulk::Borrowed(bytes), &mut || -> Done {
+        let later = later.clone();
+        Box::new(move |result| later.send(result).unwrap())
+    });
+    if let Some(now) = now {
+        sender.send(now).unwrap();
+    }
+    replies
+}
+
+/// The two sessions have opened their files and asked for their locks again.
+fn all_are_back(rig: &Rig) {
+    for session in [ONE, TWO] {
+        rig.server.session_service().reclaimed(session);
+    }
+}
+
+#[test]
+fn a_lock_is_given_back_before_all_else_and_only_then() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    open(&rig, TWO, file);
+    set(&rig, ONE, 5, LockMode::Write).unwrap();
+    assert_eq!(reclaim(&rig, ONE, 5, LockMode::Write).err(), Some(Code::LockHeld), "no restart");
+    let rig = rig.restarted(false, waiting());
+    assert_eq!(reclaim(&rig, ONE, 5, LockMode::Write).err(), Some(Code::BadOpen));
+    [ONE, TWO].into_iter().for_each(|session| reopen(&rig, session, file));
+    // The other session has asked for the lock first; but that is new.
+    let (open, owner, lock) = (OpenId(1), LockOwner(6), lock(LockMode::Write));
+    let asked = Request::SetLock { open, owner, lock, wait: false };
+    let asked = send(&rig, &Context { mutation: 0, ..asks(TWO, 5) }, asked, &[]);
+    for _ in 0..2 {
+        reclaim(&rig, ONE, 5, LockMode::Write).unwrap();
+    }
+    assert_eq!(reclaim(&rig, TWO, 6, LockMode::Read).err(), Some(Code::LockHeld));
+    assert_eq!(reclaim(&rig, ONE, 5, LockMode::Unlock).err(), Some(Code::Invalid));
+    // A session that the last run did not have.
+    let new = SessionId(9);
+    reopen(&rig, new, file);
+    assert_eq!(reclaim(&rig, new, 5, LockMode::Read).err(), Some(Code::LockHeld));
+    assert!(asked.try_recv().is_err(), "it waits");
+    all_are_back(&rig);
+    let code = asked.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code);
+    assert_eq!(code.err(), Some(Code::LockHeld));
+    set(&rig, ONE, 5, LockMode::Unlock).unwrap();
+    assert_eq!(reclaim(&rig, ONE, 5, LockMode::Write).err(), Some(Code::LockHeld), "too late");
+    set(&rig, TWO, 6, LockMode::Write).unwrap();
+}
+
+/// A session was silent for its term, and its lock goes to the server's own mount. If the machine
+/// loses power at that moment, the next run does not know the session: its client, which believes
+/// that it has the lock, cannot have it back.
+#[test]
+fn a_session_is_forgotten_for_good_before_others_get_its_locks() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    set(&rig, ONE, 5, LockMode::Write).unwrap();
+    let open = rig.open(file).unwrap();
+    let (owner, lock) = (LockOwner(5), lock(LockMode::Write));
+    let wait = Request::SetLock { open, owner, lock, wait: true };
+    let waits = send(&rig, &Context::direct(10, 20), wait, &[]);
+    assert!(waits.try_recv().is_err(), "it waits");
+    rig.server.session_service().end_session(ONE);
+    assert!(matches!(waits.recv_timeout(DEADLINE), Ok(Ok(Reply::Done))));
+    let left = rig.crashed(0, waiting());
+    assert!(left.server.session_service().earlier_sessions().is_empty());
+}
+
+/// The same if the session stays away after a restart.
+#[test]
+fn a_session_that_stays_away_is_forgotten_before_others_go_on() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    set(&rig, ONE, 5, LockMode::Write).unwrap();
+    rig.sync();
+    let rig = rig.restarted(false, Options { grace: Duration::from_millis(300), ..by_hand() });
+    assert_eq!(rig.server.session_service().earlier_sessions().len(), 1);
+    // Answered once the server waits no longer.
+    let open = rig.open(file).unwrap();
+    let (owner, lock) = (LockOwner(5), lock(LockMode::Write));
+    rig.call(Request::SetLock { open, owner, lock, wait: false }).unwrap();
+    let left = rig.crashed(0, waiting());
+    assert!(left.server.session_service().earlier_sessions().is_empty());
+}
+
+fn append() -> Request {
+    Request::Write { open: OpenId(1), offset: 0, append: true, kill_privileges: false }
+}
+
+fn written(reply: Result<Reply, Code>) -> (u64, u64) {
+    match reply {
+        Ok(Reply::Written { bytes, size }) => (bytes, size),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Repeats appends as clients do that have come back, and returns the answers.
+fn repeat(rig: &Rig, appends: &[(SessionId, u64, &[u8])]) -> Vec<(u64, u64)> {
+    let send = |(session, number, bytes): &(SessionId, u64, &[u8])| {
+        send(rig, &asks(*session, *number), append(), bytes)
+    };
+    let sent: Vec<_> = appends.iter().map(send).collect();
+    all_are_back(rig);
+    let answer = |answer: Receiver<Result<Reply, Error>>| {
+        written(answer.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code))
+    };
+    sent.into_iter().map(answer).collect()
+}
+
+/// In a row and in a content file: what the last run has written is written to the same place, and
+/// the rest goes behind it. Each append costs one batch.
+#[test]
+fn an_append_is_carried_out_once_over_a_restart() {
+    for begin in [b"begin ".to_vec(), vec![b'.'; 200_000]] {
+        let rig = Rig::new(by_hand());
+        let file = create(&rig, ONE, "file");
+        open(&rig, TWO, file);
+        let start = begin.len() as u64;
+        rig.call_as(&asks(ONE, 2), append(), &begin).unwrap();
+        let batches = rig.table.unsafe_batches();
+        let first = written(rig.call_as(&asks(ONE, 3), append(), b"one "));
+        let second = written(rig.call_as(&asks(TWO, 2), append(), b"two "));
+        assert_eq!([first, second], [(4, start + 4), (4, start + 8)]);
+        assert_eq!(rig.table.unsafe_batches(), batches + 2);
+        let rig = rig.restarted(false, waiting());
+        [ONE, TWO].into_iter().for_each(|session| reopen(&rig, session, file));
+        let new: &[u8] = b"three ";
+        let again = repeat(&rig, &[(TWO, 3, new), (ONE, 3, b"one "), (TWO, 2, b"two ")]);
+        assert_eq!(again, [(6, start + 14), first, second]);
+        let expected = [&begin[..], b"one two three "].concat();
+        assert!(rig.read(file, expected.len() as u64).unwrap() == expected, "from {start}");
+        assert_eq!(rig.lookup(Handle::ROOT, "file").unwrap().attr.size, expected.len() as u64);
+    }
+}
+
+/// Returns the file of this size in a folder or one below it.
+fn content_file(folder: &Path, size: u64) -> Option<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find_map(|path| {
+        match path.is_dir() {
+            true => content_file(&path, size),
+            false => (path.metadata().unwrap().len() == size).then_some(path),
+        }
+    })
+}
+
+/// The server dies between the row of an append and its bytes. An append that was never begun does
+/// not take their place, although its session is back first.
+#[test]
+fn an_append_that_was_begun_keeps_its_place() {
+    let begin = vec![b'.'; limits::INLINE_DEFAULT_BYTES + 1];
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    open(&rig, TWO, file);
+    rig.call_as(&asks(ONE, 2), append(), &begin).unwrap();
+    rig.call_as(&asks(ONE, 3), append(), b"one ").unwrap();
+    let rig = rig.damaged(waiting(), |folder| {
+        let content = content_file(folder, begin.len() as u64 + 4).unwrap();
+        let content = fs::OpenOptions::new().write(true).open(content).unwrap();
+        content.set_len(begin.len() as u64).unwrap();
+    });
+    [ONE, TWO].into_iter().for_each(|session| reopen(&rig, session, file));
+    repeat(&rig, &[(TWO, 2, b"two "), (ONE, 3, b"one ")]);
+    let expected = [&begin[..], b"one two "].concat();
+    assert!(rig.read(file, expected.len() as u64).unwrap() == expected);
+}
+
+/// Others may have appended since: its bytes must not go over theirs.
+#[test]
+fn an_append_of_a_session_that_comes_too_late_fails() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    rig.call_as(&asks(ONE, 2), append(), b"one ").unwrap();
+    let rig = rig.restarted(false, waiting());
+    reopen(&rig, ONE, file);
+    all_are_back(&rig);
+    assert_eq!(rig.call_as(&asks(ONE, 2), append(), b"one ").err(), Some(Code::Io));
+    assert_eq!(rig.read(file, 10).unwrap(), b"one ");
+}
