@@ -45,15 +45,21 @@ const STRANGERS: Rounds = Rounds {
     unit: "seconds",
 };
 
+const FAR: Rounds = Rounds { variable: "PELAGO_CRASH_FAR_ROUNDS", test: "far_crash", ..CRASH };
+
 /// Sends garbage to every socket of a server for so many seconds, beside 10,000 silent connections
 /// and two good mounts.
 pub(crate) fn strangers(arguments: &[String]) -> VerbResult {
     run(&STRANGERS, arguments)
 }
 
-/// Kills the binary with `kill -9` in so many rounds; a witness compares.
+/// Kills the binary with `kill -9` in so many rounds, or with `--far` the server of a far mount; a
+/// witness compares.
 pub(crate) fn crash(arguments: &[String]) -> VerbResult {
-    run(&CRASH, arguments)
+    match arguments {
+        [far, rest @ ..] if far == "--far" => run(&FAR, rest),
+        _ => run(&CRASH, arguments),
+    }
 }
 
 /// Cuts the power below a server at so many seeded moments, or fails each call to the disk.

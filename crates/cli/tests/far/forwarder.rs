@@ -27,13 +27,13 @@ struct State {
     /// There is no network.
     is_cut: AtomicBool,
     cuts: AtomicUsize,
-    /// What clients have sent, over all connections.
-    recorded: Mutex<Vec<u8>>,
     /// Bytes that arrived late.
     late_bytes: AtomicU64,
     /// Connections that were accepted, and what the newest has carried.
     accepted: AtomicUsize,
     carried: AtomicU64,
+    /// What clients have sent, over all connections.
+    recorded: Mutex<Vec<u8>>,
 }
 
 /// One direction of a connection.
@@ -92,11 +92,6 @@ impl Forwarder {
         self.state.is_rough.store(is_rough, Ordering::Relaxed);
     }
 
-    /// Returns what clients have sent.
-    pub(crate) fn recorded(&self) -> Vec<u8> {
-        self.state.recorded.lock().unwrap().clone()
-    }
-
     /// Delivers what a client said before a cut after it has connected again.
     pub(crate) fn be_late(&self) {
         self.state.is_late.store(true, Ordering::Relaxed);
@@ -110,6 +105,11 @@ impl Forwarder {
     /// Swallows all bytes and cuts their connections from now on, or not any more.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.state.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Returns what clients have sent.
+    pub(crate) fn recorded(&self) -> Vec<u8> {
+        self.state.recorded.lock().unwrap().clone()
     }
 
     /// Returns how many connections were cut.
@@ -146,6 +146,9 @@ impl Way {
             let is_cut = state.is_rough.load(Ordering::Relaxed) && left <= count as u64;
             let sent = if is_cut { left as usize } else { count };
             left = left.saturating_sub(count as u64);
+            if self.is_to_server {
+                state.recorded.lock().unwrap().extend(&buffer[..sent]);
+            }
             if (&*self.to).write_all(&buffer[..sent]).is_err() {
                 if self.is_half.load(Ordering::Relaxed) {
                     continue;
@@ -153,9 +156,6 @@ impl Way {
                 break;
             }
             state.carried.fetch_add(sent as u64, Ordering::Relaxed);
-            if self.is_to_server {
-                state.recorded.lock().unwrap().extend(&buffer[..sent]);
-            }
             if is_cut {
                 state.cuts.fetch_add(1, Ordering::Relaxed);
                 if self.is_to_server && state.is_late.load(Ordering::Relaxed) {

@@ -150,6 +150,7 @@ impl Connector {
                     if is_definite(&error) {
                         self.calls.refused(&error);
                     }
+                    self.calls.tick(Instant::now());
                     self.sleep(pause);
                     pause = (pause * 2).min(PAUSES[1]);
                 }
@@ -364,7 +365,8 @@ impl Handler for Connection {
     }
 
     fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
-        if self.welcomed && self.calls.tick(now) {
+        // Requests are given up while there is no session too.
+        if self.calls.tick(now) && self.welcomed {
             tracing::warn!("the server was silent for a term: connecting again");
             return ControlFlow::Break(());
         }
