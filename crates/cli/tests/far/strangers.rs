@@ -217,17 +217,22 @@ fn nonce() -> [u8; 16] {
     nonce
 }
 
+/// Begins a session. Returns whether there is one: the connection may have made room meanwhile.
+fn begin(peer: &mut Peer) -> bool {
+    let hello = Hello { nonce: nonce(), ..hello() }.encode();
+    let header = Header::new(FrameKind::Hello, hello.len() as u32, 0).encode();
+    peer.send(&[&header[..], &hello].concat()).is_ok()
+        && peer.hear().is_some_and(|heard| heard.header.kind == FrameKind::Welcome)
+}
+
 fn hello_and_leave(world: &World) {
-    let mut peer = Peer::unix(&world.socket());
-    peer.send_hello(&Hello { nonce: nonce(), ..hello() });
-    let _heard = peer.hear();
+    begin(&mut Peer::unix(&world.socket()));
 }
 
 /// Begins a session, and then a frame that is not over before the connection is closed.
 fn endless_frame(world: &World, garbage: &[u8]) {
     let mut peer = Peer::unix(&world.socket());
-    peer.send_hello(&Hello { nonce: nonce(), ..hello() });
-    if peer.hear().is_none_or(|heard| heard.header.kind != FrameKind::Welcome) {
+    if !begin(&mut peer) {
         return;
     }
     let (body, bulk) = (limits::FRAME_BODY_BYTES as u32, limits::FRAME_BULK_BYTES as u32);
