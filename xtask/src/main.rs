@@ -18,6 +18,7 @@ mod mounted;
 mod posix;
 mod process;
 mod real;
+mod rivals;
 mod rounds;
 mod run_as;
 mod schedules;
@@ -150,6 +151,12 @@ const VERBS: &[Verb] = &[
         arguments: "[--user NAME] [--passthrough MODE | --far unix|tls] [PROGRAM...]",
         does: "runs git, sqlite, postgres, cargo, tar, rsync, overlay, stress, bonnie on volumes",
         run: real::run,
+    },
+    Verb {
+        name: "rivals",
+        arguments: "[--rounds N] [--names N] [--others LIST] [--benches LIST] [--bulk] [--json]",
+        does: "measures the far mount beside sshfs and gluster, over one cable; as root",
+        run: rivals::run,
     },
     Verb {
         name: "xfstests",

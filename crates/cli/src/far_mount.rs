@@ -8,7 +8,7 @@ use std::time::Duration;
 use pelago_client::Files;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
-use pelago_net::{ConnectError, Remote, RemoteOptions, RemoteStatus, ServerTarget};
+use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
 use pelago_wire::limits;
@@ -131,20 +131,20 @@ impl Parts {
     }
 
     fn report(&self) -> FarReport {
-        let RemoteStatus { session, connected, silent, waiting, connections, locks_lost } =
-            self.remote.status();
+        let status = self.remote.status();
         FarReport {
             pelago: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             server: self.plan.source.clone(),
             mounted: self.mount.point().to_owned(),
             read_only: self.plan.read_only,
-            session: session.map(|session| format!("{:x}", session.0)),
-            connected,
-            silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
-            waiting: waiting as u64,
-            connections,
-            locks_lost,
+            session: status.session.map(|session| format!("{:x}", session.0)),
+            connected: status.connected,
+            silent_ms: u64::try_from(status.silent.as_millis()).unwrap_or(u64::MAX),
+            waiting: status.waiting as u64,
+            connections: status.connections,
+            requests: status.requests,
+            locks_lost: status.locks_lost,
         }
     }
 }

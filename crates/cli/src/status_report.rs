@@ -95,6 +95,8 @@ pub(crate) struct FarReport {
     pub(crate) waiting: u64,
     /// Connections that were made.
     pub(crate) connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub(crate) requests: u64,
     /// File locks that programs held and that were lost.
     pub(crate) locks_lost: u64,
 }
@@ -225,7 +227,8 @@ impl FarReport {
             silent_ms: 2500,
             waiting: 8,
             connections: 9,
-            locks_lost: 10,
+            requests: 10,
+            locks_lost: 11,
         }
     }
 }

@@ -363,3 +363,6 @@ fn accept_some(listener: &mut dyn Listener) -> io::Result<Turn> {
     }
     Ok(Turn::Over)
 }
+
+#[cfg(test)]
+mod tests;

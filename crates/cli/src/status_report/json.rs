@@ -88,6 +88,7 @@ impl FarReport {
             "silent_ms": self.silent_ms,
             "waiting": self.waiting,
             "connections": self.connections,
+            "requests": self.requests,
             "locks_lost": self.locks_lost,
         })
     }
@@ -109,6 +110,7 @@ impl FromJson for FarReport {
             silent_ms: field(value, "silent_ms")?,
             waiting: field(value, "waiting")?,
             connections: field(value, "connections")?,
+            requests: field(value, "requests")?,
             locks_lost: field(value, "locks_lost")?,
         })
     }

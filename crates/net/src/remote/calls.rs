@@ -90,6 +90,8 @@ pub(super) struct State {
     heard: Duration,
     sent: Duration,
     connections: u64,
+    /// Requests that were given a number.
+    requests: u64,
     /// The server gives no session, and says that waiting does not help.
     refused: bool,
     ended: bool,
@@ -108,6 +110,8 @@ pub struct RemoteStatus {
     pub waiting: usize,
     /// Connections that were made.
     pub connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub requests: u64,
     /// File locks that programs held and that were lost with a session or with the server.
     pub locks_lost: u64,
 }
@@ -146,6 +150,7 @@ impl Calls {
             heard: boot_time(),
             sent: boot_time(),
             connections: 0,
+            requests: 0,
             refused: false,
             ended: false,
         };
@@ -347,6 +352,7 @@ impl Calls {
             silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
             connections: state.connections,
+            requests: state.requests,
             locks_lost: state.locks.lost(),
         }
     }
@@ -378,6 +384,7 @@ impl State {
             call;
         self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
+        self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
