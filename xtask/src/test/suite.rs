@@ -34,7 +34,7 @@ const SLOW: &[(&str, u64, &str)] = &[
 
 /// Targets whose failures are final: a loss of data may show once in many rounds, and a second run
 /// without it would hide it.
-const FINAL: &[&str] = &["crash", "faults", "kill", "loss", "power"];
+const FINAL: &[&str] = &["crash", "far_crash", "faults", "kill", "loss", "power"];
 
 /// The tests of one process.
 pub(crate) struct Suite {
