@@ -26,6 +26,7 @@ mod connect;
 mod held;
 mod reclaim;
 mod role;
+mod window;
 
 /// How a client reaches its server.
 #[derive(Debug, Clone)]

@@ -231,8 +231,8 @@ fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
     }
 }
 
-/// A disk that stands still for terms holds one of the threads that hear the clients: their sessions
-/// outlive that, whether they connect again meanwhile or not.
+/// A disk that stands still for terms holds one of the threads that hear the clients: their
+/// sessions outlive that, whether they connect again meanwhile or not.
 #[test]
 fn a_disk_that_stands_still_for_terms_ends_no_session() {
     let world = World::new(TERM);
@@ -344,10 +344,11 @@ fn a_peer_that_reads_nothing_holds_no_thread_and_no_other_session() {
     }
     let (tell, told) = channel();
     let service = Arc::clone(&world.service);
-    let committer = thread::spawn(move || {
+    let committing = move || {
         service.answer_all();
         tell.send(()).unwrap();
-    });
+    };
+    let committer = thread::Builder::new().spawn(committing).unwrap();
     told.recv_timeout(PATIENCE).expect("the thread that answers does not wait");
     committer.join().unwrap();
     // Both threads of the server go on.

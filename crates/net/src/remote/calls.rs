@@ -16,11 +16,6 @@ use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
 use crate::remote::role::{OpenUse, Role};
 
-/// Requests that are sent at a time, besides those that wait for locks: fewer than the server takes,
-/// so that a repetition fits too.
-const WINDOW: usize = limits::SESSION_REQUESTS / 2;
-/// Payload bytes that are sent or expected at a time.
-const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
 
@@ -28,13 +23,13 @@ const REFUSED: Code = Code::AccessDenied;
 pub(super) struct Call {
     /// The caller's number, by which it cancels; 0 if it does not.
     caller: RequestId,
-    is_mutation: bool,
+    pub(super) is_mutation: bool,
     /// It waits for a lock: others do not wait for its end.
-    waits: bool,
+    pub(super) waits: bool,
     body: Vec<u8>,
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
-    payload: usize,
+    pub(super) payload: usize,
     pub(super) opens: OpenUse,
     pub(super) done: Done,
     since: Instant,
@@ -85,6 +80,8 @@ pub(super) struct State {
     heard: Duration,
     sent: Duration,
     connections: u64,
+    /// Requests that were answered.
+    answers: u64,
     /// The server gives no session, and says that waiting does not help.
     refused: bool,
     ended: bool,
@@ -141,6 +138,7 @@ impl Calls {
             heard: boot_time(),
             sent: boot_time(),
             connections: 0,
+            answers: 0,
             refused: false,
             ended: false,
         };
@@ -182,6 +180,7 @@ impl Calls {
         }
         let Some(call) = state.under_way.remove(&number) else { return };
         state.forget_size(&call);
+        state.answers += 1;
         let result = state.note_answer(&call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
@@ -294,6 +293,11 @@ impl Calls {
         !state.ended
     }
 
+    /// Returns how many requests were answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.state.lock().answers
+    }
+
     /// Returns the session to resume.
     pub(super) fn session(&self) -> Option<SessionId> {
         self.state.lock().welcome.as_ref().map(|welcome| welcome.session)
@@ -338,27 +342,8 @@ impl Calls {
 }
 
 impl State {
-    fn has_room(&self, call: &Call) -> bool {
-        let fits = self.payload == 0 || self.payload + call.payload <= WINDOW_BYTES;
-        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS;
-        let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
-        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
-    }
-
-    /// Counts a request that is under way.
-    pub(super) fn note_size(&mut self, call: &UnderWay) {
-        self.payload += call.payload;
-        self.waits += usize::from(call.waits);
-    }
-
-    /// Counts a request no more.
-    pub(super) fn forget_size(&mut self, call: &UnderWay) {
-        self.payload -= call.payload;
-        self.waits -= usize::from(call.waits);
-    }
-
     /// Gives a request its numbers, and sends it if there is a connection.
-    fn number(&mut self, call: Call) {
+    pub(super) fn number(&mut self, call: Call) {
         let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, done, since } = call;
         self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
@@ -369,15 +354,6 @@ impl State {
         self.note_size(&call);
         self.under_way.insert(numbers.number, call);
         self.send(numbers.number);
-    }
-
-    /// Sends what waits for its turn, as far as there is room.
-    pub(super) fn send_backlog(&mut self) {
-        while self.backlog.front().is_some_and(|call| self.has_room(call)) {
-            if let Some(call) = self.backlog.pop_front() {
-                self.number(call);
-            }
-        }
     }
 
     pub(super) fn send(&mut self, number: u64) {
