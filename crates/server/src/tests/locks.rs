@@ -1,6 +1,8 @@
 //! File locks through the service: waits, cancels, and the closes that end them.
 
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use pelago_wire::{
     Bulk, Code, Context, Error, FileLock, Handle, LockKind, LockMode, LockOwner, OpenId,
@@ -32,6 +34,14 @@ fn begin(rig: &Rig, session: SessionId, number: u64, request: Request) -> Replie
         sender.send(now).unwrap();
     }
     replies
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline);
+        thread::yield_now();
+    }
 }
 
 fn cancel(rig: &Rig, number: u64) {
@@ -127,7 +137,8 @@ fn an_open_permits_its_modes_only() {
     rig.call(set(reader, 1, FLOCK, false)).unwrap();
 }
 
-/// Two sessions number their opens, owners and requests alike.
+/// Two sessions number their opens, owners and requests alike. The lock of one is free for the
+/// other once its end is safe: the next run of the server gives it back to no client.
 #[test]
 fn a_session_ends_with_its_locks() {
     let rig = Rig::new();
@@ -139,7 +150,15 @@ fn a_session_ends_with_its_locks() {
     answer(&begin(&rig, session, 1, open)).unwrap();
     answer(&begin(&rig, session, 2, set(one, 1, POSIX, false))).unwrap();
     let waiting = wait(&rig, 2, set(one, 1, POSIX, true));
+    rig.commit.run().unwrap();
+    let (ended, safe) = (rig.durability.done() + 1, rig.durability.safe());
     rig.router.end_session(session);
+    until(|| rig.durability.done() >= ended);
+    assert_eq!((waiting.try_recv().is_err(), rig.durability.safe()), (true, safe));
+    until(|| {
+        rig.commit.run().unwrap();
+        rig.router.locks().counts().waiters == 0
+    });
     assert!(matches!(answer(&waiting), Ok(Reply::Done)));
     assert_eq!(rig.router.locks().counts().locks, 1);
 }
