@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crate::process;
 
-/// A directory to measure, and the process behind it.
+/// A directory to measure, and the processes behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender {
     /// Its name in reports.
     pub name: String,
     /// The directory; files made in it are removed afterwards.
     pub path: PathBuf,
-    /// The process whose CPU time counts as the file system's; `None` if the kernel serves it.
-    pub daemon: Option<u32>,
+    /// The processes whose CPU time counts as the file system's; none if the kernel serves it.
+    pub daemons: Vec<u32>,
 }
 
 impl Contender {
@@ -25,6 +25,10 @@ impl Contender {
             let device = meta.dev();
             process::fuse_daemon(rustix::fs::minor(device))
         });
-        Self { name: path.display().to_string(), path: path.to_owned(), daemon }
+        Self {
+            name: path.display().to_string(),
+            path: path.to_owned(),
+            daemons: Vec::from_iter(daemon),
+        }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Sample {
     pub(crate) elapsed: Duration,
     /// CPU time of this process.
     pub(crate) own_cpu: Duration,
-    /// CPU time of the file system's process.
+    /// CPU time of the file system's processes.
     pub(crate) daemon_cpu: Duration,
     /// Nanoseconds of each operation, at most 4.29 s (`u32::MAX`).
     pub(crate) latencies: Vec<u32>,
@@ -22,9 +22,14 @@ pub(crate) struct Sample {
     pub(crate) worst: Duration,
 }
 
+/// Returns the CPU time of those processes that exist.
+fn cpu_of_all(pids: &[u32]) -> Duration {
+    pids.iter().filter_map(|pid| cpu_of(*pid)).sum()
+}
+
 /// Collects a [`Sample`] from [`Stopwatch::start`] to [`Stopwatch::stop`].
 pub(crate) struct Stopwatch {
-    daemon: Option<u32>,
+    daemons: Vec<u32>,
     own_cpu: Duration,
     daemon_cpu: Duration,
     started: Instant,
@@ -34,11 +39,11 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     pub(crate) fn start(contender: &Contender) -> Self {
-        let daemon_cpu = contender.daemon.and_then(cpu_of).unwrap_or_default();
+        let daemon_cpu = cpu_of_all(&contender.daemons);
         let own = own_cpu();
         let started = Instant::now();
         Self {
-            daemon: contender.daemon,
+            daemons: contender.daemons.clone(),
             own_cpu: own,
             daemon_cpu,
             started,
@@ -64,8 +69,7 @@ impl Stopwatch {
     pub(crate) fn stop(mut self) -> Sample {
         self.sample.elapsed = self.started.elapsed();
         self.sample.own_cpu = own_cpu().saturating_sub(self.own_cpu);
-        let daemon_cpu = self.daemon.and_then(cpu_of).unwrap_or_default();
-        self.sample.daemon_cpu = daemon_cpu.saturating_sub(self.daemon_cpu);
+        self.sample.daemon_cpu = cpu_of_all(&self.daemons).saturating_sub(self.daemon_cpu);
         self.sample
     }
 }

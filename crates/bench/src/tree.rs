@@ -23,6 +23,9 @@ pub struct ColdContender {
     pub name: String,
     /// The directory; files made in it stay.
     pub path: PathBuf,
+    /// The processes whose CPU time counts as the file system's; if there are none here, the one of
+    /// its FUSE mount.
+    pub daemons: Vec<u32>,
     /// Restarts the process that serves the directory; `None` if the kernel serves it.
     pub restart: Option<Restart>,
 }
@@ -160,7 +163,10 @@ impl<'a> Folders<'a> {
             drop_caches();
         }
         // After a restart another process serves it.
-        let contender = Contender::new(&self.contender.path);
+        let mut contender = Contender::new(&self.contender.path);
+        if !self.contender.daemons.is_empty() {
+            contender.daemons.clone_from(&self.contender.daemons);
+        }
         match step {
             Step::FindCold => self.program(&contender, FIND, options.names),
             Step::FindWarm => {
@@ -262,6 +268,7 @@ mod tests {
         let contender = |index: usize, restart| ColdContender {
             name: format!("{index}"),
             path: dirs[index].path().to_owned(),
+            daemons: Vec::new(),
             restart,
         };
         // The third one has the same directory as the second.
@@ -286,6 +293,7 @@ mod tests {
         let contender = ColdContender {
             name: String::new(),
             path: dir.path().to_owned(),
+            daemons: Vec::new(),
             restart: Some(restart),
         };
         let options = TreeOptions { names: 1, small: 1, rounds: 1, seed: 1 };

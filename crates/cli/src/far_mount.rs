@@ -8,7 +8,7 @@ use std::time::Duration;
 use pelago_client::Files;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
-use pelago_net::{ConnectError, Remote, RemoteOptions, RemoteStatus, ServerTarget};
+use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
 use pelago_wire::limits;
@@ -131,20 +131,20 @@ impl Parts {
     }
 
     fn report(&self) -> FarReport {
-        let RemoteStatus { session, connected, silent, waiting, connections, locks_lost } =
-            self.remote.status();
+        let status = self.remote.status();
         FarReport {
             pelago: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             server: self.plan.source.clone(),
             mounted: self.mount.point().to_owned(),
             read_only: self.plan.read_only,
-            session: session.map(|session| format!("{:x}", session.0)),
-            connected,
-            silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
-            waiting: waiting as u64,
-            connections,
-            locks_lost,
+            session: status.session.map(|session| format!("{:x}", session.0)),
+            connected: status.connected,
+            silent_ms: u64::try_from(status.silent.as_millis()).unwrap_or(u64::MAX),
+            waiting: status.waiting as u64,
+            connections: status.connections,
+            requests: status.requests,
+            locks_lost: status.locks_lost,
         }
     }
 }
@@ -158,7 +158,7 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
         ConnectError::Refused(refused) if refused.code == RefusalCode::UnknownKey => {
             (Exit::Denied, format!("where the volume is: `pelago key allow {}`", refused.text))
         }
-        ConnectError::Refused(_) => (Exit::Denied, "retry later".to_owned()),
+        ConnectError::Refused(refused) => (Exit::Denied, remedy(refused.code).to_owned()),
         ConnectError::Tls(TlsError::WrongServer { .. }) => (
             Exit::Denied,
             "ask for the server's present address: another machine may pose as it".to_owned(),
@@ -172,9 +172,63 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
     Failure::new(exit, FarError { source: error, server: source.to_owned() }).hint(hint)
 }
 
+/// Returns what a person can do about a refusal.
+const fn remedy(code: RefusalCode) -> &'static str {
+    match code {
+        RefusalCode::OtherVersion => "use the same version of pelago on both machines",
+        RefusalCode::TooManyOfPeer => {
+            "unmount what is not used; `pelago status` of the server lists its sessions"
+        }
+        _ => "retry later",
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("{server} cannot be mounted")]
 struct FarError {
     server: String,
     source: ConnectError,
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::handshake::Refused;
+
+    use super::*;
+
+    #[test]
+    fn each_refusal_says_why_and_what_to_do() {
+        let said = |code| {
+            let (wire_min, wire_max) = (1, 1);
+            let refused = Refused { code, wire_min, wire_max, retry_ms: 0, text: String::new() };
+            connect_failed(ConnectError::Refused(refused), "server").to_string()
+        };
+        let cases = [
+            (
+                RefusalCode::TooManyOfPeer,
+                "this machine or user has as many sessions as one may have",
+            ),
+            (RefusalCode::TooManyOfPeer, "unmount what is not used"),
+            (RefusalCode::TooManyStrangers, "too many connections to the server have no session"),
+            (RefusalCode::OtherVersion, "speak different versions of the protocol"),
+            (RefusalCode::OtherVersion, "use the same version of pelago on both machines"),
+        ];
+        for (code, text) in cases {
+            assert!(said(code).contains(text), "{}", said(code));
+        }
+    }
+
+    #[test]
+    fn another_volume_is_named() {
+        let error = ConnectError::OtherVolume { wanted: [0x12; 16], found: [0xab; 16] };
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            format!(
+                "the server has the volume {}, and the mount is of {}",
+                "ab".repeat(16),
+                "12".repeat(16)
+            )
+        );
+    }
 }

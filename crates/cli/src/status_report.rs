@@ -44,6 +44,8 @@ pub(crate) struct UpReport {
     pub(crate) listening: Option<String>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
+    /// Sessions of the last run that the start still waits for.
+    pub(crate) awaited_sessions: u64,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Which path the bytes of files take.
@@ -93,6 +95,8 @@ pub(crate) struct FarReport {
     pub(crate) waiting: u64,
     /// Connections that were made.
     pub(crate) connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub(crate) requests: u64,
     /// File locks that programs held and that were lost.
     pub(crate) locks_lost: u64,
 }
@@ -223,7 +227,8 @@ impl FarReport {
             silent_ms: 2500,
             waiting: 8,
             connections: 9,
-            locks_lost: 10,
+            requests: 10,
+            locks_lost: 11,
         }
     }
 }
@@ -248,6 +253,7 @@ impl UpReport {
                 silent_ms: 18,
                 running: 19,
             }],
+            awaited_sessions: 20,
             read_only: true,
             passthrough: PassthroughReport {
                 wanted: Passthrough::Always,

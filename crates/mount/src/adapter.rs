@@ -14,7 +14,7 @@ use pelago_fuse::operation::{
 };
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
-use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, SeekFrom, SetAttr};
+use pelago_wire::{Attr, Code, Error, Handle, OpenId, SeekFrom, SetAttr};
 
 use crate::caller::Caller;
 use crate::open::{CreateReply, OpenReply, Opening};
@@ -49,8 +49,8 @@ impl Adapter {
         let (files, node) = (&self.0.files, attr::ino(header.node));
         let (sample, state) = (self.0.sample(node), Arc::clone(&self.0));
         let answer = match name.as_bytes() {
-            b"." => files.find(&context(header), node),
-            b".." => files.parent(&context(header), Handle::own(node)),
+            b"." => files.find(&self.0.context(header), node),
+            b".." => files.parent(&self.0.context(header), Handle::own(node)),
             _ => return reply.error(Errno::INVAL),
         };
         answer.then(move |found| state.reply_entry(&sample, found, reply));
@@ -65,7 +65,7 @@ impl Adapter {
         let state = Arc::clone(&self.0);
         let node = attr::ino(header.node);
         let handle = state.handle(header.node);
-        self.0.files.get_attr(&context(header), handle).then(move |result| {
+        self.0.files.get_attr(&self.0.context(header), handle).then(move |result| {
             let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
             if state.stale_pages.is_empty() {
                 return then(&state, result);
@@ -90,10 +90,6 @@ impl fmt::Debug for Adapter {
     }
 }
 
-const fn context(header: &Header) -> Context {
-    Caller::of(header).context()
-}
-
 const fn open_id(file: FileId) -> OpenId {
     OpenId(file.0)
 }
@@ -115,11 +111,17 @@ impl Filesystem for Adapter {
             Err(Errno::INVAL) => return self.lookup_by_ino(header, name, reply),
             Err(error) => return reply.error(error),
         };
-        let sample = self.0.sample_name(&at);
+        let (sample, thread) = (self.0.sample_name(&at), header.pid);
         let state = Arc::clone(&self.0);
-        self.0.files.lookup(&context(header), at).then(move |found| match found {
+        let kept = state.lifetimes.keeps_nothing().then(|| at.clone());
+        self.0.files.lookup(&self.0.context(header), at).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => state.reply_absent(&sample, reply),
-            found => state.reply_entry(&sample, found, reply),
+            found => {
+                if let Ok(found) = &found {
+                    state.keep_entry(thread, kept, found);
+                }
+                state.reply_entry(&sample, found, reply);
+            }
         });
     }
 
@@ -134,11 +136,17 @@ impl Filesystem for Adapter {
 
     fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
         let sample = self.0.sample(attr::ino(header.node));
+        if let Some(known) = self.0.known_attr(header) {
+            return self.0.reply_attr(&sample, Ok(known), reply);
+        }
         self.attributes(header, move |state, result| state.reply_attr(&sample, result, reply));
     }
 
     fn statx(&self, header: &Header, reply: Reply<Statx>) {
         let sample = self.0.sample(attr::ino(header.node));
+        if let Some(known) = self.0.known_attr(header) {
+            return self.0.reply_statx(&sample, Ok(known), reply);
+        }
         self.attributes(header, move |state, result| state.reply_statx(&sample, result, reply));
     }
 
@@ -154,6 +162,7 @@ impl Filesystem for Adapter {
         let handle = state.handle(header.node);
         let open = request.file.map(open_id);
         self.0.open_ids.sets_attr(node, &set);
+        self.0.entry_attrs.changes(node);
         let go = move |kill_setgid| {
             let set = SetAttr { kill_setgid, ..set };
             let answer = state.files.set_attr(&caller.context(), handle, open, set);
@@ -172,7 +181,7 @@ impl Filesystem for Adapter {
         let node = attr::ino(header.node);
         let handle = self.0.handle(header.node);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.read_link(&context(header), handle);
+        let answer = self.0.files.read_link(&self.0.context(header), handle);
         answer.then(move |result| {
             bytes(state.or_unlinked(node, result, |unlinked, ino| unlinked.target(ino)), reply);
         });
@@ -185,7 +194,7 @@ impl Filesystem for Adapter {
         let node = NewNode { kind, mode, rdev: request.rdev };
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.make_node(&context(header), at, node);
+        let answer = self.0.files.make_node(&self.0.context(header), at, node);
         answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
@@ -194,15 +203,18 @@ impl Filesystem for Adapter {
         let mode = flags::new_mode(request.mode, request.umask);
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.make_dir(&context(header), at, mode);
+        let answer = self.0.files.make_dir(&self.0.context(header), at, mode);
         answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let at = take!(self.0.at(header.node, name), reply);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.unlink(&context(header), at);
+        let answer = self.0.files.unlink(&self.0.context(header), at);
         answer.then(move |removed| {
+            if let Ok(removed) = &removed {
+                state.entry_attrs.changes(removed.attr.ino);
+            }
             done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
         });
     }
@@ -210,7 +222,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let at = take!(self.0.at(header.node, name), reply);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.remove_dir(&context(header), at);
+        let answer = self.0.files.remove_dir(&self.0.context(header), at);
         answer.then(move |removed| {
             done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
         });
@@ -221,7 +233,7 @@ impl Filesystem for Adapter {
         let target = request.target.as_bytes().to_vec();
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.symlink(&context(header), at, target);
+        let answer = self.0.files.symlink(&self.0.context(header), at, target);
         answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
@@ -230,22 +242,25 @@ impl Filesystem for Adapter {
         let to = take!(self.0.at(request.to_dir, request.to_name), reply);
         let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
-        let (state, context) = (Arc::clone(&self.0), context(header));
-        Renaming { state, context, from, to, how, reply }.start();
+        let state = Arc::clone(&self.0);
+        let target = state.entry_attrs.take_at(header.pid, &to);
+        let context = state.context(header);
+        Renaming { state, context, from, to, how, reply }.start(target);
     }
 
     fn link(&self, header: &Header, request: Link<'_>, reply: Reply<reply::Entry>) {
         let at = take!(self.0.at(header.node, request.name), reply);
         let handle = self.0.handle(request.node);
+        self.0.entry_attrs.changes(handle.ino);
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
-        let answer = self.0.files.link(&context(header), handle, at);
+        let answer = self.0.files.link(&self.0.context(header), handle, at);
         answer.then(move |made| state.reply_entry(&sample, made, reply));
     }
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
         let wanted = self.wanted(request.flags, request.kill_privileges);
-        let (context, program_flags) = (context(header), request.flags);
+        let (context, program_flags) = (self.0.context(header), request.flags);
         let handle = self.0.handle(header.node);
         let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
         let sample = state.sample(attr::ino(header.node));
@@ -258,8 +273,8 @@ impl Filesystem for Adapter {
         let at = take!(self.0.at(header.node, request.name), reply);
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let mode = flags::new_mode(request.mode, request.umask);
-        let (context, program_flags) = (context(header), request.flags);
-        let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
+        let (context, program_flags) = (self.0.context(header), request.flags);
+        let (state, reply) = (Arc::clone(&self.0), CreateReply { reply, thread: header.pid });
         let sample = state.sample_name(&at);
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
@@ -269,15 +284,15 @@ impl Filesystem for Adapter {
             Err(error) if error.code == Code::Exists && !is_exclusive => {
                 opening.open_existing(at);
             }
-            Err(error) => opening.reply.0.error(attr::error(error)),
+            Err(error) => opening.reply.reply.error(attr::error(error)),
         });
     }
 
     fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
         let wanted = self.wanted(request.flags, false);
         let mode = flags::new_mode(request.mode, request.umask);
-        let (context, program_flags) = (context(header), request.flags);
-        let (state, reply) = (Arc::clone(&self.0), CreateReply(reply));
+        let (context, program_flags) = (self.0.context(header), request.flags);
+        let (state, reply) = (Arc::clone(&self.0), CreateReply { reply, thread: header.pid });
         let sample = state.sample(attr::ino(header.node));
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let dir = self.0.handle(header.node);
@@ -287,13 +302,13 @@ impl Filesystem for Adapter {
                 opening.state.unlinked.add(created.entry.attr);
                 opening.created(created);
             }
-            Err(error) => opening.reply.0.error(attr::error(error)),
+            Err(error) => opening.reply.reply.error(attr::error(error)),
         });
     }
 
     fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
         let Read { file, offset, size } = request;
-        let answer = self.0.files.read(&context(header), open_id(file), offset, size);
+        let answer = self.0.files.read(&self.0.context(header), open_id(file), offset, size);
         answer.then(move |result| match result {
             Ok(buffer) => reply.ok(buffer.as_bytes()),
             Err(error) => reply.error(attr::error(error)),
@@ -313,7 +328,7 @@ impl Filesystem for Adapter {
     }
 
     fn getlk(&self, header: &Header, request: Getlk, reply: Reply<FileLock>) {
-        set_lock::get(&self.0, context(header), request, reply);
+        set_lock::get(&self.0, self.0.context(header), request, reply);
     }
 
     fn setlk(&self, header: &Header, request: Setlk, reply: Reply<()>) {
@@ -326,7 +341,7 @@ impl Filesystem for Adapter {
 
     fn fsync(&self, header: &Header, request: Fsync, reply: Reply<()>) {
         let Fsync { file, data_only } = request;
-        let answer = self.0.files.fsync(&context(header), open_id(file), data_only);
+        let answer = self.0.files.fsync(&self.0.context(header), open_id(file), data_only);
         answer.then(move |result| done(result, reply));
     }
 
@@ -344,7 +359,7 @@ impl Filesystem for Adapter {
         let reading = Reading {
             state: Arc::clone(state),
             stream,
-            context: context(header),
+            context: self.0.context(header),
             dir: state.handle(header.node),
             sink,
             sample: state.sample(attr::ino(header.node)),
@@ -362,7 +377,8 @@ impl Filesystem for Adapter {
         let node = attr::ino(header.node);
         let stream = state.streams.get(request.file);
         let since = stream.as_ref().map(|stream| stream.losses());
-        let answer = self.0.files.fsync_dir(&context(header), self.0.handle(header.node), since);
+        let answer =
+            self.0.files.fsync_dir(&self.0.context(header), self.0.handle(header.node), since);
         answer.then(move |result| {
             if let (Some(stream), Err(_)) = (&stream, &result) {
                 stream.told(state.files.losses());
@@ -373,7 +389,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, header: &Header, reply: Reply<Statfs>) {
-        self.0.files.stat_fs(&context(header)).then(move |result| match result {
+        self.0.files.stat_fs(&self.0.context(header)).then(move |result| match result {
             Ok(stats) => reply.ok(&attr::statfs(&stats)),
             Err(error) => reply.error(attr::error(error)),
         });
@@ -383,6 +399,7 @@ impl Filesystem for Adapter {
         let how = flags::xattr(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
+        self.0.entry_attrs.forget(header.pid);
         let must_ask = name == ACCESS_LIST && !self.0.knows_setgid();
         let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
         let go = move |kill_setgid| {
@@ -405,7 +422,7 @@ impl Filesystem for Adapter {
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
         let name = name.as_bytes().to_vec();
         let (state, node) = (Arc::clone(&self.0), header.node);
-        let answer = self.0.files.get_xattr(&context(header), state.handle(node), name);
+        let answer = self.0.files.get_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
             sized(result, size, reply);
@@ -414,7 +431,7 @@ impl Filesystem for Adapter {
 
     fn listxattr(&self, header: &Header, size: u32, reply: Reply<reply::Xattr>) {
         let (state, node) = (Arc::clone(&self.0), header.node);
-        let answer = self.0.files.list_xattr(&context(header), state.handle(node));
+        let answer = self.0.files.list_xattr(&self.0.context(header), state.handle(node));
         answer.then(move |result| {
             let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| Vec::new());
             sized(state.or_unlinked(attr::ino(node), result, none), size, reply);
@@ -424,7 +441,7 @@ impl Filesystem for Adapter {
     fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let name = name.as_bytes().to_vec();
         let (state, node) = (Arc::clone(&self.0), header.node);
-        let answer = self.0.files.remove_xattr(&context(header), state.handle(node), name);
+        let answer = self.0.files.remove_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             done(result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr)), reply);
         });
@@ -435,7 +452,8 @@ impl Filesystem for Adapter {
         let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
         let range = ByteRange { offset, length };
         self.0.open_ids.writes(open_id(file));
-        let answer = self.0.files.allocate(&context(header), open_id(file), range, mode);
+        self.0.entry_attrs.changes(attr::ino(header.node));
+        let answer = self.0.files.allocate(&self.0.context(header), open_id(file), range, mode);
         answer.then(move |result| done(result, reply));
     }
 
@@ -447,7 +465,7 @@ impl Filesystem for Adapter {
             return reply.error(Errno::NXIO);
         }
         let from = SeekFrom { offset, whence };
-        let answer = self.0.files.seek(&context(header), open_id(file), from);
+        let answer = self.0.files.seek(&self.0.context(header), open_id(file), from);
         answer.then(move |result| match result {
             Ok(offset) => reply.ok(&Offset(offset)),
             // The kernel then stops asking and treats the file as data up to its end.
@@ -470,7 +488,7 @@ impl Filesystem for Adapter {
         self.0.open_ids.writes(to.open);
         // The reply has 32 bits for the number of bytes.
         let length = request.length.min(u64::from(u32::MAX));
-        let answer = self.0.files.copy_range(&context(header), from, to, length);
+        let answer = self.0.files.copy_range(&self.0.context(header), from, to, length);
         answer.then(move |result| written(result, reply));
     }
 

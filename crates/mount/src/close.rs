@@ -6,7 +6,6 @@ use pelago_fuse::operation::{Flush, Release};
 use pelago_fuse::{Header, Reply};
 use pelago_wire::{Context, LockOwner, OpenId};
 
-use crate::caller::Caller;
 use crate::open_ids::OpenPath;
 use crate::replies::done;
 use crate::state::State;
@@ -21,7 +20,7 @@ pub(crate) fn flush(state: &State, header: &Header, request: Flush, reply: Reply
     if owner.is_none() && !state.open_ids.must_commit(open, ino) {
         return reply.ok(&());
     }
-    let answer = state.files.flush(&Caller::of(header).context(), open, owner);
+    let answer = state.files.flush(&state.context(header), open, owner);
     answer.then(move |result| done(result, reply));
 }
 
@@ -36,7 +35,7 @@ pub(crate) fn release(state: &Arc<State>, header: &Header, request: Release, rep
         state.backings.release(ino);
     }
     state.locks.released(ino, open);
-    let answer = state.files.release(&Caller::of(header).context(), open);
+    let answer = state.files.release(&state.context(header), open);
     answer.then(move |result| {
         if write {
             state.attr_ttl.write_closed(ino);

@@ -36,6 +36,7 @@ mod clock;
 mod close;
 mod dir_cache;
 mod dir_streams;
+mod entry_attrs;
 mod flags;
 mod init;
 mod inodes;

@@ -41,11 +41,16 @@ pub(crate) struct Opening<D> {
 pub(crate) struct OpenReply(pub(crate) Reply<reply::Opened>);
 
 /// The reply to a CREATE or TMPFILE, which lacks the entry still.
-pub(crate) struct CreateReply(pub(crate) Reply<reply::Created>);
+pub(crate) struct CreateReply {
+    pub(crate) reply: Reply<reply::Created>,
+    /// The thread that waits for it.
+    pub(crate) thread: u32,
+}
 
 /// The reply to a CREATE or TMPFILE, with the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
+    thread: u32,
     state: Arc<State>,
     sample: Sample,
     entry: Entry,
@@ -100,11 +105,11 @@ impl Opening<CreateReply> {
             let entry = match found {
                 Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
                 // Unlinked meanwhile, or not a file: on ESTALE the kernel resolves the path again.
-                Ok(_) => return self.reply.0.error(Errno::STALE),
+                Ok(_) => return self.reply.reply.error(Errno::STALE),
                 Err(error) if error.code == Code::NotFound => {
-                    return self.reply.0.error(Errno::STALE);
+                    return self.reply.reply.error(Errno::STALE);
                 }
-                Err(error) => return self.reply.0.error(attr::error(error)),
+                Err(error) => return self.reply.reply.error(attr::error(error)),
             };
             let files = self.state.files.clone();
             let answer = files.open(&self.context, entry.handle, self.wanted);
@@ -112,7 +117,7 @@ impl Opening<CreateReply> {
                 Ok(Opened { open, attr, path }) => {
                     self.found(!attr.volatile, Entry { handle: entry.handle, attr }, open, path);
                 }
-                Err(error) => self.reply.0.error(attr::error(error)),
+                Err(error) => self.reply.reply.error(attr::error(error)),
             });
         });
     }
@@ -121,7 +126,9 @@ impl Opening<CreateReply> {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         state.learn(entry.handle);
         let holds = (holds, holds && !(flags::is_direct(program_flags) && wanted.write));
-        let reply = EntryReply { reply: reply.0, state: Arc::clone(&state), sample, entry, holds };
+        let CreateReply { reply, thread } = reply;
+        let shared = Arc::clone(&state);
+        let reply = EntryReply { reply, thread, state: shared, sample, entry, holds };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -258,7 +265,8 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) {
-        let Self { reply, state, sample, entry, holds } = self;
+        let Self { reply, thread, state, sample, entry, holds } = self;
+        state.keep_entry(thread, None, &entry);
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
         let name_ttl = ttl(holds.0, guard.name(&sample));

@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
-use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
+use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, OpenId, RenameFlags};
 
 use crate::attr;
 use crate::open_ids::OpenPath;
@@ -27,10 +28,18 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    /// Retains the file that will be replaced, if there is one, and renames.
-    pub(crate) fn start(self) {
+    /// Retains the file that will be replaced, if there is one, and renames. `target` is that file,
+    /// if it is known.
+    pub(crate) fn start(self, target: Option<Entry>) {
         if !self.how.replaces() {
             return self.perform(None);
+        }
+        if let Some(target) = target {
+            return match (target.attr.links, target.attr.kind) {
+                (1, FileKind::Regular) => self.retain_and_perform(&target),
+                (1, _) => self.retain(&target),
+                _ => self.perform(None),
+            };
         }
         let state = Arc::clone(&self.state);
         state.files.lookup(&self.context, self.to.clone()).then(move |found| match found {
@@ -64,6 +73,32 @@ impl Renaming {
         }
     }
 
+    /// Asks for both at once: the server opens the file first, unless it has to wait for its disk.
+    /// Then the file may be gone, as for any program that opens it now.
+    fn retain_and_perform(self, target: &Entry) {
+        let Self { state, context, from, to, how, reply } = self;
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let opened = state.files.open(&context, target.handle, read);
+        let renamed = state.files.rename(&context, from, to, how);
+        let of_open = Arc::new(Mutex::new(BothAnswers {
+            state,
+            reply: Some(reply),
+            opened: None,
+            renamed: None,
+        }));
+        let of_rename = Arc::clone(&of_open);
+        opened.then(move |opened| {
+            let mut both = of_open.lock();
+            both.opened = Some(opened.ok().map(|opened| opened.open));
+            both.finish();
+        });
+        renamed.then(move |renamed| {
+            let mut both = of_rename.lock();
+            both.renamed = Some(renamed);
+            both.finish();
+        });
+    }
+
     fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, reply } = self;
         let files = state.files.clone();
@@ -76,6 +111,35 @@ impl Renaming {
     }
 }
 
+/// The answers to an open and to a rename that were asked for at once.
+struct BothAnswers {
+    state: Arc<State>,
+    reply: Option<Reply<()>>,
+    opened: Option<Option<OpenId>>,
+    renamed: Option<Result<Renamed, Error>>,
+}
+
+impl BothAnswers {
+    /// Replies if both are there.
+    fn finish(&mut self) {
+        if self.opened.is_none() || self.renamed.is_none() {
+            return;
+        }
+        let (Some(open), Some(renamed), Some(reply)) =
+            (self.opened.take(), self.renamed.take(), self.reply.take())
+        else {
+            return;
+        };
+        if let Some(open) = open {
+            self.state.open_ids.add(open, OpenPath::Cached, false);
+        }
+        match self.state.renamed(renamed, open.map(Retained::Open)) {
+            Ok(()) => reply.ok(&()),
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+}
+
 impl State {
     fn renamed(
         &self,
@@ -85,6 +149,7 @@ impl State {
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);
+                self.entry_attrs.changes(moved.ino);
                 replaced
             }
             Err(error) => {
@@ -95,6 +160,7 @@ impl State {
         match replaced {
             Some(replaced) => {
                 self.inodes.moved(replaced.handle);
+                self.entry_attrs.changes(replaced.handle.ino);
                 self.release_retained(self.unlinked.retain(replaced.attr, retained));
             }
             None => self.release_retained(retained),

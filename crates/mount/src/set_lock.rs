@@ -7,7 +7,6 @@ use pelago_fuse::{Header, Reply};
 use pelago_wire::{Context, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, RequestId};
 
 use crate::attr;
-use crate::caller::Caller;
 use crate::locks::Interrupt;
 use crate::replies::done;
 use crate::state::State;
@@ -42,7 +41,7 @@ pub(crate) fn set(state: &Arc<State>, header: &Header, request: Setlk, reply: Re
         lock: from_kernel(request.lock, request.is_flock),
     };
     let number = request.wait.then_some(header.unique);
-    setting.start(Caller::of(header).context(), number, reply);
+    setting.start(state.context(header), number, reply);
 }
 
 /// Interrupts a request that waits for a lock. Returns `false` if there is none with this number.

@@ -10,12 +10,13 @@ use pelago_client::{At, Files};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes, Statx};
-use pelago_fuse::{Errno, Notifier, Reply, Session};
-use pelago_wire::{Attr, Code, Entry, Error, Handle, InodeId, Name, NameError, limits};
+use pelago_fuse::{Errno, Header, Notifier, Reply, Session};
+use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, NameError, limits};
 
 use crate::attr_ttl::AttrTtl;
 use crate::backings::Backings;
 use crate::dir_streams::Streams;
+use crate::entry_attrs::EntryAttrs;
 use crate::inodes::Inodes;
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
@@ -63,6 +64,7 @@ pub(crate) struct State {
     pub(crate) kernel: OnceLock<Notifier>,
     has_setxattr_ext: AtomicBool,
     pub(crate) unlinked: Unlinked,
+    pub(crate) entry_attrs: EntryAttrs,
     pub(crate) streams: Streams,
 }
 
@@ -82,6 +84,7 @@ impl State {
             kernel: OnceLock::new(),
             has_setxattr_ext: AtomicBool::new(false),
             unlinked: Unlinked::default(),
+            entry_attrs: EntryAttrs::default(),
             streams: Streams::default(),
         }
     }
@@ -147,6 +150,27 @@ impl State {
         {
             prune::start(&self.inodes, kernel);
         }
+    }
+
+    /// Returns the context of a request that the server is asked.
+    pub(crate) fn context(&self, header: &Header) -> Context {
+        if self.lifetimes.keeps_nothing() {
+            self.entry_attrs.forget(header.pid);
+        }
+        Context::direct(header.uid, header.gid)
+    }
+
+    /// Keeps an entry for the thread that gets it, if the kernel keeps nothing.
+    pub(crate) fn keep_entry(&self, thread: u32, at: Option<At>, entry: &Entry) {
+        if self.lifetimes.keeps_nothing() {
+            self.entry_attrs.keep(thread, at, entry);
+        }
+    }
+
+    /// Returns the attributes that a thread asks for, if its last request has brought them.
+    pub(crate) fn known_attr(&self, header: &Header) -> Option<Attr> {
+        let may_know = self.lifetimes.keeps_nothing();
+        may_know.then(|| self.entry_attrs.take(header.pid, attr::ino(header.node))).flatten()
     }
 
     /// Samples a node, before its attributes or its names are requested.

@@ -7,7 +7,6 @@ use pelago_fuse::operation::Write;
 use pelago_fuse::{Header, Reply, reply};
 use pelago_wire::OpenId;
 
-use crate::caller::Caller;
 use crate::open_ids::OpenPath;
 use crate::replies::written;
 use crate::state::State;
@@ -27,10 +26,11 @@ pub(crate) fn write(
     }
     state.open_ids.writes(to.open);
     let node = attr::ino(header.node);
+    state.entry_attrs.changes(node);
     let finder = EndFinder::of(state, request);
     let append = finder != EndFinder::Kernel;
     let write_flags = WriteFlags { append, kill_privileges };
-    let answer = state.files.write(&Caller::of(header).context(), to, data, write_flags);
+    let answer = state.files.write(&state.context(header), to, data, write_flags);
     let has_pages = append && !state.lifetimes.keeps_nothing();
     if !flags::is_direct(flags) && !has_pages {
         return answer.then(move |result| written(result, reply));

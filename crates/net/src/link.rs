@@ -17,12 +17,16 @@ use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
 use crate::clock::boot_time;
+use crate::log_limit::LogLimit;
 use crate::stream::Stream;
 
 /// Pieces that one system call writes.
 const SLICES: usize = 16;
 /// Bytes that are encrypted at a time.
 const PLAIN_BYTES: usize = 64 << 10;
+/// Bytes that one system call reads for TLS, which itself would read 4 KiB at a time.
+const CIPHER_BYTES: usize = 64 << 10;
+static FAILED_WRITES: LogLimit = LogLimit::new();
 
 /// What reads connections.
 pub(crate) trait Resume: Send + Sync {
@@ -50,8 +54,19 @@ pub(crate) struct Link {
 
 struct Out {
     tls: Option<Box<rustls::Connection>>,
+    cipher: Cipher,
     queue: VecDeque<Piece>,
     closed: bool,
+}
+
+/// Bytes that were read and are not decrypted yet.
+#[derive(Default)]
+struct Cipher {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// The last read returned less than it could: the socket is empty.
+    drained: bool,
 }
 
 /// Bytes to send.
@@ -99,7 +114,8 @@ impl Link {
             // too, so that it would not take `PLAIN_BYTES`.
             tls.set_buffer_limit(None);
         }
-        let out = Out { tls, queue: VecDeque::new(), closed: false };
+        let (cipher, queue) = (Cipher::default(), VecDeque::new());
+        let out = Out { tls, cipher, queue, closed: false };
         let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (heard, said, looked) = Default::default();
         let out = Mutex::new(out);
@@ -139,7 +155,9 @@ impl Link {
         match sent {
             Ok(bytes) => self.let_go(bytes),
             Err(error) => {
-                tracing::info!(%error, "a connection cannot be written to");
+                if let Some(left_out) = FAILED_WRITES.admit() {
+                    tracing::info!(%error, left_out, "a connection cannot be written to");
+                }
                 self.close_locked(out);
             }
         }
@@ -188,7 +206,8 @@ impl Link {
         // A record of TLS has 16 KiB at most, and more of them may have arrived.
         let mut filled = 0;
         while filled < into.len() {
-            match self.read_record(&mut out, &mut into[filled..]) {
+            let is_first = filled == 0;
+            match self.read_record(&mut out, &mut into[filled..], is_first) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if filled > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
@@ -198,20 +217,24 @@ impl Link {
         Ok(filled)
     }
 
-    /// Reads what TLS has decrypted, if that is nothing after more of the socket.
-    fn read_record(&self, out: &mut Out, into: &mut [u8]) -> io::Result<usize> {
+    /// Reads what TLS has decrypted, if that is nothing after more of the socket. A socket that was
+    /// emptied is read again for the `is_first` record only: another event tells what arrives then.
+    fn read_record(&self, out: &mut Out, into: &mut [u8], is_first: bool) -> io::Result<usize> {
         loop {
-            let Some(tls) = &mut out.tls else { return Ok(0) };
-            match tls.reader().read(into) {
+            match out.read_plain(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A connection that ends without TLS's own goodbye is an end too: frames have
-                // lengths, so nothing is taken for whole that is not.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            if tls.read_tls(&mut Socket(&self.stream))? == 0 {
+            let Out { tls: Some(tls), cipher, .. } = out else { return Ok(0) };
+            if cipher.is_empty() && cipher.drained && !is_first {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if cipher.is_empty() && cipher.fill(&self.stream)? == 0 {
+                // TLS shall know of the end too.
+                tls.read_tls(&mut io::empty())?;
                 return Ok(0);
             }
+            cipher.start += tls.read_tls(&mut &cipher.bytes[cipher.start..cipher.end])?;
             let processed = tls.process_new_packets().map(|_| ());
             // An answer of the handshake, or the alert that says what was wrong.
             self.flush_locked(out);
@@ -263,6 +286,34 @@ impl Link {
         // What was let go meanwhile has not seen the flag.
         self.held.load(Ordering::Acquire) > limits::SESSION_BYTES
             || !self.paused.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Out {
+    /// Reads what TLS has decrypted.
+    fn read_plain(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return Ok(0) };
+        match tls.reader().read(into) {
+            // A connection that ends without TLS's own goodbye is an end too: frames have lengths,
+            // so nothing is taken for whole that is not.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            read => read,
+        }
+    }
+}
+
+impl Cipher {
+    const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Reads the socket once. Returns the count, 0 at the end of the stream.
+    fn fill(&mut self, stream: &Stream) -> io::Result<usize> {
+        self.bytes.resize(CIPHER_BYTES, 0);
+        (self.start, self.end) = (0, 0);
+        self.end = stream.read(&mut self.bytes)?;
+        self.drained = self.end < self.bytes.len();
+        Ok(self.end)
     }
 }
 

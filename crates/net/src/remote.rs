@@ -23,6 +23,7 @@ use connect::Connector;
 
 mod calls;
 mod connect;
+mod given_up;
 mod held;
 mod reclaim;
 mod role;

@@ -54,6 +54,7 @@ impl UpReport {
             "mounted": self.mounted.as_deref().map(text),
             "listening": self.listening,
             "sessions": sessions,
+            "awaited_sessions": self.awaited_sessions,
             "read_only": self.read_only,
             "data_path": self.passthrough.data_path(),
             "passthrough": self.passthrough.to_json(),
@@ -87,6 +88,7 @@ impl FarReport {
             "silent_ms": self.silent_ms,
             "waiting": self.waiting,
             "connections": self.connections,
+            "requests": self.requests,
             "locks_lost": self.locks_lost,
         })
     }
@@ -108,6 +110,7 @@ impl FromJson for FarReport {
             silent_ms: field(value, "silent_ms")?,
             waiting: field(value, "waiting")?,
             connections: field(value, "connections")?,
+            requests: field(value, "requests")?,
             locks_lost: field(value, "locks_lost")?,
         })
     }
@@ -129,6 +132,7 @@ impl FromJson for UpReport {
             mounted: field(value, "mounted")?,
             listening: field(value, "listening")?,
             sessions: field(value, "sessions")?,
+            awaited_sessions: field(value, "awaited_sessions")?,
             read_only: field(value, "read_only")?,
             passthrough: field(value, "passthrough")?,
             since: field(value, "since")?,

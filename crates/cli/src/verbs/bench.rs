@@ -1,7 +1,9 @@
 //! `pelago bench`.
 
+use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -56,9 +58,9 @@ struct Directories {
     /// Directories to measure; ratios are those of the first one to each other one
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// The process that serves each DIR in turn, for its CPU time; detected for FUSE mounts
-    #[arg(long, value_name = "PID")]
-    daemon_pid: Vec<u32>,
+    /// The processes that serve each DIR in turn, for their CPU time; detected for FUSE mounts
+    #[arg(long, value_name = "PID,...")]
+    daemon_pid: Vec<Pids>,
     /// Rounds over all directories
     #[arg(long)]
     rounds: Option<u32>,
@@ -68,6 +70,18 @@ struct Directories {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// The processes of one file system.
+#[derive(Debug, Clone)]
+struct Pids(Vec<u32>);
+
+impl FromStr for Pids {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -156,8 +170,8 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
 
 fn contenders(on: &Directories) -> Vec<Contender> {
     let mut contenders: Vec<_> = on.dirs.iter().map(|dir| Contender::new(dir)).collect();
-    for (contender, pid) in contenders.iter_mut().zip(&on.daemon_pid) {
-        contender.daemon = Some(*pid);
+    for (contender, pids) in contenders.iter_mut().zip(&on.daemon_pid) {
+        contender.daemons.clone_from(&pids.0);
     }
     contenders
 }

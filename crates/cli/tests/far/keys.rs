@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::harness::program::{Ran, run, until};
 use crate::world::{FarMount, World};
-use crate::{errno, on_server};
+use crate::{errno, on_server, stop};
 
 /// Runs a mount with a key that the server does not know.
 fn as_stranger(world: &World, command: &mut Command) -> Ran {
@@ -171,7 +171,7 @@ fn a_soft_mount_fails_while_the_server_is_silent() {
         let far = world.mount(&world.address, "tls", &["--soft", "2"]);
         fs::write(far.path("file"), "x").unwrap();
         let server = world.volume.pid().unwrap();
-        rustix::process::kill_process(server, Signal::STOP).unwrap();
+        stop(server);
         let start = Instant::now();
         let failed = fs::metadata(far.path("file"));
         let waited = start.elapsed();
@@ -189,7 +189,7 @@ fn a_hard_mount_waits_for_a_silent_server() {
     on_server(|world| {
         let far = world.mount_tls("tls");
         let server = world.volume.pid().unwrap();
-        rustix::process::kill_process(server, Signal::STOP).unwrap();
+        stop(server);
         thread::scope(|scope| {
             let writer = scope.spawn(|| fs::write(far.path("file"), "x"));
             thread::sleep(Duration::from_secs(3));

@@ -3,6 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, passthrough_modes};
 use crate::world::World;
 
@@ -10,12 +15,18 @@ mod bad_input;
 mod bytes;
 mod cut;
 mod forwarder;
+mod good;
 #[path = "../harness/all.rs"]
 mod harness;
 mod keys;
 mod locks;
 mod names;
 mod peer;
+mod replay;
+mod requests;
+mod runtime_dir;
+mod strangers;
+mod together;
 mod world;
 
 /// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;
@@ -49,4 +60,16 @@ fn on_server(work: impl FnOnce(&World)) {
 /// Returns the errno of a failure.
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&result.unwrap_err()).unwrap()
+}
+
+/// Stops a process, and returns once none of its threads runs.
+fn stop(pid: Pid) {
+    kill_process(pid, Signal::STOP).unwrap();
+    until("stopped", || {
+        let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('T'))
+        })
+    });
 }

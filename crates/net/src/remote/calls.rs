@@ -10,7 +10,7 @@ use pelago_proto::locks::HeldLocks;
 use pelago_proto::session::{ClientOpens, ClientSession};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, Error, OpenId, Reply, Request, RequestId, SessionId, codec, limits};
+use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
@@ -31,9 +31,13 @@ pub(super) struct Call {
     /// Payload bytes, of the request and of its reply.
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
+    fits: FitsReply,
     pub(super) done: Done,
-    since: Instant,
+    pub(super) since: Instant,
 }
+
+/// Tells whether a reply is one of those that a request can have.
+pub(super) type FitsReply = fn(&Reply) -> bool;
 
 /// A request that was numbered.
 pub(super) struct UnderWay {
@@ -44,6 +48,7 @@ pub(super) struct UnderWay {
     pub(super) bulk: Arc<[u8]>,
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
+    pub(super) fits: FitsReply,
     /// `None` if the caller does not wait any more, and if the session itself asks.
     pub(super) done: Option<Done>,
     pub(super) since: Instant,
@@ -82,6 +87,8 @@ pub(super) struct State {
     connections: u64,
     /// Requests that were answered.
     answers: u64,
+    /// Requests that were given a number.
+    requests: u64,
     /// The server gives no session, and says that waiting does not help.
     refused: bool,
     ended: bool,
@@ -100,6 +107,8 @@ pub struct RemoteStatus {
     pub waiting: usize,
     /// Connections that were made.
     pub connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub requests: u64,
     /// File locks that programs held and that were lost with a session or with the server.
     pub locks_lost: u64,
 }
@@ -116,9 +125,9 @@ impl Call {
     ) -> Self {
         let (is_mutation, payload) =
             (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
-        let (opens, since) = (OpenUse::of(request), Instant::now());
+        let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        Self { caller, is_mutation, waits, body, bulk, payload, opens, done, since }
+        Self { caller, is_mutation, waits, body, bulk, payload, opens, fits, done, since }
     }
 }
 
@@ -139,6 +148,7 @@ impl Calls {
             sent: boot_time(),
             connections: 0,
             answers: 0,
+            requests: 0,
             refused: false,
             ended: false,
         };
@@ -172,15 +182,19 @@ impl Calls {
     }
 
     /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
-    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) {
+    /// Returns whether it fits its request: what another one means is unknown, so that its caller
+    /// gets `Io`, and it is not asked for again.
+    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) -> bool {
         let mut state = self.state.lock();
         state.heard = boot_time();
         if !state.machine.answered(number) {
-            return;
+            return true;
         }
-        let Some(call) = state.under_way.remove(&number) else { return };
+        let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
         state.answers += 1;
+        let fits = result.as_ref().map_or(true, call.fits);
+        let result = if fits { result } else { Err(Code::Io.into()) };
         let result = state.note_answer(&call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
@@ -189,6 +203,7 @@ impl Calls {
             done(result);
         }
         call_back(failed);
+        fits
     }
 
     /// Notes that the server was heard.
@@ -303,6 +318,11 @@ impl Calls {
         self.state.lock().welcome.as_ref().map(|welcome| welcome.session)
     }
 
+    /// Returns the volume of the session, once there is one.
+    pub(super) fn volume(&self) -> Option<[u8; 16]> {
+        self.state.lock().welcome.as_ref().map(|welcome| welcome.volume)
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
@@ -336,6 +356,7 @@ impl Calls {
             silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
             connections: state.connections,
+            requests: state.requests,
             locks_lost: state.locks.lost(),
         }
     }
@@ -344,13 +365,16 @@ impl Calls {
 impl State {
     /// Gives a request its numbers, and sends it if there is a connection.
     pub(super) fn number(&mut self, call: Call) {
-        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, done, since } = call;
+        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, fits, done, since } =
+            call;
         self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
+        self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
-        let call = UnderWay { caller, mutation, waits, body, bulk, payload, opens, done, since };
+        let call =
+            UnderWay { caller, mutation, waits, body, bulk, payload, opens, fits, done, since };
         self.note_size(&call);
         self.under_way.insert(numbers.number, call);
         self.send(numbers.number);
@@ -395,40 +419,6 @@ impl State {
         Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
     }
 
-    /// Answers the caller of a request with an error, although the server may still carry the
-    /// request out. A mutation stays under way: the server is told not to begin it any more. So
-    /// does a request for a lock, which may be granted all the same.
-    fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
-        let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
-        let done = call.done.take();
-        let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
-        if !may_stay && self.machine.answered(number) {
-            if let Some(call) = self.under_way.remove(&number) {
-                self.forget_size(&call);
-            }
-        } else {
-            self.send_cancel(number);
-        }
-        done.map(|done| (done, Err(code.into()))).into_iter().collect()
-    }
-
-    /// Abandons the requests that wait for longer than `limit`.
-    fn fail_older(&mut self, now: Instant, limit: Duration) -> Vec<Answered> {
-        let is_old = |since: Instant| now.saturating_duration_since(since) > limit;
-        let old = self.under_way.iter().filter(|(_, call)| call.done.is_some());
-        let old: Vec<u64> =
-            old.filter(|(_, call)| is_old(call.since)).map(|(number, _)| *number).collect();
-        let mut answered = Vec::new();
-        for number in old {
-            answered.extend(self.abandon(number, Code::TimedOut));
-        }
-        while self.backlog.front().is_some_and(|call| is_old(call.since)) {
-            let call = self.backlog.pop_front();
-            answered.extend(call.map(|call| (call.done, Err(Code::TimedOut.into()))));
-        }
-        answered
-    }
-
     /// Notes what an answer means for the open files. Returns what the caller gets.
     fn note_answer(
         &mut self,
@@ -468,24 +458,6 @@ impl State {
             self.opens.ended(open);
         }
         result
-    }
-
-    /// Ends an open whose caller was told that there is none.
-    fn release_unwanted(&mut self, open: OpenId) {
-        self.ask_for_itself(&Request::Release { open });
-    }
-
-    /// Asks for something that no program waits for.
-    pub(super) fn ask_for_itself(&mut self, request: &Request) {
-        let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, request, &mut body) {
-            Ok(()) => {
-                let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
-                self.backlog.push_back(call);
-            }
-            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
-        }
     }
 
     /// Takes over a connection. Returns the session's last welcome.

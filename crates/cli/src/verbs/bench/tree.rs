@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::{fs, io};
 
-use pelago_bench::{ColdContender, Restart, TreeOptions, tree};
+use pelago_bench::{ColdContender, Report, Restart, TreeOptions, tree};
 
 use super::volume::{TestVolume, failed};
-use super::{Scratch, bench_failed};
+use super::{Pids, Scratch, bench_failed};
 use crate::failure::Outcome;
 use crate::{output, stale_mount};
 
@@ -17,6 +17,12 @@ pub(super) struct Args {
     /// A folder; a volume and an ordinary folder are created in it, and removed afterwards
     #[arg(value_name = "DIR")]
     dir: PathBuf,
+    /// Measure DIR as it is, and make no volume
+    #[arg(long, conflicts_with = "bindfs")]
+    plain: bool,
+    /// The processes that serve DIR and each OTHER in turn, with --plain
+    #[arg(long, value_name = "PID,...", requires = "plain")]
+    daemon_pid: Vec<Pids>,
     /// Further directories to measure, such as a mount of another file system
     #[arg(value_name = "OTHER")]
     others: Vec<PathBuf>,
@@ -41,6 +47,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome<()> {
+    if args.plain {
+        return run_plain(args);
+    }
     let scratch = Scratch::new(&args.dir, "tree")?;
     let disk = scratch.path.join("disk");
     fs::create_dir(&disk).map_err(|source| failed("creating a folder", source))?;
@@ -54,11 +63,33 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
     let others: Vec<OtherFolder> =
         args.others.iter().map(|dir| OtherFolder::new(dir)).collect::<Outcome<_>>()?;
     contenders.extend(others.iter().map(|other| contender(&other.name, &other.path)));
-    let options =
-        TreeOptions { names: args.names, small: args.small, rounds: args.rounds, seed: args.seed };
-    let report = tree(&contenders, &options).map_err(bench_failed)?;
+    let report = tree(&contenders, &args.options()).map_err(bench_failed)?;
     drop((contenders, bound));
     volume.unmount()?;
+    print(args, &report)
+}
+
+/// Measures the given directories alone.
+fn run_plain(args: &Args) -> Outcome<()> {
+    let dirs = std::iter::once(&args.dir).chain(&args.others);
+    let folders: Vec<OtherFolder> =
+        dirs.map(|dir| OtherFolder::new(dir)).collect::<Outcome<_>>()?;
+    let contenders = folders.iter().map(|folder| contender(&folder.name, &folder.path));
+    let mut contenders: Vec<ColdContender> = contenders.collect();
+    for (contender, pids) in contenders.iter_mut().zip(&args.daemon_pid) {
+        contender.daemons.clone_from(&pids.0);
+    }
+    print(args, &tree(&contenders, &args.options()).map_err(bench_failed)?)
+}
+
+impl Args {
+    const fn options(&self) -> TreeOptions {
+        let Self { names, small, rounds, seed, .. } = *self;
+        TreeOptions { names, small, rounds, seed }
+    }
+}
+
+fn print(args: &Args, report: &Report) -> Outcome<()> {
     if args.json {
         output::print_json(&report.to_json())
     } else {
@@ -67,7 +98,8 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
 }
 
 fn contender(name: &str, path: &Path) -> ColdContender {
-    ColdContender { name: name.to_owned(), path: path.to_owned(), restart: None }
+    let (name, path) = (name.to_owned(), path.to_owned());
+    ColdContender { name, path, daemons: Vec::new(), restart: None }
 }
 
 fn of_volume(volume: &Rc<TestVolume>) -> ColdContender {

@@ -1,0 +1,165 @@
+//! What an operation of a far mount asks its server, counted.
+//!
+//! The kernel keeps no name here, so it looks each one up, and asks for the permissions of the
+//! directory if it has changed it itself. RELEASE is counted too, although no program waits for it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::process::Signal;
+
+use crate::harness::program::until;
+use crate::world::{FarMount, World};
+use crate::{on_server, stop};
+
+/// A mount that has asked nothing for this long has nothing on its way.
+const QUIET: Duration = Duration::from_millis(300);
+/// Attempts of one operation.
+const ATTEMPTS: u32 = 5;
+/// Names in the directory that is listed.
+const NAMES: u64 = 100;
+
+/// A mount whose requests are counted.
+struct Counted<'a> {
+    world: &'a World,
+    mount: FarMount,
+}
+
+impl Counted<'_> {
+    fn requests(&self) -> u64 {
+        let point = self.mount.point.to_str().unwrap();
+        let said = self.world.pelago(&["status", point, "--json"]).expect_success().json();
+        said["requests"].as_u64().unwrap()
+    }
+
+    /// Returns the count once it stays the same.
+    fn settled(&self) -> u64 {
+        let mut count = self.requests();
+        until("quiet", || {
+            thread::sleep(QUIET);
+            std::mem::replace(&mut count, self.requests()) == count
+        });
+        count
+    }
+
+    /// Asserts that `work` asks at most so much, and returns what it asks: the least of some
+    /// attempts, because a loaded machine lets what holds for a moment expire.
+    fn expect(&self, most: u64, what: &str, mut work: impl FnMut(u32)) -> u64 {
+        let mut least = u64::MAX;
+        for attempt in 0..ATTEMPTS {
+            let before = self.settled();
+            work(attempt);
+            // What the question for the count itself asks.
+            let idle = self.settled();
+            least = least.min(idle - before);
+            if least <= most {
+                break;
+            }
+        }
+        println!("{what}: {least} requests");
+        assert!(least <= most, "{what}: {least} requests, at most {most}");
+        least
+    }
+}
+
+fn on_counted(work: impl FnOnce(&Counted<'_>, File)) {
+    on_server(|world| {
+        let mount = world.mount_tls("tls");
+        fs::create_dir(mount.path("dir")).unwrap();
+        let dir = File::open(mount.path("dir")).unwrap();
+        work(&Counted { world, mount }, dir);
+    });
+}
+
+fn create(dir: &File, name: &str) -> File {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR).unwrap())
+}
+
+/// Names in an open directory.
+#[test]
+fn an_operation_asks_the_server_at_most_so_often() {
+    on_counted(|counted, dir| {
+        counted.expect(0, "nothing", |_| {});
+        // GETATTR of the directory, LOOKUP, CREATE; RELEASE behind the close.
+        counted.expect(4, "create and close", |turn| drop(create(&dir, &format!("c{turn}"))));
+        // The same, WRITE and FLUSH.
+        counted.expect(6, "create, write and close", |turn| {
+            create(&dir, &format!("w{turn}")).write_all(b"bytes").unwrap();
+        });
+        counted.expect(2, "stat", |_| {
+            assert_eq!(statat(&dir, "w0", AtFlags::empty()).unwrap().st_size, 5);
+        });
+        // GETATTR of the directory, LOOKUP, OPEN, READ; RELEASE behind the close.
+        counted.expect(5, "open, read and close", |_| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let mut file = File::from(openat(&dir, "w0", flags, Mode::empty()).unwrap());
+            assert_eq!(file.read(&mut [0; 4096]).unwrap(), 5);
+        });
+        counted.expect(3, "mkdir", |turn| {
+            mkdirat(&dir, format!("d{turn}"), Mode::RWXU).unwrap();
+        });
+        for turn in 0..ATTEMPTS {
+            drop(create(&dir, &format!("u{turn}")));
+            drop(create(&dir, &format!("new{turn}")));
+        }
+        counted.expect(3, "unlink", |turn| {
+            unlinkat(&dir, format!("u{turn}"), AtFlags::empty()).unwrap();
+        });
+        // GETATTR of the directory, two LOOKUPs, and what replaces `w0` with another file.
+        counted.expect(6, "rename over a file", |turn| {
+            renameat(&dir, format!("new{turn}"), &dir, "w0").unwrap();
+        });
+    });
+}
+
+/// Each entry is looked up again for each call, because its name holds for no time.
+#[test]
+fn a_listing_asks_at_most_so_often_for_each_name() {
+    on_counted(|counted, dir| {
+        for number in 0..NAMES {
+            drop(create(&dir, &number.to_string()));
+        }
+        let run = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new(program);
+            command.args(arguments).current_dir(counted.mount.path("dir")).env("LC_ALL", "C");
+            assert!(command.stdout(Stdio::null()).status().unwrap().success());
+        };
+        counted.expect(30, "ls -f", |_| run("ls", &["-f"]));
+        let listed = counted.expect(6 * NAMES, "ls -l", |_| run("ls", &["-l"]));
+        println!("ls -l: {} a name", listed as f64 / NAMES as f64);
+        counted.expect(2 * NAMES + 30, "find -printf %s", |_| run("find", &["-printf", "%s"]));
+    });
+}
+
+/// A close of a file that was only read waits for nothing.
+#[test]
+fn a_close_does_not_wait_for_the_release() {
+    on_server(|world| {
+        let mount = world.mount_tls("tls");
+        fs::write(mount.path("f"), b"bytes").unwrap();
+        let file = File::open(mount.path("f")).unwrap();
+        let server = world.volume.pid().unwrap();
+        stop(server);
+        let closing = thread::Builder::new().spawn(move || {
+            let start = Instant::now();
+            drop(file);
+            start.elapsed()
+        });
+        let closing = closing.unwrap();
+        let ends = Instant::now() + Duration::from_secs(30);
+        while !closing.is_finished() && Instant::now() < ends {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let has_ended = closing.is_finished();
+        rustix::process::kill_process(server, Signal::CONT).unwrap();
+        println!("closed after {:?}", closing.join().unwrap());
+        assert!(has_ended, "the close has waited for the server");
+        assert!(Path::new(&mount.path("f")).exists());
+    });
+}

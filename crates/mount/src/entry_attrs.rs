@@ -1,0 +1,163 @@
+//! The attributes of an entry, for the call that goes on to ask for them.
+//!
+//! A kernel that may keep nothing looks a name up, or makes a file, and then asks for the
+//! attributes of that file at once: for a check of permissions, and for `stat`. For a far server
+//! that would be a second round trip for what the first has brought. So the attributes are kept for
+//! the thread that waits for the entry, and answer its next request if that is the question for
+//! them: once, within [`HOLDS`], and unless this mount has changed the file meanwhile. Any other
+//! request of the thread forgets them, so they answer no question of a later call, unless the call
+//! that looked the name up needed no attributes (an open with `O_PATH`).
+//!
+//! The entry also tells a RENAME what it replaces, because the kernel looks that name up last.
+
+use std::array;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pelago_client::At;
+use pelago_wire::{Attr, Entry, FileKind, InodeId};
+
+use crate::striped::StripedMap;
+
+/// The kernel goes on within microseconds, unless the machine is loaded.
+const HOLDS: Duration = Duration::from_millis(1);
+/// Threads of one stripe. The attributes of more are forgotten: those of threads that have ended.
+const THREADS: usize = 64;
+/// Counts of changes; those of different files may share one.
+const COUNTS: usize = 64;
+
+/// The attributes of entries, by the thread that waits for them.
+pub(crate) struct EntryAttrs {
+    threads: StripedMap<Kept>,
+    changes: [AtomicU64; COUNTS],
+}
+
+struct Kept {
+    entry: Entry,
+    /// Directory and name, if it was looked up.
+    at: Option<At>,
+    since: Instant,
+    /// The count of changes of the file.
+    changes: u64,
+}
+
+impl Default for EntryAttrs {
+    fn default() -> Self {
+        let changes = array::from_fn(|_| AtomicU64::new(0));
+        Self { threads: StripedMap::default(), changes }
+    }
+}
+
+impl EntryAttrs {
+    /// Keeps the attributes of an entry that is about to be sent to this thread. Those of
+    /// directories the kernel keeps itself for a moment.
+    pub(crate) fn keep(&self, thread: u32, at: Option<At>, entry: &Entry) {
+        if thread == 0 || entry.attr.kind == FileKind::Directory {
+            return;
+        }
+        let changes = self.count(entry.attr.ino).load(Ordering::Acquire);
+        let kept = Kept { entry: *entry, at, since: Instant::now(), changes };
+        let mut stripe = self.threads.lock(thread.into());
+        if stripe.len() >= THREADS {
+            stripe.clear();
+        }
+        stripe.insert(thread.into(), kept);
+    }
+
+    /// Returns the attributes with which this thread goes on to be answered.
+    pub(crate) fn take(&self, thread: u32, ino: InodeId) -> Option<Attr> {
+        let Kept { entry, since, changes, .. } = self.threads.remove(thread.into())?;
+        let is_same = entry.attr.ino == ino && changes == self.count(ino).load(Ordering::Acquire);
+        (is_same && since.elapsed() < HOLDS).then_some(entry.attr)
+    }
+
+    /// Returns the entry that this thread has looked up last, if that was at this name.
+    pub(crate) fn take_at(&self, thread: u32, wanted: &At) -> Option<Entry> {
+        let Kept { entry, at, since, .. } = self.threads.remove(thread.into())?;
+        let at = at?;
+        let is_same = at.dir.ino == wanted.dir.ino && at.name == wanted.name;
+        (is_same && since.elapsed() < HOLDS).then_some(entry)
+    }
+
+    /// Forgets what is kept for a thread: it asks for something else.
+    pub(crate) fn forget(&self, thread: u32) {
+        self.threads.remove(thread.into());
+    }
+
+    /// Notes that this mount changes a file.
+    pub(crate) fn changes(&self, ino: InodeId) {
+        self.count(ino).fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn count(&self, ino: InodeId) -> &AtomicU64 {
+        &self.changes[ino.raw() as usize % COUNTS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{Handle, Name};
+
+    use super::*;
+
+    const FILE: InodeId = InodeId::from_raw(9);
+
+    fn entry(kind: FileKind) -> Entry {
+        Entry { handle: Handle::own(FILE), attr: Attr::empty(FILE, kind) }
+    }
+
+    #[test]
+    fn attributes_answer_the_next_question_of_the_same_thread_once() {
+        let kept = EntryAttrs::default();
+        kept.keep(7, None, &entry(FileKind::Regular));
+        assert_eq!(kept.take(8, FILE), None);
+        assert_eq!(kept.take(7, FILE).map(|attr| attr.ino), Some(FILE));
+        assert_eq!(kept.take(7, FILE), None);
+    }
+
+    #[test]
+    fn another_request_or_a_change_or_a_pause_forgets_them() {
+        let kept = EntryAttrs::default();
+        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.forget(7);
+        assert_eq!(kept.take(7, FILE), None);
+        kept.keep(7, None, &entry(FileKind::Regular));
+        assert_eq!(kept.take(7, InodeId::ROOT), None);
+        assert_eq!(kept.take(7, FILE), None, "another file was asked for");
+        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.changes(FILE);
+        assert_eq!(kept.take(7, FILE), None);
+        kept.keep(7, None, &entry(FileKind::Regular));
+        std::thread::sleep(HOLDS);
+        assert_eq!(kept.take(7, FILE), None);
+    }
+
+    #[test]
+    fn an_entry_is_known_at_the_name_that_was_looked_up_last() {
+        let at = |name: &[u8]| At::new(Handle::own(InodeId::ROOT), Name::new(name).unwrap());
+        let kept = EntryAttrs::default();
+        kept.keep(7, Some(at(b"a")), &entry(FileKind::Regular));
+        assert_eq!(kept.take_at(7, &at(b"b")), None);
+        kept.keep(7, Some(at(b"a")), &entry(FileKind::Regular));
+        assert_eq!(kept.take_at(7, &at(b"a")), Some(entry(FileKind::Regular)));
+        assert_eq!(kept.take_at(7, &at(b"a")), None);
+    }
+
+    #[test]
+    fn neither_directories_nor_requests_without_a_thread_are_kept() {
+        let kept = EntryAttrs::default();
+        kept.keep(7, None, &entry(FileKind::Directory));
+        kept.keep(0, None, &entry(FileKind::Regular));
+        assert_eq!((kept.take(7, FILE), kept.take(0, FILE)), (None, None));
+    }
+
+    #[test]
+    fn threads_that_have_ended_take_no_memory_for_ever() {
+        let kept = EntryAttrs::default();
+        for thread in 1..100_000 {
+            kept.keep(thread, None, &entry(FileKind::Regular));
+        }
+        let count: usize = kept.threads.stripes().map(|stripe| stripe.len()).sum();
+        assert!(count <= 16 * THREADS, "{count}");
+    }
+}
