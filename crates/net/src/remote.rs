@@ -24,7 +24,7 @@ use connect::Connector;
 mod calls;
 mod connect;
 mod given_up;
-mod held;
+mod locks;
 mod reclaim;
 mod role;
 mod window;

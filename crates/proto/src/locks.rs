@@ -30,10 +30,10 @@ use pelago_wire::{
 use ranges::{Range, RangeLocks};
 use waiters::{Waiter, Waiters};
 
-pub use held::{HeldLocks, OwnedLock};
+pub use client::{ClientLocks, OwnedLock};
 pub use waiters::WaiterId;
 
-mod held;
+mod client;
 mod ranges;
 #[cfg(test)]
 mod tests;

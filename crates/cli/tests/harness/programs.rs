@@ -88,8 +88,9 @@ impl Drop for Program {
 }
 
 /// Sets and tests locks: `try|wait|test HOW KIND START LENGTH [DESCRIPTOR]`, `open`, `close
-/// DESCRIPTOR`, `fill COUNT`, `put TEXT`, `get`. `struct flock` as 64-bit Linux has it; 5 to 7 are `F_GETLK`,
-/// `F_SETLK` and `F_SETLKW`, 36 to 38 the same for open file descriptions.
+/// DESCRIPTOR`, `fill COUNT`; writes and reads: `put TEXT`, `get`. `struct flock` as 64-bit Linux
+/// has it; 5 to 7 are `F_GETLK`, `F_SETLK` and `F_SETLKW`, 36 to 38 the same for open file
+/// descriptions.
 const LOCKS: &str = r#"
 $| = 1;
 $SIG{USR1} = sub {};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_proto::locks::HeldLocks;
+use pelago_proto::locks::ClientLocks;
 use pelago_proto::session::{ClientOpens, ClientSession};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
@@ -75,7 +75,7 @@ pub(super) struct State {
     /// What is open.
     pub(super) opens: ClientOpens,
     /// The locks that programs hold.
-    pub(super) locks: HeldLocks,
+    pub(super) locks: ClientLocks,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
@@ -140,7 +140,7 @@ impl Calls {
             waits: 0,
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
-            locks: HeldLocks::default(),
+            locks: ClientLocks::default(),
             reclaiming: false,
             link: None,
             welcome: None,

@@ -134,8 +134,8 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether a request does not wait: it opens a file again or sets a lock again, or the server's own mount needs
-/// it to come up. Sessions can come back only after that.
+/// Returns whether a request does not wait: it opens a file or sets a lock again, or the server's
+/// own mount needs it to come up. Sessions can come back only after that.
 fn goes_on(context: &Context, request: &Request) -> bool {
     let is_own = context.session == SessionId::DIRECT;
     match request {

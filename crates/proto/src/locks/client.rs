@@ -21,13 +21,13 @@ const ALL: Range = (0, FileLock::TO_END);
 /// owner asks for that: another client may have it before the answer is here. So a client never
 /// asks again for more than its programs may rely on.
 #[derive(Debug, Default)]
-pub struct HeldLocks {
-    held: BTreeMap<Key, Held>,
+pub struct ClientLocks {
+    held: BTreeMap<Key, OwnerLocks>,
     /// The same by the opens through which they were set.
     by_open: BTreeSet<(OpenId, Key)>,
     /// Opens through which a lock was set that is lost.
     lost_opens: BTreeSet<OpenId>,
-    /// Locks that were lost, and how many of them [`HeldLocks::newly_lost`] has told.
+    /// Locks that were lost, and how many of them [`ClientLocks::newly_lost`] has told.
     lost: u64,
     told: u64,
     /// Locks that are still to be asked for.
@@ -40,7 +40,7 @@ pub struct HeldLocks {
 type Key = (FileKey, LockOwner);
 
 #[derive(Debug)]
-struct Held {
+struct OwnerLocks {
     /// The open through which the last of them was set, with which they end.
     open: OpenId,
     /// All opens through which they were set.
@@ -64,7 +64,7 @@ const fn holder(owner: LockOwner) -> Holder {
     Holder { session: SessionId(0), owner }
 }
 
-impl HeldLocks {
+impl ClientLocks {
     /// An owner asks for a lock: what it gives up by that counts as given up.
     pub fn asks(&mut self, ino: InodeId, asked: &OwnedLock) {
         let OwnedLock { owner, lock, .. } = *asked;
@@ -97,7 +97,7 @@ impl HeldLocks {
             return;
         }
         let key = (FileKey::of(ino, lock.kind), owner);
-        let none = || Held { open, opens: BTreeSet::new(), ranges: RangeLocks::default() };
+        let none = || OwnerLocks { open, opens: BTreeSet::new(), ranges: RangeLocks::default() };
         let held = self.held.entry(key).or_insert_with(none);
         held.open = open;
         held.opens.insert(open);
@@ -167,7 +167,7 @@ impl HeldLocks {
         }
         while let Some((key, lock)) = self.to_ask.pop_front() {
             let (FileKey { ino, .. }, owner) = key;
-            if let Some(Held { open, .. }) = self.held.get(&key) {
+            if let Some(OwnerLocks { open, .. }) = self.held.get(&key) {
                 self.asked += 1;
                 let open = *open;
                 let request = Request::ReclaimLock { open, owner, lock };
@@ -253,13 +253,13 @@ mod tests {
         OwnedLock { open: OpenId(open), owner: LockOwner(open), lock }
     }
 
-    fn set(held: &mut HeldLocks, lock: &OwnedLock) {
+    fn set(held: &mut ClientLocks, lock: &OwnedLock) {
         held.asks(INO, lock);
         held.granted(INO, lock);
     }
 
     /// Returns what is asked for again: open, owner, mode and range.
-    fn asks_again(held: &mut HeldLocks) -> Vec<(u64, u64, LockMode, (u64, u64))> {
+    fn asks_again(held: &mut ClientLocks) -> Vec<(u64, u64, LockMode, (u64, u64))> {
         held.begin_reclaim();
         let mut all = Vec::new();
         while let Some((ino, OwnedLock { open, owner, lock }, request)) = held.next_request() {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_was_granted_is_asked_for_again_through_the_last_open() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         set(&mut held, &asked(1, 5, LockMode::Write, (0, 9)));
         set(&mut held, &asked(2, 5, LockMode::Read, (20, 29)));
         set(&mut held, &asked(1, 6, LockMode::Read, (20, 29)));
@@ -294,7 +294,7 @@ mod tests {
     /// The server may have done it, and given the lock to others, before it died.
     #[test]
     fn what_may_have_been_given_up_is_not_asked_for() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         set(&mut held, &asked(1, 5, LockMode::Write, (0, 99)));
         held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
         held.asks(INO, &asked(1, 5, LockMode::Read, (50, 200)));
@@ -311,9 +311,9 @@ mod tests {
     /// Its program was told that it did not get the lock.
     #[test]
     fn a_lock_that_is_not_wanted_is_undone_to_what_was_held() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         let wanted = asked(1, 5, LockMode::Write, (0, 99));
-        let undone = |held: &HeldLocks| {
+        let undone = |held: &ClientLocks| {
             let undone = held.undoes(INO, &wanted).into_iter();
             undone.map(|lock| (lock.mode, lock.start, lock.end)).collect::<Vec<_>>()
         };
@@ -328,7 +328,7 @@ mod tests {
     /// `flock` gives the old lock up first; not to become weaker, which cannot be refused.
     #[test]
     fn a_conversion_that_may_have_been_refused_leaves_no_lock() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         set(&mut held, &flock(1, LockMode::Read));
         set(&mut held, &flock(2, LockMode::Write));
         held.asks(INO, &flock(1, LockMode::Write));
@@ -340,7 +340,7 @@ mod tests {
     /// The owner has all of its locks of the file or none, and others keep theirs.
     #[test]
     fn a_refused_lock_is_lost_with_its_opens_until_they_end() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         let lost = asked(2, 5, LockMode::Read, (20, 29));
         set(&mut held, &asked(1, 5, LockMode::Write, (0, 9)));
         set(&mut held, &lost);
@@ -359,7 +359,7 @@ mod tests {
     /// Its next run is asked.
     #[test]
     fn a_server_that_stops_refuses_nothing() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         let lock = asked(1, 5, LockMode::Write, (0, 9));
         set(&mut held, &lock);
         held.begin_reclaim();
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn few_are_asked_for_at_once_and_all_in_the_end() {
-        let mut held = HeldLocks::default();
+        let mut held = ClientLocks::default();
         for at in 0..300 {
             set(&mut held, &asked(1, 5, LockMode::Write, (2 * at, 2 * at)));
         }
