@@ -23,10 +23,12 @@ use connect::Connector;
 
 mod calls;
 mod connect;
+mod given_up;
 mod kept;
 mod locks;
 mod reclaim;
 mod role;
+mod window;
 
 /// How a client reaches its server.
 #[derive(Debug, Clone)]

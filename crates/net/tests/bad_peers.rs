@@ -89,6 +89,14 @@ impl SessionService for Reads {
     fn progress(&self) -> (u64, u64) {
         (1, 1)
     }
+
+    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
+        0
+    }
+
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
+        then();
+    }
 }
 
 fn until(what: &str, mut ask: impl FnMut() -> bool) {

@@ -110,6 +110,14 @@ impl SessionService for Keeping {
     fn progress(&self) -> (u64, u64) {
         (1, 1)
     }
+
+    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
+        0
+    }
+
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
+        then();
+    }
 }
 
 /// A server on a Unix socket.
@@ -231,8 +239,8 @@ fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
     }
 }
 
-/// A disk that stands still for terms holds one of the threads that hear the clients: their sessions
-/// outlive that, whether they connect again meanwhile or not.
+/// A disk that stands still for terms holds one of the threads that hear the clients: their
+/// sessions outlive that, whether they connect again meanwhile or not.
 #[test]
 fn a_disk_that_stands_still_for_terms_ends_no_session() {
     let world = World::new(TERM);

@@ -29,6 +29,7 @@ const SLOW: &[(&str, u64, &str)] = &[
     ("mounted", 180, "the whole file system through the kernel"),
     ("model", 180, "long random programs against the reference model"),
     ("readme", 120, "runs the commands of README.md"),
+    ("machines", 120, "servers, clients and cables that stop for terms of ten seconds"),
     ("million", 300, "a directory of a million entries"),
 ];
 

@@ -18,11 +18,6 @@ use crate::link::{Bytes, Link};
 use crate::remote::kept::KeptCalls;
 use crate::remote::role::{OpenUse, Role};
 
-/// Requests that are sent at a time, besides those that wait for locks: fewer than the server takes,
-/// so that a repetition fits too.
-const WINDOW: usize = limits::SESSION_REQUESTS / 2;
-/// Payload bytes that are sent or expected at a time.
-const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
 
@@ -30,17 +25,17 @@ const REFUSED: Code = Code::AccessDenied;
 pub(super) struct Call {
     /// The caller's number, by which it cancels; 0 if it does not.
     caller: RequestId,
-    is_mutation: bool,
+    pub(super) is_mutation: bool,
     /// It waits for a lock: others do not wait for its end.
-    waits: bool,
+    pub(super) waits: bool,
     body: Vec<u8>,
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
-    payload: usize,
+    pub(super) payload: usize,
     pub(super) opens: OpenUse,
     fits: FitsReply,
     pub(super) done: Done,
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 /// Tells whether a reply is one of those that a request can have.
@@ -94,6 +89,8 @@ pub(super) struct State {
     heard: Duration,
     pub(super) sent: Duration,
     connections: u64,
+    /// Requests that were answered.
+    answers: u64,
     /// Requests that were given a number.
     requests: u64,
     /// The server gives no session, and says that waiting does not help.
@@ -157,6 +154,7 @@ impl Calls {
             heard: boot_time(),
             sent: boot_time(),
             connections: 0,
+            answers: 0,
             requests: 0,
             refused: false,
             ended: false,
@@ -214,6 +212,7 @@ impl Calls {
         };
         let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
+        state.answers += 1;
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
         if is_kept {
@@ -334,6 +333,11 @@ impl Calls {
         !state.ended
     }
 
+    /// Returns how many requests were answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.state.lock().answers
+    }
+
     /// Returns the session to resume.
     pub(super) fn session(&self) -> Option<SessionId> {
         self.state.lock().welcome.as_ref().map(|welcome| welcome.session)
@@ -385,29 +389,8 @@ impl Calls {
 }
 
 impl State {
-    fn has_room(&self, call: &Call) -> bool {
-        let held = self.payload + self.kept.bytes();
-        let fits = self.payload == 0 || held + call.payload <= WINDOW_BYTES;
-        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
-            && self.kept.bytes() < limits::SESSION_KEPT_BYTES;
-        let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
-        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
-    }
-
-    /// Counts a request that is under way.
-    pub(super) fn note_size(&mut self, call: &UnderWay) {
-        self.payload += call.payload;
-        self.waits += usize::from(call.waits);
-    }
-
-    /// Counts a request no more.
-    pub(super) fn forget_size(&mut self, call: &UnderWay) {
-        self.payload -= call.payload;
-        self.waits -= usize::from(call.waits);
-    }
-
     /// Gives a request its numbers, and sends it if there is a connection.
-    fn number(&mut self, call: Call) {
+    pub(super) fn number(&mut self, call: Call) {
         let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, fits, done, since } =
             call;
         self.note_asked(opens.role);
@@ -421,15 +404,6 @@ impl State {
         self.note_size(&call);
         self.under_way.insert(numbers.number, call);
         self.send(numbers.number);
-    }
-
-    /// Sends what waits for its turn, as far as there is room.
-    pub(super) fn send_backlog(&mut self) {
-        while self.backlog.front().is_some_and(|call| self.has_room(call)) {
-            if let Some(call) = self.backlog.pop_front() {
-                self.number(call);
-            }
-        }
     }
 
     pub(super) fn send(&mut self, number: u64) {
@@ -474,41 +448,6 @@ impl State {
     fn term(&self) -> Duration {
         let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
         Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
-    }
-
-    /// Answers the caller of a request with an error, although the server may still carry the
-    /// request out. A mutation stays under way: the server is told not to begin it any more. So
-    /// does a request for a lock, which may be granted all the same.
-    fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
-        let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
-        let done = call.done.take();
-        let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
-        if !may_stay {
-            self.machine.answered(number, ReplyStamp::default());
-            if let Some(call) = self.under_way.remove(&number) {
-                self.forget_size(&call);
-            }
-        } else {
-            self.send_cancel(number);
-        }
-        done.map(|done| (done, Err(code.into()))).into_iter().collect()
-    }
-
-    /// Abandons the requests that wait for longer than `limit`.
-    fn fail_older(&mut self, now: Instant, limit: Duration) -> Vec<Answered> {
-        let is_old = |since: Instant| now.saturating_duration_since(since) > limit;
-        let old = self.under_way.iter().filter(|(_, call)| call.done.is_some());
-        let old: Vec<u64> =
-            old.filter(|(_, call)| is_old(call.since)).map(|(number, _)| *number).collect();
-        let mut answered = Vec::new();
-        for number in old {
-            answered.extend(self.abandon(number, Code::TimedOut));
-        }
-        while self.backlog.front().is_some_and(|call| is_old(call.since)) {
-            let call = self.backlog.pop_front();
-            answered.extend(call.map(|call| (call.done, Err(Code::TimedOut.into()))));
-        }
-        answered
     }
 
     /// Notes what an answer means for the open files. Returns what the caller gets.

@@ -131,8 +131,13 @@ impl Connector {
 
     /// Makes the connection again whenever it is lost, until the session ends.
     pub(super) fn keep_connected(&self) {
-        let (mut pause, mut connected) = (PAUSES[0], Instant::now());
+        let (mut pause, mut connected, mut answers) = (PAUSES[0], Instant::now(), 0);
         while self.calls.wait_for_loss() {
+            let answered = self.calls.answers();
+            if std::mem::replace(&mut answers, answered) < answered {
+                // Whatever ended this one, connections are of use.
+                pause = PAUSES[0];
+            }
             if connected.elapsed() < PAUSES[1] {
                 // Something ends each connection at once: it must not be made in a busy loop.
                 self.sleep(pause);

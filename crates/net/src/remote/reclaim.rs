@@ -7,9 +7,9 @@ use std::time::Instant;
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, OpenId, Reply, Request, RequestId, codec};
+use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
-use super::calls::{Answered, Call, State, UnderWay, set_mutation};
+use super::calls::{Answered, State, UnderWay, set_mutation};
 use super::kept::KeptCalls;
 use super::role::{OpenUse, Role};
 use crate::link::Link;
@@ -115,24 +115,6 @@ impl State {
             self.send_plain(FrameKind::Reclaimed);
         }
         self.send_backlog();
-    }
-
-    /// Ends an open whose caller was told that there is none.
-    pub(super) fn release_unwanted(&mut self, open: OpenId) {
-        self.ask_for_itself(&Request::Release { open });
-    }
-
-    /// Asks for something that no program waits for.
-    pub(super) fn ask_for_itself(&mut self, request: &Request) {
-        let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, request, &mut body) {
-            Ok(()) => {
-                let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
-                self.backlog.push_back(call);
-            }
-            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
-        }
     }
 
     /// Drops requests to open files and set locks again that were sent over an earlier connection:

@@ -1,0 +1,65 @@
+//! Requests whose callers do not wait any more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pelago_wire::codec::ReplyStamp;
+use pelago_wire::{Code, Done, OpenId, Request, RequestId, codec};
+
+use super::calls::{Answered, Call, State};
+use super::role::Role;
+
+impl State {
+    /// Answers the caller of a request with an error, although the server may still carry the
+    /// request out. A mutation stays under way: the server is told not to begin it any more. So
+    /// does a request for a lock, which may be granted all the same.
+    pub(super) fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
+        let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
+        let done = call.done.take();
+        let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
+        if !may_stay {
+            self.machine.answered(number, ReplyStamp::default());
+            if let Some(call) = self.under_way.remove(&number) {
+                self.forget_size(&call);
+            }
+        } else {
+            self.send_cancel(number);
+        }
+        done.map(|done| (done, Err(code.into()))).into_iter().collect()
+    }
+
+    /// Abandons the requests that wait for longer than `limit`.
+    pub(super) fn fail_older(&mut self, now: Instant, limit: Duration) -> Vec<Answered> {
+        let is_old = |since: Instant| now.saturating_duration_since(since) > limit;
+        let old = self.under_way.iter().filter(|(_, call)| call.done.is_some());
+        let old: Vec<u64> =
+            old.filter(|(_, call)| is_old(call.since)).map(|(number, _)| *number).collect();
+        let mut answered = Vec::new();
+        for number in old {
+            answered.extend(self.abandon(number, Code::TimedOut));
+        }
+        while self.backlog.front().is_some_and(|call| is_old(call.since)) {
+            let call = self.backlog.pop_front();
+            answered.extend(call.map(|call| (call.done, Err(Code::TimedOut.into()))));
+        }
+        answered
+    }
+
+    /// Ends an open whose caller was told that there is none.
+    pub(super) fn release_unwanted(&mut self, open: OpenId) {
+        self.ask_for_itself(&Request::Release { open });
+    }
+
+    /// Asks for something that no program waits for.
+    pub(super) fn ask_for_itself(&mut self, request: &Request) {
+        let mut body = Vec::new();
+        match codec::encode_call((0, 0), 0, request, &mut body) {
+            Ok(()) => {
+                let done: Done = Box::new(|_| {});
+                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
+                self.backlog.push_back(call);
+            }
+            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
+        }
+    }
+}

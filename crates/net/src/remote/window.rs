@@ -1,0 +1,43 @@
+//! How much is under way at a time; what is beyond it waits for its turn at the client.
+
+use pelago_wire::limits;
+
+use super::calls::{Call, State, UnderWay};
+
+/// Requests that are sent at a time, besides those that wait for locks: fewer than the server
+/// takes, so that a repetition fits too.
+const WINDOW: usize = limits::SESSION_REQUESTS / 2;
+/// Payload bytes that are sent or expected at a time.
+const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
+
+impl State {
+    pub(super) fn has_room(&self, call: &Call) -> bool {
+        let held = self.payload + self.kept.bytes();
+        let fits = self.payload == 0 || held + call.payload <= WINDOW_BYTES;
+        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
+            && self.kept.bytes() < limits::SESSION_KEPT_BYTES;
+        let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
+        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
+    }
+
+    /// Counts a request that is under way.
+    pub(super) fn note_size(&mut self, call: &UnderWay) {
+        self.payload += call.payload;
+        self.waits += usize::from(call.waits);
+    }
+
+    /// Counts a request no more.
+    pub(super) fn forget_size(&mut self, call: &UnderWay) {
+        self.payload -= call.payload;
+        self.waits -= usize::from(call.waits);
+    }
+
+    /// Sends what waits for its turn, as far as there is room.
+    pub(super) fn send_backlog(&mut self) {
+        while self.backlog.front().is_some_and(|call| self.has_room(call)) {
+            if let Some(call) = self.backlog.pop_front() {
+                self.number(call);
+            }
+        }
+    }
+}
