@@ -151,6 +151,11 @@ impl Lifetimes {
         self.is_shared() && (self.nodes.ended(ino.raw()) > 0 || self.nodes.is_marked(ino.raw()))
     }
 
+    /// Returns whether others change a node, or have it open for writing.
+    pub(crate) fn changes_now(&self, ino: InodeId) -> bool {
+        self.nodes.is_marked(ino.raw())
+    }
+
     /// Samples a node, before its attributes or its names are requested.
     pub(crate) fn sample(&self, epoch: Epoch, ino: InodeId) -> Sample {
         self.sampled(epoch, || Subject::Node(ino, self.nodes.ended(ino.raw())))

@@ -138,7 +138,7 @@ impl<D: ReplyTo> Opening<D> {
     fn answer(self, handle: Handle, opened: Opened) {
         let Opened { open, attr, path } = opened;
         match path {
-            DataPath::Cached if self.is_without_pages() => {
+            DataPath::Cached if self.is_without_pages(attr.ino) => {
                 self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
             }
             DataPath::Cached => {
@@ -182,10 +182,14 @@ impl<D: ReplyTo> Opening<D> {
     }
 
     /// Returns whether no page of the file is used. An append beside other sessions must reach the
-    /// server as one request, and the kernel divides one that goes through pages.
-    fn is_without_pages(&self) -> bool {
+    /// server as one request, and the kernel divides one that goes through pages. A read through
+    /// pages ends where the kernel believes the file to end, which it may not learn while another
+    /// session writes.
+    fn is_without_pages(&self, ino: InodeId) -> bool {
         let lifetimes = &self.state.lifetimes;
-        lifetimes.keeps_nothing() || flags::appends(self.program_flags) && lifetimes.is_shared()
+        lifetimes.keeps_nothing()
+            || lifetimes.changes_now(ino)
+            || flags::appends(self.program_flags) && lifetimes.is_shared()
     }
 
     /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass

@@ -6,6 +6,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use pelago_random::bytes_of;
 use rustix::fs::{
@@ -14,7 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::harness::mapping::Mapping;
-use crate::harness::program::{run, wait};
+use crate::harness::program::{run, until, wait};
 use crate::harness::programs::Program;
 use crate::{errno, on_world};
 
@@ -114,6 +116,49 @@ fn bytes_behind_the_old_end_are_read_at_once() {
                     assert!(found == bytes, "{round}, {}", root.display());
                 }
             }
+        });
+    });
+}
+
+/// A file is read that another mount has open and makes longer without a pause: what that was
+/// answered is there, whatever it writes meanwhile.
+#[test]
+fn a_file_that_another_mount_makes_longer_is_read_to_its_end() {
+    const READS: u64 = 300;
+    const LENGTH: usize = 700;
+    on_world(|world| {
+        world.each_side(|side, others, name| {
+            let writer = File::create_new(side.join(name)).unwrap();
+            let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+            let write = || {
+                while !stop.load(Ordering::Acquire) {
+                    let round = written.load(Ordering::Acquire);
+                    let bytes = bytes_of(round, LENGTH);
+                    writer.write_all_at(&bytes, round * LENGTH as u64).unwrap();
+                    written.store(round + 1, Ordering::Release);
+                }
+            };
+            let read = |root: &PathBuf| {
+                let reader = File::open(root.join(name)).unwrap();
+                for _ in 0..READS {
+                    let before = written.load(Ordering::Acquire);
+                    until("more is written", || written.load(Ordering::Acquire) > before);
+                    let round = written.load(Ordering::Acquire) - 1;
+                    let mut found = vec![0; LENGTH];
+                    let read = reader.read_exact_at(&mut found, round * LENGTH as u64);
+                    read.unwrap_or_else(|error| panic!("{round}, {}: {error}", root.display()));
+                    assert!(found == bytes_of(round, LENGTH), "{round}, {}", root.display());
+                }
+            };
+            thread::scope(|scope| {
+                let writing = scope.spawn(write);
+                let readers: Vec<_> =
+                    others.iter().map(|root| scope.spawn(|| read(root))).collect();
+                let ended: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+                stop.store(true, Ordering::Release);
+                writing.join().unwrap();
+                ended.into_iter().for_each(|reader| reader.unwrap());
+            });
         });
     });
 }
