@@ -1,11 +1,10 @@
 //! Requests whose callers do not wait any more.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_wire::{Code, Done, OpenId, Request, RequestId, codec};
+use pelago_wire::Code;
 
-use super::calls::{Answered, Call, State};
+use super::calls::{Answered, State};
 use super::role::Role;
 
 impl State {
@@ -41,23 +40,5 @@ impl State {
             answered.extend(call.map(|call| (call.done, Err(Code::TimedOut.into()))));
         }
         answered
-    }
-
-    /// Ends an open whose caller was told that there is none.
-    pub(super) fn release_unwanted(&mut self, open: OpenId) {
-        self.ask_for_itself(&Request::Release { open });
-    }
-
-    /// Asks for something that no program waits for.
-    pub(super) fn ask_for_itself(&mut self, request: &Request) {
-        let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, request, &mut body) {
-            Ok(()) => {
-                let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
-                self.backlog.push_back(call);
-            }
-            Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),
-        }
     }
 }
