@@ -4,6 +4,8 @@
 //! among many processes, several at a time, each with its own seed and file, which disturb each
 //! other. The seeds are fixed, so a run can be repeated.
 
+mod two;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,19 +41,27 @@ const MODES: &[Mode] = &[
     Mode { name: "small", config: "small", path: "never" },
 ];
 
-/// Runs every mode on a volume of its own, for so many operations.
+/// Runs every mode on a volume of its own, for so many operations; or, with `--two`, one file in
+/// several mounts.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    if let [two, rest @ ..] = arguments
+        && two == "--two"
+    {
+        return two::run(rest);
+    }
     run_as::enter("fsx", arguments, |run_as, rest| {
         let operations = arguments::count(rest, DEFAULT_OPERATIONS, "operations")?;
         let fsx = &tools::install_crate("fsx", VERSION)?;
         let seeds = (FIRST_SEED..).step_by(SEEDS_OF_A_MODE);
-        let chosen = MODES
-            .iter()
-            .zip(seeds)
-            .filter(|(mode, _)| run_as.path.is_none_or(|path| path == mode.path));
+        let is_chosen = |path: &str| match run_as.is_far() {
+            true => path == "never",
+            false => run_as.path.is_none_or(|only| path == only),
+        };
+        let chosen = MODES.iter().zip(seeds).filter(|(mode, _)| is_chosen(mode.path));
         let steps = chosen.map(|(mode, seed)| Step {
             name: mode.name.to_owned(),
             path: mode.path,
+            ways: run_as.ways,
             packages: &[],
             needs_root: mode.path == "always",
             run: Box::new(move |volume| exercise(fsx, mode, (operations, seed), volume)),
@@ -80,6 +90,18 @@ fn exercise(
         command.arg(volume.point().join(format!("seed-{seed}"))).env("NO_COLOR", "1");
         volume.step(&step, &mut command).map(|_| ()).map_err(|why| format!("seed {seed}: {why}"))
     };
+    let done = in_processes(runs, |worker, run| one(worker, seed + run));
+    if done.is_err() {
+        keep_artifacts(&volume.scratch());
+    }
+    done
+}
+
+/// Calls `one` with the number of a worker and that of each run, on a few threads, until one fails.
+fn in_processes(
+    runs: u64,
+    one: impl Fn(u64, u64) -> Result<(), String> + Sync,
+) -> Result<(), String> {
     let next = AtomicU64::new(0);
     let some = |worker: u64| {
         loop {
@@ -87,7 +109,7 @@ fn exercise(
             if run >= runs {
                 return Ok(());
             }
-            one(worker, seed + run)?;
+            one(worker, run)?;
         }
     };
     let ended: Vec<Result<(), String>> = std::thread::scope(|scope| {
@@ -97,11 +119,7 @@ fn exercise(
         let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined.map(|run| run.unwrap_or_else(|_| Err("a thread of xtask panicked".into()))).collect()
     });
-    if let Some(why) = ended.into_iter().find_map(Result::err) {
-        keep_artifacts(&volume.scratch());
-        return Err(why);
-    }
-    Ok(())
+    ended.into_iter().collect()
 }
 
 /// Copies what fsx wrote about a failure beside the logs.

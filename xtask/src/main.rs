@@ -82,8 +82,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "crash",
-        arguments: "[ROUNDS]",
-        does: "kills the binary in 200 rounds instead of the 20 of `test`; a witness compares",
+        arguments: "[--far] [ROUNDS]",
+        does: "kills the binary in 200 rounds, not 20; --far: the server of a far mount, not 5",
         run: rounds::crash,
     },
     Verb {
@@ -91,6 +91,12 @@ const VERBS: &[Verb] = &[
         arguments: "[MOMENTS] | --errors [SEED [WITHIN] | CASE]",
         does: "cuts the power at 500 seeded moments, not 60; --errors: fails each call to the disk",
         run: rounds::loss,
+    },
+    Verb {
+        name: "strangers",
+        arguments: "[SECONDS]",
+        does: "garbage and 10,000 silent connections at a server for 30 s, beside two good mounts",
+        run: rounds::strangers,
     },
     Verb {
         name: "bystander",
@@ -118,13 +124,13 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "posix",
-        arguments: "[--user NAME] [--passthrough MODE]",
+        arguments: "[--user NAME] [--passthrough MODE | --far unix|tls]",
         does: "runs pjdfstest with and without passthrough; compares skips with the committed list",
         run: posix::run,
     },
     Verb {
         name: "fsx",
-        arguments: "[--user NAME] [OPERATIONS]",
+        arguments: "[--user NAME] [--far unix|tls] [OPERATIONS] | --two [OPERATIONS]",
         does: "runs random reads, writes and mappings of files; 1000000 a mode by default",
         run: fsx::run,
     },
@@ -142,7 +148,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "real",
-        arguments: "[--user NAME] [--passthrough auto|always|never] [PROGRAM...]",
+        arguments: "[--user NAME] [--passthrough MODE | --far unix|tls] [PROGRAM...]",
         does: "runs git, sqlite, postgres, cargo, tar, rsync, overlay, stress, bonnie on volumes",
         run: real::run,
     },

@@ -37,6 +37,9 @@ for copy in $copies; do wait "$copy"; done
 /// Copies and removes trees, and compares the resident memory with its limits.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     run_as::enter("memory", arguments, |run_as, rest| {
+        if run_as.is_far() {
+            return Err("measures the server's own mount: takes no --far".to_owned());
+        }
         let rounds = arguments::count(rest, DEFAULT_ROUNDS, "rounds")?;
         let logs = mounted::log_folder("memory")?;
         let pelago = mounted::build()?;

@@ -1,10 +1,13 @@
 //! A volume of the release binary, mounted in a temporary folder, for other people's programs.
 //!
-//! On drop the volume is unmounted and its folder removed, also after an error. A folder with a
-//! mount in it stays.
+//! Its programs use the mount of the server itself, or far mounts: those of other processes. On
+//! drop the volume is unmounted and its folder removed, also after an error. A folder with a mount
+//! in it stays.
+
+mod far;
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -53,18 +56,24 @@ impl Mounted {
     ) -> Result<Self, String> {
         let name = format!("pelago-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        let made = fs::create_dir(&folder).and_then(|()| fs::canonicalize(&folder));
+        let folder = made.map_err(|why| format!("{}: {why}", folder.display()))?;
         let mut mounted = Self {
             pelago: pelago.to_owned(),
             logs: logs.to_owned(),
             folder,
             run_as: run_as.clone(),
         };
-        for folder in [mounted.folder.clone(), mounted.point(), mounted.scratch()] {
-            mounted.prepare(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+        let folders = [mounted.folder.clone(), mounted.scratch()];
+        for folder in folders.iter().chain(&mounted.points()) {
+            mounted.prepare(folder).map_err(|why| format!("{}: {why}", folder.display()))?;
         }
         mounted.pelago = mounted.bring(pelago)?;
-        mounted.up()?;
+        if mounted.has_only_own() {
+            mounted.up()?
+        } else {
+            mounted.serve()?
+        }
         // Suites change users, and each must be able to enter the root of the volume.
         mounted.shell("open", "chmod 755 .")?;
         Ok(mounted)
@@ -93,8 +102,12 @@ impl Mounted {
 
     /// Unmounts the volume and runs `pelago check`.
     pub(crate) fn finish(self) -> Result<(), String> {
-        let mut unmount = Command::new(&self.pelago);
-        self.step("unmount", unmount.arg("unmount").arg(self.point()))?;
+        if self.has_only_own() {
+            let mut unmount = Command::new(&self.pelago);
+            self.step("unmount", unmount.arg("unmount").arg(self.point()))?;
+        } else {
+            self.end()?;
+        }
         let mut check = Command::new(&self.pelago);
         self.step("check", check.arg("check").arg(self.volume()))?;
         Ok(())
@@ -131,14 +144,17 @@ impl Mounted {
     }
 
     /// Runs a bash script in the root of the volume; it ends at its first error. `$POINT` is that
-    /// root, `$SCRATCH` a folder beside the volume; `$PELAGO`, `$VOLUME` and `$PASSTHROUGH` are
-    /// what `pelago up` needs.
+    /// root, `$OTHER` the root of the second mount if there is one, `$SCRATCH` a folder beside the
+    /// volume; `$PELAGO`, `$VOLUME` and `$PASSTHROUGH` are what `pelago up` needs.
     pub(crate) fn shell(&self, step: &str, script: &str) -> Result<Ending, String> {
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", script]).current_dir(self.point());
         bash.env("POINT", self.point()).env("SCRATCH", self.scratch()).env("LC_ALL", "C");
         bash.env("PELAGO", &self.pelago).env("VOLUME", self.volume());
         bash.env("PASSTHROUGH", self.path());
+        if let Some(other) = self.points().get(1) {
+            bash.env("OTHER", other);
+        }
         self.step(step, &mut bash)
     }
 
@@ -151,9 +167,16 @@ impl Mounted {
         answer["pid"].as_u64().ok_or_else(|| format!("status names no process: {answer}"))
     }
 
-    /// Returns the mount point.
+    /// Returns the mount point; the first one if there are several.
     pub(crate) fn point(&self) -> PathBuf {
         self.folder.join("files")
+    }
+
+    /// Returns all mount points.
+    pub(crate) fn points(&self) -> Vec<PathBuf> {
+        let others = (1..self.run_as.ways.len()).map(|number| format!("other{number}"));
+        let others = others.map(|name| self.folder.join(name));
+        std::iter::once(self.point()).chain(others).collect()
     }
 
     /// Returns whether another user than ours serves and uses the volume.
@@ -177,15 +200,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if is_mount(&self.point()) {
-            let mut unmount = Command::new(&self.pelago);
-            let ended =
-                self.step("unmount-force", unmount.args(["unmount", "--force"]).arg(self.point()));
-            if let Err(why) = ended {
-                println!("{why}");
-            }
-        }
-        if is_mount(&self.point()) || is_mount(&self.scratch()) {
+        self.end_by_force();
+        if self.points().iter().any(|point| is_mount(point)) || is_mount(&self.scratch()) {
             println!("left behind, still mounted: {}", self.folder.display());
         } else if let Err(why) = fs::remove_dir_all(&self.folder) {
             println!("left behind: {}: {why}", self.folder.display());
@@ -216,14 +232,12 @@ impl Drop for OtherFileSystem {
     }
 }
 
-/// Returns whether `path` is a mount point. One that cannot be read, as a dead mount, counts.
+/// Returns whether something is mounted on `path`, which has no symbolic links, without asking it:
+/// a mount whose server does not answer would keep us waiting.
 fn is_mount(path: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
-    match (device(path), path.parent().map(device)) {
-        (Ok(own), Some(Ok(parent))) => own != parent,
-        (Err(why), _) => why.kind() != std::io::ErrorKind::NotFound,
-        _ => false,
-    }
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    points.any(|point| Path::new(&point.replace("\\040", " ")) == path)
 }
 
 /// Returns the end of a long output.

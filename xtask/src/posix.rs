@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
             for finding in &findings {
                 println!("{finding}");
             }
-            println!("passthrough {path}: {}", verdicts.counts());
+            println!("{}: {}", run_as.describe(path), verdicts.counts());
             is_good &= findings.is_empty();
             total += verdicts.counts();
         }

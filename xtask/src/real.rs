@@ -1,7 +1,8 @@
 //! `real`: programs that people use, each on a volume of its own, which must be whole afterwards.
 //!
 //! A program is a script in `conformance/real`. Root runs each twice: with the data path that the
-//! volume chooses for each file, and with passthrough for every file.
+//! volume chooses for each file, and with passthrough for every file. Those of two far mounts run
+//! once.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -9,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::mounted::Mounted;
+use crate::run_as::{RunAs, Way};
 use crate::steps::{self, Step};
 use crate::{VerbResult, run_as, workspace};
 
@@ -20,22 +22,36 @@ struct Program {
     packages: &'static [&'static str],
     /// Only root can run it.
     needs_root: bool,
+    mounts: Mounts,
+}
+
+/// Which mounts a program can use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mounts {
+    /// The server's own, or one far mount.
+    Any,
+    /// The server's own: it kills the server and starts it itself.
+    Own,
+    /// Two far mounts of one volume: `$POINT` over TLS, `$OTHER` by the Unix socket.
+    TwoFar,
 }
 
 const fn program(name: &'static str, packages: &'static [&'static str]) -> Program {
-    Program { name, packages, needs_root: false }
+    Program { name, packages, needs_root: false, mounts: Mounts::Any }
 }
 
 const PROGRAMS: &[Program] = &[
     program("git", &["git"]),
     program("sqlite", &["sqlite3"]),
-    program("postgres", &["postgresql-15"]),
+    Program { mounts: Mounts::Own, ..program("postgres", &["postgresql-15"]) },
     program("cargo", &[]),
     program("tar", &["tar", "attr", "acl", "rsync"]),
     program("rsync", &["rsync", "attr", "acl"]),
     Program { needs_root: true, ..program("overlay", &["attr"]) },
     program("stress", &["stress-ng"]),
     program("bonnie", &["bonnie++"]),
+    Program { mounts: Mounts::TwoFar, ..program("git-far", &["git"]) },
+    Program { mounts: Mounts::TwoFar, ..program("sqlite-far", &["sqlite3"]) },
 ];
 
 /// Runs all programs, or the named ones.
@@ -46,19 +62,35 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
             let all: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
             return Err(format!("no program `{unknown}`, only {}", all.join(", ")));
         }
-        let mut steps = Vec::new();
-        for path in run_as.paths(&["auto", "always"]) {
-            let is_chosen = |name: &str| names.is_empty() || names.iter().any(|it| it == name);
-            steps.extend(PROGRAMS.iter().filter(|it| is_chosen(it.name)).map(|program| Step {
-                name: format!("{} ({path})", program.name),
-                path,
-                packages: program.packages,
-                needs_root: program.needs_root,
-                run: Box::new(|volume| run_script(program.name, volume)),
-            }));
-        }
+        let is_chosen = |name: &str| names.is_empty() || names.iter().any(|it| it == name);
+        let steps: Vec<Step<'_>> = PROGRAMS
+            .iter()
+            .filter(|it| is_chosen(it.name))
+            .flat_map(|program| steps_of(program, run_as))
+            .collect();
         steps::run_all("real", run_as, &steps)
     })
+}
+
+/// Returns the runs of a program.
+fn steps_of(program: &'static Program, run_as: &RunAs) -> Vec<Step<'static>> {
+    let (paths, ways): (_, &[Way]) = match program.mounts {
+        Mounts::TwoFar => (vec!["never"], &[Way::Tls, Way::Unix]),
+        Mounts::Own if run_as.is_far() => (Vec::new(), run_as.ways),
+        _ => (run_as.paths(&["auto", "always"]), run_as.ways),
+    };
+    let step = |path| Step {
+        name: match program.mounts {
+            Mounts::TwoFar => program.name.to_owned(),
+            _ => format!("{} ({})", program.name, run_as.describe(path)),
+        },
+        path,
+        ways,
+        packages: program.packages,
+        needs_root: program.needs_root,
+        run: Box::new(|volume: &Mounted| run_script(program.name, volume)),
+    };
+    paths.into_iter().map(step).collect()
 }
 
 fn run_script(name: &str, volume: &Mounted) -> Result<(), String> {

@@ -1,4 +1,5 @@
-//! `crash` and `loss`: tests that look for lost data, with more rounds than `test` has time for.
+//! `crash`, `loss` and `strangers`: tests with more rounds, or longer ones, than `test` has time
+//! for.
 
 mod faults;
 
@@ -10,6 +11,8 @@ use crate::{VerbResult, arguments, process, verdict, workspace};
 struct Rounds {
     package: &'static str,
     test: &'static str,
+    /// Only the tests with this in their names.
+    filter: &'static str,
     variable: &'static str,
     default: u32,
     unit: &'static str,
@@ -18,6 +21,7 @@ struct Rounds {
 const CRASH: Rounds = Rounds {
     package: "pelago-cli",
     test: "crash",
+    filter: "",
     variable: "PELAGO_CRASH_ROUNDS",
     default: 200,
     unit: "rounds",
@@ -26,14 +30,36 @@ const CRASH: Rounds = Rounds {
 const LOSS: Rounds = Rounds {
     package: "pelago-server",
     test: "loss",
+    filter: "",
     variable: "PELAGO_LOSS_MOMENTS",
     default: 500,
     unit: "moments",
 };
 
-/// Kills the binary with `kill -9` in so many rounds; a witness compares.
+const STRANGERS: Rounds = Rounds {
+    package: "pelago-cli",
+    test: "far",
+    filter: "strangers",
+    variable: "PELAGO_STRANGERS_SECONDS",
+    default: 30,
+    unit: "seconds",
+};
+
+const FAR: Rounds = Rounds { variable: "PELAGO_CRASH_FAR_ROUNDS", test: "far_crash", ..CRASH };
+
+/// Sends garbage to every socket of a server for so many seconds, beside 10,000 silent connections
+/// and two good mounts.
+pub(crate) fn strangers(arguments: &[String]) -> VerbResult {
+    run(&STRANGERS, arguments)
+}
+
+/// Kills the binary with `kill -9` in so many rounds, or with `--far` the server of a far mount; a
+/// witness compares.
 pub(crate) fn crash(arguments: &[String]) -> VerbResult {
-    run(&CRASH, arguments)
+    match arguments {
+        [far, rest @ ..] if far == "--far" => run(&FAR, rest),
+        _ => run(&CRASH, arguments),
+    }
 }
 
 /// Cuts the power below a server at so many seeded moments, or fails each call to the disk.
@@ -47,7 +73,7 @@ pub(crate) fn loss(arguments: &[String]) -> VerbResult {
 fn run(rounds: &Rounds, arguments: &[String]) -> VerbResult {
     let count = arguments::count(arguments, rounds.default, rounds.unit)?;
     let mut command = test(rounds.package, rounds.test);
-    command.args(["--", "--nocapture"]).env(rounds.variable, count.to_string());
+    command.args(["--", rounds.filter, "--nocapture"]).env(rounds.variable, count.to_string());
     verdict(process::run_foreground(&mut command)?.success())
 }
 

@@ -1,4 +1,4 @@
-//! The user that runs a suite, and the data path of its volumes.
+//! The user that runs a suite, the data path of its volumes, and whether they are far mounts.
 
 use crate::VerbResult;
 use crate::account::{self, Account};
@@ -6,16 +6,29 @@ use crate::account::{self, Account};
 /// Data paths, as `pelago up --passthrough MODE` has them.
 const PATHS: &[&str] = &["auto", "always", "never"];
 
-/// What `--user` and `--passthrough` say.
-#[derive(Clone, Debug, Default)]
+/// How a mount reaches the server of its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is the server's own, in the same process.
+    Own,
+    /// By the Unix socket in the volume's folder.
+    Unix,
+    /// By TCP with TLS.
+    Tls,
+}
+
+/// What `--user`, `--passthrough` and `--far` say.
+#[derive(Clone, Debug)]
 pub(crate) struct RunAs {
     /// The user that serves and uses the volume; `None` for the user that runs xtask.
     pub(crate) account: Option<Account>,
     /// One of [`PATHS`]; `None` leaves the choice to the suite.
     pub(crate) path: Option<&'static str>,
+    /// The mounts that a suite uses, not empty; the server's own one, if it is used, comes first.
+    pub(crate) ways: &'static [Way],
 }
 
-/// Runs a verb with these two options and the other arguments; with `--user`, in a mount namespace
+/// Runs a verb with these options and the other arguments; with `--user`, in a mount namespace
 /// that is made for that user.
 pub(crate) fn enter(
     verb: &str,
@@ -32,7 +45,8 @@ pub(crate) fn enter(
 }
 
 impl RunAs {
-    /// Takes `--user NAME` and `--passthrough PATH` out of the arguments; returns the others too.
+    /// Takes `--user NAME`, `--passthrough PATH` and `--far unix|tls` out of the arguments; returns
+    /// the others too.
     fn take(arguments: &[String]) -> Result<(Self, Vec<String>), String> {
         let (mut run_as, mut rest) = (Self::default(), Vec::new());
         let mut words = arguments.iter();
@@ -47,6 +61,14 @@ impl RunAs {
                     let path = PATHS.iter().find(|path| **path == named);
                     run_as.path = Some(path.ok_or("--passthrough needs auto, always or never")?);
                 }
+                "--far" => {
+                    let named = words.next().map_or("", String::as_str);
+                    run_as.ways = match named {
+                        "unix" => &[Way::Unix],
+                        "tls" => &[Way::Tls],
+                        _ => return Err("--far needs unix or tls".to_owned()),
+                    };
+                }
                 option if option.starts_with('-') => return Err(format!("no option `{option}`")),
                 _ => rest.push(word.clone()),
             }
@@ -54,12 +76,18 @@ impl RunAs {
         if run_as.account.is_some() && run_as.path == Some("always") {
             return Err("passthrough needs root, and the user of --user is not root".to_owned());
         }
+        if run_as.path.is_some() && run_as.is_far() {
+            return Err("a far mount has one data path: --far takes no --passthrough".to_owned());
+        }
         Ok((run_as, rest))
     }
 
     /// Returns the data paths to run: the one of `--passthrough`, or these, of which `always` needs
-    /// root.
+    /// root. A far mount has none but that through its process.
     pub(crate) fn paths(&self, default: &[&'static str]) -> Vec<&'static str> {
+        if self.is_far() {
+            return vec!["never"];
+        }
         let all = self.path.map_or_else(|| default.to_vec(), |path| vec![path]);
         let may = |path: &&str| self.path.is_some() || *path != "always" || self.is_root();
         all.into_iter().filter(may).collect()
@@ -67,12 +95,37 @@ impl RunAs {
 
     /// Returns the same user with this data path.
     pub(crate) fn on(&self, path: &'static str) -> Self {
-        Self { account: self.account.clone(), path: Some(path) }
+        Self { path: Some(path), ..self.clone() }
+    }
+
+    /// Returns the same user with these mounts.
+    pub(crate) fn by(&self, ways: &'static [Way]) -> Self {
+        Self { ways, ..self.clone() }
+    }
+
+    /// Returns whether the suite runs in the mount of another process than the server.
+    pub(crate) fn is_far(&self) -> bool {
+        self.ways.first() != Some(&Way::Own)
+    }
+
+    /// Returns how the suite reaches its files, in words.
+    pub(crate) fn describe(&self, path: &str) -> String {
+        match self.ways.first() {
+            Some(Way::Unix) => "far over the Unix socket".to_owned(),
+            Some(Way::Tls) => "far over TLS".to_owned(),
+            _ => format!("passthrough {path}"),
+        }
     }
 
     /// Returns whether root runs the suite. Only root has passthrough.
     pub(crate) fn is_root(&self) -> bool {
         self.account.is_none() && crate::machine::is_root()
+    }
+}
+
+impl Default for RunAs {
+    fn default() -> Self {
+        Self { account: None, path: None, ways: &[Way::Own] }
     }
 }
 
@@ -100,5 +153,16 @@ mod tests {
         let (run_as, _) = take("--passthrough never").unwrap();
         assert_eq!(run_as.paths(&["auto", "always"]), ["never"]);
         assert_eq!(RunAs::default().paths(&["auto"]), ["auto"]);
+    }
+
+    #[test]
+    fn a_far_mount_has_one_data_path() {
+        let (run_as, rest) = take("--far tls 1000").unwrap();
+        assert_eq!((run_as.ways, rest), ([Way::Tls].as_slice(), vec!["1000".to_owned()]));
+        assert!(run_as.is_far() && !RunAs::default().is_far());
+        assert_eq!(run_as.paths(&["auto", "always"]), ["never"]);
+        assert_eq!(run_as.describe("never"), "far over TLS");
+        assert!(take("--far").is_err() && take("--far udp").is_err());
+        assert!(take("--far unix --passthrough never").is_err());
     }
 }

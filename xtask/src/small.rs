@@ -81,9 +81,8 @@ const OPEN: &str = r#"
 hold() { perl -e '
     my ($root) = @ARGV;
     my @open;
-    mkdir("$root/open");
     for my $number (0 .. 1999) {
-        open(my $file, "+>", "$root/open/$number") or die("$number: $!");
+        open(my $file, "+>", "$root/$number") or die("$number: $!");
         defined(syswrite($file, "x" x (2000 + $number % 2 * 4000))) or die("$number: $!");
         push(@open, $file);
     }
@@ -96,9 +95,9 @@ hold() { perl -e '
     }
     for my $file (@open) { close($file) or die($!); }
     $sum == 2000 * 4500 or die("$sum bytes");' "$1"; }
-mkdir far/holds second/holds
-hold far/holds & one=$!
-hold second/holds & two=$!
+mkdir far/one/held second/two/held
+hold far/one/held & one=$!
+hold second/two/held & two=$!
 wait $one; wait $two
 "#;
 const REMOVE: &str = r#"

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::counts::Counts;
 use crate::mounted::{self, Mounted};
-use crate::run_as::RunAs;
+use crate::run_as::{RunAs, Way};
 use crate::{VerbResult, tools, verdict};
 
 /// What a step does with its volume; an error says what went wrong.
@@ -16,6 +16,8 @@ pub(crate) struct Step<'a> {
     pub(crate) name: String,
     /// The data path of its volume.
     pub(crate) path: &'static str,
+    /// The mounts of its volume.
+    pub(crate) ways: &'static [Way],
     /// Debian's packages that it needs.
     pub(crate) packages: &'static [&'static str],
     /// Only root can run it.
@@ -37,8 +39,9 @@ pub(crate) fn run_all(verb: &str, run_as: &RunAs, steps: &[Step<'_>]) -> VerbRes
             continue;
         }
         let start = Instant::now();
-        let volume = tools::install_packages(step.packages, &logs)
-            .and_then(|()| Mounted::start(&pelago, &logs, verb, &run_as.on(step.path)));
+        let volume = tools::install_packages(step.packages, &logs).and_then(|()| {
+            Mounted::start(&pelago, &logs, verb, &run_as.on(step.path).by(step.ways))
+        });
         let ran = volume.and_then(|volume| {
             (step.run)(&volume)?;
             volume.finish()

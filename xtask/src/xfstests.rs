@@ -24,8 +24,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         let Some((path, names)) = rest.split_first() else {
             return Err("needs the folder of a built source tree of xfstests".to_owned());
         };
-        if run_as.account.is_some() {
-            return Err("runs as root only: takes no --user".to_owned());
+        if run_as.account.is_some() || run_as.is_far() {
+            return Err("runs as root on the server's mount: takes no --user, no --far".to_owned());
         }
         let tree = Tree::open(Path::new(path))?;
         if !machine::is_root() {

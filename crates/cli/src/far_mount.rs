@@ -158,7 +158,7 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
         ConnectError::Refused(refused) if refused.code == RefusalCode::UnknownKey => {
             (Exit::Denied, format!("where the volume is: `pelago key allow {}`", refused.text))
         }
-        ConnectError::Refused(_) => (Exit::Denied, "retry later".to_owned()),
+        ConnectError::Refused(refused) => (Exit::Denied, remedy(refused.code).to_owned()),
         ConnectError::Tls(TlsError::WrongServer { .. }) => (
             Exit::Denied,
             "ask for the server's present address: another machine may pose as it".to_owned(),
@@ -172,9 +172,63 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
     Failure::new(exit, FarError { source: error, server: source.to_owned() }).hint(hint)
 }
 
+/// Returns what a person can do about a refusal.
+const fn remedy(code: RefusalCode) -> &'static str {
+    match code {
+        RefusalCode::OtherVersion => "use the same version of pelago on both machines",
+        RefusalCode::TooManyOfPeer => {
+            "unmount what is not used; `pelago status` of the server lists its sessions"
+        }
+        _ => "retry later",
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("{server} cannot be mounted")]
 struct FarError {
     server: String,
     source: ConnectError,
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::handshake::Refused;
+
+    use super::*;
+
+    #[test]
+    fn each_refusal_says_why_and_what_to_do() {
+        let said = |code| {
+            let (wire_min, wire_max) = (1, 1);
+            let refused = Refused { code, wire_min, wire_max, retry_ms: 0, text: String::new() };
+            connect_failed(ConnectError::Refused(refused), "server").to_string()
+        };
+        let cases = [
+            (
+                RefusalCode::TooManyOfPeer,
+                "this machine or user has as many sessions as one may have",
+            ),
+            (RefusalCode::TooManyOfPeer, "unmount what is not used"),
+            (RefusalCode::TooManyStrangers, "too many connections to the server have no session"),
+            (RefusalCode::OtherVersion, "speak different versions of the protocol"),
+            (RefusalCode::OtherVersion, "use the same version of pelago on both machines"),
+        ];
+        for (code, text) in cases {
+            assert!(said(code).contains(text), "{}", said(code));
+        }
+    }
+
+    #[test]
+    fn another_volume_is_named() {
+        let error = ConnectError::OtherVolume { wanted: [0x12; 16], found: [0xab; 16] };
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            format!(
+                "the server has the volume {}, and the mount is of {}",
+                "ab".repeat(16),
+                "12".repeat(16)
+            )
+        );
+    }
 }

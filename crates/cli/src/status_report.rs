@@ -44,6 +44,8 @@ pub(crate) struct UpReport {
     pub(crate) listening: Option<String>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
+    /// Sessions of the last run that the start still waits for.
+    pub(crate) awaited_sessions: u64,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Which path the bytes of files take.
@@ -251,6 +253,7 @@ impl UpReport {
                 silent_ms: 18,
                 running: 19,
             }],
+            awaited_sessions: 20,
             read_only: true,
             passthrough: PassthroughReport {
                 wanted: Passthrough::Always,

@@ -345,3 +345,20 @@ fn the_files_of_a_killed_client_are_closed_after_a_term() {
         world.finish();
     }
 }
+
+/// A start that waits for a client says so, until the client's term is over.
+#[test]
+fn status_counts_the_sessions_that_a_start_waits_for() {
+    let Some(mut world) = World::new() else { return };
+    assert_eq!(world.status()["awaited_sessions"], 0);
+    world.kill_client();
+    world.restart();
+    assert_eq!(world.status()["awaited_sessions"], 1);
+    let text = world.volume.run("status", &[]).expect_success().out;
+    assert!(text.contains("starting  requests wait for 1 session of the last run\n"), "{text}");
+    until("the start is over", || world.status()["awaited_sessions"] == 0);
+    let text = world.volume.run("status", &[]).expect_success().out;
+    assert!(!text.contains("starting"), "{text}");
+    world.client = mount(&world.volume, &world.volume.root.join("again"));
+    world.finish();
+}

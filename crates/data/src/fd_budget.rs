@@ -11,8 +11,10 @@ use pelago_store::sync::Mutex;
 use pelago_wire::{Code, Error, InodeId, limits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are left to everything else in the process.
+/// Descriptors that are left to everything else in the process but connections.
 const OTHERS: u64 = 128;
+/// The most connections that a server has, with those without a session that are being closed.
+const CONNECTIONS: u64 = (limits::SESSIONS + 2 * limits::STRANGERS) as u64;
 
 /// The descriptors that content files may have.
 #[derive(Debug)]
@@ -43,8 +45,8 @@ struct Taken {
 }
 
 impl FdBudget {
-    /// A budget of the descriptors that the process may have, but for 128. Raises the soft limit of
-    /// the process to its hard limit.
+    /// A budget of the descriptors that the process may have, but for those of connections (a
+    /// quarter at most) and 128. Raises the soft limit of the process to its hard limit.
     #[must_use]
     pub fn of_process() -> Arc<Self> {
         let now = getrlimit(Resource::Nofile);
@@ -54,7 +56,7 @@ impl FdBudget {
             Err(_) => now.current,
         };
         let most = limits::OPEN_FILES as u64;
-        let limit = limit.unwrap_or(most).min(most + OTHERS).saturating_sub(OTHERS).max(1);
+        let limit = limit.map_or(most, |limit| for_content(limit).min(most));
         Self::new(usize::try_from(limit).unwrap_or(limits::OPEN_FILES))
     }
 
@@ -111,6 +113,11 @@ impl FdBudget {
     fn tick(&self) -> u64 {
         self.now.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// Returns how many of the process's descriptors content files may have.
+fn for_content(limit: u64) -> u64 {
+    limit.saturating_sub(OTHERS + CONNECTIONS.min(limit / 4)).max(1)
 }
 
 impl FdPermit {

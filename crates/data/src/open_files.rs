@@ -31,7 +31,7 @@ use crate::io_permits::{IoPermit, IoPermits};
 use crate::memory::MemoryBudget;
 use crate::notify::WakeWorker;
 use crate::open_key::OpenKey;
-use crate::open_table::{Counts, OpenTable};
+use crate::open_table::{Counts, OpenLimit, OpenTable};
 use crate::passthrough::pending_close::PendingClose;
 use crate::passthrough::placement::{Passthrough, Placement};
 use crate::space::Space;
@@ -70,6 +70,8 @@ pub struct Options {
     pub open_bytes: usize,
     /// Opens at the same time.
     pub open_files: usize,
+    /// Those of one session of another process or machine.
+    pub session_open_files: usize,
     /// Callers with [`MayBlock::No`] that may wait for the disk at the same time.
     pub io_permits: usize,
     /// When files are opened by passthrough.
@@ -84,6 +86,7 @@ impl Default for Options {
             inline_bytes: limits::INLINE_DEFAULT_BYTES,
             open_bytes: limits::OPEN_BYTES,
             open_files: limits::OPEN_FILES,
+            session_open_files: limits::SESSION_OPEN_FILES,
             io_permits: 1,
             passthrough: Passthrough::Auto,
             can_detect_writers: true,
@@ -131,7 +134,10 @@ impl OpenFiles {
             table: parts.table,
             durability: parts.durability,
             disk: Disk { content, space, fd_budget },
-            opens: OpenTable::new(options.open_files),
+            opens: OpenTable::new(OpenLimit {
+                total: options.open_files,
+                share: options.session_open_files,
+            }),
             dirty: DirtySet::default(),
             writing: WritingSet::default(),
             pending_close: PendingClose::new(parts.notify_pending_close),

@@ -15,13 +15,23 @@ use crate::open_key::OpenKey;
 /// All opens, and the inodes that they share.
 pub(crate) struct OpenTable {
     state: Mutex<State>,
-    /// Opens at the same time.
-    limit: usize,
+    limit: OpenLimit,
+}
+
+/// Opens at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenLimit {
+    /// Those of all sessions.
+    pub(crate) total: usize,
+    /// Those of each session but the server's own.
+    pub(crate) share: usize,
 }
 
 #[derive(Default)]
 struct State {
     opens: KeyedMap<OpenKey, Opened>,
+    /// Opens of each session that has some.
+    by_session: IdMap<SessionId, usize>,
     inodes: IdMap<InodeId, Shared>,
     /// Inodes in the table without an open.
     closed: usize,
@@ -101,7 +111,7 @@ impl Shared {
 
 impl OpenTable {
     /// An empty table for up to `limit` opens.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: OpenLimit) -> Self {
         Self { state: Mutex::default(), limit }
     }
 
@@ -122,7 +132,9 @@ impl OpenTable {
     /// `TooManyOpen`, `Invalid`.
     pub(crate) fn check_room(&self, open: OpenKey) -> Result<(), Error> {
         let state = self.state.lock();
-        if state.opens.len() >= self.limit {
+        let own = state.by_session.get(&open.session).copied().unwrap_or(0);
+        let has_share = open.session != SessionId::DIRECT && own >= self.limit.share;
+        if state.opens.len() >= self.limit.total || has_share {
             return Err(Code::TooManyOpen.into());
         }
         state.check_free(open)
@@ -209,6 +221,12 @@ impl OpenTable {
     pub(crate) fn remove(&self, open: OpenKey) -> bool {
         let mut state = self.state.lock();
         let Some(opened) = state.opens.remove(&open) else { return false };
+        if let Some(own) = state.by_session.get_mut(&open.session) {
+            *own -= 1;
+            if *own == 0 {
+                state.by_session.remove(&open.session);
+            }
+        }
         let Some(shared) = state.inodes.get_mut(&opened.inode.handle.ino) else { return true };
         if let Some(count) = shared.count_mut(opened.path) {
             assert!(*count > 0, "each open is counted on its path until its id is removed");
@@ -306,6 +324,7 @@ impl State {
         let errors_seen = inode.errors.sample();
         let inode = Arc::clone(inode);
         self.opens.insert(open, Opened { inode, flags, path, errors_seen });
+        *self.by_session.entry(open.session).or_default() += 1;
         Ok(true)
     }
 }
@@ -319,6 +338,7 @@ mod tests {
 
     const INO: InodeId = InodeId::from_raw(7);
     const READ: OpenFlags = OpenFlags::READ;
+    const LIMIT: OpenLimit = OpenLimit { total: 9, share: 3 };
 
     fn key(session: u64, open: u64) -> OpenKey {
         OpenKey { session: SessionId(session), open: OpenId(open) }
@@ -330,7 +350,7 @@ mod tests {
 
     #[test]
     fn cached_and_passthrough_opens_of_an_inode_exclude_each_other() {
-        let table = OpenTable::new(9);
+        let table = OpenTable::new(LIMIT);
         let shared = table.enter(INO, false, inode);
         let insert = |number, path| table.insert(key(1, number), &shared, READ, path);
         assert_eq!(insert(1, PathKind::Cached), Ok(true));
@@ -343,7 +363,7 @@ mod tests {
 
     #[test]
     fn each_session_has_numbers_of_its_own() {
-        let table = OpenTable::new(9);
+        let table = OpenTable::new(LIMIT);
         let shared = table.enter(INO, false, inode);
         let insert = |key| table.insert(key, &shared, READ, PathKind::Direct);
         assert_eq!((insert(key(1, 7)), insert(key(2, 7))), (Ok(true), Ok(true)));
@@ -356,8 +376,31 @@ mod tests {
     }
 
     #[test]
+    fn a_session_has_a_share_of_the_opens_and_the_servers_own_has_all() {
+        let table = OpenTable::new(LIMIT);
+        let shared = table.enter(INO, false, inode);
+        let open = |session, number| {
+            table.check_room(key(session, number))?;
+            table.insert(key(session, number), &shared, READ, PathKind::Direct)
+        };
+        let too_many = Err(Code::TooManyOpen.into());
+        assert_eq!([1, 2, 3].map(|number| open(7, number)), [Ok(true); 3]);
+        assert_eq!(open(7, 4), too_many);
+        assert_eq!(open(8, 4), Ok(true), "another session is not concerned");
+        assert!(table.remove(key(7, 2)));
+        assert_eq!((open(7, 4), open(7, 5)), (Ok(true), too_many));
+        let own = SessionId::DIRECT.0;
+        assert_eq!([1, 2, 3, 4, 5].map(|number| open(own, number)), [Ok(true); 5]);
+        assert_eq!((open(own, 6), open(8, 5)), (too_many, too_many), "the total is for all");
+        for number in [1, 3, 4] {
+            assert!(table.remove(key(7, number)));
+        }
+        assert!(!table.state.lock().by_session.contains_key(&SessionId(7)));
+    }
+
+    #[test]
     fn an_inode_stays_in_the_table_until_its_last_opener_leaves() {
-        let table = OpenTable::new(9);
+        let table = OpenTable::new(LIMIT);
         let first = table.enter(INO, true, inode);
         let second = table.enter(INO, false, || panic!("it is in the table"));
         assert!(Arc::ptr_eq(&first, &second));
@@ -373,7 +416,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "each opener leaves once")]
     fn a_reader_cannot_leave_as_a_writer() {
-        let table = OpenTable::new(9);
+        let table = OpenTable::new(LIMIT);
         table.enter(INO, false, inode);
         table.leave(INO, true, |_| ());
     }

@@ -12,9 +12,13 @@
 //! 4. If that takes longer than [`PATIENCE`], all names are invalidated at once, which takes no
 //!    lock (`FUSE_NOTIFY_INC_EPOCH`). It detaches what is mounted below the mount; so it is not
 //!    used then, and not more often than [`EPOCH_PAUSE`], and the change waits.
-//! 5. The change is carried out. Then pages are dropped by a thread that only readers of the file
-//!    await, and attributes and access control lists are invalidated once more: the kernel may have
-//!    read old ones meanwhile.
+//! 5. The change is carried out. Then pages are dropped by a thread of its own, which readers of
+//!    the file and the answer to the change await, and attributes and access control lists are
+//!    invalidated once more: the kernel may have read old ones meanwhile.
+//!
+//! The answer awaits the pages because the kernel discards attributes that it has asked for before
+//! an invalidation and gets after it. A read that begins after the answer would stop at the old end
+//! of the file.
 //!
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 
@@ -179,10 +183,9 @@ impl LocalCache for KernelCache {
         let Some(state) = self.state.upgrade() else { return };
         for change in changes {
             match change {
+                Touched::Bytes(ino) => drop_pages(&state, *ino),
                 // A listing is in pages, too.
-                Touched::Bytes(ino) | Touched::Name { dir: ino, .. } => {
-                    state.stale_pages.add(*ino, 0, u64::MAX);
-                }
+                Touched::Name { dir, .. } => state.stale_pages.add(*dir, 0, u64::MAX),
                 Touched::Node(_) => {}
             }
         }
@@ -198,8 +201,21 @@ impl LocalCache for KernelCache {
 
     fn bytes_changed(&self, ino: InodeId) {
         if let Some(state) = self.state.upgrade() {
-            state.stale_pages.add(ino, 0, u64::MAX);
+            drop_pages(&state, ino);
         }
+    }
+
+    fn when_dropped(&self, changes: &[Touched], then: Then) {
+        let Some(state) = self.state.upgrade() else { return then() };
+        let files = changes.iter().filter_map(|change| match change {
+            Touched::Bytes(ino) => Some(*ino),
+            _ => None,
+        });
+        let after_all = files.fold(then, |then, ino| {
+            let state = Arc::clone(&state);
+            Box::new(move || state.stale_pages.when_clean(ino, then))
+        });
+        after_all();
     }
 }
 
@@ -214,6 +230,13 @@ impl Drop for KernelCache {
         self.teller.names.notify_all();
         self.teller.waits.notify_all();
         waiting.into_values().filter_map(|waiting| waiting.then).for_each(|then| then());
+    }
+}
+
+/// Has the pages of a file dropped, unless the kernel does not know it.
+fn drop_pages(state: &State, ino: InodeId) {
+    if state.kernel.get().is_some_and(|kernel| invalidate(kernel, ino)) {
+        state.stale_pages.add(ino, 0, u64::MAX);
     }
 }
 

@@ -22,6 +22,13 @@ pub(crate) struct FrameLimits {
     pub(crate) bulk: usize,
 }
 
+impl FrameLimits {
+    /// Returns how many bytes are read at a time: a peer that may send little costs little.
+    fn input_bytes(self) -> usize {
+        (HEADER_BYTES + self.body + self.bulk).min(INPUT_BYTES)
+    }
+}
+
 /// Why no frame could be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
@@ -44,7 +51,7 @@ pub(crate) enum ReadError {
     },
 }
 
-/// Bytes that are read at a time.
+/// Bytes that are read at a time, at most.
 const INPUT_BYTES: usize = 64 << 10;
 
 /// Collects frames. What arrives is read into one buffer; only the rest of a large payload is read
@@ -99,7 +106,7 @@ impl Assembler {
             if std::mem::take(&mut self.drained) {
                 return Ok(None);
             }
-            let (into, whole) = self.space();
+            let (into, whole) = self.space(limits.input_bytes());
             let (wanted, filled) = (into.len(), read(into));
             let count = match filled {
                 Ok(0) => return Err(ReadError::Closed),
@@ -118,15 +125,16 @@ impl Assembler {
     }
 
     /// Returns where the next bytes go, and whether that is the bulk of the partial frame.
-    fn space(&mut self) -> (&mut [u8], bool) {
+    fn space(&mut self, input_bytes: usize) -> (&mut [u8], bool) {
         if let Some(partial) = &mut self.partial
             && partial.body == partial.frame.body.len()
             && partial.frame.bulk.len() - partial.bulk >= INPUT_BYTES
         {
             return (&mut partial.frame.bulk[partial.bulk..], true);
         }
-        if self.input.is_empty() {
-            self.input.resize(INPUT_BYTES, 0);
+        if self.input.len() < input_bytes {
+            self.input.reserve_exact(input_bytes - self.input.len());
+            self.input.resize(input_bytes, 0);
         }
         self.input.copy_within(self.start..self.end, 0);
         self.end -= self.start;

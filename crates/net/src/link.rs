@@ -17,6 +17,7 @@ use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
 use crate::clock::boot_time;
+use crate::log_limit::LogLimit;
 use crate::stream::Stream;
 
 /// Pieces that one system call writes.
@@ -25,6 +26,7 @@ const SLICES: usize = 16;
 const PLAIN_BYTES: usize = 64 << 10;
 /// Bytes that one system call reads for TLS, which itself would read 4 KiB at a time.
 const CIPHER_BYTES: usize = 64 << 10;
+static FAILED_WRITES: LogLimit = LogLimit::new();
 
 /// What reads connections.
 pub(crate) trait Resume: Send + Sync {
@@ -153,7 +155,9 @@ impl Link {
         match sent {
             Ok(bytes) => self.let_go(bytes),
             Err(error) => {
-                tracing::info!(%error, "a connection cannot be written to");
+                if let Some(left_out) = FAILED_WRITES.admit() {
+                    tracing::info!(%error, left_out, "a connection cannot be written to");
+                }
                 self.close_locked(out);
             }
         }

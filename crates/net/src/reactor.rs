@@ -19,11 +19,13 @@ use parking_lot::Mutex;
 
 use crate::assembler::{Assembler, Frame, FrameLimits, ReadError};
 use crate::link::{Link, Resume};
+use crate::log_limit::LogLimit;
 use crate::stream::Stream;
 
 /// How often a connection is told that time passes.
 const TICK: Duration = Duration::from_millis(250);
-/// Frames of one connection that are handled before the others get their turn.
+/// Frames of one connection that are handled, and connections of one listener that are accepted,
+/// before the others get their turn.
 const TURN: usize = 64;
 const WAKER: Token = Token(0);
 
@@ -124,9 +126,16 @@ impl Reactor {
         let mailbox = Arc::new(Mailbox { waker, next_token, orders });
         let own = Arc::clone(&mailbox);
         let polling = move || {
-            let (links, listeners) = (HashMap::new(), HashMap::new());
-            Polling { poll, mailbox: own, links, listeners, behind: Vec::new(), stuck: Vec::new() }
-                .run();
+            let polling = Polling {
+                poll,
+                mailbox: own,
+                links: HashMap::new(),
+                listeners: HashMap::new(),
+                behind: Vec::new(),
+                stuck: Vec::new(),
+                failures: LogLimit::new(),
+            };
+            polling.run();
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(polling)?;
         Ok(Self { mailbox, thread: Some(thread) })
@@ -154,6 +163,8 @@ struct Polling {
     behind: Vec<Token>,
     /// Listeners whose connections wait until a descriptor is free.
     stuck: Vec<Token>,
+    /// Connections that could not be accepted.
+    failures: LogLimit,
 }
 
 struct Connected {
@@ -244,10 +255,16 @@ impl Polling {
     /// Reads what has arrived at a socket.
     fn serve(&mut self, token: Token) {
         if let Some(listener) = self.listeners.get_mut(&token) {
-            if let Err(error) = accept_all(&mut **listener) {
-                tracing::warn!(%error, "a connection could not be accepted");
-                // Most likely no descriptor is free: the next tick tries again.
-                self.stuck.push(token);
+            match accept_some(&mut **listener) {
+                Ok(Turn::Over) => self.behind.push(token),
+                Ok(_) => {}
+                Err(error) => {
+                    if let Some(left_out) = self.failures.admit() {
+                        tracing::warn!(%error, left_out, "a connection could not be accepted");
+                    }
+                    // Most likely no descriptor is free: the next tick tries again.
+                    self.stuck.push(token);
+                }
             }
             return;
         }
@@ -329,12 +346,12 @@ fn register(registry: &Registry, socket: &(impl AsRawFd + ?Sized), token: Token)
     registry.register(&mut SourceFd(&socket.as_raw_fd()), token, interest)
 }
 
-/// Accepts until no connection waits.
-fn accept_all(listener: &mut dyn Listener) -> io::Result<()> {
-    loop {
+/// Accepts until no connection waits, or the turn is over.
+fn accept_some(listener: &mut dyn Listener) -> io::Result<Turn> {
+    for _ in 0..TURN {
         match listener.accept() {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Drained),
             // A connection that ended before it was accepted.
             Err(error)
                 if matches!(
@@ -344,6 +361,7 @@ fn accept_all(listener: &mut dyn Listener) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
+    Ok(Turn::Over)
 }
 
 #[cfg(test)]

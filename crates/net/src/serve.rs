@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
+use parking_lot::Mutex;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::{SessionService, limits};
@@ -23,6 +24,7 @@ use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus, Violation};
 use crate::sessions::{Sessions, refused};
+use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
 
@@ -38,8 +40,10 @@ pub struct SessionServer {
 struct Shared {
     sessions: Arc<Sessions>,
     mailboxes: Vec<Arc<Mailbox>>,
-    /// Connections without a session.
-    strangers: AtomicUsize,
+    /// Connections without a session. A connection is closed under no lock.
+    strangers: Mutex<Strangers<Arc<Link>>>,
+    /// Those, and the ones that made room and have not ended yet.
+    unfinished: AtomicUsize,
     accepted: AtomicUsize,
 }
 
@@ -62,7 +66,8 @@ impl SessionServer {
         let shared = Shared {
             sessions: Arc::new(Sessions::new(service, term)),
             mailboxes: reactors.iter().map(|reactor| Arc::clone(&reactor.mailbox)).collect(),
-            strangers: AtomicUsize::new(0),
+            strangers: Mutex::new(Strangers::new()),
+            unfinished: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
         };
         Ok(Self { shared: Arc::new(shared), reactors })
@@ -132,23 +137,37 @@ impl fmt::Debug for SessionServer {
 }
 
 impl Shared {
-    /// Takes over a connection, unless too many have no session yet: then it is closed, and its
-    /// client tries again.
+    /// Takes over a connection. If too many have no session yet, the oldest ends.
     fn welcome(
         self: &Arc<Self>,
-        stream: Stream,
+        (stream, source): (Stream, Source),
         tls: Option<Box<rustls::Connection>>,
         caller: Caller,
     ) {
-        if self.strangers.fetch_add(1, Ordering::AcqRel) >= limits::STRANGERS {
-            self.strangers.fetch_sub(1, Ordering::AcqRel);
-            tracing::debug!("a connection is refused: too many have no session");
+        // Those that end do so on other threads, which may be busy: descriptors have a limit too.
+        if self.unfinished.fetch_add(1, Ordering::AcqRel) >= 2 * limits::STRANGERS {
+            self.unfinished.fetch_sub(1, Ordering::AcqRel);
             return;
         }
         let turn = self.accepted.fetch_add(1, Ordering::Relaxed) % self.mailboxes.len();
-        let stage = Stage::Stranger { since: Instant::now() };
-        let handler = Box::new(Connection { shared: Arc::clone(self), caller, stage });
-        self.mailboxes[turn].add(stream, tls, |_| handler);
+        self.mailboxes[turn].add(stream, tls, |link| {
+            let (ticket, evicted) = self.strangers.lock().enter(source, Arc::clone(link));
+            if let Some(evicted) = evicted {
+                self.evict(&evicted);
+            }
+            let stage = Stage::Stranger { ticket, since: Instant::now() };
+            Box::new(Connection { shared: Arc::clone(self), caller, stage })
+        });
+    }
+
+    /// Ends a connection that makes room. Within an unfinished handshake of TLS it is not told why.
+    fn evict(&self, link: &Link) {
+        if let Some(left_out) = self.sessions.log.evicted.admit() {
+            tracing::info!(left_out, "a connection without a session made room for another one");
+        }
+        let refused = refused(RefusalCode::TooManyStrangers);
+        send(&self.sessions, link, FrameKind::Refused, refused.encode());
+        link.close();
     }
 }
 
@@ -170,19 +189,24 @@ impl Listener for UnixDoor {
         let stream = Stream::Unix(socket);
         match stream.peer_uid() {
             Some(uid) if uid == 0 || uid == geteuid().as_raw() => {
-                self.shared.welcome(stream, None, Caller::Local(uid));
+                self.shared.welcome((stream, Source::User(uid)), None, Caller::Local(uid));
             }
-            uid => tracing::warn!(?uid, "another user's process may not connect"),
+            uid => {
+                if let Some(left_out) = self.shared.sessions.log.foreign.admit() {
+                    tracing::warn!(?uid, left_out, "another user's process may not connect");
+                }
+            }
         }
         Ok(())
     }
 
     fn tick(&mut self) {
         self.shared.sessions.expire();
+        self.shared.sessions.log.write_rest(Instant::now());
     }
 
     fn wants_ticks(&self) -> bool {
-        !self.shared.sessions.is_empty()
+        !self.shared.sessions.is_empty() || self.shared.sessions.log.has_rest()
     }
 }
 
@@ -202,14 +226,18 @@ impl AsRawFd for TcpDoor {
 
 impl Listener for TcpDoor {
     fn accept(&mut self) -> io::Result<()> {
-        let (socket, _) = self.socket.accept()?;
+        let (socket, address) = self.socket.accept()?;
         match tls::server_connection(Arc::clone(&self.config)) {
             Ok(tls) => {
                 let tls = Some(Box::new(rustls::Connection::Server(tls)));
                 let caller = Caller::Far(Arc::clone(&self.clients));
-                self.shared.welcome(Stream::tcp(socket), tls, caller);
+                self.shared.welcome((Stream::tcp(socket), Source::of(address.ip())), tls, caller);
             }
-            Err(error) => tracing::error!(%error, "a connection has no TLS"),
+            Err(error) => {
+                if let Some(left_out) = self.shared.sessions.log.failed.admit() {
+                    tracing::error!(%error, left_out, "a connection has no TLS");
+                }
+            }
         }
         Ok(())
     }
@@ -258,6 +286,7 @@ struct Connection {
 enum Stage {
     /// Without a session yet.
     Stranger {
+        ticket: Ticket,
         since: Instant,
     },
     Joined(Arc<Session>),
@@ -275,14 +304,19 @@ impl Connection {
         };
         match joined {
             Ok((session, welcome)) => {
-                tracing::info!(session = ?session.id, peer = ?session.peer, "a session");
+                if let Some(left_out) = self.shared.sessions.log.began.admit() {
+                    let peer = session.peer;
+                    tracing::info!(session = ?session.id, ?peer, left_out, "a session");
+                }
                 self.leave_strangers(Stage::Joined(session));
                 send(&self.shared.sessions, link, FrameKind::Welcome, welcome.encode());
                 ControlFlow::Continue(())
             }
             Err(refused) => {
-                let (why, text) = (refused.code.says(), &refused.text);
-                tracing::info!(why, text, "a client was refused");
+                if let Some(left_out) = self.shared.sessions.log.refused.admit() {
+                    let (why, text) = (refused.code.says(), &refused.text);
+                    tracing::info!(why, text, left_out, "a client was refused");
+                }
                 send(&self.shared.sessions, link, FrameKind::Refused, refused.encode());
                 ControlFlow::Break(())
             }
@@ -291,8 +325,9 @@ impl Connection {
 
     /// Enters another stage.
     fn leave_strangers(&mut self, next: Stage) {
-        if matches!(self.stage, Stage::Stranger { .. }) {
-            self.shared.strangers.fetch_sub(1, Ordering::AcqRel);
+        if let Stage::Stranger { ticket, .. } = self.stage {
+            self.shared.strangers.lock().leave(ticket);
+            self.shared.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
         self.stage = next;
     }
@@ -323,7 +358,9 @@ impl Handler for Connection {
             Violation::TooMany => ClosingCode::OverLimit,
             _ => ClosingCode::Protocol,
         };
-        tracing::warn!(session = ?session.id, %violation, "a connection is closed");
+        if let Some(left_out) = sessions.log.violation.admit() {
+            tracing::warn!(session = ?session.id, %violation, left_out, "a connection is closed");
+        }
         let closing = Closing { code, text: violation.to_string() };
         send(sessions, link, FrameKind::Closing, closing.encode());
         if code != ClosingCode::Resumed {
@@ -335,7 +372,7 @@ impl Handler for Connection {
     fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
         const PATIENCE: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
         match self.stage {
-            Stage::Stranger { since } if now.duration_since(since) > PATIENCE => {
+            Stage::Stranger { since, .. } if now.duration_since(since) > PATIENCE => {
                 ControlFlow::Break(())
             }
             Stage::Joined(_) => {
@@ -350,8 +387,10 @@ impl Handler for Connection {
         if let Stage::Joined(session) = &self.stage {
             session.lost(link);
         }
-        if let Some(why @ (ReadError::Malformed(_) | ReadError::TooLong { .. })) = why {
-            tracing::warn!(%why, "a connection was closed");
+        if let Some(why @ (ReadError::Malformed(_) | ReadError::TooLong { .. })) = why
+            && let Some(left_out) = self.shared.sessions.log.malformed.admit()
+        {
+            tracing::warn!(%why, left_out, "a connection was closed");
         }
         self.leave_strangers(Stage::Over);
     }

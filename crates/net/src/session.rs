@@ -58,6 +58,8 @@ struct State {
     link: Option<Arc<Link>>,
     /// When the client was heard last, by [`boot_time`].
     heard: Duration,
+    /// A request came: the client may have files open, and locks.
+    is_used: bool,
     /// The numbers of the requests that run, without those that wait for locks.
     running: HashSet<u64>,
     /// Requests that wait for locks: others must get past them, among them those that unlock.
@@ -122,6 +124,7 @@ impl Session {
             machine: ServerSession::default(),
             link: Some(Arc::clone(link)),
             heard: boot_time(),
+            is_used: false,
             running: HashSet::new(),
             waiting: HashSet::new(),
             ended: false,
@@ -136,6 +139,7 @@ impl Session {
             machine: ServerSession::of_earlier_run(),
             link: None,
             heard: boot_time(),
+            is_used: true,
             running: HashSet::new(),
             waiting: HashSet::new(),
             ended: false,
@@ -188,6 +192,7 @@ impl Session {
         if state.ended {
             return Err(Violation::Replaced);
         }
+        state.is_used = true;
         let is_known = state.running.contains(&number) || state.waiting.contains(&number);
         let repetition = match mutation {
             // A read that came over the old connection, and still runs, is answered once.
@@ -262,6 +267,20 @@ impl Session {
         }
         let is_first = !std::mem::replace(&mut state.ended, true);
         is_first.then(|| state.running.iter().chain(&state.waiting).copied().collect())
+    }
+
+    /// Returns whether the client has no connection and has never sent a request.
+    pub(crate) fn is_unused(&self) -> bool {
+        let state = self.state.lock();
+        state.link.is_none() && !state.is_used && !state.ended
+    }
+
+    /// Ends the session if it is unused. Returns whether it was.
+    pub(crate) fn end_unused(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_unused = state.link.is_none() && !state.is_used && !state.ended;
+        state.ended |= is_unused;
+        is_unused
     }
 
     /// Ends the connection with a last frame. Nothing of the session is handled any more in this

@@ -21,6 +21,7 @@ use crate::clients::list::ClientList;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, HoldGuard, Link};
+use crate::log_limit::ServerLog;
 use crate::session::{Peer, Session, SessionStatus, Violation};
 
 /// All sessions of a server.
@@ -30,6 +31,8 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
     next_id: AtomicU32,
     stopping: AtomicBool,
+    /// The lines that clients can cause.
+    pub(crate) log: ServerLog,
     /// How long a session outlives its last message: its client counts a little less.
     term: Duration,
     /// A leaf lock.
@@ -61,8 +64,8 @@ impl Sessions {
         let earlier = service.earlier_sessions().into_iter();
         let table = earlier.map(|(id, record)| (id, Arc::new(Session::of_last_run(id, record))));
         let table = Mutex::new(table.collect());
-        let listening = Mutex::default();
-        Self { service, table, next_id, stopping, term, listening }
+        let (log, listening) = (ServerLog::new(), Mutex::default());
+        Self { service, table, next_id, stopping, log, term, listening }
     }
 
     /// Begins a session over this connection, or resumes one.
@@ -106,19 +109,36 @@ impl Sessions {
 
     fn begin(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> Result<Arc<Session>, Refused> {
         let mut table = self.table.lock();
-        if table.len() >= limits::SESSIONS {
-            return Err(refused(RefusalCode::TooManySessions));
-        }
+        let replaced = make_room(&mut table, peer)?;
         // Unique in the volume: each run of a server has an epoch of its own.
         let counter = u64::from(self.next_id.fetch_add(1, Ordering::Relaxed));
         let id = SessionId(u64::from(self.service.served().epoch) << 32 | counter);
         let session = Arc::new(Session::new(id, hello.nonce, peer, link));
-        if let Err(error) = self.service.begin_session(id, session.record()) {
-            tracing::warn!(%error, "a session cannot be recorded");
-            return Err(refused(RefusalCode::NotRecorded));
+        let begun = self.service.begin_session(id, session.record());
+        if begun.is_ok() {
+            table.insert(id, Arc::clone(&session));
         }
-        table.insert(id, Arc::clone(&session));
-        Ok(session)
+        drop(table);
+        for unused in replaced {
+            self.log_end(&unused, "another session of its client took its place");
+            self.service.end_session(unused.id);
+        }
+        match begun {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                if let Some(left_out) = self.log.failed.admit() {
+                    tracing::warn!(%error, left_out, "a session cannot be recorded");
+                }
+                Err(refused(RefusalCode::NotRecorded))
+            }
+        }
+    }
+
+    fn log_end(&self, session: &Session, why: &str) {
+        if let Some(left_out) = self.log.ended.admit() {
+            let peer = session.peer;
+            tracing::info!(session = ?session.id, ?peer, why, left_out, "a session ended");
+        }
     }
 
     /// Ends a session: its connection, the requests that wait, and, once none runs any more, what
@@ -126,7 +146,7 @@ impl Sessions {
     pub(crate) fn end(&self, session: &Arc<Session>, why: &str) {
         let Some(running) = session.end() else { return };
         self.table.lock().remove(&session.id);
-        tracing::info!(session = ?session.id, peer = ?session.peer, why, "a session ended");
+        self.log_end(session, why);
         if running.is_empty() {
             return self.service.end_session(session.id);
         }
@@ -360,6 +380,36 @@ fn hash(body: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(body)
 }
 
+/// Makes room for a session of this peer, at the cost of one that its client has never used and has
+/// no connection to: of the same peer if it has its share, else of any. A session that was used
+/// stays for its term, because its client may rely on the locks that it has. Returns what was
+/// removed; the service is to be told.
+fn make_room(
+    table: &mut HashMap<SessionId, Arc<Session>>,
+    peer: Peer,
+) -> Result<Vec<Arc<Session>>, Refused> {
+    let own = table.values().filter(|session| session.peer == peer).count();
+    let is_full = table.len() >= limits::SESSIONS;
+    if own < limits::PEER_SESSIONS && !is_full {
+        return Ok(Vec::new());
+    }
+    let has_share = own >= limits::PEER_SESSIONS;
+    let mut unused: Vec<SessionId> = table
+        .values()
+        .filter(|session| !has_share || session.peer == peer)
+        .filter(|session| session.is_unused())
+        .map(|session| session.id)
+        .collect();
+    unused.sort_unstable();
+    // Its client may use it in this instant.
+    let ended = unused.into_iter().find(|id| table.get(id).is_some_and(|s| s.end_unused()));
+    match ended.and_then(|id| table.remove(&id)) {
+        Some(session) => Ok(vec![session]),
+        None if has_share => Err(refused(RefusalCode::TooManyOfPeer)),
+        None => Err(refused(RefusalCode::TooManySessions)),
+    }
+}
+
 /// Returns the context of a request, without its caller.
 const fn context(session: SessionId, number: u64) -> Context {
     Context { session, request: RequestId(number), ..Context::direct(0, 0) }
@@ -368,7 +418,11 @@ const fn context(session: SessionId, number: u64) -> Context {
 /// Returns the refusal with this code.
 pub(crate) fn refused(code: RefusalCode) -> Refused {
     let retry_ms = match code {
-        RefusalCode::TooManySessions | RefusalCode::Starting | RefusalCode::NotRecorded => 1000,
+        RefusalCode::TooManyStrangers => 100,
+        RefusalCode::TooManySessions
+        | RefusalCode::TooManyOfPeer
+        | RefusalCode::Starting
+        | RefusalCode::NotRecorded => 1000,
         _ => 0,
     };
     let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);

@@ -344,10 +344,11 @@ fn a_peer_that_reads_nothing_holds_no_thread_and_no_other_session() {
     }
     let (tell, told) = channel();
     let service = Arc::clone(&world.service);
-    let committer = thread::spawn(move || {
+    let commit = move || {
         service.answer_all();
         tell.send(()).unwrap();
-    });
+    };
+    let committer = thread::Builder::new().spawn(commit).unwrap();
     told.recv_timeout(PATIENCE).expect("the thread that answers does not wait");
     committer.join().unwrap();
     // Both threads of the server go on.

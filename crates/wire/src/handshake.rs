@@ -245,6 +245,10 @@ codes! {
         UnknownRole = 9, "the server does not know what the client is";
         /// The session cannot be recorded: the disk is full, or fails.
         NotRecorded = 10, "the server cannot record a session now";
+        /// The limit of sessions of one key or user is reached.
+        TooManyOfPeer = 11, "this machine or user has as many sessions as one may have";
+        /// Newer connections without a session took the place of this one.
+        TooManyStrangers = 12, "too many connections to the server have no session yet";
     }
 
     /// Why a server ends a connection. Numbers are never reused.

@@ -56,6 +56,9 @@ pub const JOURNAL_BYTES: u64 = 64 << 20;
 /// Files that all sessions of a server may have open together, if the process may have that many
 /// descriptors.
 pub const OPEN_FILES: usize = 1 << 20;
+/// Files that one session of another process or machine may have open: its share of
+/// [`OPEN_FILES`].
+pub const SESSION_OPEN_FILES: usize = 1 << 18;
 /// Bytes that open files hold in memory before they are spilled to content files.
 pub const OPEN_BYTES: usize = 24 << 20;
 /// Bytes of the engine's block cache and memtables.
@@ -98,8 +101,14 @@ pub const SESSION_REQUESTS: usize = 1024;
 pub const SESSION_BYTES: usize = 8 << 20;
 /// Sessions of a server at the same time.
 pub const SESSIONS: usize = 1024;
-/// Connections to a server that have no session yet.
+/// Sessions of one machine's key, or of one user of the server's machine, at the same time.
+pub const PEER_SESSIONS: usize = 64;
+/// Connections to a server that have no session yet. One more ends the oldest of the source that
+/// has most of them.
 pub const STRANGERS: usize = 256;
+/// Those of one source: an address, the first 64 bits of one with IPv6, or a user of the server's
+/// machine. One more ends the oldest.
+pub const SOURCE_STRANGERS: usize = 128;
 /// Seconds that a connection without a session may last.
 pub const STRANGER_SECONDS: u64 = 10;
 /// Seconds after which a silent peer is gone, and its session with it.

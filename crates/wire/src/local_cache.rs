@@ -46,4 +46,9 @@ pub trait LocalCache: Send + Sync {
     /// Says that bytes of a file were changed whose attributes the cache does not keep, because a
     /// change of [`Touched::Node`] has begun and not ended; called before the change is answered.
     fn bytes_changed(&self, ino: InodeId);
+
+    /// Calls `then` exactly once, when it has dropped the bytes of the files that
+    /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] were told of: before this returns, or
+    /// from a thread of its own, which must not be held up. Only then the change is answered.
+    fn when_dropped(&self, changes: &[Touched], then: Then);
 }

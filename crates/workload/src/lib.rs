@@ -2,8 +2,8 @@
 //!
 //! Random programs ([`op`], [`generate`]) run on a [`target::Target`] and on a reference [`model`],
 //! and [`compare`] reports where the two differ; the same programs on a plain directory test the
-//! model itself. A [`witness`] logs each acknowledged operation outside the mount, and after a
-//! crash reports what is missing.
+//! model itself. [`together`] changes one file through several mounts. A [`witness`] logs each
+//! acknowledged operation outside the mount, and after a crash reports what is missing.
 
 #![forbid(unsafe_code)]
 
@@ -13,4 +13,5 @@ pub mod generate;
 pub mod model;
 pub mod op;
 pub mod target;
+pub mod together;
 pub mod witness;

@@ -115,7 +115,7 @@ impl Namespaces {
         let log = self.logs.join(step);
         // A daemon that stays behind belongs to no group, so only the child itself is waited for.
         let (out, err) = (log.with_extension("out"), log.with_extension("err"));
-        let [to, errors] = [&out, &err].map(|path| fs::File::create(path));
+        let [to, errors] = [&out, &err].map(fs::File::create);
         let to = to.map_err(|why| failed(&out, &why))?;
         let errors = errors.map_err(|why| failed(&err, &why))?;
         command.stdin(Stdio::null()).stdout(to).stderr(errors);
@@ -130,7 +130,7 @@ impl Namespaces {
                 None => thread::sleep(POLL),
             }
         };
-        let [said, complained] = [&out, &err].map(|path| fs::read_to_string(path));
+        let [said, complained] = [&out, &err].map(fs::read_to_string);
         match status.success() {
             true => said.map_err(|why| failed(&out, &why)),
             false => Err(format!("{step}: {status}: {}", complained.unwrap_or_default().trim())),

@@ -36,6 +36,7 @@ impl UpReport {
             lines.push_str(&format!("listening {address}\n"));
         }
         lines.extend(self.sessions.iter().map(SessionReport::line));
+        lines.push_str(&awaited_line(self.awaited_sessions));
         lines.push_str(&self.passthrough_line());
         lines.push_str(&space_line(self.space.as_ref()));
         let used = self.memory.iter().map(|each| each.used).sum();
@@ -94,6 +95,15 @@ impl PassthroughReport {
             (None, _) => "passthrough: the kernel reads and writes large files itself".to_owned(),
         };
         format!("speed     {path}\n")
+    }
+}
+
+/// Returns the line on a start that is not over; nothing after it.
+fn awaited_line(sessions: u64) -> String {
+    match sessions {
+        0 => String::new(),
+        1 => "starting  requests wait for 1 session of the last run\n".to_owned(),
+        more => format!("starting  requests wait for {more} sessions of the last run\n"),
     }
 }
 
@@ -192,6 +202,14 @@ mod tests {
     fn requests_that_wait_for_a_lock_are_counted() {
         let report = UpReport { lock_waiters: 3, lingering_files: 0, ..UpReport::sample() };
         assert_eq!(report.files(), "5 files open, 3 requests wait for a file lock");
+    }
+
+    #[test]
+    fn a_start_that_waits_for_sessions_says_so() {
+        let text = |awaited_sessions| UpReport { awaited_sessions, ..UpReport::sample() }.to_text();
+        assert!(text(1).contains("starting  requests wait for 1 session of the last run\n"));
+        assert!(text(2).contains("starting  requests wait for 2 sessions of the last run\n"));
+        assert!(!text(0).contains("starting"));
     }
 
     #[test]

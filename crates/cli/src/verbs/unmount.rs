@@ -156,7 +156,10 @@ fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
         return Ok(End::WasDown);
     };
     match stale_mount::detach(&point) {
-        Ok(()) => Ok(End::DeadMountRemoved),
+        Ok(()) => {
+            runtime_dir::remove_stale();
+            Ok(End::DeadMountRemoved)
+        }
         Err(source) => Err(Failure::new(Exit::Denied, UnmountError::NotDetached { point, source })
             .hint("run this as the user who mounted it, or as root")),
     }

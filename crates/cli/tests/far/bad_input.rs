@@ -3,11 +3,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
@@ -19,54 +14,9 @@ use pelago_wire::{
     Code, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request, limits, version,
 };
 
+use crate::good::with_a_good_mount;
 use crate::harness::program::until;
-use crate::on_server;
 use crate::peer::{Peer, body, hello, is_end, tcp};
-use crate::world::World;
-
-/// A mount that is served all the time, whatever else comes.
-fn with_a_good_mount(work: impl FnOnce(&World)) {
-    on_server(|world| {
-        let good = world.mount_both();
-        let stop = AtomicBool::new(false);
-        let worked = thread::scope(|scope| {
-            let use_it = |root: &PathBuf| {
-                let (root, stop) = (root.clone(), &stop);
-                scope.spawn(move || {
-                    let mut rounds = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        round_trip(&root, rounds);
-                        rounds += 1;
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                    rounds
-                })
-            };
-            let users: Vec<_> = good.iter().map(|mount| use_it(&mount.point)).collect();
-            let guard = StopAtEnd(&stop);
-            work(world);
-            good.iter().for_each(|mount| round_trip(&mount.point, u32::MAX));
-            drop(guard);
-            users.into_iter().map(|user| user.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert!(worked.iter().all(|rounds| *rounds > 0), "{worked:?}");
-    });
-}
-
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn round_trip(root: &Path, round: u32) {
-    let path = root.join(format!("{}{round}", root.file_name().unwrap().display()));
-    fs::write(&path, path.as_os_str().as_encoded_bytes()).unwrap();
-    assert_eq!(fs::read(&path).unwrap(), path.as_os_str().as_encoded_bytes());
-    fs::remove_file(&path).unwrap();
-}
 
 fn create(name: &str, open: u64) -> Request {
     Request::Create {
@@ -372,87 +322,6 @@ fn more_requests_than_agreed_end_the_session() {
         assert_eq!(peer.hear_closing().code, ClosingCode::OverLimit);
         until("nobody waits", || world.status()["lock_waiters"] == 0);
         holder.unlock().unwrap();
-    });
-}
-
-/// Connections that say nothing, on both sockets, many more than there is room for.
-#[test]
-fn silent_connections_keep_nobody_out_for_long() {
-    const EACH: usize = 1000;
-    with_a_good_mount(|world| {
-        let mut silent: Vec<UnixStream> = Vec::new();
-        let mut far = Vec::new();
-        for _ in 0..EACH {
-            silent.push(UnixStream::connect(world.socket()).unwrap());
-            far.push(tcp(world.tcp()));
-        }
-        let before = Instant::now();
-        // A new client gets in once the first of them have waited for `STRANGER_SECONDS`.
-        let source = world.socket();
-        let mut mounted = false;
-        until("a new mount", || {
-            let mut command = world.mount_command(source.to_str().unwrap(), "late", &[]);
-            let ran = crate::harness::program::run(&mut command);
-            mounted = ran.code == Some(0);
-            mounted
-        });
-        println!("a new mount after {:?}", before.elapsed());
-        let late = world.volume.root.join("late");
-        round_trip(&late, 0);
-        world.pelago(&["unmount", late.to_str().unwrap()]).expect_success();
-    });
-}
-
-/// Garbage as fast as it goes, for three seconds: on the Unix socket, on TCP below TLS, and as
-/// frames without an end.
-#[test]
-fn garbage_takes_no_memory_and_no_service() {
-    with_a_good_mount(|world| {
-        let before = world.memory();
-        let end = Instant::now() + Duration::from_secs(3);
-        let garbage = &bytes_of(11, 1 << 20);
-        let endless = &{
-            let (body, kind) = (limits::FRAME_BODY_BYTES as u32, FrameKind::Request);
-            let bulk = limits::FRAME_BULK_BYTES as u32;
-            Header { body, bulk, kind, number: 1, progress: 0 }.encode()
-        };
-        let most = thread::scope(|scope| {
-            scope.spawn(move || {
-                while Instant::now() < end {
-                    let mut peer = Peer::unix(&world.socket());
-                    let _closed = peer.send(garbage);
-                }
-            });
-            scope.spawn(move || {
-                while Instant::now() < end {
-                    let _closed = Peer::tcp(world.tcp()).send(garbage);
-                }
-            });
-            scope.spawn(move || {
-                while Instant::now() < end {
-                    // A session outlives its connection for a term, so that a client with many of
-                    // them is refused in the end.
-                    let mut peer = Peer::unix(&world.socket());
-                    peer.send_hello(&hello());
-                    match peer.hear().unwrap().header.kind {
-                        FrameKind::Welcome => {}
-                        kind => {
-                            assert_eq!(kind, FrameKind::Refused);
-                            continue;
-                        }
-                    }
-                    let _closed = peer.send(endless).and_then(|()| peer.send(garbage));
-                }
-            });
-            let mut most = 0;
-            while Instant::now() < end {
-                most = most.max(world.memory());
-                thread::sleep(Duration::from_millis(50));
-            }
-            most
-        });
-        println!("{before} bytes before, at most {most}");
-        assert!(most < before + (32 << 20), "{before} bytes, then {most}");
     });
 }
 

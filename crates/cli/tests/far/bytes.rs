@@ -91,6 +91,33 @@ fn an_open_file_shows_the_writes_of_others() {
     });
 }
 
+/// Each read begins behind what was the end, and nothing has asked for the new size before it. The
+/// file is made in the server's mount: an inode that is new to its kernel is invalidated several
+/// times more, and a read that meets this may end at the old size.
+#[test]
+fn bytes_behind_the_old_end_are_read_at_once() {
+    const ROUNDS: u64 = 700;
+    const LENGTH: usize = 700;
+    on_world(|world| {
+        world.each_side(|side, others, name| {
+            File::create_new(world.volume.files().join(name)).unwrap();
+            let writer = File::options().write(true).open(side.join(name)).unwrap();
+            let readers: Vec<File> =
+                others.iter().map(|root| File::open(root.join(name)).unwrap()).collect();
+            for round in 0..ROUNDS {
+                let (bytes, at) = (bytes_of(round, LENGTH), round * LENGTH as u64);
+                writer.write_all_at(&bytes, at).unwrap();
+                for (reader, root) in readers.iter().zip(others) {
+                    let mut found = vec![0; LENGTH];
+                    let read = reader.read_exact_at(&mut found, at);
+                    read.unwrap_or_else(|error| panic!("{round}, {}: {error}", root.display()));
+                    assert!(found == bytes, "{round}, {}", root.display());
+                }
+            }
+        });
+    });
+}
+
 /// What another mount writes is in a shared mapping that is made afterwards; pages of an earlier
 /// one are not kept.
 #[test]

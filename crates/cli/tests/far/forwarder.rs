@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ struct State {
     /// Connections that were accepted, and what the newest has carried.
     accepted: AtomicUsize,
     carried: AtomicU64,
+    /// What clients have sent, over all connections.
+    recorded: Mutex<Vec<u8>>,
 }
 
 /// One direction of a connection.
@@ -59,6 +61,7 @@ impl Forwarder {
             late_bytes: AtomicU64::new(0),
             accepted: AtomicUsize::new(0),
             carried: AtomicU64::new(0),
+            recorded: Mutex::default(),
         });
         let (shared, server) = (Arc::clone(&state), server.to_owned());
         let accept = move || {
@@ -104,6 +107,11 @@ impl Forwarder {
         self.state.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
+    /// Returns what clients have sent.
+    pub(crate) fn recorded(&self) -> Vec<u8> {
+        self.state.recorded.lock().unwrap().clone()
+    }
+
     /// Returns how many connections were cut.
     pub(crate) fn cuts(&self) -> usize {
         self.state.cuts.load(Ordering::Relaxed)
@@ -138,6 +146,9 @@ impl Way {
             let is_cut = state.is_rough.load(Ordering::Relaxed) && left <= count as u64;
             let sent = if is_cut { left as usize } else { count };
             left = left.saturating_sub(count as u64);
+            if self.is_to_server {
+                state.recorded.lock().unwrap().extend(&buffer[..sent]);
+            }
             if (&*self.to).write_all(&buffer[..sent]).is_err() {
                 if self.is_half.load(Ordering::Relaxed) {
                     continue;

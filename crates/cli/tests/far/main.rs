@@ -15,13 +15,18 @@ mod bad_input;
 mod bytes;
 mod cut;
 mod forwarder;
+mod good;
 #[path = "../harness/all.rs"]
 mod harness;
 mod keys;
 mod locks;
 mod names;
 mod peer;
+mod replay;
 mod requests;
+mod runtime_dir;
+mod strangers;
+mod together;
 mod world;
 
 /// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;

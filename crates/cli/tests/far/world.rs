@@ -161,6 +161,12 @@ impl World {
         mount.kill();
     }
 
+    /// Unmounts a mount.
+    pub(crate) fn unmount(&self, mount: &FarMount) {
+        self.mounts.lock().unwrap().retain(|other| other.pid != mount.pid);
+        self.pelago(&["unmount", mount.point.to_str().unwrap()]).expect_success();
+    }
+
     /// Unmounts everything, looks for a panic in the log, and checks the volume.
     pub(crate) fn finish(self) {
         for mount in self.take_mounts() {

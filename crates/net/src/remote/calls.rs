@@ -36,9 +36,13 @@ pub(super) struct Call {
     /// Payload bytes, of the request and of its reply.
     payload: usize,
     pub(super) opens: OpenUse,
+    fits: FitsReply,
     pub(super) done: Done,
     since: Instant,
 }
+
+/// Tells whether a reply is one of those that a request can have.
+pub(super) type FitsReply = fn(&Reply) -> bool;
 
 /// A request that was numbered.
 pub(super) struct UnderWay {
@@ -49,6 +53,7 @@ pub(super) struct UnderWay {
     pub(super) bulk: Arc<[u8]>,
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
+    pub(super) fits: FitsReply,
     /// `None` if the caller does not wait any more, and if the session itself asks.
     pub(super) done: Option<Done>,
     pub(super) since: Instant,
@@ -123,9 +128,9 @@ impl Call {
     ) -> Self {
         let (is_mutation, payload) =
             (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
-        let (opens, since) = (OpenUse::of(request), Instant::now());
+        let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        Self { caller, is_mutation, waits, body, bulk, payload, opens, done, since }
+        Self { caller, is_mutation, waits, body, bulk, payload, opens, fits, done, since }
     }
 }
 
@@ -179,14 +184,18 @@ impl Calls {
     }
 
     /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
-    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) {
+    /// Returns whether it fits its request: what another one means is unknown, so that its caller
+    /// gets `Io`, and it is not asked for again.
+    pub(super) fn answered(&self, number: u64, result: Result<Reply, Error>) -> bool {
         let mut state = self.state.lock();
         state.heard = boot_time();
         if !state.machine.answered(number) {
-            return;
+            return true;
         }
-        let Some(call) = state.under_way.remove(&number) else { return };
+        let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
+        let fits = result.as_ref().map_or(true, call.fits);
+        let result = if fits { result } else { Err(Code::Io.into()) };
         let result = state.note_answer(&call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
@@ -195,6 +204,7 @@ impl Calls {
             done(result);
         }
         call_back(failed);
+        fits
     }
 
     /// Notes that the server was heard.
@@ -304,6 +314,11 @@ impl Calls {
         self.state.lock().welcome.as_ref().map(|welcome| welcome.session)
     }
 
+    /// Returns the volume of the session, once there is one.
+    pub(super) fn volume(&self) -> Option<[u8; 16]> {
+        self.state.lock().welcome.as_ref().map(|welcome| welcome.volume)
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
@@ -365,14 +380,16 @@ impl State {
 
     /// Gives a request its numbers, and sends it if there is a connection.
     fn number(&mut self, call: Call) {
-        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, done, since } = call;
+        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, fits, done, since } =
+            call;
         self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
         self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
         let (body, done) = (body.into(), Some(done));
-        let call = UnderWay { caller, mutation, waits, body, bulk, payload, opens, done, since };
+        let call =
+            UnderWay { caller, mutation, waits, body, bulk, payload, opens, fits, done, since };
         self.note_size(&call);
         self.under_way.insert(numbers.number, call);
         self.send(numbers.number);

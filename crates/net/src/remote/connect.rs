@@ -40,6 +40,17 @@ pub enum ConnectError {
     /// The other end closed the connection, or sent something else than the protocol.
     #[error("no pelago server answers there: {0}")]
     NoServer(String),
+    /// The connection ended before the server had answered: too many others may have wanted one.
+    #[error("the server closed the connection before it answered")]
+    Cut,
+    /// Another volume is served there now than the one of the session.
+    #[error("the server has the volume {}, and the mount is of {}", id(.found), id(.wanted))]
+    OtherVolume {
+        /// The volume of the session.
+        wanted: [u8; 16],
+        /// The volume of the server.
+        found: [u8; 16],
+    },
     /// TLS failed: the server has another key, or does not speak TLS.
     #[error(transparent)]
     Tls(TlsError),
@@ -49,6 +60,10 @@ pub enum ConnectError {
     /// A thread, or random bytes, could not be had.
     #[error("no thread or no random bytes could be had")]
     NoThread(#[source] io::Error),
+}
+
+fn id(volume: &[u8; 16]) -> String {
+    volume.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn said(text: &str) -> String {
@@ -93,14 +108,20 @@ impl Connector {
 
     /// Connects for the first time.
     pub(super) fn begin(&self, patience: Duration) -> Result<(), ConnectError> {
-        let deadline = Instant::now() + patience;
+        let start = Instant::now();
+        let deadline = start + patience;
         let mut pause = PAUSES[0];
         loop {
             let error = match self.attempt(ATTEMPT.min(patience)) {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            if !is_passing(&error) || Instant::now() + pause >= deadline {
+            let is_passing = match error {
+                // Something else than a server of ours may do this for ever.
+                ConnectError::Cut => start.elapsed() < ATTEMPT,
+                _ => is_passing(&error),
+            };
+            if !is_passing || Instant::now() + pause >= deadline {
                 return Err(error);
             }
             self.sleep(pause);
@@ -129,6 +150,7 @@ impl Connector {
                     if is_definite(&error) {
                         self.calls.refused(&error);
                     }
+                    self.calls.tick(Instant::now());
                     self.sleep(pause);
                     pause = (pause * 2).min(PAUSES[1]);
                 }
@@ -222,16 +244,21 @@ const fn is_passing(error: &ConnectError) -> bool {
     matches!(
         error,
         ConnectError::Refused(Refused {
-            code: RefusalCode::Starting | RefusalCode::TooManySessions,
+            code: RefusalCode::Starting
+                | RefusalCode::TooManySessions
+                | RefusalCode::TooManyOfPeer
+                | RefusalCode::TooManyStrangers,
             ..
         })
     )
 }
 
-/// Returns whether the server itself has said that it gives no session to this client, so that only
-/// a person can change that.
+/// Returns whether the server itself has said that it gives no session to this client, or another
+/// server is in its place, so that only a person can change that.
 const fn is_definite(error: &ConnectError) -> bool {
     match error {
+        ConnectError::OtherVolume { .. }
+        | ConnectError::Tls(TlsError::WrongServer { .. } | TlsError::NotEd25519) => true,
         ConnectError::Refused(refused) => matches!(
             refused.code,
             RefusalCode::UnknownKey
@@ -254,6 +281,15 @@ impl Connection {
     fn first(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let failed = match frame.header.kind {
             FrameKind::Welcome => match Welcome::decode(&frame.body) {
+                Ok(Welcome { volume: found, .. })
+                    if self.calls.volume().is_some_and(|wanted| wanted != found) =>
+                {
+                    // The session that has just begun there is of no use.
+                    let goodbye = Header::new(FrameKind::Goodbye, 0, 0).encode();
+                    link.send([Bytes::Header(goodbye)]);
+                    let wanted = self.calls.volume().unwrap_or(found);
+                    ConnectError::OtherVolume { wanted, found }
+                }
                 Ok(welcome) => {
                     self.welcomed = true;
                     self.calls.connected(link, welcome);
@@ -271,6 +307,11 @@ impl Connection {
         self.attempt.tell(Err(failed));
         ControlFlow::Break(())
     }
+}
+
+/// Returns whether an error says that the other end has ended the connection.
+fn is_cut(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 fn malformed(error: &DecodeError) -> ConnectError {
@@ -292,7 +333,13 @@ impl Handler for Connection {
         let Frame { header, body, bulk } = frame;
         match header.kind {
             FrameKind::Reply => match codec::decode_answer(&body, bulk) {
-                Ok((_, result)) => self.calls.answered(header.number, result),
+                Ok((_, result)) => {
+                    if !self.calls.answered(header.number, result) {
+                        let number = header.number;
+                        tracing::error!(number, "the server's answer does not fit its request");
+                        return ControlFlow::Break(());
+                    }
+                }
                 Err(error) => {
                     tracing::error!(%error, "the server sent a malformed answer");
                     return ControlFlow::Break(());
@@ -318,7 +365,8 @@ impl Handler for Connection {
     }
 
     fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
-        if self.welcomed && self.calls.tick(now) {
+        // Requests are given up while there is no session too.
+        if self.calls.tick(now) && self.welcomed {
             tracing::warn!("the server was silent for a term: connecting again");
             return ControlFlow::Break(());
         }
@@ -329,8 +377,10 @@ impl Handler for Connection {
         let failed = match why {
             Some(ReadError::Socket(error)) => match TlsError::of_io(error) {
                 Some(error) => ConnectError::Tls(error),
+                None if is_cut(error) => ConnectError::Cut,
                 None => ConnectError::NoServer(error.to_string()),
             },
+            Some(ReadError::Closed) => ConnectError::Cut,
             Some(why) => ConnectError::NoServer(why.to_string()),
             None => ConnectError::NoServer("the connection was closed".to_owned()),
         };

@@ -78,6 +78,7 @@ impl State {
             bulk: Arc::default(),
             payload: 0,
             opens: OpenUse { role, ..OpenUse::of(request) },
+            fits: request.reply_check(),
             done: None,
             since: Instant::now(),
         };

@@ -14,7 +14,8 @@ use std::thread;
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request, Touched,
+    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request, Then,
+    Touched,
 };
 
 use super::{Call, Dispatcher};
@@ -88,15 +89,23 @@ pub(super) fn ask(
         }
         (Touches::Opens(open) | Touches::Changes(Announced { opens: Some(open), .. }), _) => {
             let of_answer = Arc::clone(dispatcher);
-            then(dispatcher, &call, asked, later, move || of_answer.release_if_ended(open))
+            then(dispatcher, &call, asked, later, move |answer| {
+                of_answer.release_if_ended(open);
+                answer();
+            })
         }
         (Touches::Bytes(open), Some(cache)) => match dispatcher.parts.opens.inode_of(open) {
-            Ok(ino) => then(dispatcher, &call, asked, later, move || cache.bytes_changed(ino)),
+            Ok(ino) => then(dispatcher, &call, asked, later, move |answer| {
+                cache.bytes_changed(ino);
+                cache.when_dropped(&[Touched::Bytes(ino)], answer);
+            }),
             Err(error) => Some(Err(error)),
         },
         (Touches::Release(open), Some(cache)) => match others.closed(open) {
-            Some(ino) => then(dispatcher, &call, asked, later, move || {
-                cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
+            Some(ino) => then(dispatcher, &call, asked, later, move |answer| {
+                let changes = [Touched::Node(ino), Touched::Bytes(ino)];
+                cache.end(&changes);
+                cache.when_dropped(&changes, answer);
             }),
             None => dispatcher.ask(&call, asked.0, asked.1, later),
         },
@@ -104,28 +113,30 @@ pub(super) fn ask(
     }
 }
 
-/// Carries a request out, and calls `after` before it is answered.
+/// Carries a request out, and calls `after` with what answers it.
 fn then(
     dispatcher: &Arc<Dispatcher>,
     call: &Call,
     (request, bulk): (Request, Bulk<'_>),
     later: &mut dyn FnMut() -> Done,
-    after: impl FnOnce() + Send + 'static,
+    after: impl FnOnce(Then) + Send + 'static,
 ) -> Option<Result<Reply, Error>> {
     let mut after = Some(after);
     let answered = dispatcher.ask(call, request, bulk, &mut || {
         let (after, done) = (after.take(), later());
-        Box::new(move |result| {
-            if let Some(after) = after {
-                after();
-            }
-            done(result);
+        Box::new(move |result| match after {
+            Some(after) => after(Box::new(move || done(result))),
+            None => done(result),
         })
     });
-    if let (Some(_), Some(after)) = (&answered, after) {
-        after();
+    match (answered, after) {
+        (Some(result), Some(after)) => {
+            let done = later();
+            after(Box::new(move || done(result)));
+            None
+        }
+        (answered, _) => answered,
     }
-    answered
 }
 
 impl Dispatcher {
@@ -311,8 +322,9 @@ impl PendingChange {
                 if let Some(Touched::Bytes(ino)) = announced.changes.last() {
                     self.cache.bytes_changed(*ino);
                 }
-                let ino = attr.ino;
-                self.opened((open, ino), Ok(Reply::Opened { attr, path }));
+                let (ino, cache) = (attr.ino, Arc::clone(&self.cache));
+                let go = move || self.opened((open, ino), Ok(Reply::Opened { attr, path }));
+                cache.when_dropped(&announced.changes, Box::new(go));
             }
             (Ok(Reply::Created { entry, path }), Some(open)) if announced.writes => {
                 let (ino, cache) = (entry.attr.ino, Arc::clone(&self.cache));
@@ -361,7 +373,8 @@ impl PendingChange {
         if let Some(open) = announced.opens {
             self.dispatcher.release_if_ended(open);
         }
-        self.answer(result);
+        let cache = Arc::clone(&self.cache);
+        cache.when_dropped(&announced.changes, Box::new(move || self.answer(result)));
     }
 
     fn answer(self, result: Result<Reply, Error>) {

@@ -58,6 +58,14 @@ macro_rules! requests {
                     $(Self::$name { .. } => matches!(reply, Reply::$reply { .. }),)+
                 }
             }
+
+            /// Returns [`Request::takes`] for later, when the request itself is gone.
+            #[must_use]
+            pub const fn reply_check(&self) -> fn(&Reply) -> bool {
+                match self {
+                    $(Self::$name { .. } => |reply| matches!(reply, Reply::$reply { .. }),)+
+                }
+            }
         }
     };
 }

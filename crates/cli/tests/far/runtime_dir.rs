@@ -1,0 +1,50 @@
+//! What a killed mount leaves in the folder of control sockets.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::on_server;
+use crate::world::{FarMount, World};
+
+/// Returns the folder of a mount's control socket. The mount serves.
+fn folder_of(mount: &FarMount) -> PathBuf {
+    let device = fs::metadata(&mount.point).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    PathBuf::from(format!("/run/pelago/{major}-{minor}"))
+}
+
+fn unmounted(world: &World, mount: &FarMount) {
+    let ran = world.pelago(&["unmount", mount.point.to_str().unwrap()]).expect_success();
+    assert!(ran.out.contains("its process was gone"), "{ran:?}");
+}
+
+#[test]
+fn the_folder_of_a_killed_mount_goes_with_its_unmount_or_with_the_next_mount() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root for /run/pelago");
+        return;
+    }
+    on_server(|world| {
+        let [first, second, serves] =
+            ["first", "second", "serves"].map(|name| world.mount_unix(name));
+        let folders = [&first, &second, &serves].map(folder_of);
+        assert!(folders.iter().all(|folder| folder.join("control.sock").exists()), "{folders:?}");
+        world.kill(&first);
+        world.kill(&second);
+        // A dead mount is found by its folder until it is unmounted.
+        let other = world.mount_unix("other");
+        assert!(folders.iter().all(|folder| folder.exists()));
+        unmounted(world, &first);
+        assert_eq!(folders.each_ref().map(|folder| folder.exists()), [false, true, true]);
+        // Detached by another program: the next mount removes what is left.
+        unmount(&second.point, UnmountFlags::DETACH).unwrap();
+        world.mount_unix("next");
+        assert_eq!(folders.each_ref().map(|folder| folder.exists()), [false, false, true]);
+        for mount in [&serves, &other] {
+            world.pelago(&["status", mount.point.to_str().unwrap()]).expect_success();
+        }
+    });
+}

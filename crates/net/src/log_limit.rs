@@ -1,0 +1,146 @@
+//! Lines of the log that a peer can cause: one a second of each kind, with a count of those that
+//! were left out, so that no peer can fill the disk or hide what others do.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One kind of line.
+#[derive(Debug)]
+pub(crate) struct LogLimit {
+    /// A leaf lock.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    written: Option<Instant>,
+    left_out: u64,
+}
+
+impl LogLimit {
+    pub(crate) const fn new() -> Self {
+        Self { state: Mutex::new(State { written: None, left_out: 0 }) }
+    }
+
+    /// Asks to write a line. Returns how many were left out since the last one; `None` if this one
+    /// is left out too.
+    pub(crate) fn admit(&self) -> Option<u64> {
+        self.state.lock().admit(Instant::now())
+    }
+
+    /// Returns how many lines were left out, if the next one may be long in coming: it says so
+    /// instead.
+    pub(crate) fn rest(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.left_out == 0 || !state.is_due(now) {
+            return None;
+        }
+        state.admit(now)
+    }
+
+    /// Returns whether lines were left out that nothing has counted yet.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.state.lock().left_out > 0
+    }
+}
+
+impl State {
+    fn is_due(&self, now: Instant) -> bool {
+        self.written.is_none_or(|written| now.saturating_duration_since(written) >= PAUSE)
+    }
+
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if !self.is_due(now) {
+            self.left_out += 1;
+            return None;
+        }
+        self.written = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// The lines that the clients of a server can cause.
+#[derive(Debug)]
+pub(crate) struct ServerLog {
+    pub(crate) began: LogLimit,
+    pub(crate) ended: LogLimit,
+    pub(crate) refused: LogLimit,
+    pub(crate) violation: LogLimit,
+    pub(crate) malformed: LogLimit,
+    pub(crate) foreign: LogLimit,
+    pub(crate) evicted: LogLimit,
+    pub(crate) failed: LogLimit,
+}
+
+impl ServerLog {
+    pub(crate) const fn new() -> Self {
+        Self {
+            began: LogLimit::new(),
+            ended: LogLimit::new(),
+            refused: LogLimit::new(),
+            violation: LogLimit::new(),
+            malformed: LogLimit::new(),
+            foreign: LogLimit::new(),
+            evicted: LogLimit::new(),
+            failed: LogLimit::new(),
+        }
+    }
+
+    const fn all(&self) -> [(&'static str, &LogLimit); 8] {
+        [
+            ("a session", &self.began),
+            ("a session ended", &self.ended),
+            ("a client was refused", &self.refused),
+            ("a client broke the protocol", &self.violation),
+            ("a connection was malformed", &self.malformed),
+            ("another user's process may not connect", &self.foreign),
+            ("a connection without a session made room", &self.evicted),
+            ("a session or connection could not be made", &self.failed),
+        ]
+    }
+
+    pub(crate) fn has_rest(&self) -> bool {
+        self.all().iter().any(|(_, limit)| limit.has_rest())
+    }
+
+    /// Writes how many lines were left out, of kinds that were quiet for a second.
+    pub(crate) fn write_rest(&self, now: Instant) {
+        for (what, limit) in self.all() {
+            if let Some(left_out) = limit.rest(now) {
+                tracing::info!(what, left_out, "more of the same");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second_counts_those_that_were_left_out() {
+        let (start, limit) = (Instant::now(), LogLimit::new());
+        let admit = |millis| limit.state.lock().admit(start + Duration::from_millis(millis));
+        assert_eq!(admit(0), Some(0));
+        assert_eq!([1, 500, 999].map(admit), [None; 3]);
+        assert_eq!(admit(1000), Some(3));
+        assert_eq!(admit(1500), None);
+        // Nothing more comes: the rest is told all the same, once.
+        assert!(limit.has_rest());
+        assert_eq!(limit.rest(start + Duration::from_secs(2)), Some(1));
+        assert_eq!(limit.rest(start + Duration::from_secs(4)), None);
+        assert!(!limit.has_rest());
+    }
+
+    #[test]
+    fn the_rest_waits_for_its_second_and_counts_no_line_itself() {
+        let (start, limit) = (Instant::now(), LogLimit::new());
+        let admit = |millis| limit.state.lock().admit(start + Duration::from_millis(millis));
+        assert_eq!((admit(0), admit(10)), (Some(0), None));
+        assert_eq!(limit.rest(start + Duration::from_millis(20)), None);
+        assert_eq!(limit.rest(start + Duration::from_millis(1000)), Some(1));
+    }
+}
