@@ -12,9 +12,9 @@
 //! 4. If that takes longer than [`PATIENCE`], all names are invalidated at once, which takes no
 //!    lock (`FUSE_NOTIFY_INC_EPOCH`). It detaches what is mounted below the mount; so it is not
 //!    used then, and not more often than [`EPOCH_PAUSE`], and the change waits.
-//! 5. The change is carried out. Then pages are dropped by a thread that only readers
-//!    of the file await, and attributes and access control lists are invalidated once more: the kernel
-//!    may have read old ones meanwhile.
+//! 5. The change is carried out. Then pages are dropped by a thread that only readers of the file
+//!    await, and attributes and access control lists are invalidated once more: the kernel may have
+//!    read old ones meanwhile.
 //!
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 

@@ -25,6 +25,7 @@ mod calls;
 mod connect;
 mod kept;
 mod reclaim;
+mod replay;
 mod role;
 
 /// How a client reaches its server.

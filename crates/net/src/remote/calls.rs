@@ -69,7 +69,7 @@ pub(super) struct State {
     /// Mutations that are answered and not safe.
     pub(super) kept: KeptCalls,
     /// Requests beyond the window.
-    backlog: VecDeque<Call>,
+    pub(super) backlog: VecDeque<Call>,
     /// What is open.
     pub(super) opens: ClientOpens,
     /// The server has to open files again first: nothing else is sent.
@@ -478,20 +478,6 @@ impl State {
             self.opens.ended(open);
         }
         result
-    }
-
-    /// Ends an open whose caller was told that there is none.
-    pub(super) fn release_unwanted(&mut self, open: OpenId) {
-        let request = Request::Release { open };
-        let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, &request, &mut body) {
-            Ok(()) => {
-                let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), &request, (body, Arc::default()), done);
-                self.backlog.push_back(call);
-            }
-            Err(error) => tracing::warn!(%error, "an open stays until the session ends"),
-        }
     }
 
     /// Takes over a connection. Returns the session's last welcome.
