@@ -10,7 +10,7 @@ use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, Error, OpenId, Reply, Request, RequestId, SessionId, codec, limits};
+use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
