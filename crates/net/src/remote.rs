@@ -27,6 +27,7 @@ mod given_up;
 mod kept;
 mod locks;
 mod reclaim;
+mod replay;
 mod role;
 mod window;
 

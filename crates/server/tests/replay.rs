@@ -4,14 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::Options;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Entry, Handle, NewMode, OpenFlags, OpenId, RenameFlags, Reply,
-    Request, Service, SetAttr, XattrFlags,
+    Attr, Bulk, Code, Context, Done, Entry, Handle, InodeId, LocalCache, NewMode, OpenFlags,
+    OpenId, RenameFlags, Reply, Request, Service, SetAttr, Then, Touched, XattrFlags,
 };
 
 use harness::requests::next_open;
@@ -27,6 +28,7 @@ struct Served {
     rig: Rig,
     sessions: SessionServer,
     socket: PathBuf,
+    kernel: Arc<Kernel>,
     _folder: tempfile::TempDir,
 }
 
@@ -35,7 +37,29 @@ fn options() -> Options {
     Options { grace: Duration::from_secs(20), ..by_hand() }
 }
 
-fn listen(rig: &Rig, socket: &Path) -> SessionServer {
+/// The kernel below the server's own mount. It has nothing cached, so that it needs no time.
+#[derive(Default)]
+struct Kernel {
+    /// Names that it was to forget.
+    names: AtomicUsize,
+}
+
+impl LocalCache for Kernel {
+    fn set_shared(&self, _: bool) {}
+
+    fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
+        let names = changes.iter().filter(|touched| matches!(touched, Touched::Name { .. }));
+        self.names.fetch_add(names.count(), Ordering::Relaxed);
+        then();
+    }
+
+    fn end(&self, _: &[Touched]) {}
+
+    fn bytes_changed(&self, _: InodeId) {}
+}
+
+fn listen(rig: &Rig, socket: &Path, kernel: &Arc<Kernel>) -> SessionServer {
+    assert!(rig.server.set_local_cache(Arc::clone(kernel) as Arc<dyn LocalCache>));
     let sessions = SessionServer::start(rig.server.session_service()).unwrap();
     sessions.listen_unix(socket).unwrap();
     sessions
@@ -45,8 +69,9 @@ impl Served {
     fn new() -> Self {
         let (rig, folder) = (Rig::new(options()), tempfile::tempdir().unwrap());
         let socket = folder.path().join("socket");
-        let sessions = listen(&rig, &socket);
-        Self { rig, sessions, socket, _folder: folder }
+        let kernel = Arc::default();
+        let sessions = listen(&rig, &socket, &kernel);
+        Self { rig, sessions, socket, kernel, _folder: folder }
     }
 
     /// Connects a client. Its session is safe when this returns.
@@ -61,12 +86,13 @@ impl Served {
     /// The machine loses power: the first `keep` batches that are not safe are left. The next run
     /// waits for the clients that live.
     fn cut(self, keep: usize, options: Options) -> Self {
-        let Self { rig, sessions, socket, _folder } = self;
+        let Self { rig, sessions, socket, _folder, .. } = self;
         drop(sessions);
         let next = rig.crashed(keep, options);
         drop(rig);
-        let sessions = listen(&next, &socket);
-        Self { rig: next, sessions, socket, _folder }
+        let kernel = Arc::default();
+        let sessions = listen(&next, &socket, &kernel);
+        Self { rig: next, sessions, socket, kernel, _folder }
     }
 
     fn is_all_safe(&self) -> bool {
@@ -188,6 +214,8 @@ fn what_was_answered_and_not_safe_comes_back_with_its_client() {
 
     let served = served.cut(0, options());
     let found = client.lookup(ROOT, "dir").unwrap();
+    let names = served.kernel.names.load(Ordering::Relaxed);
+    assert_eq!(names, 0, "a program that waits for the server may hold what a name needs");
     assert_eq!((found.attr.ino, found.attr.btime), (dir.attr.ino, dir.attr.btime));
     let found = client.lookup(ROOT, "moved").unwrap();
     assert_eq!(found.attr.ino, closed.attr.ino);

@@ -14,7 +14,6 @@ use crate::attr::Time;
 use crate::error::{Code, Error};
 use crate::id::Handle;
 use crate::limits;
-use crate::replayed::Replayed;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -44,6 +43,18 @@ pub struct ReplyStamp {
     pub epoch: u32,
     /// The number of the change in its shard; 0 if there is none.
     pub sequence: u64,
+}
+
+/// The answer to a change that was done and not safe when the server's run ended, as far as a
+/// repetition must agree with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// The stamp of the answer: the place of the change among all others.
+    pub stamp: ReplyStamp,
+    /// The inode that the change has made, or whose bytes it has written.
+    pub node: Option<Handle>,
+    /// The time that the change has shown.
+    pub time: Option<Time>,
 }
 
 /// The status of a reply without an error; others are numbers of [`Code`].

@@ -102,8 +102,8 @@ pub struct Header {
     pub kind: FrameKind,
     /// The number of the request in its session, from 1; 0 in frames of no request.
     pub number: u64,
-    /// From the client: every mutation up to this number is answered and safe. From the server: the newest
-    /// safe sequence of the present epoch.
+    /// From the client: every mutation up to this number is answered and safe. From the server: the
+    /// newest safe sequence of the present epoch.
     pub progress: u64,
 }
 

@@ -13,6 +13,7 @@
 
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
 pub use buffer::{Buffer, Lender};
+pub use codec::Replayed;
 pub use description::{Effect, Right, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
@@ -20,7 +21,6 @@ pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, S
 pub use local_cache::{LocalCache, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner};
 pub use name::{Name, NameError};
-pub use replayed::Replayed;
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
@@ -40,7 +40,6 @@ pub mod limits;
 mod local_cache;
 mod lock;
 mod name;
-mod replayed;
 mod reply;
 mod request;
 mod service;

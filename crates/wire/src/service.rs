@@ -1,8 +1,8 @@
 //! The interface between client and server.
 
+use crate::codec::Replayed;
 use crate::error::Error;
 use crate::id::{RequestId, SessionId};
-use crate::replayed::Replayed;
 use crate::reply::Reply;
 use crate::request::Request;
 

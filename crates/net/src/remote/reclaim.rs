@@ -10,7 +10,6 @@ use pelago_wire::handshake::Welcome;
 use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
 use super::calls::{Answered, State, UnderWay, set_mutation};
-use super::kept::KeptCalls;
 use super::role::{OpenUse, Role};
 use crate::link::Link;
 
@@ -136,7 +135,10 @@ impl State {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
         (self.payload, self.waits) = (0, 0);
-        self.kept = KeptCalls::default();
+        let unsafe_changes = std::mem::take(&mut self.kept).count();
+        if unsafe_changes > 0 {
+            tracing::warn!(unsafe_changes, "changes that were answered may be lost");
+        }
         let is_kept = |number: u64| {
             let call = old.get(&number);
             call.is_some_and(|call| match call.mutation {

@@ -106,7 +106,7 @@ pub(super) fn ask(
                 answer();
             })
         }
-        (Touches::Bytes(open), Some(cache)) => match dispatcher.parts.opens.inode_of(open) {
+        (Touches::Bytes(open), Some(cache)) => match dispatcher.written(context, open) {
             Ok(ino) => then(dispatcher, &call, asked, later, move |answer| {
                 cache.bytes_changed(ino);
                 cache.when_dropped(&[Touched::Bytes(ino)], answer);
@@ -152,6 +152,14 @@ fn then(
 }
 
 impl Dispatcher {
+    /// Returns the inode of an open that is written. Of a request that is carried out again the
+    /// open may have ended.
+    fn written(&self, context: &Context, open: OpenKey) -> Result<InodeId, Error> {
+        let node = context.replayed.and_then(|replayed| replayed.node);
+        let found = self.parts.opens.inode_of(open);
+        found.or_else(|error| node.map(|node| node.ino).ok_or(error))
+    }
+
     /// Releases an open that was made while its session ended.
     fn release_if_ended(&self, open: OpenKey) {
         if self.others.has(open.session) {

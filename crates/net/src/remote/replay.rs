@@ -1,0 +1,153 @@
+//! What was answered and may be lost with the server's machine: it is kept until it is safe, and sent
+//! again with what was answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelago_wire::codec::{self, Replayed, ReplyStamp};
+use pelago_wire::frame::FrameKind;
+use pelago_wire::{Code, Done, Error, InodeId, OpenId, Reply, Request, RequestId, limits};
+
+use super::calls::{Call, State, UnderWay};
+use super::kept::Kept;
+use super::role::{OpenUse, Role};
+use crate::clock::boot_time;
+use crate::link::Bytes;
+
+impl State {
+    /// Keeps a mutation that was answered, until it is safe.
+    pub(super) fn keep(
+        &mut self,
+        number: u64,
+        call: &UnderWay,
+        (stamp, result): (ReplyStamp, &Result<Reply, Error>),
+    ) {
+        let (mut made, mut time) = (None, None);
+        match result {
+            Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => {
+                (made, time) = (Some(entry.handle), Some(entry.attr.ctime));
+            }
+            Ok(Reply::Attr(attr) | Reply::Removed(attr)) => time = Some(attr.ctime),
+            _ => {}
+        }
+        let written = || call.opens.subjects.each_open().find_map(|open| self.opens.node(open));
+        let node = made.or_else(written);
+        let (body, bulk) = (Arc::clone(&call.body), Arc::clone(&call.bulk));
+        let kept = Kept { body, bulk, opens: call.opens, made, node, time };
+        self.kept.insert(number, kept, stamp);
+        self.ask_what_is_safe();
+    }
+
+    /// Asks the server what is safe before there is no room for further mutations.
+    fn ask_what_is_safe(&mut self) {
+        let is_half = self.machine.unacknowledged() > limits::SESSION_MUTATIONS / 2
+            || self.kept.bytes() > limits::SESSION_KEPT_BYTES / 2;
+        if is_half && self.kept.asked.is_none() {
+            self.kept.asked = Some(self.kept.newest);
+            self.send_plain(FrameKind::Ping);
+        }
+    }
+
+    /// The server has said what is safe: the newest sequence of its epoch.
+    pub(super) fn note_safe(&mut self, sequence: u64) {
+        let Some(epoch) = self.epoch() else { return };
+        let stamp = ReplyStamp { epoch, sequence };
+        self.kept.safe(stamp);
+        let over = self.machine.safe(stamp);
+        for number in &over {
+            self.kept.remove(*number);
+        }
+        if !over.is_empty() {
+            self.ask_what_is_safe();
+            self.send_backlog();
+        }
+    }
+
+    /// Notes the answer to a mutation that was repeated although it had been answered.
+    pub(super) fn replayed(
+        &mut self,
+        number: u64,
+        is_kept: bool,
+        (stamp, result): (ReplyStamp, &Result<Reply, Error>),
+    ) {
+        let Some(kept) = self.kept.remove(number) else { return };
+        if let Err(error) = result {
+            let inode = kept.node.map(|node| node.ino);
+            tracing::warn!(?inode, %error, "a change that was answered is lost");
+        }
+        if let Role::Opens { open, .. } = kept.opens.role
+            && self.opens.node(open).is_none()
+        {
+            // Its program has closed it, and the server has opened it again.
+            self.release_unwanted(open);
+        }
+        if is_kept {
+            self.kept.insert(number, kept, stamp);
+        }
+        self.send_backlog();
+    }
+
+    /// Returns whether a mutation that is about to be repeated makes this inode.
+    pub(super) fn makes(&self, ino: InodeId) -> bool {
+        let mut made = self.kept.calls.values().filter_map(|kept| kept.made);
+        made.any(|node| node.ino == ino)
+    }
+
+    /// Sends the mutations that an earlier run of the server has answered, then asks for the open
+    /// files that they make.
+    pub(super) fn send_replays(&mut self) {
+        let mut made = BTreeMap::new();
+        let replays: Vec<_> = self.machine.replays().collect();
+        for (number, stamp) in replays {
+            let Some(kept) = self.kept.calls.get(&number) else { continue };
+            if let Some(node) = kept.made {
+                made.entry(node.ino).or_insert(stamp);
+            }
+            let replayed = Replayed { stamp, node: kept.node, time: kept.time };
+            let pieces = (Arc::clone(&kept.body), Arc::clone(&kept.bulk));
+            self.send_replay(number, &replayed, pieces);
+        }
+        for (open, request) in self.opens.late_requests() {
+            let mut body = Vec::with_capacity(64);
+            let stamp = request.describe().subjects.each_inode().find_map(|ino| made.get(&ino));
+            let encoded = codec::encode_call((0, 0), 0, &request, &mut body);
+            let (Some(stamp), Ok(())) = (stamp.copied(), encoded) else {
+                self.opens.reopened(open, Err(Code::Io));
+                continue;
+            };
+            let number = self.machine.begin(false).number;
+            let body: Arc<[u8]> = body.into();
+            let call = UnderWay {
+                caller: RequestId(0),
+                mutation: 0,
+                waits: false,
+                body: Arc::clone(&body),
+                bulk: Arc::default(),
+                payload: 0,
+                opens: OpenUse::of(&request),
+                fits: request.reply_check(),
+                done: None,
+                since: Instant::now(),
+            };
+            self.under_way.insert(number, call);
+            let replayed = Replayed { stamp, node: None, time: None };
+            self.send_replay(number, &replayed, (body, Arc::default()));
+        }
+    }
+
+    fn send_replay(
+        &mut self,
+        number: u64,
+        replayed: &Replayed,
+        (body, bulk): (Arc<[u8]>, Arc<[u8]>),
+    ) {
+        let Some(link) = &self.link else { return };
+        let mut start = Vec::with_capacity(64);
+        codec::encode_replayed(replayed, &mut start);
+        let bytes = start.len() + body.len();
+        let head = self.header(FrameKind::Replay, number, bytes, bulk.len());
+        link.send([head, Bytes::Owned(start), Bytes::Shared(body), Bytes::Shared(bulk)]);
+        self.sent = boot_time();
+    }
+}
