@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use pelago_wire::codec::{self, Replayed, ReplyStamp};
 use pelago_wire::frame::FrameKind;
-use pelago_wire::{Code, Done, Error, InodeId, OpenId, Reply, Request, RequestId, limits};
+use pelago_wire::{Code, Error, InodeId, Reply, RequestId, limits};
 
-use super::calls::{Call, State, UnderWay};
+use super::calls::{State, UnderWay};
 use super::kept::Kept;
 use super::role::{OpenUse, Role};
 use crate::clock::boot_time;
