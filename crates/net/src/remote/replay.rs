@@ -1,5 +1,5 @@
-//! What was answered and may be lost with the server's machine: it is kept until it is safe, and sent
-//! again with what was answered.
+//! What was answered and may be lost with the server's machine: it is kept until it is safe, and
+//! sent again with what was answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
