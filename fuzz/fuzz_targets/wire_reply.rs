@@ -30,10 +30,10 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn answer(body: &[u8], bulk: &[u8]) {
-    let Ok((stamp, result)) = decode_answer(body, bulk.to_vec()) else { return };
+    let Ok((stamp, result, dir)) = decode_answer(body, bulk.to_vec()) else { return };
     assert!(body.len() <= limits::FRAME_BODY_BYTES);
     let mut encoded = Vec::new();
-    encode_answer(stamp, &result, &mut encoded);
+    encode_answer(stamp, &result, dir, &mut encoded);
     match &result {
         Ok(reply) => {
             assert_eq!(reply.bulk(), bulk);
@@ -41,7 +41,7 @@ fn answer(body: &[u8], bulk: &[u8]) {
         }
         Err(error) => {
             assert!(bulk.is_empty());
-            let (again, decoded) = decode_answer(&encoded, Vec::new()).expect("it was encoded");
+            let (again, decoded, _) = decode_answer(&encoded, Vec::new()).expect("it was encoded");
             assert_eq!((again, decoded.err()), (stamp, Some(*error)));
         }
     }

@@ -84,6 +84,9 @@ impl FarMount {
         };
         let files = Files::new(Arc::clone(&remote) as _);
         let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
+        if let Some(dirs) = mount.dir_attrs() {
+            remote.tell_dirs(Box::new(move |attr, since| dirs.tell(attr, since)));
+        }
         let parts = Parts { remote, mount, plan: plan.clone() };
         let opened = RuntimeDir::create(parts.mount.point()).and_then(|runtime_dir| {
             let control = parts.open_control(&runtime_dir, events.stop())?;

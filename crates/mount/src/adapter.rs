@@ -163,6 +163,7 @@ impl Filesystem for Adapter {
         let open = request.file.map(open_id);
         self.0.open_ids.sets_attr(node, &set);
         self.0.entry_attrs.changes(node);
+        self.0.dir_attrs.changes(node);
         let go = move |kill_setgid| {
             let set = SetAttr { kill_setgid, ..set };
             let answer = state.files.set_attr(&caller.context(), handle, open, set);
@@ -194,8 +195,12 @@ impl Filesystem for Adapter {
         let node = NewNode { kind, mode, rdev: request.rdev };
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.make_node(&self.0.context(header), at, node);
-        answer.then(move |made| state.reply_entry(&sample, made, reply));
+        answer.then(move |made| {
+            state.end_change(change);
+            state.reply_entry(&sample, made, reply);
+        });
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<reply::Entry>) {
@@ -203,15 +208,21 @@ impl Filesystem for Adapter {
         let mode = flags::new_mode(request.mode, request.umask);
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.make_dir(&self.0.context(header), at, mode);
-        answer.then(move |made| state.reply_entry(&sample, made, reply));
+        answer.then(move |made| {
+            state.end_change(change);
+            state.reply_entry(&sample, made, reply);
+        });
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let at = take!(self.0.at(header.node, name), reply);
         let state = Arc::clone(&self.0);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.unlink(&self.0.context(header), at);
         answer.then(move |removed| {
+            state.end_change(change);
             if let Ok(removed) = &removed {
                 state.entry_attrs.changes(removed.attr.ino);
             }
@@ -222,8 +233,10 @@ impl Filesystem for Adapter {
     fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let at = take!(self.0.at(header.node, name), reply);
         let state = Arc::clone(&self.0);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.remove_dir(&self.0.context(header), at);
         answer.then(move |removed| {
+            state.end_change(change);
             done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
         });
     }
@@ -233,8 +246,12 @@ impl Filesystem for Adapter {
         let target = request.target.as_bytes().to_vec();
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.symlink(&self.0.context(header), at, target);
-        answer.then(move |made| state.reply_entry(&sample, made, reply));
+        answer.then(move |made| {
+            state.end_change(change);
+            state.reply_entry(&sample, made, reply);
+        });
     }
 
     fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
@@ -243,6 +260,7 @@ impl Filesystem for Adapter {
         let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let state = Arc::clone(&self.0);
+        state.change_dirs([from.dir.ino, to.dir.ino]);
         let target = state.entry_attrs.take_at(header.pid, &to);
         let context = state.context(header);
         Renaming { state, context, from, to, how, reply }.start(target);
@@ -254,8 +272,12 @@ impl Filesystem for Adapter {
         self.0.entry_attrs.changes(handle.ino);
         let sample = self.0.sample_name(&at);
         let state = Arc::clone(&self.0);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.link(&self.0.context(header), handle, at);
-        answer.then(move |made| state.reply_entry(&sample, made, reply));
+        answer.then(move |made| {
+            state.end_change(change);
+            state.reply_entry(&sample, made, reply);
+        });
     }
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
@@ -278,13 +300,17 @@ impl Filesystem for Adapter {
         let sample = state.sample_name(&at);
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
+        let change = self.0.begin_change(&at);
         let answer = self.0.files.create(&context, at.clone(), mode, wanted);
-        answer.then(move |created| match created {
-            Ok(created) => opening.created(created),
-            Err(error) if error.code == Code::Exists && !is_exclusive => {
-                opening.open_existing(at);
+        answer.then(move |created| {
+            opening.state.end_change(change);
+            match created {
+                Ok(created) => opening.created(created),
+                Err(error) if error.code == Code::Exists && !is_exclusive => {
+                    opening.open_existing(at);
+                }
+                Err(error) => opening.reply.reply.error(attr::error(error)),
             }
-            Err(error) => opening.reply.reply.error(attr::error(error)),
         });
     }
 

@@ -36,6 +36,7 @@ use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, Notifier};
 use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
 
+use crate::dir_attrs::DirAttrs;
 use crate::mountinfo;
 use crate::state::State;
 
@@ -137,6 +138,11 @@ impl KernelCache {
 }
 
 impl KernelCache {
+    /// Returns where the attributes of directories are told, as long as the mount serves.
+    pub(crate) fn dir_attrs(&self) -> Option<Arc<DirAttrs>> {
+        self.state.upgrade().map(|state| Arc::clone(&state.dir_attrs))
+    }
+
     /// Returns how many notices were sent.
     pub(crate) fn notices(&self) -> Notices {
         let Counts { names, epochs } = &self.teller.counts;

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub use dir_attrs::DirAttrs;
 pub use init::TTL;
 pub use inodes::Inodes;
 pub use kernel_cache::Notices;
@@ -34,6 +35,7 @@ pub mod busy;
 mod caller;
 mod clock;
 mod close;
+mod dir_attrs;
 mod dir_cache;
 mod dir_streams;
 mod entry_attrs;

@@ -15,6 +15,7 @@ use pelago_fuse::{Filesystem, Session, SessionOptions};
 use pelago_wire::LocalCache;
 
 use crate::adapter::Adapter;
+use crate::dir_attrs::DirAttrs;
 use crate::init::{event_loops, init_options};
 use crate::inodes::Inodes;
 use crate::kernel_cache::{KernelCache, Notices};
@@ -157,6 +158,13 @@ impl Mount {
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
+    }
+
+    /// Returns where the attributes of directories are told that came with answers, for the client
+    /// that gets these; `None` if the mount is not over [`Files`].
+    #[must_use]
+    pub fn dir_attrs(&self) -> Option<Arc<DirAttrs>> {
+        self.cache.as_ref().and_then(|cache| cache.dir_attrs())
     }
 
     /// Returns how many notices the kernel got because others changed something.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
-use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, OpenId, RenameFlags};
+use pelago_wire::{Context, Entry, Error, FileKind, InodeId, OpenFlags, OpenId, RenameFlags};
 
 use crate::attr;
 use crate::open_ids::OpenPath;
@@ -77,11 +77,13 @@ impl Renaming {
     /// Then the file may be gone, as for any program that opens it now.
     fn retain_and_perform(self, target: &Entry) {
         let Self { state, context, from, to, how, reply } = self;
+        let dirs = [from.dir.ino, to.dir.ino];
         let read = OpenFlags { read: true, ..OpenFlags::default() };
         let opened = state.files.open(&context, target.handle, read);
         let renamed = state.files.rename(&context, from, to, how);
         let of_open = Arc::new(Mutex::new(BothAnswers {
             state,
+            dirs,
             reply: Some(reply),
             opened: None,
             renamed: None,
@@ -101,9 +103,9 @@ impl Renaming {
 
     fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, reply } = self;
-        let files = state.files.clone();
+        let (files, dirs) = (state.files.clone(), [from.dir.ino, to.dir.ino]);
         files.rename(&context, from, to, how).then(move |result| {
-            match state.renamed(result, retained) {
+            match state.renamed(dirs, result, retained) {
                 Ok(()) => reply.ok(&()),
                 Err(error) => reply.error(attr::error(error)),
             }
@@ -114,6 +116,7 @@ impl Renaming {
 /// The answers to an open and to a rename that were asked for at once.
 struct BothAnswers {
     state: Arc<State>,
+    dirs: [InodeId; 2],
     reply: Option<Reply<()>>,
     opened: Option<Option<OpenId>>,
     renamed: Option<Result<Renamed, Error>>,
@@ -133,7 +136,7 @@ impl BothAnswers {
         if let Some(open) = open {
             self.state.open_ids.add(open, OpenPath::Cached, false);
         }
-        match self.state.renamed(renamed, open.map(Retained::Open)) {
+        match self.state.renamed(self.dirs, renamed, open.map(Retained::Open)) {
             Ok(()) => reply.ok(&()),
             Err(error) => reply.error(attr::error(error)),
         }
@@ -143,9 +146,11 @@ impl BothAnswers {
 impl State {
     fn renamed(
         &self,
+        dirs: [InodeId; 2],
         result: Result<Renamed, Error>,
         retained: Option<Retained>,
     ) -> Result<(), Error> {
+        self.change_dirs(dirs);
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);

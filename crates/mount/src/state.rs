@@ -15,6 +15,7 @@ use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, Name
 
 use crate::attr_ttl::AttrTtl;
 use crate::backings::Backings;
+use crate::dir_attrs::{DirAttrs, DirChange};
 use crate::dir_streams::Streams;
 use crate::entry_attrs::EntryAttrs;
 use crate::inodes::Inodes;
@@ -65,6 +66,7 @@ pub(crate) struct State {
     has_setxattr_ext: AtomicBool,
     pub(crate) unlinked: Unlinked,
     pub(crate) entry_attrs: EntryAttrs,
+    pub(crate) dir_attrs: Arc<DirAttrs>,
     pub(crate) streams: Streams,
 }
 
@@ -85,6 +87,7 @@ impl State {
             has_setxattr_ext: AtomicBool::new(false),
             unlinked: Unlinked::default(),
             entry_attrs: EntryAttrs::default(),
+            dir_attrs: Arc::default(),
             streams: Streams::default(),
         }
     }
@@ -167,10 +170,35 @@ impl State {
         }
     }
 
-    /// Returns the attributes that a thread asks for, if its last request has brought them.
+    /// Returns the attributes that a thread asks for, if its last request has brought them, or a
+    /// change of that directory a moment ago.
     pub(crate) fn known_attr(&self, header: &Header) -> Option<Attr> {
-        let may_know = self.lifetimes.keeps_nothing();
-        may_know.then(|| self.entry_attrs.take(header.pid, attr::ino(header.node))).flatten()
+        if !self.lifetimes.keeps_nothing() {
+            return None;
+        }
+        let node = attr::ino(header.node);
+        self.entry_attrs.take(header.pid, node).or_else(|| self.dir_attrs.get(node))
+    }
+
+    /// A request begins that changes this name, if the kernel keeps nothing.
+    pub(crate) fn begin_change(&self, at: &At) -> Option<DirChange> {
+        self.lifetimes.keeps_nothing().then(|| self.dir_attrs.begin(at.dir.ino))
+    }
+
+    /// A request begins or has ended that changes these directories, if the kernel keeps nothing.
+    pub(crate) fn change_dirs(&self, dirs: [InodeId; 2]) {
+        if self.lifetimes.keeps_nothing() {
+            for dir in dirs {
+                self.dir_attrs.changes(dir);
+            }
+        }
+    }
+
+    /// That request was answered.
+    pub(crate) fn end_change(&self, change: Option<DirChange>) {
+        if let Some(change) = change {
+            self.dir_attrs.end(&change);
+        }
     }
 
     /// Samples a node, before its attributes or its names are requested.

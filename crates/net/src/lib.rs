@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-pub use remote::{ConnectError, Remote, RemoteOptions, RemoteStatus, ServerTarget};
+pub use remote::{ConnectError, OnDir, Remote, RemoteOptions, RemoteStatus, ServerTarget};
 pub use serve::SessionServer;
 pub use session::{Peer, SessionStatus};
 

@@ -15,7 +15,7 @@ use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::reactor::Reactor;
 
-pub use calls::RemoteStatus;
+pub use calls::{OnDir, RemoteStatus};
 pub use connect::ConnectError;
 
 use calls::{Call, Calls};
@@ -86,6 +86,12 @@ impl Remote {
     #[must_use]
     pub fn status(&self) -> RemoteStatus {
         self.calls.status()
+    }
+
+    /// From now on, `on_dir` gets the attributes of directories that come with answers. A second
+    /// call does nothing.
+    pub fn tell_dirs(&self, on_dir: OnDir) {
+        let _is_first = self.calls.on_dir.set(on_dir);
     }
 
     /// Ends the session: the server releases what it has open. Requests fail from now on.

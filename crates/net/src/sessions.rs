@@ -12,7 +12,7 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Replayed, Reply, Request, RequestId, SessionId,
+    Bulk, Code, Context, Done, Error, Handle, Replayed, Reply, Request, RequestId, SessionId,
     SessionService, limits, version,
 };
 
@@ -279,7 +279,12 @@ impl Sessions {
     /// Returns the answer to a mutation that was never carried out.
     fn interrupted(&self) -> Arc<[u8]> {
         let mut body = Vec::new();
-        codec::encode_answer(ReplyStamp::default(), &Err(Code::Interrupted.into()), &mut body);
+        codec::encode_answer(
+            ReplyStamp::default(),
+            &Err(Code::Interrupted.into()),
+            None,
+            &mut body,
+        );
         body.into()
     }
 
@@ -309,11 +314,12 @@ impl Sessions {
             }
         }
         let acknowledged = session.acknowledged();
+        let dir = request.changed_dir();
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
         let held = link.hold(bulk.len() + request.reply_bulk_bytes());
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
-        let mut answer = Some(PendingReply { sessions, session, number, mutation, held });
+        let mut answer = Some(PendingReply { sessions, session, number, mutation, dir, held });
         let mut later = || -> Done {
             let answer = answer.take();
             Box::new(move |result| {
@@ -355,6 +361,8 @@ struct PendingReply {
     session: Arc<Session>,
     number: u64,
     mutation: u64,
+    /// The directory in which the request changes names.
+    dir: Option<Handle>,
     /// Payload bytes of the request, and those that the reply may have.
     held: HoldGuard,
 }
@@ -363,14 +371,16 @@ impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation.
     fn send(self, result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation, held } = self;
+        let Self { sessions, session, number, mutation, dir, held } = self;
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
             false => 0,
         };
         let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence };
         let mut body = Vec::new();
-        codec::encode_answer(stamp, &result, &mut body);
+        let dir = dir.filter(|_| result.is_ok());
+        let dir = dir.and_then(|dir| sessions.service.dir_attr(dir));
+        codec::encode_answer(stamp, &result, dir, &mut body);
         let bulk = match result {
             Ok(Reply::Data(buffer)) => Some(buffer),
             _ => None,

@@ -97,6 +97,10 @@ impl SessionService for Reads {
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
         then();
     }
+
+    fn dir_attr(&self, _: pelago_wire::Handle) -> Option<pelago_wire::Attr> {
+        None
+    }
 }
 
 fn until(what: &str, mut ask: impl FnMut() -> bool) {

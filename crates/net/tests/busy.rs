@@ -118,6 +118,10 @@ impl SessionService for Keeping {
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
         then();
     }
+
+    fn dir_attr(&self, _: pelago_wire::Handle) -> Option<pelago_wire::Attr> {
+        None
+    }
 }
 
 /// A server on a Unix socket.

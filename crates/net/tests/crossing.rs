@@ -96,6 +96,10 @@ impl SessionService for Crossing {
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
         then();
     }
+
+    fn dir_attr(&self, _: Handle) -> Option<Attr> {
+        None
+    }
 }
 
 /// A server of this service, and a socket to it whose connections can be cut.

@@ -95,6 +95,10 @@ impl SessionService for Echo {
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
         then();
     }
+
+    fn dir_attr(&self, _: pelago_wire::Handle) -> Option<pelago_wire::Attr> {
+        None
+    }
 }
 
 /// Sends many requests of all sizes at once, and checks every answer.

@@ -10,7 +10,7 @@ use fields::ErrorPayload;
 pub use fields::RECORDS;
 pub use tables::{REPLIES, REQUESTS};
 
-use crate::attr::Time;
+use crate::attr::{Attr, Time};
 use crate::error::{Code, Error};
 use crate::id::Handle;
 use crate::limits;
@@ -63,7 +63,8 @@ const OK: u16 = 0;
 const MOST_REPLAYED: usize =
     u32::MOST + u64::MOST + <Option<Handle> as Field>::MOST + <Option<Time> as Field>::MOST;
 const MOST_CALL: usize = 2 * u32::MOST + u64::MOST + tables::MOST_REQUEST;
-const MOST_ANSWER: usize = u32::MOST + u64::MOST + u16::MOST + tables::MOST_REPLY;
+const MOST_ANSWER: usize =
+    u32::MOST + u64::MOST + u16::MOST + <Option<Attr> as Field>::MOST + tables::MOST_REPLY;
 const _: () =
     assert!(MOST_REPLAYED + MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits a frame");
 const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
@@ -137,13 +138,19 @@ pub fn decode_replay(body: &[u8]) -> Result<(Replayed, &[u8]), DecodeError> {
     Ok((Replayed { stamp, node, time }, call))
 }
 
-/// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] behind it.
-pub fn encode_answer(stamp: ReplyStamp, result: &Result<Reply, Error>, out: &mut Vec<u8>) {
+/// Appends the body of the answer to a request; `dir` has the attributes of the directory in which
+/// it has changed a name. The caller sends [`Reply::bulk`] behind it.
+pub fn encode_answer(
+    stamp: ReplyStamp,
+    result: &Result<Reply, Error>,
+    dir: Option<Attr>,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
-    if try_encode_answer(stamp, result, out).is_err() {
+    if try_encode_answer(stamp, result, dir, out).is_err() {
         // Only a bug of the server makes a reply over its limit. The client must get an answer.
         out.truncate(start);
-        let bug = try_encode_answer(stamp, &Err(Code::Bug.into()), out);
+        let bug = try_encode_answer(stamp, &Err(Code::Bug.into()), None, out);
         debug_assert!(bug.is_ok(), "an error without a payload has no limit");
     }
 }
@@ -151,6 +158,7 @@ pub fn encode_answer(stamp: ReplyStamp, result: &Result<Reply, Error>, out: &mut
 fn try_encode_answer(
     stamp: ReplyStamp,
     result: &Result<Reply, Error>,
+    dir: Option<Attr>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     u32::put(&stamp.epoch, out)?;
@@ -158,7 +166,8 @@ fn try_encode_answer(
     match result {
         Ok(reply) => {
             u16::put(&OK, out)?;
-            tables::put_reply(reply, out)
+            tables::put_reply(reply, out)?;
+            <Option<Attr> as Field>::put(&dir, out)
         }
         Err(error) => {
             Code::put(&error.code, out)?;
@@ -167,7 +176,8 @@ fn try_encode_answer(
     }
 }
 
-/// Decodes the body of the answer to a request; `bulk` has the bulk bytes of its frame, which the
+/// Decodes the body of the answer to a request: its stamp, its result, and the attributes of the
+/// directory in which it has changed a name, if the server tells them. `bulk` has the bulk bytes of its frame, which the
 /// reply keeps without a copy.
 ///
 /// # Errors
@@ -176,14 +186,19 @@ fn try_encode_answer(
 pub fn decode_answer(
     body: &[u8],
     bulk: Vec<u8>,
-) -> Result<(ReplyStamp, Result<Reply, Error>), DecodeError> {
+) -> Result<(ReplyStamp, Result<Reply, Error>, Option<Attr>), DecodeError> {
     let mut from = Reader::with_bulk(body, bulk, "an answer");
     let stamp = ReplyStamp {
         epoch: u32::take(from.at("the answer's epoch"))?,
         sequence: u64::take(from.at("the answer's sequence"))?,
     };
+    let mut dir = None;
     let result = match u16::take(from.at("the answer's status"))? {
-        OK => Ok(tables::take_reply(&mut from)?),
+        OK => {
+            let reply = tables::take_reply(&mut from)?;
+            dir = <Option<Attr> as Field>::take(from.at("the directory's attributes"))?;
+            Ok(reply)
+        }
         number => {
             let code = Code::from_number(number).ok_or_else(|| from.unknown(number.into()))?;
             ErrorPayload::take(from.at("the error's payload"))?;
@@ -191,7 +206,7 @@ pub fn decode_answer(
         }
     };
     from.finish("an answer")?;
-    Ok((stamp, result))
+    Ok((stamp, result, dir))
 }
 
 /// Appends a reply alone, as it is stored for a repeated request: its number and its fields.

@@ -1,7 +1,8 @@
 //! What a server offers to the sessions of other processes, beside their requests.
 
+use crate::attr::Attr;
 use crate::error::Error;
-use crate::id::SessionId;
+use crate::id::{Handle, SessionId};
 use crate::service::Service;
 
 /// What a session learns of the server when it begins.
@@ -61,6 +62,10 @@ pub trait SessionService: Service {
 
     /// A session ends: what it has open is released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
+
+    /// Returns the attributes of a directory that a request has just changed, if they are in memory
+    /// or can be read: they save its client a question.
+    fn dir_attr(&self, dir: Handle) -> Option<Attr>;
 
     /// Returns the newest sequence that is done, and the newest that is safe.
     fn progress(&self) -> (u64, u64);

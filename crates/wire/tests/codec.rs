@@ -404,13 +404,18 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_is_decoded_as_it_was(stamp in stamp(), result in result()) {
+    fn an_answer_is_decoded_as_it_was(
+        stamp in stamp(),
+        result in result(),
+        dir in option::of(attr()),
+    ) {
         let mut body = Vec::new();
-        encode_answer(stamp, &result, &mut body);
+        encode_answer(stamp, &result, dir, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
-        let (decoded_stamp, decoded) = decode_answer(&body, bulk).unwrap();
+        let (decoded_stamp, decoded, decoded_dir) = decode_answer(&body, bulk).unwrap();
         prop_assert_eq!(decoded_stamp, stamp);
         prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", result));
+        prop_assert_eq!(decoded_dir, dir.filter(|_| result.is_ok()));
         for end in cuts(&body) {
             prop_assert!(decode_answer(&body[..end], Vec::new()).is_err(), "cut at {}", end);
         }
@@ -445,7 +450,7 @@ proptest! {
 #[test]
 fn bulk_bytes_belong_to_data_only() {
     let mut body = Vec::new();
-    encode_answer(ReplyStamp::default(), &Ok(Reply::Done), &mut body);
+    encode_answer(ReplyStamp::default(), &Ok(Reply::Done), None, &mut body);
     let error = decode_answer(&body, vec![1, 2, 3]).unwrap_err();
     assert_eq!(error, DecodeError::Trailing { what: "an answer", bytes: 3 });
     assert!(decode_answer(&body, Vec::new()).is_ok());
@@ -459,8 +464,8 @@ fn passthrough_is_sent_as_direct() {
     let path = DataPath::Passthrough(backing);
     let mut body = Vec::new();
     let opened = Reply::Opened { attr, path };
-    encode_answer(ReplyStamp::default(), &Ok(opened), &mut body);
-    let (_, result) = decode_answer(&body, Vec::new()).unwrap();
+    encode_answer(ReplyStamp::default(), &Ok(opened), None, &mut body);
+    let (_, result, _) = decode_answer(&body, Vec::new()).unwrap();
     assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");
 }
 
@@ -486,8 +491,8 @@ fn a_value_over_its_limit_is_not_encoded() {
     }
     let mut body = Vec::new();
     let too_long = Ok(Reply::Bytes(long(limits::XATTR_VALUE_BYTES)));
-    encode_answer(ReplyStamp::default(), &too_long, &mut body);
-    let (_, result) = decode_answer(&body, Vec::new()).unwrap();
+    encode_answer(ReplyStamp::default(), &too_long, None, &mut body);
+    let (_, result, _) = decode_answer(&body, Vec::new()).unwrap();
     assert_eq!(result.unwrap_err().code, Code::Bug);
 }
 
@@ -519,8 +524,13 @@ fn the_longest_listing_fits_a_frame() {
     };
     let entries = vec![entry; limits::LIST_ENTRIES];
     let mut body = Vec::new();
-    encode_answer(ReplyStamp::default(), &Ok(Reply::Listed { entries, end: false }), &mut body);
+    encode_answer(
+        ReplyStamp::default(),
+        &Ok(Reply::Listed { entries, end: false }),
+        None,
+        &mut body,
+    );
     assert!(body.len() <= limits::FRAME_BODY_BYTES, "{}", body.len());
-    let (_, result) = decode_answer(&body, Vec::new()).unwrap();
+    let (_, result, _) = decode_answer(&body, Vec::new()).unwrap();
     assert!(matches!(result, Ok(Reply::Listed { entries, .. }) if entries.len() == 1024));
 }

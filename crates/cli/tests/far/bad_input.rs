@@ -292,12 +292,12 @@ fn the_open_files_of_a_session_are_its_own() {
 }
 
 #[test]
-fn more_requests_than_agreed_end_the_session() {
+fn more_waiting_requests_than_agreed_end_the_session() {
     with_a_good_mount(|world| {
         let path = world.volume.files().join("locked");
         let holder = fs::File::create(&path).unwrap();
         holder.lock().unwrap();
-        let (mut peer, welcome) = Peer::session(&world.socket());
+        let (mut peer, _) = Peer::session(&world.socket());
         let name = Name::new(b"locked").unwrap();
         let Reply::Entry(found) =
             peer.ask(1, 0, &Request::Lookup { dir: Handle::ROOT, name }).unwrap()
@@ -308,7 +308,7 @@ fn more_requests_than_agreed_end_the_session() {
         let flags = OpenFlags::READ;
         assert!(peer.ask(2, 1, &Request::Open { node: found.handle, flags, open }).is_ok());
         // Requests that wait stay under way.
-        for number in 0..=u64::from(welcome.requests) {
+        for number in 0..=limits::LOCK_WAITERS as u64 {
             let lock = pelago_wire::FileLock {
                 kind: pelago_wire::LockKind::Flock,
                 mode: pelago_wire::LockMode::Write,

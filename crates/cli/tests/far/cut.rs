@@ -112,7 +112,7 @@ fn each_operation_is_carried_out_once_over_lost_connections() {
 fn what_an_old_connection_says_late_is_not_carried_out_again() {
     work_over_cuts(Forwarder::be_late, |forwarder| {
         println!("{} bytes were late", forwarder.late_bytes());
-        assert!(forwarder.late_bytes() > 1000);
+        assert!(forwarder.late_bytes() > 0);
     });
 }
 

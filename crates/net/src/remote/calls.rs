@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -11,7 +11,7 @@ use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
+use pelago_wire::{Attr, Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
@@ -20,6 +20,10 @@ use crate::remote::role::{OpenUse, Role};
 
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
+
+/// Gets the attributes of a directory in which a request has changed a name, and when that was
+/// asked, before the caller gets the answer.
+pub type OnDir = Box<dyn Fn(Attr, Instant) + Send + Sync>;
 
 /// A request and its caller.
 pub(super) struct Call {
@@ -60,6 +64,8 @@ pub(super) struct UnderWay {
 pub(super) struct Calls {
     /// After this time a request fails.
     give_up: Option<Duration>,
+    /// Gets the attributes of directories that come with answers.
+    pub(super) on_dir: OnceLock<OnDir>,
     /// No callback runs under it, and connections are used under it.
     state: Mutex<State>,
     /// The connection was lost, or made, or the session ended.
@@ -159,7 +165,8 @@ impl Calls {
             refused: false,
             ended: false,
         };
-        Self { give_up, state: Mutex::new(state), changed: Condvar::new() }
+        let (on_dir, state) = (OnceLock::new(), Mutex::new(state));
+        Self { give_up, on_dir, state, changed: Condvar::new() }
     }
 
     /// Sends a request, or keeps it until it can be sent.
@@ -195,7 +202,7 @@ impl Calls {
         &self,
         frame: &Header,
         stamp: ReplyStamp,
-        result: Result<Reply, Error>,
+        (result, dir): (Result<Reply, Error>, Option<Attr>),
     ) -> bool {
         let (number, mut state) = (frame.number, self.state.lock());
         state.heard = boot_time();
@@ -222,6 +229,9 @@ impl Calls {
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
         drop(state);
+        if let (Some(dir), Some(on_dir)) = (dir, self.on_dir.get()) {
+            on_dir(dir, call.since);
+        }
         if let Some(done) = call.done {
             done(result);
         }

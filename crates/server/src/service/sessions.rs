@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_wire::{Context, Error, Served, SessionId, SessionRecord, SessionService};
+use pelago_wire::{Attr, Context, Error, Handle, Served, SessionId, SessionRecord, SessionService};
 
 use super::{Dispatcher, LocalService};
 use crate::pool::{Caller, Invocation};
@@ -52,6 +52,10 @@ impl SessionService for LocalService {
         let durability = &self.dispatcher.parts.durability;
         let (done, invalidations) = (durability.done(), durability.invalidations());
         durability.when_safe(done, invalidations, Box::new(move |_| then()));
+    }
+
+    fn dir_attr(&self, dir: Handle) -> Option<Attr> {
+        self.dispatcher.parts.shard.attr(dir).ok()
     }
 
     fn progress(&self) -> (u64, u64) {

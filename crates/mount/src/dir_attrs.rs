@@ -1,0 +1,177 @@
+//! The attributes of directories that this mount has changed, as the answers to its changes tell
+//! them.
+//!
+//! Linux forgets what it knows of a directory when it changes a name there, and asks for its
+//! attributes at the next check of a permission. For a far server that would be one round trip for
+//! each file that is made. So what the answer to the change has brought answers that question, for
+//! [`HOLDS`] from the moment at which the change was asked for: not longer than the kernel itself
+//! may keep the attributes of a directory.
+//!
+//! Attributes that came with one change may lack another one of this mount. So they count only if
+//! no change of the directory has begun or ended while that one was under way, and only until the
+//! next one begins.
+
+use std::array;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pelago_wire::{Attr, InodeId};
+
+/// Less than a tick of the kernel's clock.
+const HOLDS: Duration = Duration::from_millis(2);
+/// Directories that are told apart; others share a place.
+const PLACES: usize = 64;
+
+/// The attributes of directories that were changed a moment ago.
+pub struct DirAttrs([Mutex<Place>; PLACES]);
+
+#[derive(Default)]
+struct Place {
+    /// Changes that have begun or ended.
+    events: u64,
+    /// The attributes that came with an answer, and when it was asked for.
+    told: Option<(Attr, Instant)>,
+    /// Those that no other change can have overtaken.
+    known: Option<(Attr, Instant)>,
+}
+
+/// A change of a directory that is under way.
+#[derive(Debug)]
+#[must_use = "a change that does not end keeps the attributes of its directory from being known"]
+pub(crate) struct DirChange {
+    dir: InodeId,
+    event: u64,
+}
+
+impl Default for DirAttrs {
+    fn default() -> Self {
+        Self(array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl std::fmt::Debug for DirAttrs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DirAttrs")
+    }
+}
+
+impl DirAttrs {
+    /// Notes the attributes of a directory in which a request has changed a name that was asked at
+    /// `since`; called before the answer to the request is given to its caller.
+    pub fn tell(&self, attr: Attr, since: Instant) {
+        self.place(attr.ino).lock().told = Some((attr, since));
+    }
+
+    /// A change of a directory begins.
+    pub(crate) fn begin(&self, dir: InodeId) -> DirChange {
+        DirChange { dir, event: self.changes(dir) }
+    }
+
+    /// A change of a directory has ended.
+    pub(crate) fn end(&self, change: &DirChange) {
+        let mut place = self.place(change.dir).lock();
+        let told = place.told.take().filter(|(attr, _)| attr.ino == change.dir);
+        let is_alone = place.events == change.event;
+        place.known = told.filter(|_| is_alone);
+        place.events += 1;
+    }
+
+    /// Forgets a directory, which changes otherwise. Returns the number of this event.
+    pub(crate) fn changes(&self, dir: InodeId) -> u64 {
+        let mut place = self.place(dir).lock();
+        place.known = None;
+        place.events += 1;
+        place.events
+    }
+
+    /// Returns the attributes of a directory, if they are known for this moment.
+    pub(crate) fn get(&self, dir: InodeId) -> Option<Attr> {
+        let known = self.place(dir).lock().known;
+        known
+            .filter(|(attr, since)| attr.ino == dir && since.elapsed() < HOLDS)
+            .map(|known| known.0)
+    }
+
+    fn place(&self, dir: InodeId) -> &Mutex<Place> {
+        &self.0[dir.raw() as usize % PLACES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::FileKind;
+
+    use super::*;
+
+    const DIR: InodeId = InodeId::from_raw(9);
+    /// It shares a place with the other one.
+    const TWIN: InodeId = InodeId::from_raw(9 + PLACES as u64);
+
+    fn attr(dir: InodeId) -> Attr {
+        Attr::empty(dir, FileKind::Directory)
+    }
+
+    fn changed(dirs: &DirAttrs, dir: InodeId) {
+        let change = dirs.begin(dir);
+        dirs.tell(attr(dir), Instant::now());
+        dirs.end(&change);
+    }
+
+    #[test]
+    fn the_answer_to_a_change_tells_the_attributes_of_its_directory_for_a_moment() {
+        let dirs = DirAttrs::default();
+        assert_eq!(dirs.get(DIR), None);
+        changed(&dirs, DIR);
+        assert_eq!(dirs.get(DIR), Some(attr(DIR)));
+        assert_eq!(dirs.get(TWIN), None);
+        std::thread::sleep(HOLDS);
+        assert_eq!(dirs.get(DIR), None);
+    }
+
+    #[test]
+    fn the_moment_begins_when_the_change_is_asked_for() {
+        let dirs = DirAttrs::default();
+        let change = dirs.begin(DIR);
+        let since = Instant::now();
+        std::thread::sleep(HOLDS);
+        dirs.tell(attr(DIR), since);
+        dirs.end(&change);
+        assert_eq!(dirs.get(DIR), None);
+    }
+
+    #[test]
+    fn a_change_that_begins_forgets_them() {
+        let dirs = DirAttrs::default();
+        changed(&dirs, DIR);
+        let change = dirs.begin(DIR);
+        assert_eq!(dirs.get(DIR), None);
+        dirs.end(&change);
+        assert_eq!(dirs.get(DIR), None, "its answer told nothing");
+        changed(&dirs, DIR);
+        dirs.changes(DIR);
+        assert_eq!(dirs.get(DIR), None);
+    }
+
+    /// The attributes may be older than the change whose answer came first.
+    #[test]
+    fn of_changes_at_one_time_none_tells_them() {
+        let dirs = DirAttrs::default();
+        let (one, two) = (dirs.begin(DIR), dirs.begin(DIR));
+        for change in [one, two] {
+            dirs.tell(attr(DIR), Instant::now());
+            dirs.end(&change);
+            assert_eq!(dirs.get(DIR), None);
+        }
+        changed(&dirs, DIR);
+        assert_eq!(dirs.get(DIR), Some(attr(DIR)));
+    }
+
+    #[test]
+    fn directories_that_share_a_place_are_not_mixed_up() {
+        let dirs = DirAttrs::default();
+        let change = dirs.begin(DIR);
+        dirs.tell(attr(TWIN), Instant::now());
+        dirs.end(&change);
+        assert_eq!((dirs.get(DIR), dirs.get(TWIN)), (None, None));
+    }
+}
