@@ -5,12 +5,13 @@
 //! other client may not come back. The server's own mount counts as a session, which never comes
 //! back. (Lustre calls it commit on sharing.)
 
-use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
+use pelago_wire::id_map::KeyedMap;
 use pelago_wire::{InodeId, NameHash, SessionId, limits};
 
 /// What a change changes, or builds on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// An inode: it was made or removed, or its names or its attributes changed.
     Inode(InodeId),
@@ -18,13 +19,23 @@ pub(crate) enum Subject {
     Name(InodeId, NameHash),
 }
 
+impl Hash for Subject {
+    /// Each change of the server's own mount is noted too, so that this must be cheap.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Inode(ino) => state.write_u64(ino.raw()),
+            Self::Name(dir, hash) => state.write_u64(dir.raw().rotate_left(32) ^ hash.0),
+        }
+    }
+}
+
 /// The changes that are not safe, while there are sessions of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct UnsafeChanges {
     /// The newest change of each subject: its session, and the sequence of its batch.
-    newest: HashMap<Subject, (SessionId, u64)>,
+    newest: KeyedMap<Subject, (SessionId, u64)>,
     /// The newest batch of each session that builds on an unsafe change of another one.
-    shared: HashMap<SessionId, u64>,
+    shared: KeyedMap<SessionId, u64>,
     /// Any session may have made the changes up to this sequence.
     unknown: u64,
 }
