@@ -193,65 +193,34 @@ impl Filesystem for Adapter {
         let kind = take!(flags::kind(request.mode).map_err(|code| attr::error(code.into())), reply);
         let mode = flags::new_mode(request.mode, request.umask);
         let node = NewNode { kind, mode, rdev: request.rdev };
-        let sample = self.0.sample_name(&at);
-        let state = Arc::clone(&self.0);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.make_node(&self.0.context(header), at, node);
-        answer.then(move |made| {
-            state.end_change(change);
-            state.reply_entry(&sample, made, reply);
-        });
+        let made = self.0.making(&at, reply);
+        self.0.files.make_node(&self.0.context(header), at, node).then(made);
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<reply::Entry>) {
         let at = take!(self.0.at(header.node, request.name), reply);
         let mode = flags::new_mode(request.mode, request.umask);
-        let sample = self.0.sample_name(&at);
-        let state = Arc::clone(&self.0);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.make_dir(&self.0.context(header), at, mode);
-        answer.then(move |made| {
-            state.end_change(change);
-            state.reply_entry(&sample, made, reply);
-        });
+        let made = self.0.making(&at, reply);
+        self.0.files.make_dir(&self.0.context(header), at, mode).then(made);
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let at = take!(self.0.at(header.node, name), reply);
-        let state = Arc::clone(&self.0);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.unlink(&self.0.context(header), at);
-        answer.then(move |removed| {
-            state.end_change(change);
-            if let Ok(removed) = &removed {
-                state.entry_attrs.changes(removed.attr.ino);
-            }
-            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
-        });
+        let removed = self.0.removing(&at, reply);
+        self.0.files.unlink(&self.0.context(header), at).then(removed);
     }
 
     fn rmdir(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let at = take!(self.0.at(header.node, name), reply);
-        let state = Arc::clone(&self.0);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.remove_dir(&self.0.context(header), at);
-        answer.then(move |removed| {
-            state.end_change(change);
-            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply)
-        });
+        let removed = self.0.removing(&at, reply);
+        self.0.files.remove_dir(&self.0.context(header), at).then(removed);
     }
 
     fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<reply::Entry>) {
         let at = take!(self.0.at(header.node, request.name), reply);
         let target = request.target.as_bytes().to_vec();
-        let sample = self.0.sample_name(&at);
-        let state = Arc::clone(&self.0);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.symlink(&self.0.context(header), at, target);
-        answer.then(move |made| {
-            state.end_change(change);
-            state.reply_entry(&sample, made, reply);
-        });
+        let made = self.0.making(&at, reply);
+        self.0.files.symlink(&self.0.context(header), at, target).then(made);
     }
 
     fn rename(&self, header: &Header, request: Rename<'_>, reply: Reply<()>) {
@@ -270,14 +239,8 @@ impl Filesystem for Adapter {
         let at = take!(self.0.at(header.node, request.name), reply);
         let handle = self.0.handle(request.node);
         self.0.entry_attrs.changes(handle.ino);
-        let sample = self.0.sample_name(&at);
-        let state = Arc::clone(&self.0);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.link(&self.0.context(header), handle, at);
-        answer.then(move |made| {
-            state.end_change(change);
-            state.reply_entry(&sample, made, reply);
-        });
+        let made = self.0.making(&at, reply);
+        self.0.files.link(&self.0.context(header), handle, at).then(made);
     }
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {

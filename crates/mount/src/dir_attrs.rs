@@ -19,14 +19,14 @@ use pelago_wire::{Attr, InodeId};
 
 /// Less than a tick of the kernel's clock.
 const HOLDS: Duration = Duration::from_millis(2);
-/// Directories that are told apart; others share a place.
-const PLACES: usize = 64;
+/// Directories that are told apart; others share a slot.
+const SLOTS: usize = 64;
 
 /// The attributes of directories that were changed a moment ago.
-pub struct DirAttrs([Mutex<Place>; PLACES]);
+pub struct DirAttrs([Mutex<Slot>; SLOTS]);
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     /// Changes that have begun or ended.
     events: u64,
     /// The attributes that came with an answer, and when it was asked for.
@@ -59,7 +59,7 @@ impl DirAttrs {
     /// Notes the attributes of a directory in which a request has changed a name that was asked at
     /// `since`; called before the answer to the request is given to its caller.
     pub fn tell(&self, attr: Attr, since: Instant) {
-        self.place(attr.ino).lock().told = Some((attr, since));
+        self.slot(attr.ino).lock().told = Some((attr, since));
     }
 
     /// A change of a directory begins.
@@ -69,31 +69,31 @@ impl DirAttrs {
 
     /// A change of a directory has ended.
     pub(crate) fn end(&self, change: &DirChange) {
-        let mut place = self.place(change.dir).lock();
-        let told = place.told.take().filter(|(attr, _)| attr.ino == change.dir);
-        let is_alone = place.events == change.event;
-        place.known = told.filter(|_| is_alone);
-        place.events += 1;
+        let mut slot = self.slot(change.dir).lock();
+        let told = slot.told.take().filter(|(attr, _)| attr.ino == change.dir);
+        let is_alone = slot.events == change.event;
+        slot.known = told.filter(|_| is_alone);
+        slot.events += 1;
     }
 
     /// Forgets a directory, which changes otherwise. Returns the number of this event.
     pub(crate) fn changes(&self, dir: InodeId) -> u64 {
-        let mut place = self.place(dir).lock();
-        place.known = None;
-        place.events += 1;
-        place.events
+        let mut slot = self.slot(dir).lock();
+        slot.known = None;
+        slot.events += 1;
+        slot.events
     }
 
     /// Returns the attributes of a directory, if they are known for this moment.
     pub(crate) fn get(&self, dir: InodeId) -> Option<Attr> {
-        let known = self.place(dir).lock().known;
+        let known = self.slot(dir).lock().known;
         known
             .filter(|(attr, since)| attr.ino == dir && since.elapsed() < HOLDS)
             .map(|known| known.0)
     }
 
-    fn place(&self, dir: InodeId) -> &Mutex<Place> {
-        &self.0[dir.raw() as usize % PLACES]
+    fn slot(&self, dir: InodeId) -> &Mutex<Slot> {
+        &self.0[dir.raw() as usize % SLOTS]
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     const DIR: InodeId = InodeId::from_raw(9);
-    /// It shares a place with the other one.
-    const TWIN: InodeId = InodeId::from_raw(9 + PLACES as u64);
+    /// It shares a slot with the other one.
+    const TWIN: InodeId = InodeId::from_raw(9 + SLOTS as u64);
 
     fn attr(dir: InodeId) -> Attr {
         Attr::empty(dir, FileKind::Directory)
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_share_a_place_are_not_mixed_up() {
+    fn directories_that_share_a_slot_are_not_mixed_up() {
         let dirs = DirAttrs::default();
         let change = dirs.begin(DIR);
         dirs.tell(attr(TWIN), Instant::now());

@@ -47,6 +47,7 @@ mod lifetimes;
 mod locks;
 pub mod mountinfo;
 mod mounting;
+mod name_changes;
 mod open;
 mod open_ids;
 mod options;

@@ -15,7 +15,7 @@ use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, Name
 
 use crate::attr_ttl::AttrTtl;
 use crate::backings::Backings;
-use crate::dir_attrs::{DirAttrs, DirChange};
+use crate::dir_attrs::DirAttrs;
 use crate::dir_streams::Streams;
 use crate::entry_attrs::EntryAttrs;
 use crate::inodes::Inodes;
@@ -178,27 +178,6 @@ impl State {
         }
         let node = attr::ino(header.node);
         self.entry_attrs.take(header.pid, node).or_else(|| self.dir_attrs.get(node))
-    }
-
-    /// A request begins that changes this name, if the kernel keeps nothing.
-    pub(crate) fn begin_change(&self, at: &At) -> Option<DirChange> {
-        self.lifetimes.keeps_nothing().then(|| self.dir_attrs.begin(at.dir.ino))
-    }
-
-    /// A request begins or has ended that changes these directories, if the kernel keeps nothing.
-    pub(crate) fn change_dirs(&self, dirs: [InodeId; 2]) {
-        if self.lifetimes.keeps_nothing() {
-            for dir in dirs {
-                self.dir_attrs.changes(dir);
-            }
-        }
-    }
-
-    /// That request was answered.
-    pub(crate) fn end_change(&self, change: Option<DirChange>) {
-        if let Some(change) = change {
-            self.dir_attrs.end(&change);
-        }
     }
 
     /// Samples a node, before its attributes or its names are requested.

@@ -15,8 +15,8 @@ use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::reactor::Reactor;
 
-pub use calls::{OnDir, RemoteStatus};
 pub use connect::ConnectError;
+pub use status::{OnDir, RemoteStatus};
 
 use calls::{Call, Calls};
 use connect::Connector;
@@ -29,6 +29,7 @@ mod locks;
 mod reclaim;
 mod replay;
 mod role;
+mod status;
 mod window;
 
 /// How a client reaches its server.

@@ -57,6 +57,18 @@ pub struct Replayed {
     pub time: Option<Time>,
 }
 
+/// The answer to a request.
+#[derive(Debug)]
+pub struct DecodedReply {
+    /// When its change was made.
+    pub stamp: ReplyStamp,
+    /// The reply, or the error.
+    pub result: Result<Reply, Error>,
+    /// The attributes of the directory in which the request has changed a name, if the server tells
+    /// them.
+    pub dir: Option<Attr>,
+}
+
 /// The status of a reply without an error; others are numbers of [`Code`].
 const OK: u16 = 0;
 
@@ -176,17 +188,13 @@ fn try_encode_answer(
     }
 }
 
-/// Decodes the body of the answer to a request: its stamp, its result, and the attributes of the
-/// directory in which it has changed a name, if the server tells them. `bulk` has the bulk bytes of its frame, which the
+/// Decodes the body of the answer to a request; `bulk` has the bulk bytes of its frame, which the
 /// reply keeps without a copy.
 ///
 /// # Errors
 /// Returns [`DecodeError`] if the body is no answer of this version, or if there are bulk bytes and
 /// the reply is not [`Reply::Data`].
-pub fn decode_answer(
-    body: &[u8],
-    bulk: Vec<u8>,
-) -> Result<(ReplyStamp, Result<Reply, Error>, Option<Attr>), DecodeError> {
+pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeError> {
     let mut from = Reader::with_bulk(body, bulk, "an answer");
     let stamp = ReplyStamp {
         epoch: u32::take(from.at("the answer's epoch"))?,
@@ -206,7 +214,7 @@ pub fn decode_answer(
         }
     };
     from.finish("an answer")?;
-    Ok((stamp, result, dir))
+    Ok(DecodedReply { stamp, result, dir })
 }
 
 /// Appends a reply alone, as it is stored for a repeated request: its number and its fields.

@@ -5,8 +5,8 @@
 use std::fs::File;
 
 use pelago_wire::codec::{
-    Call, DecodeError, ReplyStamp, decode_answer, decode_call, decode_reply, encode_answer,
-    encode_call, encode_reply,
+    Call, DecodeError, DecodedReply, ReplyStamp, decode_answer, decode_call, decode_reply,
+    encode_answer, encode_call, encode_reply,
 };
 use pelago_wire::{
     AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
@@ -412,7 +412,8 @@ proptest! {
         let mut body = Vec::new();
         encode_answer(stamp, &result, dir, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
-        let (decoded_stamp, decoded, decoded_dir) = decode_answer(&body, bulk).unwrap();
+        let DecodedReply { stamp: decoded_stamp, result: decoded, dir: decoded_dir } =
+            decode_answer(&body, bulk).unwrap();
         prop_assert_eq!(decoded_stamp, stamp);
         prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", result));
         prop_assert_eq!(decoded_dir, dir.filter(|_| result.is_ok()));
@@ -465,7 +466,7 @@ fn passthrough_is_sent_as_direct() {
     let mut body = Vec::new();
     let opened = Reply::Opened { attr, path };
     encode_answer(ReplyStamp::default(), &Ok(opened), None, &mut body);
-    let (_, result, _) = decode_answer(&body, Vec::new()).unwrap();
+    let result = decode_answer(&body, Vec::new()).unwrap().result;
     assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");
 }
 
@@ -492,7 +493,7 @@ fn a_value_over_its_limit_is_not_encoded() {
     let mut body = Vec::new();
     let too_long = Ok(Reply::Bytes(long(limits::XATTR_VALUE_BYTES)));
     encode_answer(ReplyStamp::default(), &too_long, None, &mut body);
-    let (_, result, _) = decode_answer(&body, Vec::new()).unwrap();
+    let result = decode_answer(&body, Vec::new()).unwrap().result;
     assert_eq!(result.unwrap_err().code, Code::Bug);
 }
 
@@ -531,6 +532,6 @@ fn the_longest_listing_fits_a_frame() {
         &mut body,
     );
     assert!(body.len() <= limits::FRAME_BODY_BYTES, "{}", body.len());
-    let (_, result, _) = decode_answer(&body, Vec::new()).unwrap();
+    let result = decode_answer(&body, Vec::new()).unwrap().result;
     assert!(matches!(result, Ok(Reply::Listed { entries, .. }) if entries.len() == 1024));
 }

@@ -122,7 +122,7 @@ impl Peer {
     pub(crate) fn hear_answer(&mut self) -> (u64, Result<Reply, Error>) {
         let Heard { header, body, bulk } = self.hear().unwrap();
         assert_eq!(header.kind, FrameKind::Reply, "{body:?}");
-        (header.number, decode_answer(&body, bulk).unwrap().1)
+        (header.number, decode_answer(&body, bulk).unwrap().result)
     }
 
     /// Sends a request and returns its answer.

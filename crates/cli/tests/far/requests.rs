@@ -92,8 +92,8 @@ fn an_operation_asks_the_server_at_most_so_often() {
         counted.expect(6, "create, write and close", |turn| {
             create(&dir, &format!("w{turn}")).write_all(b"bytes").unwrap();
         });
-        // In a row the answer to a CREATE tells the attributes of the directory to the next one: four
-        // round trips that are waited for, and RELEASE.
+        // In a row the answer to a CREATE tells the attributes of the directory to the next one:
+        // four round trips that are waited for, and RELEASE.
         counted.expect(5 * 20 + 5, "twenty files in a row", |turn| {
             for number in 0..20 {
                 create(&dir, &format!("r{turn}-{number}")).write_all(b"bytes").unwrap();

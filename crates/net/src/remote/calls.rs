@@ -8,22 +8,19 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use pelago_proto::locks::ClientLocks;
 use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
-use pelago_wire::codec::ReplyStamp;
+use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Attr, Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
+use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
 use crate::remote::kept::KeptCalls;
 use crate::remote::role::{OpenUse, Role};
+use crate::remote::status::{OnDir, RemoteStatus};
 
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
-
-/// Gets the attributes of a directory in which a request has changed a name, and when that was
-/// asked, before the caller gets the answer.
-pub type OnDir = Box<dyn Fn(Attr, Instant) + Send + Sync>;
 
 /// A request and its caller.
 pub(super) struct Call {
@@ -104,27 +101,6 @@ pub(super) struct State {
     ended: bool,
 }
 
-/// The state of a client's session, for `status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RemoteStatus {
-    /// The session's id; `None` before the first.
-    pub session: Option<SessionId>,
-    /// Whether there is a connection.
-    pub connected: bool,
-    /// How long ago the server was heard.
-    pub silent: Duration,
-    /// Requests that were not answered.
-    pub waiting: usize,
-    /// Mutations that were answered and are not safe.
-    pub kept: usize,
-    /// Connections that were made.
-    pub connections: u64,
-    /// Requests that the server was asked, without repetitions.
-    pub requests: u64,
-    /// File locks that programs held and that were lost with a session or with the server.
-    pub locks_lost: u64,
-}
-
 /// What a caller gets, and its callback.
 pub(super) type Answered = (Done, Result<Reply, Error>);
 
@@ -198,12 +174,8 @@ impl Calls {
     /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
     /// Returns whether it fits its request: what another one means is unknown, so that its caller
     /// gets `Io`, and it is not asked for again.
-    pub(super) fn answered(
-        &self,
-        frame: &Header,
-        stamp: ReplyStamp,
-        (result, dir): (Result<Reply, Error>, Option<Attr>),
-    ) -> bool {
+    pub(super) fn answered(&self, frame: &Header, answer: DecodedReply) -> bool {
+        let DecodedReply { stamp, result, dir } = answer;
         let (number, mut state) = (frame.number, self.state.lock());
         state.heard = boot_time();
         state.note_safe(frame.progress);

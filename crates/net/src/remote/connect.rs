@@ -338,8 +338,8 @@ impl Handler for Connection {
         let Frame { header, body, bulk } = frame;
         match header.kind {
             FrameKind::Reply => match codec::decode_answer(&body, bulk) {
-                Ok((stamp, result, dir)) => {
-                    if !self.calls.answered(&header, stamp, (result, dir)) {
+                Ok(answer) => {
+                    if !self.calls.answered(&header, answer) {
                         let number = header.number;
                         tracing::error!(number, "the server's answer does not fit its request");
                         return ControlFlow::Break(());

@@ -174,7 +174,7 @@ impl Dispatcher {
 fn goes_on(context: &Context, request: &Request) -> bool {
     let is_own = context.session == SessionId::DIRECT;
     match request {
-        // A file that does not exist yet is opened behind what makes it, and its locks are set then.
+        // A file that does not exist yet is opened behind what makes it.
         Request::Reopen { .. } | Request::ReclaimLock { .. } => context.replayed.is_none(),
         Request::GetAttr { node } => is_own && node.ino == InodeId::ROOT,
         Request::StatFs => is_own,

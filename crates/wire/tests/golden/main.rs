@@ -10,8 +10,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use pelago_wire::codec::{
-    LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, decode_replay, encode_answer,
-    encode_call, encode_replayed,
+    DecodedReply, LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, decode_replay,
+    encode_answer, encode_call, encode_replayed,
 };
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{
@@ -113,7 +113,7 @@ fn every_reply_is_the_bytes_it_always_was() {
         let bulk = reply.bulk().to_vec();
         let result = Ok(reply);
         let body = answer(&result);
-        let (stamp, decoded, dir) = decode_answer(&body, bulk).unwrap();
+        let DecodedReply { stamp, result: decoded, dir } = decode_answer(&body, bulk).unwrap();
         assert_eq!((stamp, dir), (STAMP, None));
         assert_eq!(format!("{decoded:?}"), format!("{result:?}"));
         for end in 0..body.len() {
@@ -125,7 +125,7 @@ fn every_reply_is_the_bytes_it_always_was() {
     assert_eq!(seen, numbers(REPLIES), "every reply has a vector");
     for &code in Code::ALL {
         let body = answer(&Err(code.into()));
-        let (_, decoded, _) = decode_answer(&body, Vec::new()).unwrap();
+        let decoded = decode_answer(&body, Vec::new()).unwrap().result;
         assert_eq!(decoded.unwrap_err().code, code);
         vectors.push((format!("error.{code:?}"), body));
     }
@@ -142,7 +142,7 @@ fn a_request_takes_the_reply_of_its_row() {
             let body = answer(&Ok(reply));
             let reply_number = u16::from_le_bytes(body[14..16].try_into().unwrap());
             let name = REPLIES.iter().find(|row| row.number == reply_number).unwrap().name;
-            let (_, decoded, _) = decode_answer(&body, Vec::new()).unwrap();
+            let decoded = decode_answer(&body, Vec::new()).unwrap().result;
             assert_eq!(request.takes(&decoded.unwrap()), name == expected, "{request:?}: {name}");
         }
     }

@@ -1,0 +1,30 @@
+//! What a client's session tells its process.
+
+use std::time::{Duration, Instant};
+
+use pelago_wire::{Attr, SessionId};
+
+/// The state of a client's session, for `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteStatus {
+    /// The session's id; `None` before the first.
+    pub session: Option<SessionId>,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// How long ago the server was heard.
+    pub silent: Duration,
+    /// Requests that were not answered.
+    pub waiting: usize,
+    /// Mutations that were answered and are not safe.
+    pub kept: usize,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Requests that the server was asked, without repetitions.
+    pub requests: u64,
+    /// File locks that programs held and that were lost with a session or with the server.
+    pub locks_lost: u64,
+}
+
+/// Gets the attributes of a directory in which a request has changed a name, and when that was
+/// asked, before the caller gets the answer.
+pub type OnDir = Box<dyn Fn(Attr, Instant) + Send + Sync>;
