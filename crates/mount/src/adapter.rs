@@ -65,7 +65,9 @@ impl Adapter {
         let state = Arc::clone(&self.0);
         let node = attr::ino(header.node);
         let handle = state.handle(header.node);
+        let question = state.ask_dir(node);
         self.0.files.get_attr(&self.0.context(header), handle).then(move |result| {
+            state.learn_dir(question, &result);
             let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
             if state.stale_pages.is_empty() {
                 return then(&state, result);
@@ -163,11 +165,11 @@ impl Filesystem for Adapter {
         let open = request.file.map(open_id);
         self.0.open_ids.sets_attr(node, &set);
         self.0.entry_attrs.changes(node);
-        self.0.dir_attrs.changes(node);
         let go = move |kill_setgid| {
             let set = SetAttr { kill_setgid, ..set };
             let answer = state.files.set_attr(&caller.context(), handle, open, set);
             answer.then(move |result| {
+                state.changed([node]);
                 let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {
                     unlinked.change(ino, &set)
                 });
@@ -229,7 +231,6 @@ impl Filesystem for Adapter {
         let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let state = Arc::clone(&self.0);
-        state.change_dirs([from.dir.ino, to.dir.ino]);
         let target = state.entry_attrs.take_at(header.pid, &to);
         let context = state.context(header);
         Renaming { state, context, from, to, how, reply }.start(target);
@@ -395,6 +396,7 @@ impl Filesystem for Adapter {
             let xattr = Xattr { name, value, kill_setgid };
             let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
             answer.then(move |result| {
+                state.changed([attr::ino(node)]);
                 done(
                     result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound)),
                     reply,
@@ -432,6 +434,7 @@ impl Filesystem for Adapter {
         let (state, node) = (Arc::clone(&self.0), header.node);
         let answer = self.0.files.remove_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
+            state.changed([attr::ino(node)]);
             done(result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr)), reply);
         });
     }

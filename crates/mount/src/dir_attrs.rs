@@ -1,15 +1,14 @@
-//! The attributes of directories that this mount has changed, as the answers to its changes tell
-//! them.
+//! The attributes of directories, for the calls that go on to ask for them again.
 //!
-//! Linux forgets what it knows of a directory when it changes a name there, and asks for its
-//! attributes at the next check of a permission. For a far server that would be one round trip for
-//! each file that is made. So what the answer to the change has brought answers that question, for
-//! [`HOLDS`] from the moment at which the change was asked for: not longer than the kernel itself
-//! may keep the attributes of a directory.
+//! Linux checks the permissions of one directory up to three times in one call, and forgets what it
+//! knows of a directory when it changes a name there. If it may keep nothing, it asks each time.
+//! For a far server that would be one or two round trips for each file that is made. So the answer
+//! to one question answers those behind it, and what the answer to a change has brought does too,
+//! for [`HOLDS`] from the moment at which that was asked for.
 //!
-//! Attributes that came with one change may lack another one of this mount. So they count only if
-//! no change of the directory has begun or ended while that one was under way, and only until the
-//! next one begins.
+//! They answer no question behind a change of this mount that they may lack: they count only if no
+//! change of the directory has begun or ended while they were under way, and only until the next
+//! one begins.
 
 use std::array;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_wire::{Attr, InodeId};
 
-/// Less than a tick of the kernel's clock.
+/// One call checks permissions within microseconds, unless the machine is loaded.
 const HOLDS: Duration = Duration::from_millis(2);
 /// Directories that are told apart; others share a slot.
 const SLOTS: usize = 64;
@@ -41,6 +40,21 @@ struct Slot {
 pub(crate) struct DirChange {
     dir: InodeId,
     event: u64,
+}
+
+impl DirChange {
+    /// Returns the directory.
+    pub(crate) const fn dir(&self) -> InodeId {
+        self.dir
+    }
+}
+
+/// A question for the attributes of a directory that is under way.
+#[derive(Debug)]
+pub(crate) struct DirQuestion {
+    dir: InodeId,
+    event: u64,
+    since: Instant,
 }
 
 impl Default for DirAttrs {
@@ -67,6 +81,19 @@ impl DirAttrs {
         DirChange { dir, event: self.changes(dir) }
     }
 
+    /// The attributes of a directory are about to be asked for.
+    pub(crate) fn ask(&self, dir: InodeId) -> DirQuestion {
+        DirQuestion { dir, event: self.slot(dir).lock().events, since: Instant::now() }
+    }
+
+    /// Notes the answer to the question, unless this mount has changed the directory meanwhile.
+    pub(crate) fn learn(&self, question: &DirQuestion, attr: Attr) {
+        let mut slot = self.slot(question.dir).lock();
+        if slot.events == question.event {
+            slot.known = Some((attr, question.since));
+        }
+    }
+
     /// A change of a directory has ended.
     pub(crate) fn end(&self, change: &DirChange) {
         let mut slot = self.slot(change.dir).lock();
@@ -76,7 +103,7 @@ impl DirAttrs {
         slot.events += 1;
     }
 
-    /// Forgets a directory, which changes otherwise. Returns the number of this event.
+    /// Forgets a directory that was changed. Returns the number of this event.
     pub(crate) fn changes(&self, dir: InodeId) -> u64 {
         let mut slot = self.slot(dir).lock();
         slot.known = None;
@@ -164,6 +191,20 @@ mod tests {
         }
         changed(&dirs, DIR);
         assert_eq!(dirs.get(DIR), Some(attr(DIR)));
+    }
+
+    /// Linux asks up to three times in one call.
+    #[test]
+    fn the_answer_to_a_question_is_known_for_a_moment_unless_the_directory_changes() {
+        let dirs = DirAttrs::default();
+        dirs.learn(&dirs.ask(DIR), attr(DIR));
+        assert_eq!(dirs.get(DIR), Some(attr(DIR)));
+        std::thread::sleep(HOLDS);
+        assert_eq!(dirs.get(DIR), None);
+        let question = dirs.ask(DIR);
+        dirs.end(&dirs.begin(DIR));
+        dirs.learn(&question, attr(DIR));
+        assert_eq!(dirs.get(DIR), None, "it may be older than the change");
     }
 
     #[test]

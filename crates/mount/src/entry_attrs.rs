@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pelago_client::At;
-use pelago_wire::{Attr, Entry, FileKind, InodeId};
+use pelago_wire::{Attr, Entry, InodeId};
 
 use crate::striped::StripedMap;
 
@@ -49,10 +49,9 @@ impl Default for EntryAttrs {
 }
 
 impl EntryAttrs {
-    /// Keeps the attributes of an entry that is about to be sent to this thread. Those of
-    /// directories the kernel keeps itself for a moment.
+    /// Keeps the attributes of an entry that is about to be sent to this thread.
     pub(crate) fn keep(&self, thread: u32, at: Option<At>, entry: &Entry) {
-        if thread == 0 || entry.attr.kind == FileKind::Directory {
+        if thread == 0 {
             return;
         }
         let changes = self.count(entry.attr.ino).load(Ordering::Acquire);
@@ -62,6 +61,12 @@ impl EntryAttrs {
             stripe.clear();
         }
         stripe.insert(thread.into(), kept);
+    }
+
+    /// Returns whether the attributes that are kept for this thread are those of this file.
+    pub(crate) fn is_about(&self, thread: u32, ino: InodeId) -> bool {
+        let kept = self.threads.lock(thread.into());
+        kept.get(&thread.into()).is_some_and(|kept| kept.entry.attr.ino == ino)
     }
 
     /// Returns the attributes with which this thread goes on to be answered.
@@ -96,7 +101,7 @@ impl EntryAttrs {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Handle, Name};
+    use pelago_wire::{FileKind, Handle, Name};
 
     use super::*;
 
@@ -110,6 +115,7 @@ mod tests {
     fn attributes_answer_the_next_question_of_the_same_thread_once() {
         let kept = EntryAttrs::default();
         kept.keep(7, None, &entry(FileKind::Regular));
+        assert!(kept.is_about(7, FILE) && !kept.is_about(7, InodeId::ROOT));
         assert_eq!(kept.take(8, FILE), None);
         assert_eq!(kept.take(7, FILE).map(|attr| attr.ino), Some(FILE));
         assert_eq!(kept.take(7, FILE), None);
@@ -144,11 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn neither_directories_nor_requests_without_a_thread_are_kept() {
+    fn requests_without_a_thread_keep_nothing() {
         let kept = EntryAttrs::default();
-        kept.keep(7, None, &entry(FileKind::Directory));
         kept.keep(0, None, &entry(FileKind::Regular));
-        assert_eq!((kept.take(7, FILE), kept.take(0, FILE)), (None, None));
+        assert_eq!(kept.take(0, FILE), None);
     }
 
     #[test]

@@ -11,10 +11,6 @@ use pelago_wire::limits;
 /// sees every change of its programs, and is told of those by others (`kernel_cache`).
 pub const TTL: Duration = Duration::from_secs(3600);
 
-/// The least time that the kernel can keep attributes: it rounds up to a tick of its clock, so that
-/// they hold for one or two (4 to 8 ms at 250 ticks a second).
-pub(crate) const TICK: Duration = Duration::from_nanos(1);
-
 /// Limit of concurrent requests for which no process waits (readahead, RELEASE).
 const BACKGROUND: u16 = 64;
 /// Limit of readahead in bytes; the kernel offers less by default.

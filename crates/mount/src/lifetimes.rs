@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use pelago_client::At;
-use pelago_wire::{Attr, FileKind, InodeId, Touched};
+use pelago_wire::{Attr, InodeId, Touched};
 
 use crate::attr_ttl::{AttrTtl, Epoch};
-use crate::init::{TICK, TTL};
+use crate::init::TTL;
 use crate::options::Keeps;
 use crate::striped::StripedMap;
 
@@ -248,7 +248,7 @@ impl ReplyGuard<'_> {
     pub(crate) fn attr(&self, attr: &Attr, sample: &Sample) -> Duration {
         if self.lifetimes.keeps_nothing() {
             // The kernel checks the permissions of one directory two or three times in one call.
-            return if attr.kind == FileKind::Directory { TICK } else { Duration::ZERO };
+            return Duration::ZERO;
         }
         if self.holds(sample) { self.attr_ttl.ttl(attr, sample.epoch) } else { Duration::ZERO }
     }
@@ -282,7 +282,7 @@ impl ReplyGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Handle, Name};
+    use pelago_wire::{FileKind, Handle, Name};
 
     use super::*;
 
@@ -336,12 +336,15 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_keeps_nothing_keeps_attributes_of_directories_for_a_tick() {
+    fn a_mount_that_keeps_nothing_gives_no_lifetime() {
         let mount = Mount::new(Keeps::Nothing);
         let (node, name) = mount.sample(DIR, "a");
         let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
         let dir = Attr::empty(DIR, FileKind::Directory);
-        assert_eq!((guard.attr(&dir, &node), guard.unversioned_attr(&dir, &name)), (TICK, TICK));
+        assert_eq!(
+            (guard.attr(&dir, &node), guard.unversioned_attr(&dir, &name)),
+            (Duration::ZERO, Duration::ZERO)
+        );
         assert_eq!(guard.name(&name), Duration::ZERO);
         assert_eq!(guard.attr(&attr(), &node), Duration::ZERO, "a file");
     }

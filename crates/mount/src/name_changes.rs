@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pelago_client::{At, Removed};
 use pelago_fuse::{Reply, reply};
-use pelago_wire::{Entry, Error, InodeId};
+use pelago_wire::{Attr, Entry, Error, FileKind, InodeId};
 
-use crate::dir_attrs::DirChange;
+use crate::dir_attrs::{DirChange, DirQuestion};
 use crate::replies::done;
 use crate::state::State;
 
@@ -46,18 +46,35 @@ impl State {
         self.lifetimes.keeps_nothing().then(|| self.dir_attrs.begin(at.dir.ino))
     }
 
-    /// A request begins or has ended that changes these directories, if the kernel keeps nothing.
-    pub(crate) fn change_dirs(&self, dirs: [InodeId; 2]) {
+    /// A request was answered that has changed these inodes, if the kernel keeps nothing. What is
+    /// known of them may be older, or may come from a request that was carried out before.
+    pub(crate) fn changed(&self, inodes: impl IntoIterator<Item = InodeId>) {
         if self.lifetimes.keeps_nothing() {
-            for dir in dirs {
-                self.dir_attrs.changes(dir);
+            for ino in inodes {
+                self.entry_attrs.changes(ino);
+                self.dir_attrs.changes(ino);
             }
+        }
+    }
+
+    /// Attributes are about to be asked for, perhaps of a directory.
+    pub(crate) fn ask_dir(&self, node: InodeId) -> Option<DirQuestion> {
+        self.lifetimes.keeps_nothing().then(|| self.dir_attrs.ask(node))
+    }
+
+    /// They were told.
+    pub(crate) fn learn_dir(&self, question: Option<DirQuestion>, result: &Result<Attr, Error>) {
+        if let (Some(question), Ok(attr)) = (question, result)
+            && attr.kind == FileKind::Directory
+        {
+            self.dir_attrs.learn(&question, *attr);
         }
     }
 
     /// That request was answered.
     pub(crate) fn end_change(&self, change: Option<DirChange>) {
         if let Some(change) = change {
+            self.entry_attrs.changes(change.dir());
             self.dir_attrs.end(&change);
         }
     }

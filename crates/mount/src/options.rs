@@ -32,8 +32,7 @@ pub enum Keeps {
     #[default]
     Everything,
     /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
-    /// is told of nothing; it uses no passthrough. (Attributes of directories hold for a tick of
-    /// the kernel's clock.)
+    /// is told of nothing; it uses no passthrough.
     Nothing,
 }
 

@@ -150,11 +150,12 @@ impl State {
         result: Result<Renamed, Error>,
         retained: Option<Retained>,
     ) -> Result<(), Error> {
-        self.change_dirs(dirs);
+        self.changed(dirs);
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);
                 self.entry_attrs.changes(moved.ino);
+                self.changed([moved.ino]);
                 replaced
             }
             Err(error) => {

@@ -177,7 +177,10 @@ impl State {
             return None;
         }
         let node = attr::ino(header.node);
-        self.entry_attrs.take(header.pid, node).or_else(|| self.dir_attrs.get(node))
+        // What a look-up has brought is newer, and stays for what the call asks next.
+        let is_looked_up = self.entry_attrs.is_about(header.pid, node);
+        let of_dir = if is_looked_up { None } else { self.dir_attrs.get(node) };
+        of_dir.or_else(|| self.entry_attrs.take(header.pid, node))
     }
 
     /// Samples a node, before its attributes or its names are requested.

@@ -225,3 +225,60 @@ fn all_mounts_change_one_directory_together() {
         }
     });
 }
+
+/// What a mount has changed in a directory, or of it, its programs see at once, although each
+/// change tells the attributes of the directory: also while other threads change it.
+#[test]
+fn a_program_sees_at_once_what_it_has_changed_of_a_directory() {
+    on_world(|world| {
+        for root in world.roots() {
+            let dir = root.join("changing");
+            fs::create_dir(&dir).unwrap();
+            let seen = |what: &str, is_it: &dyn Fn(&fs::Metadata) -> bool| {
+                let open = File::open(&dir).unwrap();
+                let now = open.metadata().unwrap();
+                assert!(is_it(&now), "{what}: {now:?}");
+                now
+            };
+            let alone = |round: u32| {
+                let file = dir.join(format!("file{round}"));
+                let before = seen("before", &|_| true);
+                let is_newer = |now: &fs::Metadata| {
+                    (now.mtime(), now.mtime_nsec()) > (before.mtime(), before.mtime_nsec())
+                };
+                File::create(&file).unwrap();
+                seen("a new file", &is_newer);
+                let mode = 0o700 + round % 8;
+                fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+                seen("its mode", &|now| now.mode() & 0o777 == mode);
+                let links = before.nlink();
+                fs::create_dir(dir.join("sub")).unwrap();
+                seen("one more link", &|now| now.nlink() == links + 1);
+                fs::rename(&file, dir.join("renamed")).unwrap();
+                fs::remove_dir(dir.join("sub")).unwrap();
+                seen("one link less", &|now| now.nlink() == links);
+            };
+            (0..ROUNDS).for_each(alone);
+            thread::scope(|scope| {
+                for worker in 0..3 {
+                    let dir = &dir;
+                    scope.spawn(move || {
+                        for number in 0..5 * ROUNDS {
+                            let file = dir.join(format!("w{worker}-{number}"));
+                            let time = |open: &File| {
+                                let now = open.metadata().unwrap();
+                                (now.mtime(), now.mtime_nsec())
+                            };
+                            let open = File::open(dir).unwrap();
+                            let before = time(&open);
+                            File::create(file).unwrap();
+                            let after = time(&open);
+                            assert!(after > before, "{dir:?}: {before:?}, then {after:?}");
+                        }
+                    });
+                }
+            });
+            fs::remove_dir_all(&dir).unwrap();
+        }
+    });
+}
