@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 use super::program::{DEADLINE, until};
 
@@ -59,6 +60,8 @@ impl Program {
         });
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
         until("it waits", || call().is_some_and(|call| Some(call) != idle));
+        // In the system call it is on its way to the server, where another one may overtake it.
+        thread::sleep(Duration::from_millis(50));
     }
 
     /// Returns its next line.

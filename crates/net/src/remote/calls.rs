@@ -442,7 +442,9 @@ impl State {
         self.note_lock_answer(call, &result);
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
-            if let Some(node) = self.opens.reopened(open, reopened) {
+            if self.is_made_later(open, reopened) {
+                self.opens.defer(open);
+            } else if let Some(node) = self.opens.reopened(open, reopened) {
                 let why = reopened.err().map(Code::says);
                 tracing::warn!(inode = %node.ino, why, "an open file is lost");
             }

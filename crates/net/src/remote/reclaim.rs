@@ -39,9 +39,7 @@ impl State {
         }
         tracing::info!(files = self.opens.count(), "opening files again");
         self.reclaiming = true;
-        let mut opens = std::mem::take(&mut self.opens);
-        opens.begin_reclaim(|ino| self.makes(ino));
-        self.opens = opens;
+        self.opens.begin_reclaim();
         self.locks.begin_reclaim();
         answered.extend(self.reclaim());
         answered

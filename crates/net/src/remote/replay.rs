@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use pelago_wire::codec::{self, Replayed, ReplyStamp};
 use pelago_wire::frame::FrameKind;
-use pelago_wire::{Code, Error, InodeId, Reply, RequestId, limits};
+use pelago_wire::{Code, Error, OpenId, Reply, RequestId, limits};
 
 use super::calls::{State, UnderWay};
 use super::kept::Kept;
@@ -88,10 +88,12 @@ impl State {
         self.send_backlog();
     }
 
-    /// Returns whether a mutation that is about to be repeated makes this inode.
-    pub(super) fn makes(&self, ino: InodeId) -> bool {
+    /// Returns whether an open file was not there when it was asked for, and a mutation that is
+    /// about to be repeated makes it. After a `kill -9` of the server it is there, with its locks.
+    pub(super) fn is_made_later(&self, open: OpenId, reopened: Result<(), Code>) -> bool {
+        let Some(node) = self.opens.node(open) else { return false };
         let mut made = self.kept.calls.values().filter_map(|kept| kept.made);
-        made.any(|node| node.ino == ino)
+        self.reclaiming && reopened == Err(Code::Stale) && made.any(|it| it.ino == node.ino)
     }
 
     /// Sends the mutations that an earlier run of the server has answered, then asks for the open

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pelago_wire::{Code, Handle, InodeId, OpenFlags, OpenId, Request, limits};
+use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, limits};
 
 /// Requests to open again that are under way at a time.
 const AT_ONCE: usize = 128;
@@ -67,14 +67,18 @@ impl ClientOpens {
         self.held.get(&open).map(|held| held.node)
     }
 
-    /// Begins to open all again; requests of an earlier attempt are forgotten. `is_late`: the file
-    /// with this number does not exist yet.
-    pub fn begin_reclaim(&mut self, is_late: impl Fn(InodeId) -> bool) {
-        let late = self.held.iter().filter(|(_, held)| is_late(held.node.ino));
-        self.late = late.map(|(open, _)| *open).collect();
-        let early = self.held.keys().filter(|open| !self.late.contains(open));
-        self.to_ask = early.copied().collect();
+    /// Begins to open all again; requests of an earlier attempt are forgotten.
+    pub fn begin_reclaim(&mut self) {
+        self.late.clear();
+        self.to_ask = self.held.keys().copied().collect();
         self.asked = 0;
+    }
+
+    /// Puts off an open that was asked for: its file does not exist before the client has repeated
+    /// what made it.
+    pub fn defer(&mut self, open: OpenId) {
+        self.asked = self.asked.saturating_sub(1);
+        self.late.insert(open);
     }
 
     /// Returns the requests for files that did not exist when the others were asked for, as far as
@@ -132,6 +136,8 @@ impl ClientOpens {
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::InodeId;
+
     use super::*;
 
     const NODE: Handle = Handle::own(InodeId::from_raw(7));
@@ -150,7 +156,7 @@ mod tests {
         let first = OpenFlags { truncate: true, kill_privileges: true, ..flags };
         assert!(opens.opened(OpenId(3), NODE, first) && opens.opened(OpenId(4), NODE, flags));
         opens.ended(OpenId(4));
-        opens.begin_reclaim(|_| false);
+        opens.begin_reclaim();
         let open = OpenId(3);
         assert_eq!(opens.next_request(), Some((open, Request::Reopen { node: NODE, flags, open })));
         assert_eq!(opens.next_request(), None);
@@ -162,7 +168,7 @@ mod tests {
     #[test]
     fn few_are_asked_for_at_once_and_all_in_the_end() {
         let mut opens = with(1..=300);
-        opens.begin_reclaim(|_| false);
+        opens.begin_reclaim();
         let mut asked = Vec::new();
         while opens.is_reclaiming() {
             let mut some = Vec::new();
@@ -184,10 +190,11 @@ mod tests {
         let mut opens = with(1..=1);
         let made = Handle::own(InodeId::from_raw(8));
         assert!(opens.opened(OpenId(2), made, OpenFlags::READ));
-        opens.begin_reclaim(|ino| ino == made.ino);
-        assert_eq!(opens.next_request().map(|(open, _)| open), Some(OpenId(1)));
-        assert_eq!(opens.next_request(), None);
+        opens.begin_reclaim();
+        while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(1), Ok(())), None);
+        assert!(opens.is_reclaiming() && opens.late_requests().is_empty());
+        opens.defer(OpenId(2));
         assert!(!opens.is_reclaiming());
         let late =
             (OpenId(2), Request::Reopen { node: made, flags: OpenFlags::READ, open: OpenId(2) });
@@ -200,17 +207,17 @@ mod tests {
     #[test]
     fn an_attempt_that_was_cut_begins_anew() {
         let mut opens = with(1..=200);
-        opens.begin_reclaim(|_| false);
+        opens.begin_reclaim();
         while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(1), Ok(())), None);
-        opens.begin_reclaim(|_| false);
+        opens.begin_reclaim();
         assert_eq!(opens.next_request().map(|(open, _)| open), Some(OpenId(1)));
     }
 
     #[test]
     fn a_file_that_is_gone_stays_lost_until_it_is_opened_again() {
         let mut opens = with(1..=2);
-        opens.begin_reclaim(|_| false);
+        opens.begin_reclaim();
         while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(1), Err(Code::Stale)), Some(NODE));
         assert_eq!(opens.reopened(OpenId(2), Err(Code::TooManyOpen)), Some(NODE));
@@ -218,7 +225,7 @@ mod tests {
             (opens.lost(OpenId(1)), opens.lost(OpenId(2))),
             (Some(Code::Stale), Some(Code::Io))
         );
-        opens.begin_reclaim(|_| false);
+        opens.begin_reclaim();
         while opens.next_request().is_some() {}
         assert_eq!(opens.reopened(OpenId(2), Ok(())), None);
         assert_eq!(opens.lost(OpenId(2)), None);
