@@ -163,7 +163,7 @@ impl Rig {
             grace: Arc::new(Grace::new(HashSet::new())),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
-        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability));
+        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);
         Self {
             table,
             shard,

@@ -109,7 +109,7 @@ impl Server {
         if !core.options.stepped {
             service.wait_for_sessions(core.options.grace)?;
         }
-        let commit = core.commit_thread(&opens)?;
+        let commit = core.commit_thread(&opens, &service)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
         let workers = core.workers(&notifies, &opens, !started_clean)?;
@@ -255,10 +255,15 @@ impl Core {
         })))
     }
 
-    fn commit_thread(&self, opens: &Arc<OpenFiles>) -> io::Result<CommitThread> {
+    fn commit_thread(
+        &self,
+        opens: &Arc<OpenFiles>,
+        service: &LocalService,
+    ) -> io::Result<CommitThread> {
         let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
         let durability = Arc::clone(&self.durability);
-        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability);
+        let epochs = Some(service.epoch_change(self.options.grace));
+        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability, epochs);
         match self.options.stepped {
             true => Ok(CommitThread::stepped(commit)),
             false => CommitThread::start(commit, self.options.sync_interval),
