@@ -52,8 +52,8 @@ pub trait Connections: Send + Sync {
 ///
 /// A session outlives the run of the server, and its epoch. The next one *starts*: until each
 /// session of the last one has opened its files again or has ended, and for at most a term, all
-/// other requests wait. Then it carries out what clients replay, which the last one has answered and
-/// which may be lost.
+/// other requests wait. Then it carries out what clients replay, which the last one has answered
+/// and which may be lost.
 pub trait SessionService: Service {
     /// Returns what the server serves.
     fn served(&self) -> Served;
