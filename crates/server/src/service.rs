@@ -25,6 +25,7 @@ use crate::grace::Grace;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
+use crate::replaced::ReplacedFiles;
 
 pub(crate) use completion::Completion;
 pub(crate) use epochs::EpochChange;
@@ -61,6 +62,8 @@ pub(crate) struct Parts {
     /// Called when a file that is not open has lost its last name, and when the sessions of the
     /// last run are back.
     pub(crate) notify_orphans: WakeWorker,
+    /// Files that a rename has replaced.
+    pub(crate) replaced: Arc<ReplacedFiles>,
     /// The sessions of the last run.
     pub(crate) earlier: Vec<(SessionId, SessionRecord)>,
     /// Whether it still waits for some of them.
