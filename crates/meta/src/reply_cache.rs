@@ -74,6 +74,8 @@ pub(crate) struct StoredReplies {
 #[derive(Debug)]
 struct OfSession {
     record: SessionRecord,
+    /// The next run of the server will not know the session: it has no row.
+    is_forgotten: bool,
     /// The requests whose replies are stored, with the sequence of the batch of each.
     replies: BTreeMap<u64, u64>,
 }
@@ -97,7 +99,8 @@ impl ReplyStored {
 impl StoredReplies {
     /// Begins a session.
     pub(crate) fn begin(&mut self, session: SessionId, record: SessionRecord) {
-        self.of_session.insert(session, OfSession { record, replies: BTreeMap::new() });
+        let of_session = OfSession { record, is_forgotten: false, replies: BTreeMap::new() };
+        self.of_session.insert(session, of_session);
     }
 
     /// Adds a reply of the last run to a session.
@@ -115,9 +118,25 @@ impl StoredReplies {
         }
     }
 
-    /// Returns all sessions.
-    pub(crate) fn sessions(&self) -> impl Iterator<Item = (SessionId, &SessionRecord)> + '_ {
-        self.of_session.iter().map(|(session, of_session)| (*session, &of_session.record))
+    /// Returns all sessions, with the record that the row of each has; `None` for those that have
+    /// no row.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (SessionId, Option<&SessionRecord>)> + '_ {
+        self.of_session
+            .iter()
+            .map(|(session, it)| (*session, (!it.is_forgotten).then_some(&it.record)))
+    }
+
+    /// Notes whether a session has no row.
+    pub(crate) fn set_forgotten(&mut self, session: SessionId, is_forgotten: bool) {
+        if let Some(of_session) = self.of_session.get_mut(&session) {
+            of_session.is_forgotten = is_forgotten;
+        }
+    }
+
+    /// Returns the record of a session that has no row.
+    pub(crate) fn forgotten(&self, session: SessionId) -> Option<SessionRecord> {
+        let of_session = self.of_session.get(&session).filter(|it| it.is_forgotten);
+        of_session.map(|it| it.record)
     }
 
     /// Returns the sequence of the last batch that stores a reply to the request; 0 if there is

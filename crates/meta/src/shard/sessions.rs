@@ -102,7 +102,8 @@ pub(super) fn begin(
 }
 
 /// Begins a new epoch in the same run, after the table was opened again: what is left is safe then,
-/// and each session has its row. `next_id`: the high-water mark of the inode ids.
+/// and each session has its row, unless it was forgotten. `next_id`: the high-water mark of the
+/// inode ids.
 pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), table::Error> {
     let Locked { shard, state } = locked;
     let epoch = shard.epoch.load(Ordering::Relaxed).saturating_add(1);
@@ -111,8 +112,12 @@ pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), t
     batch.allow_reserve();
     // It tells the next run the newest epoch.
     batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
-    for (session, record) in state.replies.sessions() {
-        batch.put(key::session(session), record.encode(stamp));
+    for (session, record) in state.replies.rows() {
+        match record {
+            Some(record) => batch.put(key::session(session), record.encode(stamp)),
+            // The batch that deleted the row may be lost.
+            None => batch.delete(key::session(session)),
+        }
     }
     shard.table.write(&batch)?;
     state.sequence += 1;
@@ -129,7 +134,18 @@ pub(super) fn forget(shard: &Shard, session: SessionId) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
     txn.batch.allow_reserve();
     txn.delete(key::session(session));
-    txn.commit().map(drop)
+    txn.commit()?.state.replies.set_forgotten(session, true);
+    Ok(())
+}
+
+/// Puts the row of a session again that was forgotten.
+pub(super) fn remember(shard: &Shard, session: SessionId) -> Result<(), Error> {
+    let mut txn = shard.begin_upkeep();
+    let Some(record) = txn.state.replies.forgotten(session) else { return Ok(()) };
+    txn.batch.allow_reserve();
+    txn.put(key::session(session), &record);
+    txn.commit()?.state.replies.set_forgotten(session, false);
+    Ok(())
 }
 
 /// Ends a session: deletes its row and the replies that are stored for it, at most about

@@ -32,6 +32,7 @@ mod open_inodes;
 mod orphans;
 mod remove;
 mod rename;
+mod sessions;
 mod set_attr;
 mod xattr;
 

@@ -131,6 +131,15 @@ impl Shard {
         sessions::forget(self, session)
     }
 
+    /// Puts the row of a session again that [`Shard::forget_session`] has deleted, so that the next
+    /// run of the server knows it; does nothing for any other session.
+    ///
+    /// # Errors
+    /// If the table fails; the next run will not know the session.
+    pub fn remember_session(&self, session: SessionId) -> Result<(), Error> {
+        sessions::remember(self, session)
+    }
+
     /// Ends a session, and forgets the replies that are stored for it.
     ///
     /// # Errors
