@@ -16,16 +16,17 @@ use parking_lot::Mutex;
 use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
+use self::cipher::Cipher;
 use crate::clock::boot_time;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
+
+mod cipher;
 
 /// Pieces that one system call writes.
 const SLICES: usize = 16;
 /// Bytes that are encrypted at a time.
 const PLAIN_BYTES: usize = 64 << 10;
-/// Bytes that one system call reads for TLS, which itself would read 4 KiB at a time.
-const CIPHER_BYTES: usize = 64 << 10;
 static FAILED_WRITES: LogLimit = LogLimit::new();
 
 /// What reads connections.
@@ -57,16 +58,6 @@ struct Out {
     cipher: Cipher,
     queue: VecDeque<Piece>,
     closed: bool,
-}
-
-/// Bytes that were read and are not decrypted yet.
-#[derive(Default)]
-struct Cipher {
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// The last read returned less than it could: the socket is empty.
-    drained: bool,
 }
 
 /// Bytes to send.
@@ -226,15 +217,15 @@ impl Link {
                 read => return read,
             }
             let Out { tls: Some(tls), cipher, .. } = out else { return Ok(0) };
-            if cipher.is_empty() && cipher.drained && !is_first {
+            if cipher.is_empty() && cipher.is_drained() && !is_first {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if cipher.is_empty() && cipher.fill(&self.stream)? == 0 {
+            if cipher.is_empty() && cipher.fill(|into| self.stream.read(into))? == 0 {
                 // TLS shall know of the end too.
                 tls.read_tls(&mut io::empty())?;
                 return Ok(0);
             }
-            cipher.start += tls.read_tls(&mut &cipher.bytes[cipher.start..cipher.end])?;
+            tls.read_tls(cipher)?;
             let processed = tls.process_new_packets().map(|_| ());
             // An answer of the handshake, or the alert that says what was wrong.
             self.flush_locked(out);
@@ -299,21 +290,6 @@ impl Out {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             read => read,
         }
-    }
-}
-
-impl Cipher {
-    const fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
-    /// Reads the socket once. Returns the count, 0 at the end of the stream.
-    fn fill(&mut self, stream: &Stream) -> io::Result<usize> {
-        self.bytes.resize(CIPHER_BYTES, 0);
-        (self.start, self.end) = (0, 0);
-        self.end = stream.read(&mut self.bytes)?;
-        self.drained = self.end < self.bytes.len();
-        Ok(self.end)
     }
 }
 
@@ -441,3 +417,6 @@ impl Write for Socket<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
