@@ -324,12 +324,7 @@ fn flush_plain(stream: &Stream, queue: &mut VecDeque<Piece>) -> io::Result<usize
     let mut total = 0;
     while !queue.is_empty() {
         let mut slices = [IoSlice::new(&[]); SLICES];
-        let pieces = queue.iter().take(SLICES);
-        let count = pieces
-            .zip(&mut slices)
-            .map(|(piece, slice)| *slice = IoSlice::new(&piece.bytes.as_slice()[piece.sent..]))
-            .count();
-        match stream.write(&slices[..count]) {
+        match stream.write(first_slices(queue, usize::MAX, &mut slices)) {
             Ok(sent) => {
                 total += sent;
                 advance(queue, sent);
@@ -340,6 +335,26 @@ fn flush_plain(stream: &Stream, queue: &mut VecDeque<Piece>) -> io::Result<usize
         }
     }
     Ok(total)
+}
+
+/// Returns the first bytes of the queue, at most `most`.
+fn first_slices<'a, 'b>(
+    queue: &'a VecDeque<Piece>,
+    most: usize,
+    slices: &'b mut [IoSlice<'a>; SLICES],
+) -> &'b [IoSlice<'a>] {
+    let (mut left, mut count) = (most, 0);
+    for (piece, slice) in queue.iter().zip(slices.iter_mut()) {
+        let bytes = &piece.bytes.as_slice()[piece.sent..];
+        let bytes = &bytes[..bytes.len().min(left)];
+        if bytes.is_empty() {
+            break;
+        }
+        *slice = IoSlice::new(bytes);
+        left -= bytes.len();
+        count += 1;
+    }
+    &slices[..count]
 }
 
 /// Drops the first `sent` bytes of the queue.
@@ -376,17 +391,8 @@ fn flush_tls(
             return Ok(total);
         }
         // Small pieces share a record.
-        let mut taken = 0;
-        for piece in queue.iter() {
-            let bytes = &piece.bytes.as_slice()[piece.sent..];
-            let wanted = bytes.len().min(PLAIN_BYTES - taken);
-            // TLS takes less if its own buffer is full, and all once that is written.
-            let count = tls.writer().write(&bytes[..wanted])?;
-            taken += count;
-            if taken == PLAIN_BYTES || count < wanted {
-                break;
-            }
-        }
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let taken = tls.writer().write_vectored(first_slices(queue, PLAIN_BYTES, &mut slices))?;
         if taken == 0 && !tls.wants_write() {
             return Err(io::ErrorKind::WriteZero.into());
         }

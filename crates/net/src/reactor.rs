@@ -363,6 +363,3 @@ fn accept_some(listener: &mut dyn Listener) -> io::Result<Turn> {
     }
     Ok(Turn::Over)
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,6 +9,9 @@ use crate::tls;
 
 /// Bytes of the body of a request for attributes.
 const REQUEST: usize = 46;
+/// Bytes of the head of a record of TLS: its kind, its version, and the length of the rest.
+const RECORD_HEAD: usize = 5;
+
 /// Bytes that a connection may have in memory for what arrives, if that is little.
 const LITTLE: usize = 4 << 10;
 
@@ -61,13 +64,20 @@ impl Tapped {
         tapped
     }
 
-    /// Carries what was sent to one end.
-    fn carry(&mut self, to: usize) {
+    /// Carries what was sent to one end. Returns the lengths of the records.
+    fn carry(&mut self, to: usize) -> Vec<usize> {
         let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
         while let Ok(count @ 1..) = self.ends[1 - to].read(&mut buffer) {
             bytes.extend(&buffer[..count]);
         }
         self.ends[to].write_all(&bytes).unwrap();
+        let (mut left, mut lengths) = (&bytes[..], Vec::new());
+        while let [_, _, _, high, low, ..] = left {
+            let length = RECORD_HEAD + usize::from(*high) * 256 + usize::from(*low);
+            lengths.push(length);
+            left = &left[length..];
+        }
+        lengths
     }
 
     /// Reads what has arrived at one end. Returns the count of bytes.
@@ -122,4 +132,18 @@ fn small_requests_are_read_with_little_memory_and_large_ones_with_much() {
     tapped.carry(1);
     assert_eq!(tapped.links[1].read(&mut into).unwrap(), into.len());
     assert_eq!(tapped.capacities()[1], MOST_BYTES);
+}
+
+/// Each record costs its head, its tag and a call of the cipher.
+#[test]
+fn a_round_trip_over_tls_is_one_record_each_way() {
+    let mut tapped = Tapped::joined();
+    for _ in 0..10 {
+        for to in [1, 0] {
+            send(&tapped.links[1 - to], REQUEST);
+            let records = tapped.carry(to);
+            assert!(matches!(records[..], [length] if length < 128), "{records:?}");
+            assert_eq!(tapped.read(to), HEADER_BYTES + REQUEST);
+        }
+    }
 }
