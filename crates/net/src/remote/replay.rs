@@ -115,7 +115,7 @@ impl State {
                 self.opens.reopened(open, Err(Code::Io));
                 continue;
             };
-            match self.begin_own(&request, Role::None) {
+            match self.begin_own(&request, Role::Reopens(open)) {
                 Ok((number, body)) => {
                     let replayed = Replayed { stamp, node: None, time: None };
                     self.send_replay(number, &replayed, (body, Arc::default()));

@@ -17,11 +17,15 @@ use pelago_wire::{
 /// A deadline for what must come; no test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A service with sessions, around one that answers requests. Everything that it does is safe.
+/// A service with sessions, around one that answers requests.
 pub(crate) struct WithSessions<S> {
     pub(crate) service: S,
     volume: [u8; 16],
+    /// The run of the server.
+    epoch: u32,
     begun: Mutex<HashMap<SessionId, SessionRecord>>,
+    /// The newest sequence that is safe. Each mutation has sequence 1.
+    safe: u64,
 }
 
 impl<S: Service> WithSessions<S> {
@@ -31,7 +35,16 @@ impl<S: Service> WithSessions<S> {
 
     /// Returns the service of a volume whose id has this number.
     pub(crate) fn of_volume(number: u8, service: S) -> Arc<Self> {
-        Arc::new(Self { service, volume: [number; 16], begun: Mutex::default() })
+        let begun = Mutex::default();
+        Arc::new(Self { service, volume: [number; 16], epoch: 3, begun, safe: 1 })
+    }
+
+    /// Returns the service of another run, which knows the sessions of the last one. What it does
+    /// is not safe.
+    pub(crate) fn of_run(epoch: u32, last: Option<&Self>, service: S) -> Arc<Self> {
+        let begun = last.map(|last| last.begun.lock().clone()).unwrap_or_default();
+        let begun = Mutex::new(begun);
+        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0 })
     }
 
     /// Returns the sessions that have begun and have not ended.
@@ -73,11 +86,11 @@ impl<S: Service> Service for WithSessions<S> {
 
 impl<S: Service> SessionService for WithSessions<S> {
     fn served(&self) -> Served {
-        Served { volume: self.volume, epoch: 3, read_only: false }
+        Served { volume: self.volume, epoch: self.epoch, read_only: false }
     }
 
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
-        Vec::new()
+        self.begun.lock().iter().map(|(id, record)| (*id, *record)).collect()
     }
 
     fn is_starting(&self) -> bool {
@@ -99,15 +112,17 @@ impl<S: Service> SessionService for WithSessions<S> {
     }
 
     fn progress(&self) -> (u64, u64) {
-        (1, 1)
+        (1, self.safe)
     }
 
     fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
-        0
+        u64::from(self.safe == 0)
     }
 
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
-        then();
+        if self.safe > 0 {
+            then();
+        }
     }
 
     fn dir_attr(&self, _: Handle) -> Option<Attr> {
