@@ -91,8 +91,15 @@ impl Assembler {
         Self { input: Vec::new(), start: 0, end: 0, partial, drained, filled, ends }
     }
 
+    /// Notes that bytes have arrived, or the end: the socket is not empty any more. It may not be
+    /// read now, and no further event tells.
+    pub(crate) const fn bytes_come(&mut self) {
+        self.drained = false;
+    }
+
     /// Notes that the peer has sent its last byte.
     pub(crate) const fn end_comes(&mut self) {
+        self.bytes_come();
         self.ends = true;
     }
 

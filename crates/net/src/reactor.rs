@@ -193,6 +193,9 @@ impl Polling {
                     if event.is_writable() {
                         connected.link.flush();
                     }
+                    if event.is_readable() {
+                        connected.assembler.bytes_come();
+                    }
                     if event.is_read_closed() {
                         connected.assembler.end_comes();
                     }

@@ -140,6 +140,41 @@ fn lock(number: u64, mode: LockMode, wait: bool) -> Request {
     Request::SetLock { open: OpenId(1), owner: LockOwner(number), lock, wait }
 }
 
+/// A client that reads nothing.
+struct Peer(UnixStream);
+
+impl Peer {
+    fn join(socket: &Path) -> Self {
+        let peer = Self(UnixStream::connect(socket).unwrap());
+        let hello = Hello {
+            wire_min: version::OLDEST,
+            wire_max: version::NEWEST,
+            role: Hello::CLIENT,
+            read_only: false,
+            features: 0,
+            nonce: [7; 16],
+            resume: None,
+        };
+        peer.send(&Self::frame(FrameKind::Hello, 0, &hello.encode()));
+        peer
+    }
+
+    fn frame(kind: FrameKind, number: u64, body: &[u8]) -> Vec<u8> {
+        let header = Header { number, ..Header::new(kind, body.len() as u32, 0) }.encode();
+        [&header[..], body].concat()
+    }
+
+    fn request(number: u64, request: Request) -> Vec<u8> {
+        let mut body = Vec::new();
+        encode_call((0, 0), 0, &request, &mut body).unwrap();
+        Self::frame(FrameKind::Request, number, &body)
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        (&self.0).write_all(bytes).unwrap();
+    }
+}
+
 /// Forwards both directions of one connection in small pieces with pauses.
 fn slow_line(listener: &UnixListener, server: &Path) {
     let (client, _) = listener.accept().unwrap();
@@ -152,6 +187,7 @@ fn slow_line(listener: &UnixListener, server: &Path) {
                 if to.write_all(&buffer[..count]).is_err() {
                     return;
                 }
+                // The line is slow: this waits for nothing.
                 thread::sleep(Duration::from_millis(if count < 1000 { 1 } else { 90 }));
             }
         };
@@ -269,33 +305,34 @@ fn a_full_window_does_not_hold_back_a_cancel() {
     drop(remote);
 }
 
+/// A session that has as many bytes under way as it may is not read meanwhile. What its peer says
+/// then is read once there is room, although nothing else arrives.
+#[test]
+fn what_arrives_while_a_session_has_no_room_is_read_afterwards() {
+    const FULL: u64 = (limits::SESSION_BYTES / limits::IO_BYTES) as u64 + 1;
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let peer = Peer::join(&world.socket);
+    let requests = |count| (1..=count).map(|number| Peer::request(number, read(KEPT, 1 << 20)));
+    // One read of the socket brings them all, and one too many.
+    peer.send(&requests(FULL + 1).collect::<Vec<_>>().concat());
+    until("the session has no room", || world.service.service.count() as u64 == FULL);
+    peer.send(&Peer::request(FULL + 2, read(KEPT, 1)));
+    // Both threads of the server have seen that.
+    for other in [connect(&world.socket), connect(&world.socket)] {
+        assert!(answer(&begin(&other, 0, read(OpenId(1), 10), &[])).is_ok());
+    }
+    world.service.service.answer_all();
+    until("the rest is read", || world.service.service.count() == 2);
+}
+
 /// A peer that reads nothing of what it asked for. Its answers are given by a thread that must not
 /// wait for it, as that of the group commit, and other sessions are answered meanwhile.
 #[test]
 fn a_peer_that_reads_nothing_holds_no_thread_and_no_other_session() {
     const KEPT_READS: u64 = 50;
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
-    let peer = UnixStream::connect(&world.socket).unwrap();
-    let hello = Hello {
-        wire_min: version::OLDEST,
-        wire_max: version::NEWEST,
-        role: Hello::CLIENT,
-        read_only: false,
-        features: 0,
-        nonce: [7; 16],
-        resume: None,
-    };
-    let frame = |kind, number, body: &[u8]| {
-        let sizes = body.len() as u32;
-        let header = Header { number, ..Header::new(kind, sizes, 0) }.encode();
-        (&peer).write_all(&[&header[..], body].concat()).unwrap();
-    };
-    frame(FrameKind::Hello, 0, &hello.encode());
-    let send = |number, request: Request| {
-        let mut body = Vec::new();
-        encode_call((0, 0), 0, &request, &mut body).unwrap();
-        frame(FrameKind::Request, number, &body);
-    };
+    let peer = Peer::join(&world.socket);
+    let send = |number, request| peer.send(&Peer::request(number, request));
     for number in 1..=KEPT_READS {
         send(number, read(KEPT, 1));
     }
