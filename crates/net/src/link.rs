@@ -46,6 +46,8 @@ pub(crate) struct Link {
     held: AtomicUsize,
     /// The reactor reads nothing until less is held.
     paused: AtomicBool,
+    /// It is closed: the reactor reads its end, however much is held.
+    ended: AtomicBool,
     /// When bytes arrived last, when a frame was sent, and when the reactor's thread was here, by
     /// [`boot_time`], in milliseconds.
     heard: AtomicU64,
@@ -107,10 +109,11 @@ impl Link {
         }
         let (cipher, queue) = (Cipher::default(), VecDeque::new());
         let out = Out { tls, cipher, queue, closed: false };
-        let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let held = AtomicUsize::new(0);
+        let (paused, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let (heard, said, looked) = Default::default();
         let out = Mutex::new(out);
-        let link = Self { stream, token, reader, out, held, paused, heard, said, looked };
+        let link = Self { stream, token, reader, out, held, paused, ended, heard, said, looked };
         link.look();
         link
     }
@@ -247,6 +250,10 @@ impl Link {
         if !std::mem::replace(&mut out.closed, true) {
             out.queue.clear();
             self.stream.shut_down();
+            self.ended.store(true, Ordering::Release);
+            if self.paused.swap(false, Ordering::AcqRel) {
+                self.reader.resume(self.token);
+            }
         }
     }
 
@@ -270,13 +277,16 @@ impl Link {
     /// Returns whether so much is held that nothing more shall be read. The reactor is told when
     /// that changes.
     pub(crate) fn must_pause(&self) -> bool {
-        if self.held.load(Ordering::Acquire) <= limits::SESSION_BYTES {
+        let has_room = || {
+            self.held.load(Ordering::Acquire) <= limits::SESSION_BYTES
+                || self.ended.load(Ordering::Acquire)
+        };
+        if has_room() {
             return false;
         }
         self.paused.store(true, Ordering::Release);
-        // What was let go meanwhile has not seen the flag.
-        self.held.load(Ordering::Acquire) > limits::SESSION_BYTES
-            || !self.paused.swap(false, Ordering::AcqRel)
+        // What was let go meanwhile, or a close, has not seen the flag.
+        !has_room() || !self.paused.swap(false, Ordering::AcqRel)
     }
 }
 

@@ -15,11 +15,14 @@ const RECORD_HEAD: usize = 5;
 /// Bytes that a connection may have in memory for what arrives, if that is little.
 const LITTLE: usize = 4 << 10;
 
-/// Reads connections never again.
-struct Never;
+/// Counts how often a connection is to be read again.
+#[derive(Default)]
+struct Resumed(AtomicUsize);
 
-impl Resume for Never {
-    fn resume(&self, _: Token) {}
+impl Resume for Resumed {
+    fn resume(&self, _: Token) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A connection of a client and a server over TLS, of which each byte passes through the test.
@@ -42,7 +45,7 @@ impl Tapped {
                 socket.set_nonblocking(true).unwrap();
             }
             let stream = Stream::Unix(mio::net::UnixStream::from_std(socket));
-            (Link::new(stream, Some(Box::new(tls)), Arc::new(Never), Token(1)), end)
+            (Link::new(stream, Some(Box::new(tls)), Arc::new(Resumed::default()), Token(1)), end)
         });
         Self { links: [client, server], ends: [end, other_end] }
     }
@@ -146,4 +149,20 @@ fn a_round_trip_over_tls_is_one_record_each_way() {
             assert_eq!(tapped.read(to), HEADER_BYTES + REQUEST);
         }
     }
+}
+
+/// Its peer takes nothing of what it asked for, and goes away: that must be noticed.
+#[test]
+fn a_connection_that_has_ended_is_read_whatever_it_was_to_send() {
+    let (socket, _peer) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let stream = Stream::Unix(mio::net::UnixStream::from_std(socket));
+    let resumed = Arc::new(Resumed::default());
+    let link = Link::new(stream, None, Arc::clone(&resumed) as Arc<dyn Resume>, Token(1));
+    send(&link, 2 * limits::SESSION_BYTES);
+    assert!(link.must_pause());
+    link.close();
+    assert_eq!(resumed.0.load(Ordering::Relaxed), 1);
+    assert!(!link.must_pause());
+    assert!(matches!(link.read(&mut [0]), Ok(0)));
 }
