@@ -42,7 +42,9 @@ pub(crate) struct Link {
     reader: Arc<dyn Resume>,
     /// A leaf lock.
     out: Mutex<Out>,
-    /// Bytes in the queue, and those that [`Link::hold`] counts.
+    /// Bytes in the queue, and those that [`Link::hold`] counts. One thread writes `paused` and
+    /// then reads this, others the other way round: in one order for all (`SeqCst`), or both miss
+    /// what the other has done.
     held: AtomicUsize,
     /// The reactor reads nothing until less is held.
     paused: AtomicBool,
@@ -250,8 +252,8 @@ impl Link {
         if !std::mem::replace(&mut out.closed, true) {
             out.queue.clear();
             self.stream.shut_down();
-            self.ended.store(true, Ordering::Release);
-            if self.paused.swap(false, Ordering::AcqRel) {
+            self.ended.store(true, Ordering::SeqCst);
+            if self.paused.swap(false, Ordering::SeqCst) {
                 self.reader.resume(self.token);
             }
         }
@@ -267,8 +269,8 @@ impl Link {
         if bytes == 0 {
             return;
         }
-        let before = self.held.fetch_sub(bytes, Ordering::AcqRel);
-        if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::AcqRel)
+        let before = self.held.fetch_sub(bytes, Ordering::SeqCst);
+        if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::SeqCst)
         {
             self.reader.resume(self.token);
         }
@@ -278,15 +280,15 @@ impl Link {
     /// that changes.
     pub(crate) fn must_pause(&self) -> bool {
         let has_room = || {
-            self.held.load(Ordering::Acquire) <= limits::SESSION_BYTES
-                || self.ended.load(Ordering::Acquire)
+            self.held.load(Ordering::SeqCst) <= limits::SESSION_BYTES
+                || self.ended.load(Ordering::SeqCst)
         };
         if has_room() {
             return false;
         }
-        self.paused.store(true, Ordering::Release);
+        self.paused.store(true, Ordering::SeqCst);
         // What was let go meanwhile, or a close, has not seen the flag.
-        !has_room() || !self.paused.swap(false, Ordering::AcqRel)
+        !has_room() || !self.paused.swap(false, Ordering::SeqCst)
     }
 }
 
