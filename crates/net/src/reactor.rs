@@ -266,7 +266,9 @@ impl Polling {
                         tracing::warn!(%error, left_out, "a connection could not be accepted");
                     }
                     // Most likely no descriptor is free: the next tick tries again.
-                    self.stuck.push(token);
+                    if !self.stuck.contains(&token) {
+                        self.stuck.push(token);
+                    }
                 }
             }
             return;
