@@ -109,6 +109,10 @@ impl Sessions {
 
     fn begin(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> Result<Arc<Session>, Refused> {
         let mut table = self.table.lock();
+        // Asked again, under the lock: `stop` suspends all that begin before it has it.
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(refused(RefusalCode::ShuttingDown));
+        }
         let replaced = make_room(&mut table, peer)?;
         // Unique in the volume: each run of a server has an epoch of its own.
         let counter = u64::from(self.next_id.fetch_add(1, Ordering::Relaxed));
