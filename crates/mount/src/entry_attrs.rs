@@ -134,6 +134,7 @@ mod tests {
         kept.changes(FILE);
         assert_eq!(kept.take(7, FILE), None);
         kept.keep(7, None, &entry(FileKind::Regular));
+        // They are forgotten by the clock.
         std::thread::sleep(HOLDS);
         assert_eq!(kept.take(7, FILE), None);
     }

@@ -138,6 +138,7 @@ impl Way {
                 continue;
             }
             if rng.below(8) == 0 {
+                // A slow network: it waits for nothing.
                 thread::sleep(Duration::from_micros(rng.below(3000)));
             }
             if state.is_cut.load(Ordering::Relaxed) {
@@ -192,9 +193,11 @@ impl Way {
         {
             thread::sleep(Duration::from_micros(200));
         }
-        if (&*self.to).write_all(&rest).is_ok() {
-            state.late_bytes.fetch_add(rest.len() as u64, Ordering::Relaxed);
+        let is_late = !rest.is_empty() && has_another();
+        if (&*self.to).write_all(&rest).is_ok() && is_late {
+            state.late.fetch_add(1, Ordering::Relaxed);
         }
+        // The server may read it before the end of the connection, which comes next.
         thread::sleep(Duration::from_millis(2));
     }
 
