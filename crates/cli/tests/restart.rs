@@ -302,6 +302,40 @@ fn open_files_survive() {
     world.finish();
 }
 
+/// A file that is open in two mounts is replaced by one of them, and the server is killed twice.
+#[test]
+fn open_files_that_were_replaced_survive() {
+    let Some(mut world) = World::new() else { return };
+    let roots = [world.point.clone(), world.mount_other()];
+    let sizes = [5, 200_000];
+    for size in sizes {
+        fs::write(world.path(&size.to_string()), vec![7; size]).unwrap();
+    }
+    let opened = roots.iter().flat_map(|root| sizes.map(|size| (root, size)));
+    let opened: Vec<(File, usize)> = opened
+        .map(|(root, size)| (File::open(root.join(size.to_string())).unwrap(), size))
+        .collect();
+    for size in sizes {
+        fs::write(world.path("new"), "new").unwrap();
+        fs::rename(world.path("new"), world.path(&size.to_string())).unwrap();
+    }
+    for _ in 0..2 {
+        world.restart();
+        for (file, size) in &opened {
+            let mut bytes = vec![0; *size];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            assert!(bytes == vec![7; *size]);
+            assert_eq!(file.metadata().unwrap().nlink(), 0);
+        }
+        for (root, size) in roots.iter().flat_map(|root| sizes.map(|size| (root, size))) {
+            assert_eq!(fs::read(root.join(size.to_string())).unwrap(), b"new");
+        }
+    }
+    drop(opened);
+    until("closed", || world.status()["open_files"] == 0);
+    world.finish();
+}
+
 /// `O_TMPFILE`.
 const fn libc_tmpfile() -> i32 {
     0o20_000_000 | 0o200_000

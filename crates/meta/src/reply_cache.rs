@@ -25,7 +25,7 @@ use pelago_store::key;
 use pelago_store::rows::{self, Row, Stamp};
 use pelago_store::table::Batch;
 use pelago_wire::id_map::KeyedMap;
-use pelago_wire::{Context, InodeId, Reply, RequestId, SessionId, Time, codec};
+use pelago_wire::{Context, InodeId, Reply, RequestId, SessionId, SessionRecord, Time, codec};
 
 /// Stored replies that one batch deletes, beside the one that it stores.
 const DELETED_AT_ONCE: usize = 4;
@@ -67,8 +67,15 @@ pub struct RequestKey {
 /// The sessions that may come back, and which replies are stored for each.
 #[derive(Debug, Default)]
 pub(crate) struct StoredReplies {
-    /// Of each session: the requests, with the sequence of the batch of each.
-    of_session: KeyedMap<SessionId, BTreeMap<u64, u64>>,
+    of_session: KeyedMap<SessionId, OfSession>,
+}
+
+/// What is known of a session.
+#[derive(Debug)]
+struct OfSession {
+    record: SessionRecord,
+    /// The requests whose replies are stored, with the sequence of the batch of each.
+    replies: BTreeMap<u64, u64>,
 }
 
 /// The change of [`StoredReplies`] that follows a batch.
@@ -88,18 +95,36 @@ impl ReplyStored {
 }
 
 impl StoredReplies {
-    /// Begins a session, or adds a reply of the last run.
-    pub(crate) fn add(&mut self, session: SessionId, request: Option<RequestId>) {
-        let replies = self.of_session.entry(session).or_default();
-        // What the last run left is safe: this run begins with it.
-        replies.extend(request.map(|request| (request.0, 0)));
+    /// Begins a session.
+    pub(crate) fn begin(&mut self, session: SessionId, record: SessionRecord) {
+        self.of_session.insert(session, OfSession { record, replies: BTreeMap::new() });
+    }
+
+    /// Adds a reply of the last run to a session.
+    pub(crate) fn add(&mut self, session: SessionId, request: RequestId) {
+        if let Some(of_session) = self.of_session.get_mut(&session) {
+            // What the last run left is safe: this run begins with it.
+            of_session.replies.insert(request.0, 0);
+        }
+    }
+
+    /// All replies are safe that an epoch has left to the next one.
+    pub(crate) fn begin_epoch(&mut self) {
+        for of_session in self.of_session.values_mut() {
+            of_session.replies.values_mut().for_each(|sequence| *sequence = 0);
+        }
+    }
+
+    /// Returns all sessions.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = (SessionId, &SessionRecord)> + '_ {
+        self.of_session.iter().map(|(session, of_session)| (*session, &of_session.record))
     }
 
     /// Returns the sequence of the last batch that stores a reply to the request; 0 if there is
     /// none, and if an earlier run has stored it.
     pub(crate) fn sequence(&self, session: SessionId, request: u64) -> u64 {
-        let replies = self.of_session.get(&session);
-        replies.and_then(|replies| replies.get(&request)).copied().unwrap_or(0)
+        let of_session = self.of_session.get(&session);
+        of_session.and_then(|it| it.replies.get(&request)).copied().unwrap_or(0)
     }
 
     /// Returns whether there is no session.
@@ -114,8 +139,8 @@ impl StoredReplies {
 
     /// Returns the requests of a session whose replies are stored.
     pub(crate) fn of(&self, session: SessionId) -> impl Iterator<Item = RequestId> + '_ {
-        let replies = self.of_session.get(&session);
-        replies.into_iter().flat_map(BTreeMap::keys).map(|request| RequestId(*request))
+        let replies = self.of_session.get(&session).into_iter().map(|it| &it.replies);
+        replies.flat_map(BTreeMap::keys).map(|request| RequestId(*request))
     }
 
     /// Ends a session.
@@ -124,7 +149,7 @@ impl StoredReplies {
     }
 
     pub(crate) fn apply(&mut self, change: ReplyStored) {
-        if let Some(replies) = self.of_session.get_mut(&change.session) {
+        if let Some(OfSession { replies, .. }) = self.of_session.get_mut(&change.session) {
             for request in change.deleted {
                 replies.remove(&request);
             }
@@ -184,7 +209,7 @@ impl RequestKey {
         (stored, safe): (&StoredReplies, u64),
     ) -> Option<ReplyStored> {
         let bytes = encode(reply)?;
-        let replies = stored.of_session.get(&self.session)?;
+        let replies = &stored.of_session.get(&self.session)?.replies;
         batch.put(self.key(), rows::CachedReply { code: 0, reply: &bytes }.encode(stamp));
         let old = replies.range(..=self.acknowledged).filter(|(_, sequence)| **sequence <= safe);
         let deleted: Vec<u64> = old.map(|(request, _)| *request).take(DELETED_AT_ONCE).collect();
@@ -238,7 +263,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Attr, DataPath, Entry, FileKind, Handle, InodeId, NameHash};
+    use pelago_wire::{Attr, DataPath, Entry, FileKind, Handle, InodeId, NameHash, RecordedPeer};
 
     use super::*;
 
@@ -284,7 +309,7 @@ mod tests {
     fn old_replies_are_deleted_a_few_at_a_time() {
         let session = SessionId(7);
         let mut stored = StoredReplies::default();
-        stored.add(session, None);
+        stored.begin(session, SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) });
         let stamp = |sequence| Stamp { epoch: 1, sequence };
         let mut put = |request, acknowledged, safe| {
             let context =

@@ -21,7 +21,7 @@
 //! then a shard's state, then one leaf (open inodes, durability, tables of opens).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use pelago_store::sync::{Mutex, RwLock};
 
@@ -104,7 +104,8 @@ pub struct Shard {
     table: SharedTable,
     hasher: NameHasher,
     durability: Arc<Durability>,
-    epoch: u32,
+    /// Changes only under the lock of the state.
+    epoch: AtomicU32,
     started: Time,
     state: Mutex<State>,
     open_inodes: OpenInodes,
@@ -172,7 +173,7 @@ impl Shard {
             table: parts.table,
             hasher: parts.hasher,
             durability: parts.durability,
-            epoch: parts.epoch,
+            epoch: AtomicU32::new(parts.epoch),
             started: parts.started,
             state: Mutex::new(state),
             open_inodes: OpenInodes::default(),

@@ -115,12 +115,11 @@ impl Filesystem for Adapter {
         };
         let (sample, thread) = (self.0.sample_name(&at), header.pid);
         let state = Arc::clone(&self.0);
-        let kept = state.lifetimes.keeps_nothing().then(|| at.clone());
         self.0.files.lookup(&self.0.context(header), at).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => state.reply_absent(&sample, reply),
             found => {
                 if let Ok(found) = &found {
-                    state.keep_entry(thread, kept, found);
+                    state.keep_entry(thread, found);
                 }
                 state.reply_entry(&sample, found, reply);
             }
@@ -231,9 +230,8 @@ impl Filesystem for Adapter {
         let how = flags::rename(request.flags).map_err(|code| attr::error(code.into()));
         let how = take!(how, reply);
         let state = Arc::clone(&self.0);
-        let target = state.entry_attrs.take_at(header.pid, &to);
         let context = state.context(header);
-        Renaming { state, context, from, to, how, reply }.start(target);
+        Renaming { state, context, from, to, how, reply }.start();
     }
 
     fn link(&self, header: &Header, request: Link<'_>, reply: Reply<reply::Entry>) {

@@ -7,14 +7,11 @@
 //! them: once, within [`HOLDS`], and unless this mount has changed the file meanwhile. Any other
 //! request of the thread forgets them, so they answer no question of a later call, unless the call
 //! that looked the name up needed no attributes (an open with `O_PATH`).
-//!
-//! The entry also tells a RENAME what it replaces, because the kernel looks that name up last.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pelago_client::At;
 use pelago_wire::{Attr, Entry, InodeId};
 
 use crate::striped::StripedMap;
@@ -34,8 +31,6 @@ pub(crate) struct EntryAttrs {
 
 struct Kept {
     entry: Entry,
-    /// Directory and name, if it was looked up.
-    at: Option<At>,
     since: Instant,
     /// The count of changes of the file.
     changes: u64,
@@ -50,12 +45,12 @@ impl Default for EntryAttrs {
 
 impl EntryAttrs {
     /// Keeps the attributes of an entry that is about to be sent to this thread.
-    pub(crate) fn keep(&self, thread: u32, at: Option<At>, entry: &Entry) {
+    pub(crate) fn keep(&self, thread: u32, entry: &Entry) {
         if thread == 0 {
             return;
         }
         let changes = self.count(entry.attr.ino).load(Ordering::Acquire);
-        let kept = Kept { entry: *entry, at, since: Instant::now(), changes };
+        let kept = Kept { entry: *entry, since: Instant::now(), changes };
         let mut stripe = self.threads.lock(thread.into());
         if stripe.len() >= THREADS {
             stripe.clear();
@@ -71,17 +66,9 @@ impl EntryAttrs {
 
     /// Returns the attributes with which this thread goes on to be answered.
     pub(crate) fn take(&self, thread: u32, ino: InodeId) -> Option<Attr> {
-        let Kept { entry, since, changes, .. } = self.threads.remove(thread.into())?;
+        let Kept { entry, since, changes } = self.threads.remove(thread.into())?;
         let is_same = entry.attr.ino == ino && changes == self.count(ino).load(Ordering::Acquire);
         (is_same && since.elapsed() < HOLDS).then_some(entry.attr)
-    }
-
-    /// Returns the entry that this thread has looked up last, if that was at this name.
-    pub(crate) fn take_at(&self, thread: u32, wanted: &At) -> Option<Entry> {
-        let Kept { entry, at, since, .. } = self.threads.remove(thread.into())?;
-        let at = at?;
-        let is_same = at.dir.ino == wanted.dir.ino && at.name == wanted.name;
-        (is_same && since.elapsed() < HOLDS).then_some(entry)
     }
 
     /// Forgets what is kept for a thread: it asks for something else.
@@ -101,7 +88,7 @@ impl EntryAttrs {
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{FileKind, Handle, Name};
+    use pelago_wire::{FileKind, Handle};
 
     use super::*;
 
@@ -114,7 +101,7 @@ mod tests {
     #[test]
     fn attributes_answer_the_next_question_of_the_same_thread_once() {
         let kept = EntryAttrs::default();
-        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.keep(7, &entry(FileKind::Regular));
         assert!(kept.is_about(7, FILE) && !kept.is_about(7, InodeId::ROOT));
         assert_eq!(kept.take(8, FILE), None);
         assert_eq!(kept.take(7, FILE).map(|attr| attr.ino), Some(FILE));
@@ -124,36 +111,25 @@ mod tests {
     #[test]
     fn another_request_or_a_change_or_a_pause_forgets_them() {
         let kept = EntryAttrs::default();
-        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.keep(7, &entry(FileKind::Regular));
         kept.forget(7);
         assert_eq!(kept.take(7, FILE), None);
-        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.keep(7, &entry(FileKind::Regular));
         assert_eq!(kept.take(7, InodeId::ROOT), None);
         assert_eq!(kept.take(7, FILE), None, "another file was asked for");
-        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.keep(7, &entry(FileKind::Regular));
         kept.changes(FILE);
         assert_eq!(kept.take(7, FILE), None);
-        kept.keep(7, None, &entry(FileKind::Regular));
+        kept.keep(7, &entry(FileKind::Regular));
         // They are forgotten by the clock.
         std::thread::sleep(HOLDS);
         assert_eq!(kept.take(7, FILE), None);
     }
 
     #[test]
-    fn an_entry_is_known_at_the_name_that_was_looked_up_last() {
-        let at = |name: &[u8]| At::new(Handle::own(InodeId::ROOT), Name::new(name).unwrap());
-        let kept = EntryAttrs::default();
-        kept.keep(7, Some(at(b"a")), &entry(FileKind::Regular));
-        assert_eq!(kept.take_at(7, &at(b"b")), None);
-        kept.keep(7, Some(at(b"a")), &entry(FileKind::Regular));
-        assert_eq!(kept.take_at(7, &at(b"a")), Some(entry(FileKind::Regular)));
-        assert_eq!(kept.take_at(7, &at(b"a")), None);
-    }
-
-    #[test]
     fn requests_without_a_thread_keep_nothing() {
         let kept = EntryAttrs::default();
-        kept.keep(0, None, &entry(FileKind::Regular));
+        kept.keep(0, &entry(FileKind::Regular));
         assert_eq!(kept.take(0, FILE), None);
     }
 
@@ -161,7 +137,7 @@ mod tests {
     fn threads_that_have_ended_take_no_memory_for_ever() {
         let kept = EntryAttrs::default();
         for thread in 1..100_000 {
-            kept.keep(thread, None, &entry(FileKind::Regular));
+            kept.keep(thread, &entry(FileKind::Regular));
         }
         let count: usize = kept.threads.stripes().map(|stripe| stripe.len()).sum();
         assert!(count <= 16 * THREADS, "{count}");

@@ -270,7 +270,7 @@ impl ReplyTo for EntryReply {
 
     fn open(self, opened: reply::Opened) {
         let Self { reply, thread, state, sample, entry, holds } = self;
-        state.keep_entry(thread, None, &entry);
+        state.keep_entry(thread, &entry);
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
         let name_ttl = ttl(holds.0, guard.name(&sample));

@@ -2,15 +2,19 @@
 //!
 //! The kernel resolves a path first and opens the inode later. If a rename removes the last name of
 //! that inode in between, the server would have forgotten it, and the open would fail although the
-//! name existed at every moment. So a replaced file is retained until the kernel forgets it. (After
-//! an unlink the kernel resolves the path again, and finds that the name does not exist.)
+//! name existed at every moment. The kernel resolves a path a second time then, but not a third
+//! time. So a replaced file is retained until the kernel forgets it. (After an unlink the kernel
+//! resolves the path again, and finds that the name does not exist.)
+//!
+//! A mount whose kernel keeps nothing retains nothing: its server holds what a rename of a session
+//! replaces for as long as an open may be on its way. What the kernel has open already needs
+//! neither: its own open keeps the file.
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
-use pelago_wire::{Context, Entry, Error, FileKind, InodeId, OpenFlags, OpenId, RenameFlags};
+use pelago_wire::{Context, Entry, Error, FileKind, InodeId, OpenFlags, RenameFlags};
 
 use crate::attr;
 use crate::open_ids::OpenPath;
@@ -28,18 +32,11 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    /// Retains the file that will be replaced, if there is one, and renames. `target` is that file,
-    /// if it is known.
-    pub(crate) fn start(self, target: Option<Entry>) {
-        if !self.how.replaces() {
+    /// Retains the file that will be replaced, if there is one and the server does not, and
+    /// renames.
+    pub(crate) fn start(self) {
+        if !self.how.replaces() || self.state.lifetimes.keeps_nothing() {
             return self.perform(None);
-        }
-        if let Some(target) = target {
-            return match (target.attr.links, target.attr.kind) {
-                (1, FileKind::Regular) => self.retain_and_perform(&target),
-                (1, _) => self.retain(&target),
-                _ => self.perform(None),
-            };
         }
         let state = Arc::clone(&self.state);
         state.files.lookup(&self.context, self.to.clone()).then(move |found| match found {
@@ -73,34 +70,6 @@ impl Renaming {
         }
     }
 
-    /// Asks for both at once: the server opens the file first, unless it has to wait for its disk.
-    /// Then the file may be gone, as for any program that opens it now.
-    fn retain_and_perform(self, target: &Entry) {
-        let Self { state, context, from, to, how, reply } = self;
-        let dirs = [from.dir.ino, to.dir.ino];
-        let read = OpenFlags { read: true, ..OpenFlags::default() };
-        let opened = state.files.open(&context, target.handle, read);
-        let renamed = state.files.rename(&context, from, to, how);
-        let of_open = Arc::new(Mutex::new(BothAnswers {
-            state,
-            dirs,
-            reply: Some(reply),
-            opened: None,
-            renamed: None,
-        }));
-        let of_rename = Arc::clone(&of_open);
-        opened.then(move |opened| {
-            let mut both = of_open.lock();
-            both.opened = Some(opened.ok().map(|opened| opened.open));
-            both.finish();
-        });
-        renamed.then(move |renamed| {
-            let mut both = of_rename.lock();
-            both.renamed = Some(renamed);
-            both.finish();
-        });
-    }
-
     fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, reply } = self;
         let (files, dirs) = (state.files.clone(), [from.dir.ino, to.dir.ino]);
@@ -110,36 +79,6 @@ impl Renaming {
                 Err(error) => reply.error(attr::error(error)),
             }
         });
-    }
-}
-
-/// The answers to an open and to a rename that were asked for at once.
-struct BothAnswers {
-    state: Arc<State>,
-    dirs: [InodeId; 2],
-    reply: Option<Reply<()>>,
-    opened: Option<Option<OpenId>>,
-    renamed: Option<Result<Renamed, Error>>,
-}
-
-impl BothAnswers {
-    /// Replies if both are there.
-    fn finish(&mut self) {
-        if self.opened.is_none() || self.renamed.is_none() {
-            return;
-        }
-        let (Some(open), Some(renamed), Some(reply)) =
-            (self.opened.take(), self.renamed.take(), self.reply.take())
-        else {
-            return;
-        };
-        if let Some(open) = open {
-            self.state.open_ids.add(open, OpenPath::Cached, false);
-        }
-        match self.state.renamed(self.dirs, renamed, open.map(Retained::Open)) {
-            Ok(()) => reply.ok(&()),
-            Err(error) => reply.error(attr::error(error)),
-        }
     }
 }
 

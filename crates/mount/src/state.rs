@@ -164,9 +164,9 @@ impl State {
     }
 
     /// Keeps an entry for the thread that gets it, if the kernel keeps nothing.
-    pub(crate) fn keep_entry(&self, thread: u32, at: Option<At>, entry: &Entry) {
+    pub(crate) fn keep_entry(&self, thread: u32, entry: &Entry) {
         if self.lifetimes.keeps_nothing() {
-            self.entry_attrs.keep(thread, at, entry);
+            self.entry_attrs.keep(thread, entry);
         }
     }
 

@@ -63,8 +63,11 @@ impl SessionServer {
     pub fn start_with(service: Arc<dyn SessionService>, term: Duration) -> io::Result<Self> {
         let reactors = (0..THREADS).map(|number| Reactor::start(&format!("net-{number}")));
         let reactors = reactors.collect::<io::Result<Vec<_>>>()?;
+        let sessions = Arc::new(Sessions::new(Arc::clone(&service), term));
+        let connections = Arc::downgrade(&sessions);
+        service.set_connections(connections);
         let shared = Shared {
-            sessions: Arc::new(Sessions::new(service, term)),
+            sessions,
             mailboxes: reactors.iter().map(|reactor| Arc::clone(&reactor.mailbox)).collect(),
             strangers: Mutex::new(Strangers::new()),
             unfinished: AtomicUsize::new(0),

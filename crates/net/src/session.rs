@@ -67,10 +67,22 @@ struct State {
     running: HashSet<u64>,
     /// Requests that wait for locks: others must get past them, among them those that unlock.
     waiting: HashSet<u64>,
+    /// Counts the epochs that the server has begun since the session began.
+    epochs: u32,
     /// No request is taken any more.
     ended: bool,
     /// The next run of the server goes on with it.
     suspended: bool,
+}
+
+/// Where the answer to a request goes.
+pub(crate) struct Answered {
+    /// The present connection.
+    pub(crate) link: Option<Arc<Link>>,
+    /// What is sent in place of the answer.
+    pub(crate) lost: Option<Arc<[u8]>>,
+    /// Whether it was the last request of a session that has ended.
+    pub(crate) is_last: bool,
 }
 
 /// The state of a session, for `status`.
@@ -218,15 +230,21 @@ impl Session {
         }
     }
 
-    /// Records the end of a request, with the answer if it is a mutation. Returns the connection
-    /// that the answer goes to, and whether this was the last request of a session that has ended.
+    /// Records the end of a request, with the answer if it is a mutation.
+    ///
+    /// `epochs` is [`Session::epochs`] from before a mutation was carried out. If it has changed,
+    /// the mutation may be lost, and `lost` is recorded in place of the answer.
     pub(crate) fn answered(
         &self,
         number: u64,
-        mutation: u64,
+        (mutation, epochs): (u64, u32),
         answer: Option<Arc<[u8]>>,
-    ) -> (Option<Arc<Link>>, bool) {
+        lost: impl FnOnce() -> Arc<[u8]>,
+    ) -> Answered {
         let mut state = self.state.lock();
+        let is_lost = answer.is_some() && epochs != state.epochs;
+        let lost = is_lost.then(lost);
+        let answer = lost.clone().or(answer);
         if !state.running.remove(&number) {
             state.waiting.remove(&number);
         }
@@ -235,7 +253,29 @@ impl Session {
         }
         let is_idle = state.running.is_empty() && state.waiting.is_empty();
         let is_last = state.ended && !state.suspended && is_idle;
-        (state.link.clone(), is_last)
+        Answered { link: state.link.clone(), lost, is_last }
+    }
+
+    /// Ends the connection: the client comes back once it can.
+    pub(crate) fn disconnect(&self) {
+        let mut state = self.state.lock();
+        if let Some(link) = state.link.take() {
+            link.close();
+        }
+        state.heard = boot_time();
+    }
+
+    /// The server has begun a new epoch.
+    pub(crate) fn begin_epoch(&self) {
+        let mut state = self.state.lock();
+        state.machine.begin_epoch();
+        state.epochs += 1;
+        state.heard = boot_time();
+    }
+
+    /// Returns how many epochs the server has begun since the session began.
+    pub(crate) fn epochs(&self) -> u32 {
+        self.state.lock().epochs
     }
 
     /// Notes that a connection has ended. The session waits for another one, for a term from now: a
@@ -319,6 +359,7 @@ impl State {
             is_used: false,
             running: HashSet::new(),
             waiting: HashSet::new(),
+            epochs: 0,
             ended: false,
             suspended: false,
         }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use pelago_proto::session::Repetition;
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, Replayed, Reply, Request, RequestId, SessionId,
-    SessionService, limits, version,
+    Bulk, Code, Connections, Context, Done, Error, Handle, Replayed, Reply, Request, RequestId,
+    SessionId, SessionService, limits, version,
 };
 
 use crate::assembler::Frame;
@@ -22,7 +22,7 @@ use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, HoldGuard, Link};
 use crate::log_limit::ServerLog;
-use crate::session::{Peer, Session, SessionStatus, Violation};
+use crate::session::{Answered, Peer, Session, SessionStatus, Violation};
 
 /// All sessions of a server.
 pub(crate) struct Sessions {
@@ -31,6 +31,8 @@ pub(crate) struct Sessions {
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
     next_id: AtomicU32,
     stopping: AtomicBool,
+    /// Whether connections are made. Locked for reading while a session gets one.
+    is_open: RwLock<bool>,
     /// The lines that clients can cause.
     pub(crate) log: ServerLog,
     /// How long a session outlives its last message: its client counts a little less.
@@ -65,7 +67,8 @@ impl Sessions {
         let table = earlier.map(|(id, record)| (id, Arc::new(Session::of_last_run(id, record))));
         let table = Mutex::new(table.collect());
         let (log, listening) = (ServerLog::new(), Mutex::default());
-        Self { service, table, next_id, stopping, log, term, listening }
+        let is_open = RwLock::new(true);
+        Self { service, table, next_id, stopping, is_open, log, term, listening }
     }
 
     /// Begins a session over this connection, or resumes one.
@@ -77,6 +80,10 @@ impl Sessions {
     ) -> Result<(Arc<Session>, Welcome), Refused> {
         if self.stopping.load(Ordering::Acquire) {
             return Err(refused(RefusalCode::ShuttingDown));
+        }
+        let is_open = self.is_open.read();
+        if !*is_open {
+            return Err(refused(RefusalCode::Starting));
         }
         if hello.role != Hello::CLIENT {
             return Err(refused(RefusalCode::UnknownRole));
@@ -115,8 +122,8 @@ impl Sessions {
         }
         let replaced = make_room(&mut table, peer)?;
         // Unique in the volume: each run of a server has an epoch of its own.
-        let counter = u64::from(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let id = SessionId(u64::from(self.service.served().epoch) << 32 | counter);
+        let counter = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = SessionId::new(self.service.served().epoch, counter);
         let session = Arc::new(Session::new(id, hello.nonce, peer, link));
         let begun = self.service.begin_session(id, session.record());
         if begun.is_ok() {
@@ -165,6 +172,10 @@ impl Sessions {
     pub(crate) fn expire(&self) {
         let now = boot_time();
         let listens = now.saturating_sub(self.listening.lock().look(now, self.term));
+        if !*self.is_open.read() {
+            // They cannot say anything.
+            return;
+        }
         for session in self.all() {
             if session.silent(now, self.term / 4).min(listens) > self.term + self.term / 64 {
                 self.end(&session, "it was silent for a term");
@@ -282,14 +293,7 @@ impl Sessions {
 
     /// Returns the answer to a mutation that was never carried out.
     fn interrupted(&self) -> Arc<[u8]> {
-        let mut body = Vec::new();
-        codec::encode_answer(
-            ReplyStamp::default(),
-            &Err(Code::Interrupted.into()),
-            None,
-            &mut body,
-        );
-        body.into()
+        failure(Code::Interrupted)
     }
 
     fn request(
@@ -323,6 +327,7 @@ impl Sessions {
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
         let held = link.hold(bulk.len() + request.reply_bulk_bytes());
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
+        let mutation = (mutation, session.epochs());
         let mut answer = Some(PendingReply { sessions, session, number, mutation, dir, held });
         let mut later = || -> Done {
             let answer = answer.take();
@@ -359,12 +364,30 @@ impl Sessions {
     }
 }
 
+impl Connections for Sessions {
+    fn suspend(&self) {
+        *self.is_open.write() = false;
+        for session in self.all() {
+            session.disconnect();
+        }
+    }
+
+    fn resume(&self) {
+        let mut is_open = self.is_open.write();
+        for session in self.all() {
+            session.begin_epoch();
+        }
+        *is_open = true;
+    }
+}
+
 /// An answer that is owed.
 struct PendingReply {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
     number: u64,
-    mutation: u64,
+    /// The number of the mutation, 0 if it is none; and [`Session::epochs`] from before it.
+    mutation: (u64, u32),
     /// The directory in which the request changes names.
     dir: Option<Handle>,
     /// Payload bytes of the request, and those that the reply may have.
@@ -375,7 +398,7 @@ impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation.
     fn send(self, result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation, dir, held } = self;
+        let Self { sessions, session, number, mutation: (mutation, epochs), dir, held } = self;
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
             false => 0,
@@ -397,15 +420,29 @@ impl PendingReply {
         } else {
             (Bytes::Owned(body), None)
         };
-        let (link, is_last) = session.answered(number, mutation, answer);
-        if let Some(link) = link {
-            link.send([head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]);
+        let lost = || failure(Code::Io);
+        let Answered { link, lost, is_last } =
+            session.answered(number, (mutation, epochs), answer, lost);
+        match (link, lost) {
+            (Some(link), Some(lost)) => {
+                let head = sessions.header(FrameKind::Reply, number, lost.len(), 0);
+                link.send([head, Bytes::Shared(lost)]);
+            }
+            (Some(link), None) => link.send([head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]),
+            (None, _) => {}
         }
         if is_last {
             sessions.service.end_session(session.id);
         }
         drop(held);
     }
+}
+
+/// Returns an answer that says why a mutation has failed.
+fn failure(code: Code) -> Arc<[u8]> {
+    let mut body = Vec::new();
+    codec::encode_answer(ReplyStamp::default(), &Err(code.into()), None, &mut body);
+    body.into()
 }
 
 /// Returns a hash by which a repeated request is told from another one.

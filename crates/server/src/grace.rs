@@ -1,4 +1,6 @@
-//! The time after a start in which the sessions of the last run come back.
+//! The time after a start in which the sessions of the last run come back; or after the table was
+//! opened again and may have lost what they were answered: then another epoch begins in this run,
+//! and what is said of runs holds for epochs.
 //!
 //! Their clients have files open that this run does not know, and requests that the last run may
 //! have carried out and not answered. So until each of them has opened its files again, has
@@ -93,6 +95,29 @@ impl Grace {
         };
         let is_over = AtomicBool::new(phase == Phase::Over);
         Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Begins again, and waits for these sessions. Returns what they have asked and is not carried
+    /// out: they will repeat it.
+    pub(crate) fn begin_again(&self, sessions: HashSet<SessionId>) -> Vec<Parked> {
+        let mut state = self.state.lock();
+        self.is_over.store(false, Ordering::Release);
+        (state.phase, state.is_late, state.waits_for) = (Phase::Waiting, false, sessions);
+        let is_own = |parked: &Parked| parked.context.session == SessionId::DIRECT;
+        let (own, theirs) = std::mem::take(&mut state.others).into_iter().partition(is_own);
+        state.others = own;
+        let mut dropped = Vec::from(theirs);
+        dropped.append(&mut state.replays);
+        dropped.extend(std::mem::take(&mut state.placed));
+        dropped.extend(std::mem::take(&mut state.repeated));
+        dropped
+    }
+
+    /// Ends it before the sessions are back. Returns all that waits.
+    pub(crate) fn give_up(&self) -> Step {
+        let mut state = self.state.lock();
+        state.waits_for.clear();
+        Step::Over(self.end(&mut state))
     }
 
     /// Returns whether no request waits any more.
@@ -430,6 +455,29 @@ mod tests {
         let Step::Over(others) = grace.expire() else { panic!("the time is over") };
         assert_eq!(numbers(&others), [2]);
         assert!(matches!(grace.replayed(), Step::Wait));
+    }
+
+    /// What its sessions have asked is dropped, as they repeat it; what the server's own mount has
+    /// asked waits for them, or goes on if the table cannot be opened.
+    #[test]
+    fn it_begins_again_with_the_sessions_that_there_are() {
+        let grace = Grace::new(HashSet::from([ONE]));
+        assert!(grace.park(parked(ONE, 1, write()), false).is_none());
+        assert!(grace.park(parked(ONE, 2, read()), false).is_none());
+        assert!(grace.park(parked(SessionId::DIRECT, 3, write()), false).is_none());
+        let dropped = grace.begin_again(HashSet::from([ONE, TWO]));
+        assert_eq!(numbers(&VecDeque::from(dropped)), [2, 1]);
+        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        let Step::Over(others) = grace.came_back(TWO) else { panic!("all are back") };
+        assert_eq!(numbers(&others), [3]);
+        assert!(grace.is_over());
+
+        assert!(grace.begin_again(HashSet::from([TWO])).is_empty());
+        assert!(!grace.is_over() && grace.waits_for(TWO));
+        assert!(grace.park(parked(SessionId::DIRECT, 4, read()), false).is_none());
+        let Step::Over(others) = grace.give_up() else { panic!("it is given up") };
+        assert_eq!(numbers(&others), [4]);
+        assert!(grace.is_over() && !grace.waits_for(TWO));
     }
 
     #[test]

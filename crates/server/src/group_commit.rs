@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::report::table_failed;
 
+use crate::service::EpochChange;
+
 /// The default time between two group commits.
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -24,8 +27,12 @@ pub(crate) struct GroupCommit {
     pub(crate) shard: Arc<Shard>,
     pub(crate) table: SharedTable,
     pub(crate) durability: Arc<Durability>,
+    /// Told when the table is opened again; `None` in tests of the group commit alone.
+    epochs: Option<EpochChange>,
     /// The error with which a group commit found the table stopped. A leaf lock.
     cause: Mutex<Option<Error>>,
+    /// The table was to be opened again, and that has failed half-way.
+    is_half_open: AtomicBool,
 }
 
 impl GroupCommit {
@@ -35,8 +42,10 @@ impl GroupCommit {
         shard: Arc<Shard>,
         table: SharedTable,
         durability: Arc<Durability>,
+        epochs: Option<EpochChange>,
     ) -> Self {
-        Self { opens, shard, table, durability, cause: Mutex::default() }
+        let (cause, is_half_open) = (Mutex::default(), AtomicBool::new(false));
+        Self { opens, shard, table, durability, epochs, cause, is_half_open }
     }
 
     /// Makes safe what is done, if there is something, and calls back the requests that wait.
@@ -93,9 +102,21 @@ impl GroupCommit {
 
     /// Reopens the table if it has stopped. Returns whether it can be used.
     pub(crate) fn reopen_table(&self) -> bool {
-        if !self.has_stopped() {
+        if !self.has_stopped() && !self.is_half_open.load(Ordering::Relaxed) {
             return true;
         }
+        // Before anything can be called safe again, and before what is lost can be missed.
+        self.epochs.iter().for_each(EpochChange::end);
+        let is_open = self.reopen_stopped();
+        self.is_half_open.store(!is_open, Ordering::Relaxed);
+        self.epochs.iter().for_each(match is_open {
+            true => EpochChange::begin,
+            false => EpochChange::fail,
+        });
+        is_open
+    }
+
+    fn reopen_stopped(&self) -> bool {
         let cause = self.cause.lock().unwrap_or(Code::Io.into());
         // While the table still fails every read, so that no request uses the reopened table with
         // cached rows that it has lost.

@@ -25,6 +25,7 @@ mod memory;
 mod other_sessions;
 mod pool;
 mod recovery;
+mod replaced;
 mod server;
 mod service;
 mod status;

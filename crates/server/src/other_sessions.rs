@@ -113,6 +113,11 @@ impl OtherSessions {
         self.state.lock().sessions.contains(&session)
     }
 
+    /// Returns all sessions.
+    pub(crate) fn all(&self) -> HashSet<SessionId> {
+        self.state.lock().sessions.clone()
+    }
+
     /// Notes an open for writing, whose change of the inode has begun.
     pub(crate) fn opened(&self, open: OpenKey, ino: InodeId) -> Noted {
         let mut state = self.state.lock();

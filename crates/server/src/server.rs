@@ -18,6 +18,7 @@ use crate::background::{STOP_TIMEOUT, Workers};
 use crate::group_commit::CommitThread;
 use crate::memory::MemoryUse;
 use crate::recovery::{self, RecoveryReport};
+use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
 use crate::status::{ProgressStatus, SpaceStatus, Status};
 
@@ -55,6 +56,7 @@ pub struct Server {
     recovered: RecoveryReport,
     core: Core,
     opens: Arc<OpenFiles>,
+    replaced: Arc<ReplacedFiles>,
     service: Arc<LocalService>,
     commit: CommitThread,
     /// A leaf lock.
@@ -133,7 +135,7 @@ impl Server {
                 unsafe_for: self.unsafe_for(),
             },
             awaited_sessions: self.core.grace.sessions() as u64,
-            open_files: files.opens as u64,
+            open_files: files.opens.saturating_sub(self.replaced.open_count()) as u64,
             locks: locks.locks as u64,
             lock_waiters: locks.waiters as u64,
             passthrough: self.core.passthrough,
@@ -173,6 +175,7 @@ impl Server {
         }
         self.service.stop();
         running.workers.stop(STOP_TIMEOUT);
+        self.replaced.release_all();
         let saved = self.save_all();
         self.commit.stop();
         let Some(OpenVolume { table, volume }) = running.volume.take() else { return saved };

@@ -5,8 +5,8 @@
 //! wait for the disk on a thread of the pool. Its reply comes later if something must be safe
 //! first.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, Space, WakeWorker};
@@ -16,8 +16,8 @@ use pelago_meta::shard::Shard;
 use pelago_proto::locks::LockRequest;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Context, Description, Done, Effect, Error, InodeId, Kind, Reply, Request,
-    RequestId, Served, Service, SessionId, SessionRecord,
+    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, Reply,
+    Request, RequestId, Served, Service, SessionId, SessionRecord,
 };
 
 use crate::find_by_id::FindById;
@@ -25,13 +25,16 @@ use crate::grace::Grace;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
+use crate::replaced::ReplacedFiles;
 
 pub(crate) use completion::Completion;
+pub(crate) use epochs::EpochChange;
 
 use execute::Executor;
 
 mod bytes;
 mod completion;
+mod epochs;
 mod execute;
 mod locks;
 mod names;
@@ -59,6 +62,8 @@ pub(crate) struct Parts {
     /// Called when a file that is not open has lost its last name, and when the sessions of the
     /// last run are back.
     pub(crate) notify_orphans: WakeWorker,
+    /// Files that a rename has replaced.
+    pub(crate) replaced: Arc<ReplacedFiles>,
     /// The sessions of the last run.
     pub(crate) earlier: Vec<(SessionId, SessionRecord)>,
     /// Whether it still waits for some of them.
@@ -76,6 +81,8 @@ struct Dispatcher {
     find_by_id: FindById,
     others: OtherSessions,
     locks: Locks,
+    /// Those of the other sessions.
+    connections: OnceLock<Weak<dyn Connections>>,
     /// Which stop of the table, counted from 1 by [`Durability::invalidations`], has a failed
     /// request in the log.
     logged_stop: AtomicU64,
@@ -139,7 +146,9 @@ impl LocalService {
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let others = OtherSessions::default();
         parts.earlier.iter().for_each(|(session, _)| others.begin(*session));
-        let dispatcher = Dispatcher { parts, find_by_id, others, locks, logged_stop, stopped };
+        let connections = OnceLock::new();
+        let dispatcher =
+            Dispatcher { parts, find_by_id, others, locks, connections, logged_stop, stopped };
         Self { dispatcher: Arc::new(dispatcher) }
     }
 
@@ -395,7 +404,7 @@ impl Dispatcher {
                 return Err(Code::ReadOnly.into());
             }
             Effect::Change { replayed, grows } => {
-                if (replayed || self.is_of_earlier_run(context))
+                if (replayed || self.is_of_earlier_epoch(context))
                     && let Some(request_key) = RequestKey::of(context)
                     && let Some(reply) = self.parts.shard.cached_reply(&request_key)?
                 {
@@ -435,11 +444,10 @@ impl Dispatcher {
             && self.parts.shard.builds_on_others(context.session, opened)
     }
 
-    /// Returns whether the session of a request began in an earlier run, which may have carried it
-    /// out.
-    fn is_of_earlier_run(&self, context: &Context) -> bool {
-        context.session != SessionId::DIRECT
-            && self.parts.earlier.iter().any(|(session, _)| *session == context.session)
+    /// Returns whether the session of a request began in an earlier epoch, which may have carried
+    /// the request out.
+    fn is_of_earlier_epoch(&self, context: &Context) -> bool {
+        context.session != SessionId::DIRECT && context.session.epoch() < self.parts.shard.epoch()
     }
 }
 

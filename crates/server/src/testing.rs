@@ -31,6 +31,7 @@ use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
 use crate::recovery;
+use crate::replaced::ReplacedFiles;
 use crate::service::{self, LocalService};
 
 /// The caller of each request.
@@ -159,11 +160,12 @@ impl Rig {
             pool: Arc::new(Pool::start(options.threads).unwrap()),
             served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only },
             notify_orphans: reap,
+            replaced: Arc::new(ReplacedFiles::new(Arc::clone(&opens), Arc::new(|| {}))),
             earlier: Vec::new(),
             grace: Arc::new(Grace::new(HashSet::new())),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
-        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability));
+        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);
         Self {
             table,
             shard,

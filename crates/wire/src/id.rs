@@ -214,6 +214,19 @@ impl SessionId {
     /// The mount in the server's own process. Its calls are direct and cannot lose a reply, so no
     /// reply is cached for it.
     pub const DIRECT: Self = Self(0);
+
+    /// Returns an id that no other session of the volume has: the server counts those that begin in
+    /// its run, and each run has an epoch of its own.
+    #[must_use]
+    pub const fn new(epoch: u32, counter: u32) -> Self {
+        Self((epoch as u64) << 32 | counter as u64)
+    }
+
+    /// Returns the epoch in which the session began.
+    #[must_use]
+    pub const fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// The number that a session gives to a request. A repeated request has the same number.

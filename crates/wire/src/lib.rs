@@ -24,7 +24,7 @@ pub use name::{Name, NameError};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
-pub use session_service::{RecordedPeer, Served, SessionRecord, SessionService};
+pub use session_service::{Connections, RecordedPeer, Served, SessionRecord, SessionService};
 
 mod attr;
 mod buffer;

@@ -59,6 +59,11 @@ pub const OPEN_FILES: usize = 1 << 20;
 /// Files that one session of another process or machine may have open: its share of
 /// [`OPEN_FILES`].
 pub const SESSION_OPEN_FILES: usize = 1 << 18;
+/// Seconds for which a file that a session's rename has replaced can still be opened.
+pub const REPLACED_SECONDS: u64 = 2;
+/// Such files at the same time. From half of them on the oldest are released early, and beyond all
+/// of them the next one is not held.
+pub const REPLACED_FILES: usize = 4096;
 /// Bytes that open files hold in memory before they are spilled to content files.
 pub const OPEN_BYTES: usize = 24 << 20;
 /// Bytes of the engine's block cache and memtables.

@@ -1,5 +1,7 @@
 //! What a server offers to the sessions of other processes, beside their requests.
 
+use std::sync::Weak;
+
 use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::{Handle, SessionId};
@@ -10,7 +12,8 @@ use crate::service::Service;
 pub struct Served {
     /// The volume's id.
     pub volume: [u8; 16],
-    /// The run of the server; each run has a higher one.
+    /// The epoch of the server. Each run has a higher one, and begins another one if the table was
+    /// opened again and may have lost what was answered.
     pub epoch: u32,
     /// Whether every change is refused.
     pub read_only: bool,
@@ -34,15 +37,30 @@ pub enum RecordedPeer {
     Machine([u8; 32]),
 }
 
+/// The connections of the sessions. Their service ends them for a while if the table has failed:
+/// what was answered may be lost, and the clients must say what that was.
+pub trait Connections: Send + Sync {
+    /// Ends all connections. None is made before [`Connections::resume`].
+    fn suspend(&self);
+
+    /// Lets the clients come back, in a new epoch.
+    fn resume(&self);
+}
+
 /// A server of sessions. A session begins before its first request, and ends after its last one
 /// was taken; requests that still run then are answered to no one.
 ///
-/// A session outlives the run of the server. The next run *starts*: until each session of the last
-/// run has opened its files again or has ended, and for at most a term, all other requests wait.
-/// Then it carries out what clients replay, which the last run has answered and which may be lost.
+/// A session outlives the run of the server, and its epoch. The next one *starts*: until each
+/// session of the last one has opened its files again or has ended, and for at most a term, all
+/// other requests wait. Then it carries out what clients replay, which the last one has answered
+/// and which may be lost.
 pub trait SessionService: Service {
     /// Returns what the server serves.
     fn served(&self) -> Served;
+
+    /// Sets the connections of the sessions, which the service ends when a new epoch begins. A
+    /// service that has one epoch needs none.
+    fn set_connections(&self, _connections: Weak<dyn Connections>) {}
 
     /// Returns the sessions of the last run, which their clients may resume.
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)>;

@@ -14,6 +14,8 @@ use rustix::io::Errno;
 use crate::{errno, on_world};
 
 const ROUNDS: u32 = 20;
+/// Replacements of a name by one mount.
+const REPLACEMENTS: u32 = 500;
 const ACCESS: &str = "system.posix_acl_access";
 
 fn exists(path: &Path) -> bool {
@@ -40,6 +42,41 @@ fn attribute(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let length = lgetxattr(path, name, &mut value)?;
     value.truncate(length);
     Ok(value)
+}
+
+/// An open gets the old file or the new one, however often and by which mount the name is replaced
+/// between its look-up and its open.
+#[test]
+fn a_name_that_is_being_replaced_can_always_be_opened() {
+    on_world(|world| {
+        let roots = world.roots();
+        fs::write(roots[0].join("file"), "bytes").unwrap();
+        symlink("file", roots[0].join("link")).unwrap();
+        thread::scope(|scope| {
+            // The server's own mount is the first one.
+            for (mount, root) in roots.iter().enumerate().skip(1) {
+                for name in ["file", "link"] {
+                    let (new, path) = (root.join(format!("new {name} {mount}")), root.join(name));
+                    scope.spawn(move || {
+                        for _ in 0..REPLACEMENTS {
+                            match name {
+                                "file" => fs::write(&new, "bytes").unwrap(),
+                                _ => symlink("file", &new).unwrap(),
+                            }
+                            fs::rename(&new, &path).unwrap();
+                        }
+                    });
+                }
+                scope.spawn(move || {
+                    for _ in 0..REPLACEMENTS {
+                        assert_eq!(fs::read(root.join("file")).unwrap(), b"bytes");
+                        assert_eq!(fs::read(root.join("link")).unwrap(), b"bytes");
+                        assert_eq!(fs::read_link(root.join("link")).unwrap(), Path::new("file"));
+                    }
+                });
+            }
+        });
+    });
 }
 
 #[test]

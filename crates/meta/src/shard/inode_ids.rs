@@ -30,9 +30,9 @@ pub(super) struct InodeIds {
     /// [`InodeIds::written_at`] is.
     written: u64,
     written_at: u64,
-    /// Counters below are those of earlier runs.
+    /// Counters below are those of earlier epochs.
     first: u64,
-    /// Counters of earlier runs that inodes have in this one.
+    /// Counters of earlier epochs that inodes have in this one.
     claimed: HashSet<u64>,
 }
 
@@ -98,7 +98,7 @@ impl InodeIds {
         Ok(id)
     }
 
-    /// Claims an id that an earlier run has given to an inode which was lost. Returns whether it
+    /// Claims an id that an earlier epoch has given to an inode which was lost. Returns whether it
     /// can have done so, and no other inode has claimed the id.
     pub(super) fn claim(&mut self, id: InodeId) -> bool {
         let counter = id.counter();
@@ -108,9 +108,13 @@ impl InodeIds {
     }
 
     /// The table was opened again and may have lost the last high-water mark. Ids in use are not
-    /// concerned: their mark was safe before the first of them was taken.
-    pub(super) fn invalidate(&mut self) {
+    /// concerned: their mark was safe before the first of them was taken. Inodes may be lost: from
+    /// now on all ids so far are those of an earlier epoch. Returns the mark that is safe.
+    pub(super) fn invalidate(&mut self) -> u64 {
         self.written = self.ready;
+        self.first = self.next;
+        self.claimed.clear();
+        self.ready
     }
 
     /// [`InodeIds::next`] was written as the high-water mark: the next id needs a new one.
@@ -141,8 +145,8 @@ impl Locked<'_> {
         self.state.ids.take()
     }
 
-    /// Takes an id that an earlier run has given to an inode which was lost. Returns `false` if it
-    /// cannot have done so, or if there is such an inode.
+    /// Takes an id that an earlier epoch has given to an inode which was lost. Returns `false` if
+    /// it cannot have done so, or if there is such an inode.
     pub(super) fn claim_id(&mut self, id: InodeId) -> Result<bool, Error> {
         if stored::get(&*self.shard.table, &key::inline(id))?.is_some() {
             return Ok(false);

@@ -3,6 +3,8 @@
 //! [`Locked`] is what the functions of an operation work on: while one exists, no other thread
 //! reads or changes the state. How it finds rows is in [`super::lookup`].
 
+use std::sync::atomic::Ordering;
+
 use pelago_store::report::table_failed;
 use pelago_store::rows::Stamp;
 use pelago_store::table::Batch;
@@ -54,7 +56,8 @@ impl Shard {
 impl Locked<'_> {
     /// Returns the stamp of the batch that is written next.
     pub(super) fn next_stamp(&self) -> Stamp {
-        Stamp { epoch: self.shard.epoch, sequence: self.state.sequence + 1 }
+        let epoch = self.shard.epoch.load(Ordering::Relaxed);
+        Stamp { epoch, sequence: self.state.sequence + 1 }
     }
 
     /// Writes a batch whose rows bear [`Locked::next_stamp`].

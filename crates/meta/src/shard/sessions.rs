@@ -5,10 +5,13 @@ use std::sync::atomic::Ordering;
 
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::Row;
+use pelago_store::rows::{HighWater, Row, Stamp};
+use pelago_store::table::{self, Batch};
+use pelago_store::volume::SHARD;
 use pelago_wire::{Error, RequestId, SessionId, SessionRecord, limits};
 
 use super::Shard;
+use super::locked::Locked;
 
 /// Returns the sessions of the last run, and notes which replies are stored for them. Deletes the
 /// replies of sessions that have ended. A damaged row is logged, and its session has ended.
@@ -25,8 +28,8 @@ pub(super) fn load(shard: &Shard) -> Result<Vec<(SessionId, SessionRecord)>, Err
     });
     visited.map_err(|error| table_failed("reading sessions", &error))?;
     let mut locked = shard.lock();
-    for (session, _) in &sessions {
-        locked.state.replies.add(*session, None);
+    for (session, record) in &sessions {
+        locked.state.replies.begin(*session, *record);
     }
     shard.has_sessions.store(!sessions.is_empty(), Ordering::Release);
     drop(locked);
@@ -67,7 +70,7 @@ fn note_replies(shard: &Shard, replies: &[(SessionId, RequestId)]) -> Result<(),
     let mut txn = shard.begin_upkeep();
     for (session, request) in replies {
         if txn.state.replies.has(*session) {
-            txn.state.replies.add(*session, Some(*request));
+            txn.state.replies.add(*session, *request);
         } else {
             txn.delete(key::cached_reply(*session, *request));
         }
@@ -93,8 +96,31 @@ pub(super) fn begin(
     if locked.state.replies.is_empty() {
         locked.state.unsafe_changes.begin(before);
     }
-    locked.state.replies.add(session, None);
+    locked.state.replies.begin(session, *record);
     shard.has_sessions.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Begins a new epoch in the same run, after the table was opened again: what is left is safe then,
+/// and each session has its row. `next_id`: the high-water mark of the inode ids.
+pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), table::Error> {
+    let Locked { shard, state } = locked;
+    let epoch = shard.epoch.load(Ordering::Relaxed).saturating_add(1);
+    let stamp = Stamp { epoch, sequence: state.sequence + 1 };
+    let mut batch = Batch::new();
+    batch.allow_reserve();
+    // It tells the next run the newest epoch.
+    batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
+    for (session, record) in state.replies.sessions() {
+        batch.put(key::session(session), record.encode(stamp));
+    }
+    shard.table.write(&batch)?;
+    state.sequence += 1;
+    shard.durability.applied(state.sequence);
+    shard.table.persist()?;
+    shard.epoch.store(epoch, Ordering::Release);
+    state.replies.begin_epoch();
+    state.unsafe_changes.end();
     Ok(())
 }
 

@@ -53,12 +53,16 @@ pub(super) fn finish(shard: &Shard) -> Result<(), Error> {
 }
 
 /// Opens the table again if it has stopped, and forgets what is in memory of its rows. No operation
-/// runs in between: a row that is derived from a lost one would fit none of the others. Returns
-/// whether what was not safe is lost.
+/// runs in between: a row that is derived from a lost one would fit none of the others. If there
+/// are sessions of other processes, a new epoch begins, so that their clients repeat what may be
+/// lost. Returns whether what was not safe is lost.
 pub(super) fn reopen(shard: &Shard) -> Result<bool, table::Error> {
     let mut locked = shard.lock();
     let loses = shard.table.reopen()?;
     locked.state.forget_rows();
-    locked.state.ids.invalidate();
+    let next_id = locked.state.ids.invalidate();
+    if !locked.state.replies.is_empty() {
+        super::sessions::begin_epoch(&mut locked, next_id)?;
+    }
     Ok(loses)
 }

@@ -17,10 +17,10 @@ pub struct ServerSession {
     earlier: Earlier,
 }
 
-/// What an earlier run of the server may have answered, of which this one knows nothing.
+/// What an earlier epoch of the server may have answered, of which this one knows nothing.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Earlier {
-    /// Nothing: the session began in this run.
+    /// Nothing: the session began in this epoch.
     #[default]
     None,
     /// Mutations, and the client has not said yet which answers it has.
@@ -94,6 +94,16 @@ impl ServerSession {
         Self { earlier: Earlier::Unknown, ..Self::default() }
     }
 
+    /// The server begins a new epoch: what was answered may be lost, and is asked anew. What runs
+    /// is answered once it is over.
+    pub fn begin_epoch(&mut self) {
+        self.mutations.retain(|_, mutation| mutation.answer.is_none());
+        if self.earlier != Earlier::Unknown {
+            let last = self.acknowledged.saturating_add(limits::SESSION_MUTATIONS);
+            self.earlier = Earlier::UpTo(last);
+        }
+    }
+
     /// Decides what is done with a mutation whose request has this hash.
     ///
     /// # Errors
@@ -164,7 +174,7 @@ impl ServerSession {
                     self.mutations.insert(next, running);
                     return Err(SessionError::NotAnswered(next));
                 }
-                // The earlier run has answered it.
+                // The earlier epoch has answered it.
                 None if self.earlier.has(next) => self.acknowledged = next,
                 None => return Err(SessionError::NotAnswered(next)),
             }
@@ -246,6 +256,29 @@ mod tests {
         let last = limits::SESSION_MUTATIONS;
         assert_eq!(session.mutation(last, 0), Ok(Repetition::None));
         assert_eq!(session.mutation(last + 1, 0), Err(SessionError::TooFar(last + 1)));
+    }
+
+    /// The table may have lost what was answered: it is carried out again, and so is what the
+    /// client repeats without an answer. What still runs is not.
+    #[test]
+    fn a_new_epoch_forgets_answers_and_not_what_runs() {
+        let mut session = ServerSession::default();
+        for number in 1..=3 {
+            assert_eq!(session.mutation(number, 7), Ok(Repetition::None));
+        }
+        session.answered(1, answer("acknowledged"));
+        session.answered(3, answer("lost"));
+        assert_eq!(session.acknowledge(1), Ok(()));
+        session.begin_epoch();
+        assert_eq!(session.mutation(1, 7), Err(SessionError::Acknowledged(1)));
+        assert_eq!(session.mutation(2, 7), Ok(Repetition::Running));
+        assert_eq!(session.mutation(3, 7), Ok(Repetition::None));
+        session.answered(2, answer("done"));
+        session.answered(3, answer("again"));
+        assert_eq!(session.mutation(3, 7), Ok(Repetition::Answered(answer("again"))));
+        let last = 1 + limits::SESSION_MUTATIONS;
+        assert_eq!(session.acknowledge(last), Ok(()), "so many can have been answered");
+        assert_eq!(session.acknowledge(last + 1), Err(SessionError::NotAnswered(last + 1)));
     }
 
     /// The server was killed after it had answered 6 and 8, and before it answered 7. The client

@@ -20,13 +20,14 @@ use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
 
 use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
-    ClosePending, Notify, Recount, RemoveOrphans, WatchSpace, Workers, Writeback,
+    ClosePending, Notify, Recount, ReleaseReplaced, RemoveOrphans, WatchSpace, Workers, Writeback,
 };
 use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
 use crate::memory::MemoryLimits;
 use crate::pool::Pool;
 use crate::recovery;
+use crate::replaced::ReplacedFiles;
 use crate::service::{self, LocalService};
 
 impl Server {
@@ -105,14 +106,16 @@ impl Server {
             .into_iter()
             .try_for_each(|handle| opens.resume_external_writes(handle))
             .map_err(failed)?;
-        let service = core.service(&notifies, &opens, earlier)?;
+        let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
+        let replaced = Arc::new(replaced);
+        let service = core.service(&notifies, &opens, &replaced, earlier)?;
         if !core.options.stepped {
             service.wait_for_sessions(core.options.grace)?;
         }
-        let commit = core.commit_thread(&opens)?;
+        let commit = core.commit_thread(&opens, &service)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
-        let workers = core.workers(&notifies, &opens, !started_clean)?;
+        let workers = core.workers(&notifies, &opens, &replaced, !started_clean)?;
         tracing::info!(volume = %core.parts.volume, epoch = begun.epoch, "the volume is served");
         Ok(Self {
             dir,
@@ -121,6 +124,7 @@ impl Server {
             recovered,
             core,
             opens,
+            replaced,
             service,
             commit,
             last_safe: Mutex::new(LastSafe { batch: 0, seen: Instant::now() }),
@@ -187,15 +191,17 @@ struct WorkerNotifies {
     orphans: Arc<Notify>,
     pending_close: Arc<Notify>,
     recount: Arc<Notify>,
+    replaced: Arc<Notify>,
     space: Arc<Notify>,
     writeback: Arc<Notify>,
 }
 
 impl WorkerNotifies {
     fn new() -> Self {
-        let [orphans, pending_close, recount, space, writeback] =
-            ["orphans", "pending_close", "recount", "space", "writeback"].map(Notify::new);
-        Self { orphans, pending_close, recount, space, writeback }
+        let [orphans, pending_close, recount, replaced, space, writeback] =
+            ["orphans", "pending_close", "recount", "replaced", "space", "writeback"]
+                .map(Notify::new);
+        Self { orphans, pending_close, recount, replaced, space, writeback }
     }
 }
 
@@ -232,6 +238,7 @@ impl Core {
         &self,
         notifies: &WorkerNotifies,
         opens: &Arc<OpenFiles>,
+        replaced: &Arc<ReplacedFiles>,
         earlier: Vec<(SessionId, SessionRecord)>,
     ) -> io::Result<Arc<LocalService>> {
         Ok(Arc::new(LocalService::new(service::Parts {
@@ -250,15 +257,21 @@ impl Core {
                 read_only: self.options.read_only,
             },
             notify_orphans: notifier(&notifies.orphans),
+            replaced: Arc::clone(replaced),
             earlier,
             grace: Arc::clone(&self.grace),
         })))
     }
 
-    fn commit_thread(&self, opens: &Arc<OpenFiles>) -> io::Result<CommitThread> {
+    fn commit_thread(
+        &self,
+        opens: &Arc<OpenFiles>,
+        service: &LocalService,
+    ) -> io::Result<CommitThread> {
         let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
         let durability = Arc::clone(&self.durability);
-        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability);
+        let epochs = Some(service.epoch_change(self.options.grace));
+        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability, epochs);
         match self.options.stepped {
             true => Ok(CommitThread::stepped(commit)),
             false => CommitThread::start(commit, self.options.sync_interval),
@@ -269,6 +282,7 @@ impl Core {
         &self,
         notifies: &WorkerNotifies,
         opens: &Arc<OpenFiles>,
+        replaced: &Arc<ReplacedFiles>,
         unclean: bool,
     ) -> io::Result<Workers> {
         let mut workers = Workers::new(self.options.stepped);
@@ -288,6 +302,7 @@ impl Core {
         workers.start(&notifies.orphans, orphans)?;
         let pending = ClosePending::new(Arc::clone(opens), self.options.sync_interval);
         workers.start(&notifies.pending_close, pending)?;
+        workers.start(&notifies.replaced, ReleaseReplaced::new(Arc::clone(replaced)))?;
         workers.start(&notifies.writeback, Writeback::new(Arc::clone(opens)))?;
         let table = Arc::clone(&self.parts.table);
         workers.start(&notifies.space, WatchSpace::new(Arc::clone(&self.space), table))?;

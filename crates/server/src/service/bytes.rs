@@ -95,7 +95,7 @@ impl Executor<'_> {
     }
 
     /// Returns whether the request is one of the server's own mount.
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         self.context.session == SessionId::DIRECT
     }
 

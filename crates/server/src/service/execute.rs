@@ -51,7 +51,7 @@ impl Executor<'_> {
                 self.make_node(*dir, name, new)
             }
             Request::Symlink { dir, name, target } => self.symlink(*dir, name, target),
-            Request::ReadLink { node } => bytes(shard.read_link(*node)),
+            Request::ReadLink { node } => bytes(self.read_link(*node)),
             Request::Link { node, dir, name } => self.link(*node, *dir, name),
             Request::Unlink { dir, name } => {
                 self.removed(shard.unlink(*dir, name, self.op_context()))

@@ -4,10 +4,13 @@ use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, Removed};
 use pelago_store::clock;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply};
+use pelago_wire::{
+    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply,
+};
 
 use super::execute::{Executor, entry};
 use super::{OpResult, Outcome, Parts};
+use crate::replaced::ReplacedFile;
 
 impl Executor<'_> {
     /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of
@@ -89,15 +92,57 @@ impl Executor<'_> {
         // If the table was reopened since, the bytes made safe above may be lost: the shard
         // refuses.
         let op = OpContext { invalidations: Some(invalidations), ..self.op_context() };
-        let renamed = match self.may_block {
-            MayBlock::No => shard.rename_at_once(self.context, wanted, flags, op)?,
-            MayBlock::Yes => Some(shard.rename(self.context, wanted, flags, op)?),
+        let held = match flags.replaces() {
+            true => self.hold_target(&wanted)?,
+            false => None,
         };
-        let renamed = renamed.ok_or(OpError::WouldBlock)?;
+        let renamed = match self.may_block {
+            MayBlock::No => shard.rename_at_once(self.context, wanted, flags, op).transpose(),
+            MayBlock::Yes => Some(shard.rename(self.context, wanted, flags, op)),
+        };
+        if let Some(held) = held {
+            let renamed = renamed.and_then(Result::ok);
+            let replaced = renamed.and_then(|renamed| renamed.replaced);
+            self.parts.replaced.settle(held, replaced.map(|removed| removed.attr.ino));
+        }
+        let renamed = renamed.ok_or(OpError::WouldBlock)??;
         if renamed.replaced.is_some_and(|removed| removed.orphaned) {
             (self.parts.notify_orphans)();
         }
         Ok(renamed.reply().into())
+    }
+
+    /// Holds what a rename of another session is about to replace, if it has no other name. The
+    /// server's own mount does that by itself.
+    fn hold_target(&self, wanted: &Move<'_>) -> Result<Option<ReplacedFile>, OpError> {
+        let Parts { shard, replaced, space, .. } = self.parts;
+        if self.is_own() || space.is_short() || !replaced.has_room() {
+            return Ok(None);
+        }
+        let Ok(Entry { handle, attr }) = shard.lookup(wanted.to_dir, wanted.to) else {
+            return Ok(None);
+        };
+        match (attr.links, attr.kind) {
+            (1, FileKind::Regular) => match replaced.open(handle, self.may_block) {
+                Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
+                opened => Ok(opened.ok()),
+            },
+            (1, FileKind::Symlink) => {
+                let target = shard.read_link(handle).ok();
+                Ok(target.map(|target| ReplacedFile::symlink(handle.ino, target)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the target of a symbolic link, also of one that was just replaced.
+    pub(super) fn read_link(&self, node: Handle) -> Result<Vec<u8>, Error> {
+        match self.parts.shard.read_link(node) {
+            Err(error) if error.code == Code::Stale => {
+                self.parts.replaced.target(node.ino).ok_or(error)
+            }
+            found => found,
+        }
     }
 
     /// Makes the bytes of the renamed file safe, if it replaces another one.

@@ -1,15 +1,24 @@
 //! What the service does for sessions of other processes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use pelago_wire::{Attr, Context, Error, Handle, Served, SessionId, SessionRecord, SessionService};
+use pelago_wire::{
+    Attr, Connections, Context, Error, Handle, Served, SessionId, SessionRecord, SessionService,
+};
 
 use super::{Dispatcher, LocalService};
 use crate::pool::{Caller, Invocation};
 
 impl SessionService for LocalService {
     fn served(&self) -> Served {
-        self.dispatcher.parts.served
+        let parts = &self.dispatcher.parts;
+        Served { epoch: parts.shard.epoch(), ..parts.served }
+    }
+
+    fn set_connections(&self, connections: Weak<dyn Connections>) {
+        if self.dispatcher.connections.set(connections).is_err() {
+            tracing::error!("a second server of sessions: it keeps its connections for ever");
+        }
     }
 
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {

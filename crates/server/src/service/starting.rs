@@ -18,12 +18,22 @@ impl LocalService {
     /// # Errors
     /// The system's, if it gives no thread.
     pub(crate) fn wait_for_sessions(&self, limit: Duration) -> io::Result<()> {
-        if self.dispatcher.parts.grace.is_over() {
-            return Ok(());
+        match self.dispatcher.parts.grace.is_over() {
+            true => Ok(()),
+            false => self.dispatcher.wait_for_sessions(limit),
         }
-        let sessions = self.dispatcher.parts.grace.sessions();
-        tracing::info!(sessions, "waiting for clients of the last run");
-        let dispatcher = Arc::clone(&self.dispatcher);
+    }
+}
+
+impl Dispatcher {
+    /// Waits on a thread of its own for sessions to come back, for at most `limit`.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub(super) fn wait_for_sessions(self: &Arc<Self>, limit: Duration) -> io::Result<()> {
+        let sessions = self.parts.grace.sessions();
+        tracing::info!(sessions, "waiting for clients");
+        let dispatcher = Arc::clone(self);
         let wait = move || {
             while !dispatcher.parts.grace.wait(limit) {
                 dispatcher.forget_late_sessions();
@@ -32,9 +42,7 @@ impl LocalService {
         };
         thread::Builder::new().name("grace".to_owned()).spawn(wait).map(drop)
     }
-}
 
-impl Dispatcher {
     /// The next run must not wait for sessions that this run gives up: others may get their locks
     /// now. Returns once that is safe, or cannot be made so.
     fn forget_late_sessions(&self) {

@@ -40,10 +40,11 @@ impl Shard {
     }
 
     /// Opens the table again if it has stopped, forgets what is in memory of its rows, and trusts
-    /// no row that may be lost. Returns whether what was not safe is lost.
+    /// no row that may be lost. Begins a new epoch if there are sessions of other processes.
+    /// Returns whether what was not safe is lost.
     ///
     /// # Errors
-    /// The table's; then nothing is forgotten.
+    /// The table's; it must be opened again then.
     pub fn reopen(&self) -> Result<bool, table::Error> {
         upkeep::reopen(self)
     }
@@ -90,7 +91,13 @@ impl Shard {
         changes.is_shared(session, safe) || opened.is_some_and(is_of_other)
     }
 
-    /// Returns the sequence of the newest batch with a change of this request; 0 if this run has
+    /// Returns the present epoch; see [`Shard::reopen`].
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Returns the sequence of the newest batch with a change of this request; 0 if this epoch has
     /// written none.
     #[must_use]
     pub fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {

@@ -1,0 +1,73 @@
+//! A new epoch in a run: the table has failed and is opened again, and changes that the clients of
+//! other sessions were answered may be lost. It is as if the server had been started again: the
+//! clients connect anew, say what they have open and locked, and repeat what may be lost.
+//!
+//! What the server knows of their open files and locks stays: it was not in the table.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pelago_wire::{Code, Connections};
+
+use super::{Dispatcher, LocalService};
+
+/// Ends an epoch, and begins the next one.
+pub(crate) struct EpochChange {
+    dispatcher: Arc<Dispatcher>,
+    /// How long clients have to come back.
+    limit: Duration,
+    /// An epoch has ended, and the next one has not begun.
+    is_between: AtomicBool,
+}
+
+impl LocalService {
+    /// Returns what begins the epochs of this service. Clients have this long to come back.
+    pub(crate) fn epoch_change(&self, limit: Duration) -> EpochChange {
+        let dispatcher = Arc::clone(&self.dispatcher);
+        EpochChange { dispatcher, limit, is_between: AtomicBool::new(false) }
+    }
+}
+
+impl EpochChange {
+    /// Ends the epoch before the table is opened again: the clients of other sessions hear nothing
+    /// more of it, above all not that a change is safe. Requests of all wait.
+    pub(crate) fn end(&self) {
+        let sessions = self.dispatcher.others.all();
+        let Some(connections) = self.connections().filter(|_| !sessions.is_empty()) else { return };
+        self.is_between.store(true, Ordering::Relaxed);
+        connections.suspend();
+        for session in &sessions {
+            // Their clients ask for these locks again.
+            self.dispatcher.locks.cancel_session(*session);
+        }
+        for parked in self.dispatcher.parts.grace.begin_again(sessions) {
+            (parked.done)(Err(Code::Unavailable.into()));
+        }
+    }
+
+    /// Begins the next epoch: the table is open.
+    pub(crate) fn begin(&self) {
+        if !self.is_between.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(connections) = self.connections() {
+            connections.resume();
+        }
+        if let Err(error) = self.dispatcher.wait_for_sessions(self.limit) {
+            tracing::error!(%error, "no thread: clients that do not come back are waited for");
+        }
+    }
+
+    /// The table could not be opened: requests that wait get its error. Clients of other sessions
+    /// stay away until it can be.
+    pub(crate) fn fail(&self) {
+        if self.is_between.load(Ordering::Relaxed) {
+            self.dispatcher.go_on(self.dispatcher.parts.grace.give_up());
+        }
+    }
+
+    fn connections(&self) -> Option<Arc<dyn Connections>> {
+        self.dispatcher.connections.get()?.upgrade()
+    }
+}
