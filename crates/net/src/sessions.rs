@@ -279,7 +279,7 @@ impl Sessions {
         body: &[u8],
     ) -> Result<(), Violation> {
         let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
-        match session.cancel(u64::from_le_bytes(body), &self.interrupted())? {
+        match session.cancel(u64::from_le_bytes(body), &failure(Code::Interrupted))? {
             Some(answer) => {
                 let head = self.header(FrameKind::Reply, number, answer.len(), 0);
                 link.send([head, Bytes::Shared(answer)]);
@@ -289,11 +289,6 @@ impl Sessions {
             }
         }
         Ok(())
-    }
-
-    /// Returns the answer to a mutation that was never carried out.
-    fn interrupted(&self) -> Arc<[u8]> {
-        failure(Code::Interrupted)
     }
 
     fn request(
