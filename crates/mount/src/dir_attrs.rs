@@ -151,6 +151,7 @@ mod tests {
         changed(&dirs, DIR);
         assert_eq!(dirs.get(DIR), Some(attr(DIR)));
         assert_eq!(dirs.get(TWIN), None);
+        // They are forgotten by the clock.
         std::thread::sleep(HOLDS);
         assert_eq!(dirs.get(DIR), None);
     }
@@ -160,6 +161,7 @@ mod tests {
         let dirs = DirAttrs::default();
         let change = dirs.begin(DIR);
         let since = Instant::now();
+        // They are forgotten by the clock.
         std::thread::sleep(HOLDS);
         dirs.tell(attr(DIR), since);
         dirs.end(&change);
@@ -199,6 +201,7 @@ mod tests {
         let dirs = DirAttrs::default();
         dirs.learn(&dirs.ask(DIR), attr(DIR));
         assert_eq!(dirs.get(DIR), Some(attr(DIR)));
+        // They are forgotten by the clock.
         std::thread::sleep(HOLDS);
         assert_eq!(dirs.get(DIR), None);
         let question = dirs.ask(DIR);

@@ -8,18 +8,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{Remote, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, FileLock, Handle, InodeId,
     LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Reply, Request, RequestId,
-    Served, Service, SessionId, SessionRecord, SessionService,
+    Service,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::{PATIENCE, WithSessions, connect_to, until};
+
+#[path = "harness/all.rs"]
+mod harness;
+
 const INO: InodeId = InodeId::from_raw(7);
 
 /// Keeps a request that makes a directory or waits for a lock. Carries it out when it is cancelled:
@@ -64,47 +68,9 @@ impl Service for Crossing {
     }
 }
 
-impl SessionService for Crossing {
-    fn served(&self) -> Served {
-        Served { volume: [7; 16], epoch: 3, read_only: false }
-    }
-
-    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
-        Vec::new()
-    }
-
-    fn is_starting(&self) -> bool {
-        false
-    }
-
-    fn begin_session(&self, _: SessionId, _: SessionRecord) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn reclaimed(&self, _: SessionId) {}
-
-    fn end_session(&self, _: SessionId) {}
-
-    fn progress(&self) -> (u64, u64) {
-        (1, 1)
-    }
-
-    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
-        0
-    }
-
-    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
-        then();
-    }
-
-    fn dir_attr(&self, _: Handle) -> Option<Attr> {
-        None
-    }
-}
-
 /// A server of this service, and a socket to it whose connections can be cut.
 struct World {
-    service: Arc<Crossing>,
+    service: Arc<WithSessions<Crossing>>,
     asked: Receiver<Request>,
     _server: SessionServer,
     socket: PathBuf,
@@ -117,18 +83,16 @@ impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (sender, asked) = channel();
-        let service = Arc::new(Crossing { kept: Mutex::default(), asked: sender });
-        let server = SessionServer::start(Arc::clone(&service) as Arc<dyn SessionService>).unwrap();
+        let service = WithSessions::new(Crossing { kept: Mutex::default(), asked: sender });
         let [behind, socket] = ["server", "socket"].map(|name| folder.path().join(name));
-        server.listen_unix(&behind).unwrap();
+        let server = service.serve(&behind);
         let streams = Arc::default();
         forward(&socket, behind, Arc::clone(&streams));
         Self { service, asked, _server: server, socket, streams, _folder: folder }
     }
 
     fn connect(&self, give_up: Option<Duration>) -> Remote {
-        let target = ServerTarget::Unix(self.socket.clone());
-        Remote::connect(RemoteOptions { target, read_only: false, give_up }, PATIENCE).unwrap()
+        connect_to(ServerTarget::Unix(self.socket.clone()), give_up)
     }
 
     fn cut(&self) {
@@ -206,11 +170,7 @@ fn a_repetition_joins_the_request_that_runs() {
     assert_eq!(world.next(), make);
     for connections in 2..5 {
         world.cut();
-        let deadline = Instant::now() + PATIENCE;
-        while remote.status().connections < connections {
-            assert!(Instant::now() < deadline, "it connects again");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("it connects again", || remote.status().connections >= connections);
         // Sent behind the repetition, and answered.
         let asked = Request::GetAttr { node: Handle::ROOT };
         ask(&remote, connections, asked.clone()).recv_timeout(PATIENCE).unwrap().unwrap();
@@ -218,7 +178,7 @@ fn a_repetition_joins_the_request_that_runs() {
     }
     assert!(made.try_recv().is_err(), "it runs");
     let attr = Attr::empty(INO, FileKind::Directory);
-    world.service.finish(Reply::Entry(Entry { handle: Handle::own(INO), attr }));
+    world.service.service.finish(Reply::Entry(Entry { handle: Handle::own(INO), attr }));
     assert!(matches!(made.recv_timeout(PATIENCE), Ok(Ok(Reply::Entry(_)))));
     let again = ask(&remote, 9, Request::GetAttr { node: Handle::ROOT });
     again.recv_timeout(PATIENCE).unwrap().unwrap();

@@ -14,12 +14,12 @@ impl State {
     pub(super) fn note_asked(&mut self, role: Role) {
         match role {
             Role::Locks(asked) => {
-                if let Some(ino) = self.file_of(asked.open) {
+                if let Some(ino) = self.inode_of(asked.open) {
                     self.locks.asks(ino, &asked);
                 }
             }
             Role::EndsLocks(open, owner) => {
-                if let Some(ino) = self.file_of(open) {
+                if let Some(ino) = self.inode_of(open) {
                     self.locks.closes(ino, owner);
                 }
             }
@@ -33,7 +33,7 @@ impl State {
     pub(super) fn note_lock_answer(&mut self, call: &UnderWay, result: &Result<Reply, Error>) {
         match (call.opens.role, result) {
             (Role::Locks(asked), Ok(_)) => {
-                let Some(ino) = self.file_of(asked.open) else { return };
+                let Some(ino) = self.inode_of(asked.open) else { return };
                 if call.done.is_some() {
                     return self.locks.granted(ino, &asked);
                 }
@@ -87,7 +87,7 @@ impl State {
         answered
     }
 
-    fn file_of(&self, open: OpenId) -> Option<InodeId> {
-        self.opens.file_of(open).map(|node| node.ino)
+    fn inode_of(&self, open: OpenId) -> Option<InodeId> {
+        self.opens.node(open).map(|node| node.ino)
     }
 }
