@@ -34,6 +34,7 @@ mod remove;
 mod rename;
 mod sessions;
 mod set_attr;
+mod shared_changes;
 mod xattr;
 
 const CALLER: Context = Context::direct(10, 20);
