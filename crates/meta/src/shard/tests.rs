@@ -25,6 +25,7 @@ mod counts;
 mod create;
 mod equal_hashes;
 mod failed_write;
+mod full_disk;
 mod handles;
 mod list;
 mod lock_cost;
