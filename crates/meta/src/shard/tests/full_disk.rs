@@ -49,5 +49,5 @@ fn a_server_starts_on_a_full_disk_with_replies_of_a_session_that_ended() {
     let next = rig.cold();
     assert_eq!(next.shard.earlier_sessions().unwrap(), []);
     let key = RequestKey::of(&request(1)).unwrap();
-    assert!(next.shard.cached_reply(&key).unwrap().is_none(), "it is deleted");
+    assert!(next.table.get(&key.key()).unwrap().is_none(), "it is deleted");
 }
