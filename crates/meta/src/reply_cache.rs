@@ -146,6 +146,13 @@ impl StoredReplies {
         of_session.and_then(|it| it.replies.get(&request)).copied().unwrap_or(0)
     }
 
+    /// Returns whether a reply was stored; that it is still there only the table knows, which may
+    /// have lost it.
+    pub(crate) fn names(&self, request_key: &RequestKey) -> bool {
+        let of_session = self.of_session.get(&request_key.session);
+        of_session.is_some_and(|it| it.replies.contains_key(&request_key.request.0))
+    }
+
     /// Returns whether there is no session.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_session.is_empty()

@@ -17,6 +17,19 @@ pub(crate) enum Subject {
     Inode(InodeId),
     /// The names with this hash in a directory.
     Name(InodeId, NameHash),
+    /// That a directory has fewer names than it had. The removal of a directory builds on it.
+    FewerNames(InodeId),
+}
+
+/// What a change does with a [`Subject`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It builds on it.
+    Read,
+    /// It builds on it, and changes it.
+    Write,
+    /// It changes it, and would do so whatever others have changed.
+    BlindWrite,
 }
 
 impl Hash for Subject {
@@ -25,6 +38,7 @@ impl Hash for Subject {
         match self {
             Self::Inode(ino) => state.write_u64(ino.raw()),
             Self::Name(dir, hash) => state.write_u64(dir.raw().rotate_left(32) ^ hash.0),
+            Self::FewerNames(dir) => state.write_u64(!dir.raw()),
         }
     }
 }
@@ -32,12 +46,27 @@ impl Hash for Subject {
 /// The changes that are not safe, while there are sessions of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct UnsafeChanges {
-    /// The newest change of each subject: its session, and the sequence of its batch.
-    newest: KeyedMap<Subject, (SessionId, u64)>,
+    newest: KeyedMap<Subject, Newest>,
     /// The newest batch of each session that builds on an unsafe change of another one.
     shared: KeyedMap<SessionId, u64>,
     /// Any session may have made the changes up to this sequence.
     unknown: u64,
+}
+
+/// The newest change of a subject.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    /// Its session; `None` if unsafe changes of several sessions do not build on each other.
+    author: Option<SessionId>,
+    /// The sequence of its batch.
+    sequence: u64,
+}
+
+impl Newest {
+    /// Returns whether it, or one before it, is unsafe and of another session.
+    fn is_of_other(self, session: SessionId, safe: u64) -> bool {
+        self.author != Some(session) && self.sequence > safe
+    }
 }
 
 impl UnsafeChanges {
@@ -51,32 +80,34 @@ impl UnsafeChanges {
         *self = Self::default();
     }
 
-    /// Notes that the batch `sequence` of a session builds on this, and whether it changes it.
-    /// Batches up to the sequence `safe` are safe.
+    /// Notes what the batch `sequence` of a session does with this. Batches up to the sequence
+    /// `safe` are safe.
     pub(crate) fn note(
         &mut self,
         (session, sequence): (SessionId, u64),
-        (subject, is_changed): (Subject, bool),
+        (subject, access): (Subject, Access),
         safe: u64,
     ) {
-        if self.is_of_other(session, subject, safe) {
+        if access != Access::BlindWrite && self.is_of_other(session, subject, safe) {
             self.shared.insert(session, sequence);
         }
-        if !is_changed {
+        if access == Access::Read {
             return;
         }
         if self.newest.len() >= limits::UNSAFE_CHANGES {
             self.newest.clear();
             self.unknown = sequence;
         }
-        self.newest.insert(subject, (session, sequence));
+        let before = self.newest.get(&subject).filter(|_| access == Access::BlindWrite);
+        let is_mixed = before.is_some_and(|before| before.is_of_other(session, safe));
+        let author = (!is_mixed).then_some(session);
+        self.newest.insert(subject, Newest { author, sequence });
     }
 
     /// Returns whether an unsafe change of another session has changed this.
     pub(crate) fn is_of_other(&self, session: SessionId, subject: Subject, safe: u64) -> bool {
         let newest = self.newest.get(&subject);
-        self.unknown > safe
-            || newest.is_some_and(|(author, sequence)| *author != session && *sequence > safe)
+        self.unknown > safe || newest.is_some_and(|newest| newest.is_of_other(session, safe))
     }
 
     /// Returns whether an unsafe batch of this session builds on one of another session.
@@ -86,7 +117,7 @@ impl UnsafeChanges {
 
     /// Forgets what is safe.
     pub(crate) fn forget_safe(&mut self, safe: u64) {
-        self.newest.retain(|_, (_, sequence)| *sequence > safe);
+        self.newest.retain(|_, newest| newest.sequence > safe);
         self.shared.retain(|_, sequence| *sequence > safe);
     }
 }
@@ -103,12 +134,12 @@ mod tests {
     #[test]
     fn a_session_waits_for_what_another_one_changed() {
         let mut changes = UnsafeChanges::default();
-        changes.note((ONE, 1), (DIR, true), 0);
-        changes.note((ONE, 2), (DIR, false), 0);
+        changes.note((ONE, 1), (DIR, Access::Write), 0);
+        changes.note((ONE, 2), (DIR, Access::Read), 0);
         assert!(!changes.is_shared(ONE, 0), "it builds on its own change");
-        changes.note((TWO, 3), (NAME, true), 0);
+        changes.note((TWO, 3), (NAME, Access::Write), 0);
         assert!(!changes.is_shared(TWO, 0), "it builds on no change of the other");
-        changes.note((TWO, 4), (DIR, false), 0);
+        changes.note((TWO, 4), (DIR, Access::Read), 0);
         assert!(
             changes.is_shared(TWO, 3) && !changes.is_shared(TWO, 4) && !changes.is_shared(ONE, 0)
         );
@@ -118,14 +149,31 @@ mod tests {
     #[test]
     fn what_is_safe_is_built_on_at_once() {
         let mut changes = UnsafeChanges::default();
-        changes.note((ONE, 1), (DIR, true), 0);
-        changes.note((TWO, 2), (DIR, true), 1);
+        changes.note((ONE, 1), (DIR, Access::Write), 0);
+        changes.note((TWO, 2), (DIR, Access::Write), 1);
         assert!(!changes.is_shared(TWO, 1));
         changes.forget_safe(1);
-        changes.note((ONE, 3), (DIR, false), 1);
+        changes.note((ONE, 3), (DIR, Access::Read), 1);
         assert!(changes.is_shared(ONE, 1), "the newest change is the other's");
         changes.forget_safe(3);
         assert!(changes.newest.is_empty() && changes.shared.is_empty());
+    }
+
+    /// They build on none of each other, but what builds on all of them builds on each.
+    #[test]
+    fn blind_changes_of_several_sessions_are_those_of_all() {
+        const FEWER: Subject = Subject::FewerNames(InodeId::from_raw(7));
+        let mut changes = UnsafeChanges::default();
+        changes.note((ONE, 1), (FEWER, Access::BlindWrite), 0);
+        assert!(!changes.is_of_other(ONE, FEWER, 0));
+        changes.note((TWO, 2), (FEWER, Access::BlindWrite), 0);
+        changes.note((TWO, 3), (FEWER, Access::BlindWrite), 1);
+        assert!(!changes.is_shared(ONE, 0) && !changes.is_shared(TWO, 0));
+        assert!(changes.is_of_other(ONE, FEWER, 2) && changes.is_of_other(TWO, FEWER, 2));
+        changes.note((TWO, 4), (FEWER, Access::Read), 2);
+        assert!(changes.is_shared(TWO, 3));
+        changes.note((TWO, 5), (FEWER, Access::BlindWrite), 4);
+        assert!(!changes.is_of_other(TWO, FEWER, 4), "the others are safe");
     }
 
     /// What was done before the first session may be that of any session.
@@ -133,9 +181,9 @@ mod tests {
     fn changes_that_were_not_tracked_may_be_any_session_s() {
         let mut changes = UnsafeChanges::default();
         changes.begin(5);
-        changes.note((ONE, 6), (NAME, true), 4);
+        changes.note((ONE, 6), (NAME, Access::Write), 4);
         assert!(changes.is_shared(ONE, 4) && !changes.is_shared(ONE, 6));
-        changes.note((TWO, 7), (DIR, true), 5);
+        changes.note((TWO, 7), (DIR, Access::Write), 5);
         assert!(!changes.is_shared(TWO, 5));
     }
 
@@ -143,10 +191,14 @@ mod tests {
     fn the_number_of_tracked_changes_is_bounded() {
         let mut changes = UnsafeChanges::default();
         for number in 0..limits::UNSAFE_CHANGES as u64 + 10 {
-            changes.note((ONE, number + 1), (Subject::Inode(InodeId::from_raw(number)), true), 0);
+            changes.note(
+                (ONE, number + 1),
+                (Subject::Inode(InodeId::from_raw(number)), Access::Write),
+                0,
+            );
         }
         assert!(changes.newest.len() <= limits::UNSAFE_CHANGES);
-        changes.note((TWO, 1 << 40), (Subject::Inode(InodeId::from_raw(1)), false), 0);
+        changes.note((TWO, 1 << 40), (Subject::Inode(InodeId::from_raw(1)), Access::Read), 0);
         assert!(changes.is_shared(TWO, 0), "what was forgotten is not taken for safe");
     }
 }

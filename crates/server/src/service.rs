@@ -385,11 +385,8 @@ impl Dispatcher {
             Effect::Change { .. } if self.parts.served.read_only => {
                 return Err(Code::ReadOnly.into());
             }
-            Effect::Change { replayed, grows } => {
-                if (replayed || self.is_of_earlier_epoch(context))
-                    && let Some(request_key) = RequestKey::of(context)
-                    && let Some(reply) = self.parts.shard.cached_reply(&request_key)?
-                {
+            Effect::Change { grows, .. } => {
+                if let Some(reply) = self.stored_reply(context, description.effect)? {
                     return Ok(Some(reply));
                 }
                 if context.replayed.is_some() && self.parts.grace.is_over() {
@@ -424,6 +421,16 @@ impl Dispatcher {
         (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
             && context.replayed.is_none()
             && self.parts.shard.builds_on_others(context.session, opened)
+    }
+
+    /// Returns the reply to a change that was carried out before, if it is stored.
+    fn stored_reply(&self, context: &Context, effect: Effect) -> Result<Option<Reply>, Error> {
+        let Effect::Change { replayed, .. } = effect else { return Ok(None) };
+        let may_be_stored = replayed || self.is_of_earlier_epoch(context);
+        match RequestKey::of(context).filter(|_| may_be_stored) {
+            Some(request_key) => self.parts.shard.cached_reply(&request_key),
+            None => Ok(None),
+        }
     }
 
     /// Returns whether the session of a request began in an earlier epoch, which may have carried

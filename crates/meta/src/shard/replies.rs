@@ -12,6 +12,8 @@ use crate::reply_cache::{self, OpContext, RequestKey};
 pub(super) fn store(shard: &Shard, context: &Context, reply: &Reply) -> Result<(), Error> {
     let request_key = RequestKey::of(context);
     let mut txn = shard.begin(OpContext { request_key, ..OpContext::UPKEEP });
+    // A full disk that let the change through must not fail its request.
+    txn.batch.allow_reserve();
     txn.store_reply(reply);
     txn.commit().map(drop)
 }

@@ -68,6 +68,8 @@ fn next_replies(shard: &Shard, from: &[u8]) -> Result<Vec<(SessionId, RequestId)
 /// Notes the replies of sessions that are known, and deletes the others.
 fn note_replies(shard: &Shard, replies: &[(SessionId, RequestId)]) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
+    // A server must come up on a full disk.
+    txn.batch.allow_reserve();
     for (session, request) in replies {
         if txn.state.replies.has(*session) {
             txn.state.replies.add(*session, *request);

@@ -25,6 +25,7 @@ mod counts;
 mod create;
 mod equal_hashes;
 mod failed_write;
+mod full_disk;
 mod handles;
 mod list;
 mod lock_cost;
@@ -34,6 +35,7 @@ mod remove;
 mod rename;
 mod sessions;
 mod set_attr;
+mod shared_changes;
 mod xattr;
 
 const CALLER: Context = Context::direct(10, 20);

@@ -15,7 +15,7 @@ use super::{Shard, State};
 use crate::directory::Directory;
 use crate::reply_cache::{ExpectedNodes, OpContext, ReplyStored, RequestKey};
 use crate::row_cache::{Named, Node, RowLocation};
-use crate::unsafe_changes::Subject;
+use crate::unsafe_changes::{Access, Subject};
 
 /// A name in a directory, with its hash.
 #[derive(Debug, Clone)]
@@ -323,28 +323,32 @@ impl<'a> Txn<'a> {
 }
 
 impl MemoryChange {
-    /// Calls `each` with what the change builds on, and whether it changes that.
-    fn subjects(&self, mut each: impl FnMut(Subject, bool)) {
+    /// Calls `each` with what the change builds on or changes.
+    fn subjects(&self, mut each: impl FnMut(Subject, Access)) {
         let inode = |ino: &InodeId| Subject::Inode(*ino);
         match self {
             Self::NameAdded(key, named) => {
-                each(inode(&key.dir), false);
-                each(Subject::Name(key.dir, key.hash), true);
-                each(inode(&named.ino), true);
+                each(inode(&key.dir), Access::Read);
+                each(Subject::Name(key.dir, key.hash), Access::Write);
+                each(inode(&named.ino), Access::Write);
             }
             Self::NameRemoved(key, _) => {
-                each(inode(&key.dir), false);
-                each(Subject::Name(key.dir, key.hash), true);
+                each(inode(&key.dir), Access::Read);
+                each(Subject::Name(key.dir, key.hash), Access::Write);
+                each(Subject::FewerNames(key.dir), Access::BlindWrite);
             }
-            Self::NodeChanged(node) => each(inode(&node.rnode.ino), true),
+            Self::NodeChanged(node) => each(inode(&node.rnode.ino), Access::Write),
             Self::DirectoryMoved(ino, parent) => {
-                each(inode(parent), false);
-                each(inode(ino), true);
+                each(inode(parent), Access::Read);
+                each(inode(ino), Access::Write);
+            }
+            Self::DirectoryRemoved(ino) => {
+                each(Subject::FewerNames(*ino), Access::Read);
+                each(inode(ino), Access::Write);
             }
             Self::NodeRemoved(ino)
             | Self::DirectoryMade(ino, _)
-            | Self::DirectoryRemoved(ino)
-            | Self::DirectoryTimeSet(ino, _) => each(inode(ino), true),
+            | Self::DirectoryTimeSet(ino, _) => each(inode(ino), Access::Write),
             Self::ReplyStored(_) => {}
         }
     }
@@ -356,7 +360,7 @@ impl Locked<'_> {
         let safe = self.shard.durability.safe();
         let noted = &mut self.state.unsafe_changes;
         for change in changes {
-            change.subjects(|subject, is_changed| noted.note(batch, (subject, is_changed), safe));
+            change.subjects(|subject, access| noted.note(batch, (subject, access), safe));
         }
     }
 }

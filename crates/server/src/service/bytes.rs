@@ -1,6 +1,6 @@
 //! Requests for open files and their bytes.
 
-use pelago_data::{Allocate, Copy, OpError, OpenKey, Opening, Write, Written};
+use pelago_data::{Allocate, Copy, MayBlock, OpError, OpenKey, Opening, Write, Written};
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Appended;
 use pelago_wire::{
@@ -58,13 +58,21 @@ impl Executor<'_> {
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
         let Opening { attr, path } = self.parts.opens.open(key, node, asked, self.may_block)?;
-        let reply = Reply::Opened { attr, path };
-        if flags.truncate {
-            self.journal(key, &reply)?;
+        if flags.truncate
+            && let Err(error) = self.journal(key, &Reply::Opened { attr, path: DataPath::Cached })
+        {
+            self.end_failed_open(key);
+            return Err(error);
         }
-        let Reply::Opened { attr, path } = reply else { return Err(Code::Bug.into()) };
         let passes = matches!(path, DataPath::Passthrough(_));
         Ok(opened(Reply::Opened { attr, path }, passes, flags))
+    }
+
+    /// Ends an open whose request failed after it was made: its client will not release it.
+    fn end_failed_open(&self, key: OpenKey) {
+        if let Err(error) = self.parts.opens.release(key, MayBlock::Yes) {
+            tracing::warn!(?error, "a file whose open failed is not committed yet");
+        }
     }
 
     pub(super) fn reopen(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {

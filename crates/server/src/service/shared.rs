@@ -31,8 +31,8 @@ enum Touches {
     Nothing,
     /// It makes an open that writes nothing.
     Opens(OpenKey),
-    /// The bytes of a file that the session has open for writing.
-    Bytes(OpenKey),
+    /// The bytes of this file, which the session has open for writing.
+    Bytes(InodeId),
     /// It ends an open.
     Release(OpenKey),
     /// It changes this.
@@ -83,7 +83,12 @@ pub(super) fn ask(
     }
     let touches = match dispatcher.touches(context, &request) {
         Ok(touches) => touches,
-        Err(error) => return Some(Err(error)),
+        // What it names may be gone since it was carried out.
+        Err(error) => match dispatcher.stored_reply(context, request.describe().effect) {
+            Ok(Some(_)) => Touches::Nothing,
+            Ok(None) => return Some(Err(error)),
+            Err(error) => return Some(Err(error)),
+        },
     };
     let (call, asked) = (Call::from(context), (request, bulk));
     match (touches, others.cache().map(Arc::clone)) {
@@ -106,13 +111,12 @@ pub(super) fn ask(
                 answer();
             })
         }
-        (Touches::Bytes(open), Some(cache)) => match dispatcher.written(context, open) {
-            Ok(ino) => then(dispatcher, &call, asked, later, move |answer| {
+        (Touches::Bytes(ino), Some(cache)) => {
+            then(dispatcher, &call, asked, later, move |answer| {
                 cache.bytes_changed(ino);
                 cache.when_dropped(&[Touched::Bytes(ino)], answer);
-            }),
-            Err(error) => Some(Err(error)),
-        },
+            })
+        }
         (Touches::Release(open), Some(cache)) => match others.closed(open) {
             Some(ino) => then(dispatcher, &call, asked, later, move |answer| {
                 let changes = [Touched::Node(ino), Touched::Bytes(ino)];
@@ -198,7 +202,9 @@ impl Dispatcher {
             | Request::ReclaimLock { .. } => Touches::Nothing,
             Request::Write { open, .. }
             | Request::Allocate { open, .. }
-            | Request::CopyRange { to: open, .. } => Touches::Bytes(key(*open)),
+            | Request::CopyRange { to: open, .. } => {
+                Touches::Bytes(self.written(context, key(*open))?)
+            }
             Request::Release { open } => Touches::Release(key(*open)),
             Request::SetAttr { node, set, .. } if set.size.is_some() => {
                 changes([Touched::Node(node.ino), Touched::Bytes(node.ino)])

@@ -14,6 +14,8 @@ use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
 use crate::testing::{BOTH, CALLER, Rig, answer, name};
 
+mod other_sessions;
+
 type Replies = Receiver<Result<Reply, Error>>;
 
 /// Returns the reply that came at once, and where a later one comes if a callback was asked for.

@@ -56,6 +56,11 @@ impl FakeTable {
         state.faults.insert(at, error);
     }
 
+    /// Sets whether the disk is full: only batches that may use the reserve are written then.
+    pub fn set_full(&self, is_full: bool) {
+        self.state.lock().is_full = is_full;
+    }
+
     /// Sets what [`Table::pressure`] returns from now on.
     pub fn set_pressure(&self, high: bool) {
         self.state.lock().is_under_pressure = high;
@@ -85,6 +90,9 @@ impl Table for FakeTable {
             return Ok(());
         }
         state.count_call()?;
+        if state.is_full && !batch.may_use_reserve() {
+            return Err(Error::NoSpace);
+        }
         apply(Arc::make_mut(&mut state.rows), batch);
         state.unsafe_batches.push_back(batch.clone());
         Ok(())
@@ -178,6 +186,7 @@ struct State {
     /// A persist failed: the next reopen drops the batches that are not safe.
     sync_failed: bool,
     is_under_pressure: bool,
+    is_full: bool,
 }
 
 impl State {

@@ -1,8 +1,10 @@
 //! The rows of sessions, by which the next run of the server knows them.
 
-use pelago_wire::{RecordedPeer, SessionId, SessionRecord};
+use pelago_store::table;
+use pelago_wire::{RecordedPeer, Reply, SessionId, SessionRecord};
 
 use super::*;
+use crate::reply_cache::RequestKey;
 
 const ONE: SessionId = SessionId(1);
 const TWO: SessionId = SessionId(2);
@@ -57,4 +59,21 @@ fn a_session_that_was_not_forgotten_is_remembered_at_no_cost() {
     rig.shard.remember_session(TWO).unwrap();
     assert_eq!(rig.table.unsafe_batches(), before + 1, "the end of the session is the only batch");
     assert_eq!(known_after(&rig), [(ONE, RECORD)]);
+}
+
+/// Each change of a session asks for its reply: one that was never stored costs no read.
+#[test]
+fn a_reply_is_read_only_if_it_was_stored() {
+    let rig = with_sessions();
+    let request = |mutation| Context { session: ONE, mutation, ..CALLER };
+    let reply = |mutation| rig.shard.cached_reply(&RequestKey::of(&request(mutation)).unwrap());
+    rig.shard.store_reply(&request(1), &Reply::Done).unwrap();
+    assert!(matches!(reply(1), Ok(Some(Reply::Done))));
+    let source = Arc::new(std::io::Error::other("broken"));
+    let lost = table::Error::Io { doing: "testing", source };
+    rig.table.fail_at(0, lost);
+    rig.table.persist().unwrap_err();
+    assert!(reply(1).is_err() && matches!(reply(2), Ok(None)));
+    rig.shard.reopen().unwrap();
+    assert!(matches!(reply(1), Ok(None)), "the table has lost it");
 }

@@ -1,0 +1,120 @@
+//! Requests of other sessions than that of the server's own mount.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use pelago_store::table;
+use pelago_wire::{
+    AllocateMode, Bulk, Code, Context, Done, Entry, Handle, InodeId, LocalCache, NewMode,
+    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, Service, SessionId, SessionRecord,
+    SessionService, Then, Touched,
+};
+
+use crate::testing::{BOTH, ROOT, Rig, answer, name};
+
+const SESSION: SessionId = SessionId(7);
+
+/// The cache of the server's own mount, in which nothing is kept.
+struct EmptyCache;
+
+impl LocalCache for EmptyCache {
+    fn set_shared(&self, _: bool) {}
+
+    fn begin(&self, _: &Arc<[Touched]>, then: Then) {
+        then();
+    }
+
+    fn end(&self, _: &[Touched]) {}
+
+    fn bytes_changed(&self, _: InodeId) {}
+
+    fn when_dropped(&self, _: &[Touched], then: Then) {
+        then();
+    }
+}
+
+/// Returns the context of a request that may be repeated.
+fn asks(session: SessionId, number: u64) -> Context {
+    let request = RequestId(number);
+    Context { session, request, mutation: number, ..Context::direct(10, 20) }
+}
+
+fn begin(rig: &Rig, session: SessionId) {
+    let record = SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) };
+    rig.router.begin_session(session, record).unwrap();
+}
+
+fn call(rig: &Rig, context: &Context, request: Request) -> Result<Reply, Code> {
+    let (send, reply) = channel();
+    let mut later = || -> Done {
+        let send = send.clone();
+        Box::new(move |answer| drop(send.send(answer)))
+    };
+    if let Some(now) = rig.router.ask(context, request, Bulk::None, &mut later) {
+        later()(now);
+    }
+    answer(&reply)
+}
+
+/// Its client does not release what it could not open.
+#[test]
+fn an_open_that_failed_leaves_nothing_open() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    let node = rig.file("f", b"bytes").handle;
+    rig.commit.run().unwrap();
+    let flags = OpenFlags { truncate: true, ..BOTH };
+    let open = Request::Open { node, flags, open: OpenId(1) };
+    for failing in 0..2 {
+        // First the commit of the truncation fails, then the batch with the reply.
+        rig.table.fail_at(failing, table::Error::NoSpace);
+        let failed = call(&rig, &asks(SESSION, 1), open.clone());
+        assert_eq!(failed.err(), Some(Code::NoSpace), "write {failing}");
+        assert_eq!(rig.opens.count(), 0, "write {failing}");
+    }
+    call(&rig, &asks(SESSION, 1), open).unwrap();
+    assert_eq!(rig.opens.count(), 1);
+}
+
+/// Returns a directory in the root, with a file.
+fn directory(rig: &Rig, context: &Context, file: &str) -> Handle {
+    let make = Request::MakeDir { dir: ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
+    let Ok(Reply::Entry(Entry { handle: dir, .. })) = call(rig, context, make) else {
+        panic!("it is made")
+    };
+    let make = Request::Symlink { dir, name: name(file), target: b"to".to_vec() };
+    let again = Context { mutation: context.mutation + 1, ..*context };
+    call(rig, &again, make).unwrap();
+    dir
+}
+
+/// Its answer was lost, and then another session removed the directory.
+#[test]
+fn a_repeated_removal_is_answered_although_its_directory_is_gone() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    let dir = directory(&rig, &asks(SESSION, 1), "x");
+    let unlink = Request::Unlink { dir, name: name("x") };
+    call(&rig, &asks(SESSION, 3), unlink.clone()).unwrap();
+    rig.commit.run().unwrap();
+    rig.call(Request::RemoveDir { dir: ROOT, name: name("d") }).unwrap();
+    assert!(matches!(call(&rig, &asks(SESSION, 3), unlink.clone()), Ok(Reply::Removed(_))));
+    assert_eq!(call(&rig, &asks(SESSION, 4), unlink).err(), Some(Code::Stale), "another one");
+}
+
+/// Its answer was lost with the last run, and its file cannot be opened again.
+#[test]
+fn a_repeated_write_is_answered_although_its_open_is_gone() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    rig.router.others().set_cache(Arc::new(EmptyCache));
+    let (dir, mode, open) = (ROOT, NewMode::exactly(0o644), OpenId(1));
+    let create = Request::Create { dir, name: name("f"), mode, flags: BOTH, open };
+    call(&rig, &asks(SESSION, 1), create).unwrap();
+    let allocate = AllocateMode::Reserve { keep_size: false };
+    let allocate = Request::Allocate { open, offset: 0, length: 9, mode: allocate };
+    call(&rig, &asks(SESSION, 2), allocate.clone()).unwrap();
+    call(&rig, &asks(SESSION, 3), Request::Release { open }).unwrap();
+    assert!(matches!(call(&rig, &asks(SESSION, 2), allocate.clone()), Ok(Reply::Done)));
+    assert_eq!(call(&rig, &asks(SESSION, 4), allocate).err(), Some(Code::BadOpen));
+}
