@@ -3,5 +3,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod leases;
 pub mod locks;
 pub mod session;

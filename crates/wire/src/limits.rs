@@ -132,5 +132,7 @@ pub const CLIENT_NAME_BYTES: usize = 64;
 /// Ranges of bytes that the locks of one session cover; adjacent ranges of one owner and mode count
 /// as one.
 pub const LOCKS: usize = 1 << 16;
+/// Leases of one session: beyond that it is granted none, and asks each time.
+pub const SESSION_LEASES: usize = 1 << 14;
 /// Requests of one session that wait for a lock.
 pub const LOCK_WAITERS: usize = 4096;
