@@ -22,7 +22,8 @@ use super::{Call, Dispatcher};
 use crate::other_sessions::Noted;
 use crate::pool::{Caller, Invocation};
 
-/// How often a change is announced anew because a name leads to another inode.
+/// How often a change is announced for what its names lead to. The last time it is carried out
+/// whatever they lead to by then.
 const ATTEMPTS: u32 = 8;
 
 /// What a request does to the cache of the server's own mount.
@@ -304,7 +305,10 @@ fn changes<const N: usize>(changes: [Touched; N]) -> Touches {
 impl PendingChange {
     /// Announces the change, and carries it out once the cache has dropped what it touches: on this
     /// thread if that is so when [`LocalCache::begin`] returns, else on one of the pool.
-    fn announce(self, announced: Announced) {
+    fn announce(self, mut announced: Announced) {
+        if self.attempt == ATTEMPTS {
+            announced.expected = None;
+        }
         let (here, cache) = (thread::current().id(), Arc::clone(&self.cache));
         let changes = Arc::clone(&announced.changes);
         let go = move || {
@@ -337,11 +341,7 @@ impl PendingChange {
     /// Continues with the result of the request.
     fn finish(self, announced: Announced, result: Result<Reply, Error>) {
         match (result, announced.opens) {
-            (Err(error), _)
-                if error.code == Code::Busy
-                    && announced.expected.is_some()
-                    && self.attempt < ATTEMPTS =>
-            {
+            (Err(error), _) if error.code == Code::Busy && announced.expected.is_some() => {
                 self.repeat(&announced);
             }
             (Ok(Reply::Opened { attr, path }), Some(open)) if announced.writes => {
@@ -362,7 +362,31 @@ impl PendingChange {
                 // No name: the cache has dropped it when this returns.
                 cache.begin(&changes, Box::new(go));
             }
-            (result, _) => self.end(&announced, result),
+            (result, _) => {
+                if let Ok(reply) = &result {
+                    self.announce_late(&announced, reply);
+                }
+                self.end(&announced, result);
+            }
+        }
+    }
+
+    /// Announces inodes that the names led to when the change was carried out, and not when it was
+    /// announced: until it is answered the cache may show what they were before.
+    fn announce_late(&self, announced: &Announced, reply: &Reply) {
+        let led_to = match reply {
+            Reply::Removed(attr) => [Some(attr.ino), None],
+            Reply::Renamed { moved, replaced } => {
+                [Some(moved.ino), replaced.map(|replaced| replaced.attr.ino)]
+            }
+            _ => return,
+        };
+        let late = led_to.into_iter().flatten().map(Touched::Node);
+        let late: Arc<[Touched]> = late.filter(|node| !announced.changes.contains(node)).collect();
+        if !late.is_empty() {
+            // No name: the cache has dropped it when this returns.
+            self.cache.begin(&late, Box::new(|| {}));
+            self.cache.end(&late);
         }
     }
 
