@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use parking_lot::Mutex;
 use pelago_meta::shard::{NewInode, Shard};
 use pelago_store::table;
 use pelago_wire::{
-    AllocateMode, Bulk, Code, Context, Done, Entry, Handle, InodeId, LocalCache, NewMode,
+    AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LocalCache, NewMode,
     OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId, Service, SessionId,
     SessionRecord, SessionService, Then, Touched,
 };
@@ -48,6 +48,10 @@ fn begin(rig: &Rig, session: SessionId) {
 }
 
 fn call(rig: &Rig, context: &Context, request: Request) -> Result<Reply, Code> {
+    answer(&begin_by(rig, context, request))
+}
+
+fn begin_by(rig: &Rig, context: &Context, request: Request) -> Receiver<Result<Reply, Error>> {
     let (send, reply) = channel();
     let mut later = || -> Done {
         let send = send.clone();
@@ -56,7 +60,7 @@ fn call(rig: &Rig, context: &Context, request: Request) -> Result<Reply, Code> {
     if let Some(now) = rig.router.ask(context, request, Bulk::None, &mut later) {
         later()(now);
     }
-    answer(&reply)
+    reply
 }
 
 /// Its client does not release what it could not open.
@@ -199,4 +203,20 @@ fn a_name_that_is_replaced_all_the_time_can_be_removed_and_renamed() {
     let Ok(Reply::Renamed { moved, .. }) = renamed else { panic!("{renamed:?}") };
     assert!(cache.ended.lock().contains(&moved.ino), "the cache is told of it");
     assert!(cache.marked.lock().is_empty(), "each change has ended");
+}
+
+/// It is lost with what it builds on, and is not repeated: to wait would keep nothing.
+#[test]
+fn the_server_s_own_mount_waits_for_no_change_of_others() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    let dir = directory(&rig, &asks(SESSION, 1), "x");
+    let unlink = Request::Unlink { dir, name: name("x") };
+    let reply = rig.begin(unlink, &[]).try_recv();
+    assert!(matches!(reply, Ok(Ok(Reply::Removed(_)))), "{reply:?}");
+    let theirs = Request::RemoveDir { dir: ROOT, name: name("d") };
+    let reply = begin_by(&rig, &asks(SESSION, 3), theirs);
+    assert!(reply.try_recv().is_err(), "the change of the server's own mount is not safe");
+    rig.commit.run().unwrap();
+    answer(&reply).unwrap();
 }
