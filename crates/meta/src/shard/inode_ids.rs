@@ -151,10 +151,10 @@ impl Locked<'_> {
     /// beside an inode, among them those that say that its content file is in use.
     ///
     /// What was lost was lost with all that was made later, so that an honest client's id has none
-    /// of these; a content file without a row may be there, and is emptied. Not found is a file that
-    /// has one name, had no other, and has neither inline bytes nor extended attributes, if the
-    /// client gives its number with another name. Only a scan of all names would find it, and no
-    /// client learns the number without the name.
+    /// of these; a content file without a row may be there, and is emptied. Not found is a file
+    /// that has one name, had no other, and has neither inline bytes nor extended attributes, if
+    /// the client gives its number with another name. Only a scan of all names would find it, and
+    /// no client learns the number without the name.
     pub(super) fn claim_id(&mut self, node: Handle) -> Result<bool, Error> {
         let id = node.ino;
         let beside = [key::inline, key::orphan, key::writing, key::xattr_names];

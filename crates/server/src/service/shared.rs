@@ -157,12 +157,12 @@ fn then(
 }
 
 impl Dispatcher {
-    /// Returns the inode of an open that is written. Of a request that is carried out again the
-    /// open may have ended.
-    fn written(&self, context: &Context, open: OpenKey) -> Result<InodeId, Error> {
+    /// Returns what a write to an open touches. Of a request that is carried out again the open may
+    /// have ended.
+    fn bytes_of(&self, context: &Context, open: OpenKey) -> Result<Touches, Error> {
         let node = context.replayed.and_then(|replayed| replayed.node);
         let found = self.parts.opens.inode_of(open);
-        found.or_else(|error| node.map(|node| node.ino).ok_or(error))
+        found.or_else(|error| node.map(|node| node.ino).ok_or(error)).map(Touches::Bytes)
     }
 
     /// Releases an open that was made while its session ended.
@@ -203,9 +203,7 @@ impl Dispatcher {
             | Request::ReclaimLock { .. } => Touches::Nothing,
             Request::Write { open, .. }
             | Request::Allocate { open, .. }
-            | Request::CopyRange { to: open, .. } => {
-                Touches::Bytes(self.written(context, key(*open))?)
-            }
+            | Request::CopyRange { to: open, .. } => self.bytes_of(context, key(*open))?,
             Request::Release { open } => Touches::Release(key(*open)),
             Request::SetAttr { node, set, .. } if set.size.is_some() => {
                 changes([Touched::Node(node.ino), Touched::Bytes(node.ino)])
