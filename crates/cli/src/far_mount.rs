@@ -19,9 +19,9 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::runtime_dir::RuntimeDir;
 use crate::status_report::FarReport;
 
-/// How long the first session may take: a server that has started waits a term for its earlier
-/// clients first.
-const PATIENCE: Duration = Duration::from_secs(limits::TERM_SECONDS + 5);
+/// How long the first session may take: a server that has started waits for its earlier clients
+/// first, and carries out what they repeat.
+const PATIENCE: Duration = Duration::from_secs(3 * limits::TERM_SECONDS);
 
 /// What to mount.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -19,6 +19,7 @@ use pelago_workload::witness;
 
 use crate::harness::program::{run, until, wait};
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
+use crate::harness::witness::{start, work_if_told};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -29,21 +30,10 @@ const LONGEST: Duration = Duration::from_millis(1500);
 /// Rounds on one volume; then a new one, so that its log stays short.
 const ROUNDS_OF_A_VOLUME: u64 = 10;
 
-/// Set for a test binary that is to be the witness: directory, log and seed, one per line.
-const WITNESS: &str = "PELAGO_TEST_WITNESS";
-
 /// Not a test of its own: the witness, as a process that the test below starts.
 #[test]
 fn as_witness() {
-    let Ok(told) = std::env::var(WITNESS) else { return };
-    let mut told = told.lines();
-    let dir = Path::new(told.next().unwrap());
-    let log = Path::new(told.next().unwrap());
-    let seed = told.next().unwrap().parse().unwrap();
-    match witness::run(dir, log, seed, None) {
-        Ok(ran) => println!("answered {}", ran.answered),
-        Err(error) => panic!("{error:?}"),
-    }
+    work_if_told();
 }
 
 #[test]
@@ -74,7 +64,7 @@ fn nothing_that_was_answered_is_lost() {
 fn crash(volume: &Volume, log: &Path, random: &mut Random, seed: u64) {
     let up = || volume.up(&[]).expect_success();
     up();
-    let mut worker = start_witness(&volume.files(), log, seed);
+    let mut worker = start(&volume.files(), log, seed);
     // This sleep does not wait for a condition: the moment of the crash is random.
     thread::sleep(LONGEST.mul_f64(random.below(1000) as f64 / 1000.0));
     until("the witness works", || log.metadata().is_ok_and(|meta| meta.len() > 0));
@@ -101,11 +91,4 @@ fn keep(volume: &Volume, log: &Path, to: &Path) {
     fs::copy(log, to.join("witness.log")).unwrap();
     let mut copy = Command::new("cp");
     run(copy.arg("-a").arg(volume.files()).arg(to));
-}
-
-fn start_witness(dir: &Path, log: &Path, seed: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "as_witness", "--nocapture"]);
-    command.env(WITNESS, format!("{}\n{}\n{seed}", dir.display(), log.display()));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }

@@ -7,11 +7,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::path::PathBuf;
+use std::process::Child;
 use std::time::Duration;
+use std::{fs, thread};
 
 use pelago_random::Random;
 use pelago_workload::witness;
@@ -19,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::program::{pelago, run, until};
 use crate::harness::volume::{Volume, cannot_mount, has_threads};
+use crate::harness::witness::{said, start, work_if_told};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -32,18 +32,10 @@ const ROUNDS_OF_A_VOLUME: u64 = 10;
 /// tenth of that.
 const WORK: u64 = 4000;
 
-/// Set for a test binary that is to be the witness: directory, log and seed, one per line.
-const WITNESS: &str = "PELAGO_TEST_WITNESS";
-
 /// Not a test of its own: the witness, as a process that the test below starts.
 #[test]
 fn as_witness() {
-    let Ok(told) = std::env::var(WITNESS) else { return };
-    let mut told = told.lines();
-    let dir = Path::new(told.next().unwrap());
-    let log = Path::new(told.next().unwrap());
-    let seed = told.next().unwrap().parse().unwrap();
-    println!("{:?}", witness::run(dir, log, seed, None));
+    work_if_told();
 }
 
 #[test]
@@ -127,7 +119,7 @@ impl World {
         let dir = point.join(name);
         fs::create_dir(&dir).unwrap();
         let log = self.volume.root.join(format!("{name}.log"));
-        let witness = start_witness(&dir, &log, self.seed);
+        let witness = start(&dir, &log, self.seed);
         Side { pid, point, name, log, witness }
     }
 
@@ -194,8 +186,8 @@ impl Side {
     /// Asserts that the witness has seen no error: it would have ended.
     fn assert_works(&mut self) {
         let ended = self.witness.try_wait().unwrap();
-        let said = || fs::read_to_string(self.log.with_extension("out")).unwrap_or_default();
-        assert!(ended.is_none(), "the witness in {} saw an error: {}", self.name, said());
+        let printed = || fs::read_to_string(said(&self.log)).unwrap_or_default();
+        assert!(ended.is_none(), "the witness in {} saw an error: {}", self.name, printed());
     }
 }
 
@@ -207,12 +199,4 @@ impl Drop for Side {
         let _gone = self.witness.kill();
         let _gone = self.witness.wait();
     }
-}
-
-fn start_witness(dir: &Path, log: &Path, seed: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "as_witness", "--nocapture"]);
-    command.env(WITNESS, format!("{}\n{}\n{seed}", dir.display(), log.display()));
-    let out = File::create(log.with_extension("out")).unwrap();
-    command.stdin(Stdio::null()).stdout(out).spawn().unwrap()
 }

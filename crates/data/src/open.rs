@@ -130,9 +130,7 @@ impl OpenFiles {
             Err(error) => self.lock(&inode).release(flags.write).and(Err(error)),
         };
         if insert(PathKind::by_requests(flags))? {
-            let path =
-                if inode.has_external_writers() { DataPath::Direct } else { DataPath::Cached };
-            return Ok(Opening { attr, path });
+            return Ok(Opening { attr, path: path_by_requests(&inode) });
         }
         if must_count && insert(PathKind::Direct)? {
             // Other opens are by passthrough: the kernel may keep no pages of the file.
@@ -164,11 +162,7 @@ impl OpenFiles {
         if known.inode.handle.ino != handle.ino {
             return Err(Code::Invalid.into());
         }
-        let path = match known.inode.has_external_writers() {
-            true => DataPath::Direct,
-            false => DataPath::Cached,
-        };
-        Ok(Opening { attr: self.shard.attr(handle)?, path })
+        Ok(Opening { attr: self.shard.attr(handle)?, path: path_by_requests(&known.inode) })
     }
 
     /// Commits the bytes of an open file if they are in memory, and returns whether they are. Those
@@ -274,4 +268,10 @@ impl InodeGuard<'_> {
         }
         self.files.shard.attr(self.handle())
     }
+}
+
+/// Returns the path of an open whose bytes come by requests: beside passthrough the kernel may keep
+/// no pages of the file.
+fn path_by_requests(inode: &Inode) -> DataPath {
+    if inode.has_external_writers() { DataPath::Direct } else { DataPath::Cached }
 }

@@ -121,6 +121,7 @@ mod tests {
         kept.changes(FILE);
         assert_eq!(kept.take(7, FILE), None);
         kept.keep(7, &entry(FileKind::Regular));
+        // They are forgotten by the clock.
         std::thread::sleep(HOLDS);
         assert_eq!(kept.take(7, FILE), None);
     }

@@ -23,9 +23,11 @@ pub(crate) struct FrameLimits {
 }
 
 impl FrameLimits {
-    /// Returns how many bytes are read at a time: a peer that may send little costs little.
-    fn input_bytes(self) -> usize {
-        (HEADER_BYTES + self.body + self.bulk).min(INPUT_BYTES)
+    /// Returns how many bytes are read at a time: a peer that may send little, or that does, costs
+    /// little.
+    fn input_bytes(self, is_busy: bool) -> usize {
+        let most = if is_busy { INPUT_BYTES } else { FIRST_BYTES };
+        (HEADER_BYTES + self.body + self.bulk).min(most)
     }
 }
 
@@ -51,6 +53,8 @@ pub(crate) enum ReadError {
     },
 }
 
+/// Bytes that are read at a time until a read has filled them.
+const FIRST_BYTES: usize = 4 << 10;
 /// Bytes that are read at a time, at most.
 const INPUT_BYTES: usize = 64 << 10;
 
@@ -66,6 +70,8 @@ pub(crate) struct Assembler {
     partial: Option<Partial>,
     /// The last read returned less than it could: the socket is empty.
     drained: bool,
+    /// The last read returned all that it could.
+    filled: bool,
     /// The peer has sent its last byte: no further event comes, so that everything is read now.
     ends: bool,
 }
@@ -81,11 +87,19 @@ struct Partial {
 impl Assembler {
     /// Returns an assembler before the first byte.
     pub(crate) const fn new() -> Self {
-        Self { input: Vec::new(), start: 0, end: 0, partial: None, drained: false, ends: false }
+        let (partial, drained, filled, ends) = (None, false, false, false);
+        Self { input: Vec::new(), start: 0, end: 0, partial, drained, filled, ends }
+    }
+
+    /// Notes that bytes have arrived, or the end: the socket is not empty any more. It may not be
+    /// read now, and no further event tells.
+    pub(crate) const fn bytes_come(&mut self) {
+        self.drained = false;
     }
 
     /// Notes that the peer has sent its last byte.
     pub(crate) const fn end_comes(&mut self) {
+        self.bytes_come();
         self.ends = true;
     }
 
@@ -106,9 +120,9 @@ impl Assembler {
             if std::mem::take(&mut self.drained) {
                 return Ok(None);
             }
-            let (into, whole) = self.space(limits.input_bytes());
-            let (wanted, filled) = (into.len(), read(into));
-            let count = match filled {
+            let (into, whole) = self.space(limits.input_bytes(self.filled));
+            let wanted = into.len();
+            let count = match read(into) {
                 Ok(0) => return Err(ReadError::Closed),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -116,7 +130,8 @@ impl Assembler {
                 Err(error) => return Err(error.into()),
             };
             // A short read of a stream has emptied the socket; the next event says that it fills.
-            self.drained = count < wanted && !self.ends;
+            self.filled = count == wanted;
+            self.drained = !self.filled && !self.ends;
             match (whole, &mut self.partial) {
                 (true, Some(partial)) => partial.bulk += count,
                 _ => self.end += count,
@@ -247,6 +262,26 @@ mod tests {
             }
             assert!(again == stream, "pieces of {pieces}");
         }
+    }
+
+    #[test]
+    fn a_peer_that_says_little_costs_little_memory() {
+        let stream: Vec<u8> = (1..200).flat_map(|number| bytes(number, 100, 0)).collect();
+        let mut assembler = Assembler::new();
+        for mut frame in stream.chunks(HEADER_BYTES + 100) {
+            let mut read = |into: &mut [u8]| io::Read::read(&mut frame, into);
+            assert!(assembler.next(LIMITS, &mut read).unwrap().is_some());
+            assert!(assembler.next(LIMITS, &mut read).unwrap().is_none());
+            assert!(assembler.input.capacity() <= 4 << 10);
+        }
+        // One that sends much is read in large pieces.
+        let (mut left, mut reads) = (&stream[..], 0);
+        let mut read = |into: &mut [u8]| {
+            reads += 1;
+            io::Read::read(&mut left, into)
+        };
+        while assembler.next(LIMITS, &mut read).unwrap().is_some() {}
+        assert_eq!((reads, assembler.input.capacity()), (2, INPUT_BYTES));
     }
 
     #[test]

@@ -16,16 +16,17 @@ use parking_lot::Mutex;
 use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
+use self::cipher::Cipher;
 use crate::clock::boot_time;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
+
+mod cipher;
 
 /// Pieces that one system call writes.
 const SLICES: usize = 16;
 /// Bytes that are encrypted at a time.
 const PLAIN_BYTES: usize = 64 << 10;
-/// Bytes that one system call reads for TLS, which itself would read 4 KiB at a time.
-const CIPHER_BYTES: usize = 64 << 10;
 static FAILED_WRITES: LogLimit = LogLimit::new();
 
 /// What reads connections.
@@ -41,10 +42,14 @@ pub(crate) struct Link {
     reader: Arc<dyn Resume>,
     /// A leaf lock.
     out: Mutex<Out>,
-    /// Bytes in the queue, and those that [`Link::hold`] counts.
+    /// Bytes in the queue, and those that [`Link::hold`] counts. One thread writes `paused` and
+    /// then reads this, others the other way round: in one order for all (`SeqCst`), or both miss
+    /// what the other has done.
     held: AtomicUsize,
     /// The reactor reads nothing until less is held.
     paused: AtomicBool,
+    /// It is closed: the reactor reads its end, however much is held.
+    ended: AtomicBool,
     /// When bytes arrived last, when a frame was sent, and when the reactor's thread was here, by
     /// [`boot_time`], in milliseconds.
     heard: AtomicU64,
@@ -57,16 +62,6 @@ struct Out {
     cipher: Cipher,
     queue: VecDeque<Piece>,
     closed: bool,
-}
-
-/// Bytes that were read and are not decrypted yet.
-#[derive(Default)]
-struct Cipher {
-    bytes: Vec<u8>,
-    start: usize,
-    end: usize,
-    /// The last read returned less than it could: the socket is empty.
-    drained: bool,
 }
 
 /// Bytes to send.
@@ -116,10 +111,11 @@ impl Link {
         }
         let (cipher, queue) = (Cipher::default(), VecDeque::new());
         let out = Out { tls, cipher, queue, closed: false };
-        let (held, paused) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let held = AtomicUsize::new(0);
+        let (paused, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let (heard, said, looked) = Default::default();
         let out = Mutex::new(out);
-        let link = Self { stream, token, reader, out, held, paused, heard, said, looked };
+        let link = Self { stream, token, reader, out, held, paused, ended, heard, said, looked };
         link.look();
         link
     }
@@ -226,15 +222,15 @@ impl Link {
                 read => return read,
             }
             let Out { tls: Some(tls), cipher, .. } = out else { return Ok(0) };
-            if cipher.is_empty() && cipher.drained && !is_first {
+            if cipher.is_empty() && cipher.is_drained() && !is_first {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if cipher.is_empty() && cipher.fill(&self.stream)? == 0 {
+            if cipher.is_empty() && cipher.fill(|into| self.stream.read(into))? == 0 {
                 // TLS shall know of the end too.
                 tls.read_tls(&mut io::empty())?;
                 return Ok(0);
             }
-            cipher.start += tls.read_tls(&mut &cipher.bytes[cipher.start..cipher.end])?;
+            tls.read_tls(cipher)?;
             let processed = tls.process_new_packets().map(|_| ());
             // An answer of the handshake, or the alert that says what was wrong.
             self.flush_locked(out);
@@ -256,6 +252,10 @@ impl Link {
         if !std::mem::replace(&mut out.closed, true) {
             out.queue.clear();
             self.stream.shut_down();
+            self.ended.store(true, Ordering::SeqCst);
+            if self.paused.swap(false, Ordering::SeqCst) {
+                self.reader.resume(self.token);
+            }
         }
     }
 
@@ -269,8 +269,8 @@ impl Link {
         if bytes == 0 {
             return;
         }
-        let before = self.held.fetch_sub(bytes, Ordering::AcqRel);
-        if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::AcqRel)
+        let before = self.held.fetch_sub(bytes, Ordering::SeqCst);
+        if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::SeqCst)
         {
             self.reader.resume(self.token);
         }
@@ -279,13 +279,16 @@ impl Link {
     /// Returns whether so much is held that nothing more shall be read. The reactor is told when
     /// that changes.
     pub(crate) fn must_pause(&self) -> bool {
-        if self.held.load(Ordering::Acquire) <= limits::SESSION_BYTES {
+        let has_room = || {
+            self.held.load(Ordering::SeqCst) <= limits::SESSION_BYTES
+                || self.ended.load(Ordering::SeqCst)
+        };
+        if has_room() {
             return false;
         }
-        self.paused.store(true, Ordering::Release);
-        // What was let go meanwhile has not seen the flag.
-        self.held.load(Ordering::Acquire) > limits::SESSION_BYTES
-            || !self.paused.swap(false, Ordering::AcqRel)
+        self.paused.store(true, Ordering::SeqCst);
+        // What was let go meanwhile, or a close, has not seen the flag.
+        !has_room() || !self.paused.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -299,21 +302,6 @@ impl Out {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             read => read,
         }
-    }
-}
-
-impl Cipher {
-    const fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
-    /// Reads the socket once. Returns the count, 0 at the end of the stream.
-    fn fill(&mut self, stream: &Stream) -> io::Result<usize> {
-        self.bytes.resize(CIPHER_BYTES, 0);
-        (self.start, self.end) = (0, 0);
-        self.end = stream.read(&mut self.bytes)?;
-        self.drained = self.end < self.bytes.len();
-        Ok(self.end)
     }
 }
 
@@ -348,12 +336,7 @@ fn flush_plain(stream: &Stream, queue: &mut VecDeque<Piece>) -> io::Result<usize
     let mut total = 0;
     while !queue.is_empty() {
         let mut slices = [IoSlice::new(&[]); SLICES];
-        let pieces = queue.iter().take(SLICES);
-        let count = pieces
-            .zip(&mut slices)
-            .map(|(piece, slice)| *slice = IoSlice::new(&piece.bytes.as_slice()[piece.sent..]))
-            .count();
-        match stream.write(&slices[..count]) {
+        match stream.write(first_slices(queue, usize::MAX, &mut slices)) {
             Ok(sent) => {
                 total += sent;
                 advance(queue, sent);
@@ -364,6 +347,26 @@ fn flush_plain(stream: &Stream, queue: &mut VecDeque<Piece>) -> io::Result<usize
         }
     }
     Ok(total)
+}
+
+/// Returns the first bytes of the queue, at most `most`.
+fn first_slices<'a, 'b>(
+    queue: &'a VecDeque<Piece>,
+    most: usize,
+    slices: &'b mut [IoSlice<'a>; SLICES],
+) -> &'b [IoSlice<'a>] {
+    let (mut left, mut count) = (most, 0);
+    for (piece, slice) in queue.iter().zip(slices.iter_mut()) {
+        let bytes = &piece.bytes.as_slice()[piece.sent..];
+        let bytes = &bytes[..bytes.len().min(left)];
+        if bytes.is_empty() {
+            break;
+        }
+        *slice = IoSlice::new(bytes);
+        left -= bytes.len();
+        count += 1;
+    }
+    &slices[..count]
 }
 
 /// Drops the first `sent` bytes of the queue.
@@ -400,17 +403,8 @@ fn flush_tls(
             return Ok(total);
         }
         // Small pieces share a record.
-        let mut taken = 0;
-        for piece in queue.iter() {
-            let bytes = &piece.bytes.as_slice()[piece.sent..];
-            let wanted = bytes.len().min(PLAIN_BYTES - taken);
-            // TLS takes less if its own buffer is full, and all once that is written.
-            let count = tls.writer().write(&bytes[..wanted])?;
-            taken += count;
-            if taken == PLAIN_BYTES || count < wanted {
-                break;
-            }
-        }
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let taken = tls.writer().write_vectored(first_slices(queue, PLAIN_BYTES, &mut slices))?;
         if taken == 0 && !tls.wants_write() {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -441,3 +435,6 @@ impl Write for Socket<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

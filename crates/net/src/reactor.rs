@@ -193,6 +193,9 @@ impl Polling {
                     if event.is_writable() {
                         connected.link.flush();
                     }
+                    if event.is_readable() {
+                        connected.assembler.bytes_come();
+                    }
                     if event.is_read_closed() {
                         connected.assembler.end_comes();
                     }
@@ -263,7 +266,9 @@ impl Polling {
                         tracing::warn!(%error, left_out, "a connection could not be accepted");
                     }
                     // Most likely no descriptor is free: the next tick tries again.
-                    self.stuck.push(token);
+                    if !self.stuck.contains(&token) {
+                        self.stuck.push(token);
+                    }
                 }
             }
             return;
@@ -363,6 +368,3 @@ fn accept_some(listener: &mut dyn Listener) -> io::Result<Turn> {
     }
     Ok(Turn::Over)
 }
-
-#[cfg(test)]
-mod tests;

@@ -88,8 +88,8 @@ impl SessionServer {
         }
         let socket = mio::net::UnixListener::bind(path)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        let door = UnixDoor { socket, shared: Arc::clone(&self.shared) };
-        self.shared.mailboxes[0].listen(Box::new(door));
+        let acceptor = UnixAcceptor { socket, shared: Arc::clone(&self.shared) };
+        self.shared.mailboxes[0].listen(Box::new(acceptor));
         Ok(())
     }
 
@@ -108,8 +108,8 @@ impl SessionServer {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let socket = mio::net::TcpListener::bind(address)?;
         let local = socket.local_addr()?;
-        let door = TcpDoor { socket, config, clients, shared: Arc::clone(&self.shared) };
-        self.shared.mailboxes[0].listen(Box::new(door));
+        let acceptor = TcpAcceptor { socket, config, clients, shared: Arc::clone(&self.shared) };
+        self.shared.mailboxes[0].listen(Box::new(acceptor));
         Ok(local)
     }
 
@@ -175,18 +175,18 @@ impl Shared {
 }
 
 /// A Unix socket that clients of this machine connect to.
-struct UnixDoor {
+struct UnixAcceptor {
     socket: mio::net::UnixListener,
     shared: Arc<Shared>,
 }
 
-impl AsRawFd for UnixDoor {
+impl AsRawFd for UnixAcceptor {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 }
 
-impl Listener for UnixDoor {
+impl Listener for UnixAcceptor {
     fn accept(&mut self) -> io::Result<()> {
         let (socket, _) = self.socket.accept()?;
         let stream = Stream::Unix(socket);
@@ -214,20 +214,20 @@ impl Listener for UnixDoor {
 }
 
 /// A TCP port that clients of other machines connect to.
-struct TcpDoor {
+struct TcpAcceptor {
     socket: mio::net::TcpListener,
     config: Arc<rustls::ServerConfig>,
     clients: Arc<ClientList>,
     shared: Arc<Shared>,
 }
 
-impl AsRawFd for TcpDoor {
+impl AsRawFd for TcpAcceptor {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 }
 
-impl Listener for TcpDoor {
+impl Listener for TcpAcceptor {
     fn accept(&mut self) -> io::Result<()> {
         let (socket, address) = self.socket.accept()?;
         match tls::server_connection(Arc::clone(&self.config)) {
@@ -373,9 +373,9 @@ impl Handler for Connection {
     }
 
     fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
-        const PATIENCE: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
+        const STRANGER_TIMEOUT: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
         match self.stage {
-            Stage::Stranger { since, .. } if now.duration_since(since) > PATIENCE => {
+            Stage::Stranger { since, .. } if now.duration_since(since) > STRANGER_TIMEOUT => {
                 ControlFlow::Break(())
             }
             Stage::Joined(_) => {

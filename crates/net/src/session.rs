@@ -135,33 +135,15 @@ pub(crate) enum Violation {
 impl Session {
     /// Returns a session that begins over this connection.
     pub(crate) fn new(id: SessionId, nonce: [u8; 16], peer: Peer, link: &Arc<Link>) -> Self {
-        let state = State {
-            machine: ServerSession::default(),
-            link: Some(Arc::clone(link)),
-            heard: boot_time(),
-            is_used: false,
-            running: HashSet::new(),
-            waiting: HashSet::new(),
-            epochs: 0,
-            ended: false,
-            suspended: false,
-        };
+        let mut state = State::new(ServerSession::default());
+        state.link = Some(Arc::clone(link));
         Self { id, nonce, peer, state: Mutex::new(state) }
     }
 
     /// Returns a session of the server's last run. It waits for its client.
     pub(crate) fn of_last_run(id: SessionId, record: SessionRecord) -> Self {
-        let state = State {
-            machine: ServerSession::of_earlier_run(),
-            link: None,
-            heard: boot_time(),
-            is_used: true,
-            running: HashSet::new(),
-            waiting: HashSet::new(),
-            epochs: 0,
-            ended: false,
-            suspended: false,
-        };
+        let mut state = State::new(ServerSession::of_earlier_run());
+        state.is_used = true;
         let peer = Peer::from(record.peer);
         Self { id, nonce: record.nonce, peer, state: Mutex::new(state) }
     }
@@ -318,14 +300,13 @@ impl Session {
 
     /// Returns whether the client has no connection and has never sent a request.
     pub(crate) fn is_unused(&self) -> bool {
-        let state = self.state.lock();
-        state.link.is_none() && !state.is_used && !state.ended
+        self.state.lock().is_unused()
     }
 
     /// Ends the session if it is unused. Returns whether it was.
     pub(crate) fn end_unused(&self) -> bool {
         let mut state = self.state.lock();
-        let is_unused = state.link.is_none() && !state.is_used && !state.ended;
+        let is_unused = state.is_unused();
         state.ended |= is_unused;
         is_unused
     }
@@ -370,6 +351,24 @@ impl Session {
 }
 
 impl State {
+    fn new(machine: ServerSession) -> Self {
+        Self {
+            machine,
+            link: None,
+            heard: boot_time(),
+            is_used: false,
+            running: HashSet::new(),
+            waiting: HashSet::new(),
+            epochs: 0,
+            ended: false,
+            suspended: false,
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.link.is_none() && !self.is_used && !self.ended
+    }
+
     /// Returns when a frame came last, or a part of one.
     fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))

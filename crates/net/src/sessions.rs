@@ -116,6 +116,10 @@ impl Sessions {
 
     fn begin(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> Result<Arc<Session>, Refused> {
         let mut table = self.table.lock();
+        // Asked again, under the lock: `stop` suspends all that begin before it has it.
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(refused(RefusalCode::ShuttingDown));
+        }
         let replaced = make_room(&mut table, peer)?;
         // Unique in the volume: each run of a server has an epoch of its own.
         let counter = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +279,7 @@ impl Sessions {
         body: &[u8],
     ) -> Result<(), Violation> {
         let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
-        match session.cancel(u64::from_le_bytes(body), &self.interrupted())? {
+        match session.cancel(u64::from_le_bytes(body), &failure(Code::Interrupted))? {
             Some(answer) => {
                 let head = self.header(FrameKind::Reply, number, answer.len(), 0);
                 link.send([head, Bytes::Shared(answer)]);
@@ -285,11 +289,6 @@ impl Sessions {
             }
         }
         Ok(())
-    }
-
-    /// Returns the answer to a mutation that was never carried out.
-    fn interrupted(&self) -> Arc<[u8]> {
-        failure(Code::Interrupted)
     }
 
     fn request(

@@ -3,16 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use pelago_net::clients::ClientName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
@@ -20,29 +17,31 @@ use pelago_net::clients::list::ClientList;
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{Remote, ServerTarget, SessionServer};
 use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::{
-    Buffer, Bulk, Code, Context, Done, Error, OpenId, Reply, Request, Served, Service, SessionId,
-    SessionRecord, SessionService, limits, version,
+    Buffer, Bulk, Code, Context, Done, Error, OpenId, Reply, Request, Service, limits, version,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
+
+#[path = "harness/all.rs"]
+mod harness;
 
 /// Answers each read with one byte, or with what is no answer to it.
 #[derive(Default)]
 struct Reads {
-    volume: [u8; 16],
+    byte: u8,
     is_wrong: AtomicBool,
     asked: AtomicUsize,
-    sessions: Mutex<HashSet<SessionId>>,
 }
 
 impl Reads {
-    fn of_volume(number: u8) -> Arc<Self> {
-        Arc::new(Self { volume: [number; 16], ..Self::default() })
+    /// Returns the service of a volume, which answers its number.
+    fn of_volume(number: u8) -> Arc<WithSessions<Self>> {
+        WithSessions::of_volume(number, Self { byte: number, ..Self::default() })
     }
 }
 
@@ -57,57 +56,8 @@ impl Service for Reads {
         self.asked.fetch_add(1, Ordering::SeqCst);
         Some(Ok(match self.is_wrong.load(Ordering::SeqCst) {
             true => Reply::Done,
-            false => Reply::Data(Buffer::new(vec![self.volume[0]])),
+            false => Reply::Data(Buffer::new(vec![self.byte])),
         }))
-    }
-}
-
-impl SessionService for Reads {
-    fn served(&self) -> Served {
-        Served { volume: self.volume, epoch: 3, read_only: false }
-    }
-
-    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
-        Vec::new()
-    }
-
-    fn is_starting(&self) -> bool {
-        false
-    }
-
-    fn begin_session(&self, session: SessionId, _: SessionRecord) -> Result<(), Error> {
-        self.sessions.lock().insert(session);
-        Ok(())
-    }
-
-    fn reclaimed(&self, _: SessionId) {}
-
-    fn end_session(&self, session: SessionId) {
-        assert!(self.sessions.lock().remove(&session), "a session ends once");
-    }
-
-    fn progress(&self) -> (u64, u64) {
-        (1, 1)
-    }
-
-    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
-        0
-    }
-
-    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
-        then();
-    }
-
-    fn dir_attr(&self, _: pelago_wire::Handle) -> Option<pelago_wire::Attr> {
-        None
-    }
-}
-
-fn until(what: &str, mut ask: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !ask() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -211,16 +161,12 @@ impl Home {
         self.folder.path().join("socket")
     }
 
-    fn serve(&self, service: &Arc<Reads>) -> SessionServer {
-        let server = SessionServer::start(Arc::clone(service) as Arc<dyn SessionService>).unwrap();
-        server.listen_unix(&self.socket()).unwrap();
-        server
+    fn serve(&self, service: &Arc<WithSessions<Reads>>) -> SessionServer {
+        service.serve(&self.socket())
     }
 
     fn connect(&self) -> Remote {
-        let target = ServerTarget::Unix(self.socket());
-        let options = RemoteOptions { target, read_only: false, give_up: None };
-        Remote::connect(options, PATIENCE).unwrap()
+        connect(&self.socket())
     }
 
     /// Listens on a port for the machine with this key.
@@ -242,9 +188,7 @@ impl Home {
 
 fn connect_tls(key: &PrivateKey, port: u16, machine: &Arc<PrivateKey>) -> Remote {
     let address = ServerAddress::new(key.public(), "127.0.0.1", port).unwrap();
-    let target = ServerTarget::Tcp { address, key: Arc::clone(machine) };
-    let options = RemoteOptions { target, read_only: false, give_up: None };
-    Remote::connect(options, PATIENCE).unwrap()
+    connect_to(ServerTarget::Tcp { address, key: Arc::clone(machine) }, None)
 }
 
 #[test]
@@ -280,7 +224,7 @@ fn a_client_that_says_hello_and_leaves_takes_no_place() {
         until("a session", || Raw::hello(&home.socket()).is_ok());
         assert!(server.status().len() <= limits::PEER_SESSIONS);
     }
-    assert_eq!(service.sessions.lock().len(), server.status().len(), "the service knows each end");
+    assert_eq!(service.sessions().len(), server.status().len(), "the service knows each end");
     assert_eq!(read(&good), Ok(1));
     assert_eq!(good.status().connections, 1);
     assert_eq!(read(&home.connect()), Ok(1), "the same user has a place for another mount");
@@ -314,8 +258,8 @@ fn another_volume_behind_the_address_gets_no_request() {
     let server = home.serve(&other);
     assert_eq!(waits.recv_timeout(PATIENCE).unwrap().unwrap_err().code, Code::AccessDenied);
     assert_eq!(read(&remote), Err(Code::AccessDenied));
-    assert_eq!(other.asked.load(Ordering::SeqCst), 0);
-    until("no session is left there", || other.sessions.lock().is_empty());
+    assert_eq!(other.service.asked.load(Ordering::SeqCst), 0);
+    until("no session is left there", || other.sessions().is_empty());
     drop(server);
     let _server = home.serve(&Reads::of_volume(1));
     until("the volume is back", || read(&remote) == Ok(1));
@@ -327,9 +271,9 @@ fn an_answer_that_fits_no_such_request_is_an_error_and_ends_the_connection() {
     let _server = home.serve(&service);
     let remote = home.connect();
     assert_eq!(read(&remote), Ok(1));
-    service.is_wrong.store(true, Ordering::SeqCst);
+    service.service.is_wrong.store(true, Ordering::SeqCst);
     assert_eq!(read(&remote), Err(Code::Io));
-    service.is_wrong.store(false, Ordering::SeqCst);
+    service.service.is_wrong.store(false, Ordering::SeqCst);
     assert_eq!(read(&remote), Ok(1));
     assert_eq!(remote.status().connections, 2);
 }

@@ -12,18 +12,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{Remote, SessionServer};
 use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Hello;
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, FileLock, LockKind, LockMode, LockOwner, OpenId,
-    Reply, Request, RequestId, Served, Service, SessionId, SessionRecord, SessionService, limits,
-    version,
+    Reply, Request, RequestId, Service, SessionId, SessionService, limits, version,
 };
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::{PATIENCE, WithSessions, connect, until};
+
+#[path = "harness/all.rs"]
+mod harness;
+
 const TERM: Duration = Duration::from_secs(2);
 /// The file whose reads the service keeps.
 const KEPT: OpenId = OpenId(99);
@@ -37,7 +40,6 @@ struct Keeping {
     kept: Mutex<HashMap<(SessionId, RequestId), Done>>,
     /// Locked while writes of [`STUCK`] cannot go on.
     disk: Mutex<()>,
-    ended: Mutex<Vec<SessionId>>,
 }
 
 impl Keeping {
@@ -84,49 +86,9 @@ impl Service for Keeping {
     }
 }
 
-impl SessionService for Keeping {
-    fn served(&self) -> Served {
-        Served { volume: [7; 16], epoch: 3, read_only: false }
-    }
-
-    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
-        Vec::new()
-    }
-
-    fn is_starting(&self) -> bool {
-        false
-    }
-
-    fn begin_session(&self, _: SessionId, _: SessionRecord) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn reclaimed(&self, _: SessionId) {}
-
-    fn end_session(&self, session: SessionId) {
-        self.ended.lock().push(session);
-    }
-
-    fn progress(&self) -> (u64, u64) {
-        (1, 1)
-    }
-
-    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
-        0
-    }
-
-    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
-        then();
-    }
-
-    fn dir_attr(&self, _: pelago_wire::Handle) -> Option<pelago_wire::Attr> {
-        None
-    }
-}
-
 /// A server on a Unix socket.
 struct World {
-    service: Arc<Keeping>,
+    service: Arc<WithSessions<Keeping>>,
     socket: PathBuf,
     _server: SessionServer,
     folder: TempDir,
@@ -135,18 +97,13 @@ struct World {
 impl World {
     fn new(term: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let service = Arc::new(Keeping::default());
+        let service = WithSessions::new(Keeping::default());
         let sessions = Arc::clone(&service) as Arc<dyn SessionService>;
         let server = SessionServer::start_with(sessions, term).unwrap();
         let socket = folder.path().join("socket");
         server.listen_unix(&socket).unwrap();
         Self { service, socket, _server: server, folder }
     }
-}
-
-fn connect(socket: &Path) -> Remote {
-    let target = ServerTarget::Unix(socket.to_owned());
-    Remote::connect(RemoteOptions { target, read_only: false, give_up: None }, PATIENCE).unwrap()
 }
 
 type Answers = Receiver<Result<Reply, Error>>;
@@ -183,11 +140,38 @@ fn lock(number: u64, mode: LockMode, wait: bool) -> Request {
     Request::SetLock { open: OpenId(1), owner: LockOwner(number), lock, wait }
 }
 
-fn until(what: &str, mut ask: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !ask() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        thread::sleep(Duration::from_millis(2));
+/// A client that reads nothing.
+struct Peer(UnixStream);
+
+impl Peer {
+    fn join(socket: &Path) -> Self {
+        let peer = Self(UnixStream::connect(socket).unwrap());
+        let hello = Hello {
+            wire_min: version::OLDEST,
+            wire_max: version::NEWEST,
+            role: Hello::CLIENT,
+            read_only: false,
+            features: 0,
+            nonce: [7; 16],
+            resume: None,
+        };
+        peer.send(&Self::frame(FrameKind::Hello, 0, &hello.encode()));
+        peer
+    }
+
+    fn frame(kind: FrameKind, number: u64, body: &[u8]) -> Vec<u8> {
+        let header = Header { number, ..Header::new(kind, body.len() as u32, 0) }.encode();
+        [&header[..], body].concat()
+    }
+
+    fn request(number: u64, request: Request) -> Vec<u8> {
+        let mut body = Vec::new();
+        encode_call((0, 0), 0, &request, &mut body).unwrap();
+        Self::frame(FrameKind::Request, number, &body)
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        (&self.0).write_all(bytes).unwrap();
     }
 }
 
@@ -203,6 +187,7 @@ fn slow_line(listener: &UnixListener, server: &Path) {
                 if to.write_all(&buffer[..count]).is_err() {
                     return;
                 }
+                // The line is slow: this waits for nothing.
                 thread::sleep(Duration::from_millis(if count < 1000 { 1 } else { 90 }));
             }
         };
@@ -237,9 +222,9 @@ fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
         }
         assert!(start.elapsed() > 2 * TERM, "the line is too fast for this test");
         assert_eq!((remote.status().session, remote.status().connections), (session, 1));
-        assert_eq!(*world.service.ended.lock(), []);
+        assert_eq!(world.service.sessions(), session.into_iter().collect::<Vec<_>>());
         drop(remote);
-        until("a goodbye", || std::mem::take(&mut *world.service.ended.lock()).len() == 1);
+        until("a goodbye", || world.service.sessions().is_empty());
     }
 }
 
@@ -252,7 +237,7 @@ fn a_disk_that_stands_still_for_terms_ends_no_session() {
     let sessions = || remotes.iter().map(|remote| remote.status().session).collect::<Vec<_>>();
     let before = sessions();
     for stuck in &remotes[1..3] {
-        let disk = world.service.disk.lock();
+        let disk = world.service.service.disk.lock();
         let request =
             Request::Write { open: STUCK, offset: 0, append: false, kill_privileges: false };
         let written = begin(stuck, 1, request, &[7; 100]);
@@ -263,7 +248,7 @@ fn a_disk_that_stands_still_for_terms_ends_no_session() {
             assert!(answer(&begin(remote, 0, read(OpenId(1), 10), &[])).is_ok());
         }
         assert_eq!(sessions(), before);
-        assert_eq!(*world.service.ended.lock(), []);
+        assert_eq!(world.service.sessions().len(), remotes.len());
     }
 }
 
@@ -276,13 +261,13 @@ fn programs_that_wait_for_locks_leave_room_for_others() {
     let remote = connect(&world.socket);
     let wait = |number| begin(&remote, number, lock(number, LockMode::Write, true), &[]);
     let waiting: Vec<Answers> = (1..=WAITERS).map(wait).collect();
-    until("all wait", || world.service.count() as u64 == WAITERS);
+    until("all wait", || world.service.service.count() as u64 == WAITERS);
     assert!(answer(&begin(&remote, 0, read(OpenId(1), 10), &[])).is_ok());
     assert!(answer(&begin(&remote, 0, lock(0, LockMode::Unlock, false), &[])).is_ok());
     let given_up = Context { request: RequestId(7), ..Context::direct(0, 0) };
     remote.cancel(&given_up);
     assert_eq!(answer(&waiting[6]).unwrap_err().code, Code::Interrupted);
-    world.service.answer_all();
+    world.service.service.answer_all();
     for (number, answers) in waiting.iter().enumerate().filter(|(number, _)| *number != 6) {
         assert!(answer(answers).is_ok(), "{number}");
     }
@@ -298,8 +283,8 @@ fn a_program_too_many_that_waits_for_a_lock_is_told() {
         .collect();
     let one_more = begin(&remote, 0, lock(0, LockMode::Write, true), &[]);
     assert_eq!(answer(&one_more).unwrap_err().code, Code::NoLocks);
-    until("all wait", || world.service.count() == limits::LOCK_WAITERS);
-    world.service.answer_all();
+    until("all wait", || world.service.service.count() == limits::LOCK_WAITERS);
+    world.service.service.answer_all();
     assert!(waiting.iter().all(|answers| answer(answers).is_ok()));
 }
 
@@ -311,7 +296,7 @@ fn a_full_window_does_not_hold_back_a_cancel() {
     let many = 3 * limits::SESSION_REQUESTS as u64;
     let under_way: Vec<Answers> =
         (1..=many).map(|number| begin(&remote, number, read(KEPT, 1), &[])).collect();
-    until("the window is full", || world.service.count() >= limits::SESSION_REQUESTS / 2);
+    until("the window is full", || world.service.service.count() >= limits::SESSION_REQUESTS / 2);
     for number in [1, many] {
         remote.cancel(&Context { request: RequestId(number), ..Context::direct(0, 0) });
         let answer = answer(&under_way[number as usize - 1]);
@@ -320,44 +305,45 @@ fn a_full_window_does_not_hold_back_a_cancel() {
     drop(remote);
 }
 
+/// A session that has as many bytes under way as it may is not read meanwhile. What its peer says
+/// then is read once there is room, although nothing else arrives.
+#[test]
+fn what_arrives_while_a_session_has_no_room_is_read_afterwards() {
+    const FULL: u64 = (limits::SESSION_BYTES / limits::IO_BYTES) as u64 + 1;
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let peer = Peer::join(&world.socket);
+    let requests = |count| (1..=count).map(|number| Peer::request(number, read(KEPT, 1 << 20)));
+    // One read of the socket brings them all, and one too many.
+    peer.send(&requests(FULL + 1).collect::<Vec<_>>().concat());
+    until("the session has no room", || world.service.service.count() as u64 == FULL);
+    peer.send(&Peer::request(FULL + 2, read(KEPT, 1)));
+    // Both threads of the server have seen that.
+    for other in [connect(&world.socket), connect(&world.socket)] {
+        assert!(answer(&begin(&other, 0, read(OpenId(1), 10), &[])).is_ok());
+    }
+    world.service.service.answer_all();
+    until("the rest is read", || world.service.service.count() == 2);
+}
+
 /// A peer that reads nothing of what it asked for. Its answers are given by a thread that must not
 /// wait for it, as that of the group commit, and other sessions are answered meanwhile.
 #[test]
 fn a_peer_that_reads_nothing_holds_no_thread_and_no_other_session() {
     const KEPT_READS: u64 = 50;
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
-    let peer = UnixStream::connect(&world.socket).unwrap();
-    let hello = Hello {
-        wire_min: version::OLDEST,
-        wire_max: version::NEWEST,
-        role: Hello::CLIENT,
-        read_only: false,
-        features: 0,
-        nonce: [7; 16],
-        resume: None,
-    };
-    let frame = |kind, number, body: &[u8]| {
-        let sizes = body.len() as u32;
-        let header = Header { number, ..Header::new(kind, sizes, 0) }.encode();
-        (&peer).write_all(&[&header[..], body].concat()).unwrap();
-    };
-    frame(FrameKind::Hello, 0, &hello.encode());
-    let send = |number, request: Request| {
-        let mut body = Vec::new();
-        encode_call((0, 0), 0, &request, &mut body).unwrap();
-        frame(FrameKind::Request, number, &body);
-    };
+    let peer = Peer::join(&world.socket);
+    let send = |number, request| peer.send(&Peer::request(number, request));
     for number in 1..=KEPT_READS {
         send(number, read(KEPT, 1));
     }
-    until("the service has them", || world.service.count() as u64 == KEPT_READS);
+    until("the service has them", || world.service.service.count() as u64 == KEPT_READS);
     for number in 1..=20 {
         send(KEPT_READS + number, read(OpenId(1), limits::IO_BYTES as u32));
     }
     let (tell, told) = channel();
     let service = Arc::clone(&world.service);
     let commit = move || {
-        service.answer_all();
+        service.service.answer_all();
         tell.send(()).unwrap();
     };
     let committer = thread::Builder::new().spawn(commit).unwrap();

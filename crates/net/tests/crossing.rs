@@ -8,18 +8,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{io, thread};
 
 use parking_lot::Mutex;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{Remote, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, FileLock, Handle, InodeId,
     LockKind, LockMode, LockOwner, Name, NewMode, OpenFlags, OpenId, Reply, Request, RequestId,
-    Served, Service, SessionId, SessionRecord, SessionService,
+    Service,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::harness::{PATIENCE, WithSessions, connect_to, until};
+
+#[path = "harness/all.rs"]
+mod harness;
+
 const INO: InodeId = InodeId::from_raw(7);
 
 /// Keeps a request that makes a directory or waits for a lock. Carries it out when it is cancelled:
@@ -64,47 +68,9 @@ impl Service for Crossing {
     }
 }
 
-impl SessionService for Crossing {
-    fn served(&self) -> Served {
-        Served { volume: [7; 16], epoch: 3, read_only: false }
-    }
-
-    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
-        Vec::new()
-    }
-
-    fn is_starting(&self) -> bool {
-        false
-    }
-
-    fn begin_session(&self, _: SessionId, _: SessionRecord) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn reclaimed(&self, _: SessionId) {}
-
-    fn end_session(&self, _: SessionId) {}
-
-    fn progress(&self) -> (u64, u64) {
-        (1, 1)
-    }
-
-    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
-        0
-    }
-
-    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
-        then();
-    }
-
-    fn dir_attr(&self, _: Handle) -> Option<Attr> {
-        None
-    }
-}
-
 /// A server of this service, and a socket to it whose connections can be cut.
 struct World {
-    service: Arc<Crossing>,
+    service: Arc<WithSessions<Crossing>>,
     asked: Receiver<Request>,
     _server: SessionServer,
     socket: PathBuf,
@@ -117,18 +83,16 @@ impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (sender, asked) = channel();
-        let service = Arc::new(Crossing { kept: Mutex::default(), asked: sender });
-        let server = SessionServer::start(Arc::clone(&service) as Arc<dyn SessionService>).unwrap();
+        let service = WithSessions::new(Crossing { kept: Mutex::default(), asked: sender });
         let [behind, socket] = ["server", "socket"].map(|name| folder.path().join(name));
-        server.listen_unix(&behind).unwrap();
+        let server = service.serve(&behind);
         let streams = Arc::default();
         forward(&socket, behind, Arc::clone(&streams));
         Self { service, asked, _server: server, socket, streams, _folder: folder }
     }
 
     fn connect(&self, give_up: Option<Duration>) -> Remote {
-        let target = ServerTarget::Unix(self.socket.clone());
-        Remote::connect(RemoteOptions { target, read_only: false, give_up }, PATIENCE).unwrap()
+        connect_to(ServerTarget::Unix(self.socket.clone()), give_up)
     }
 
     fn cut(&self) {
@@ -191,6 +155,29 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     assert_eq!([world.next(), world.next()], [waits, unlocks]);
 }
 
+/// A thread waits for a lock and gets it, while another one gives it up: the server may have done
+/// the one first or the other one. It is asked again, so that both ends agree.
+#[test]
+fn a_lock_that_is_granted_after_it_was_unlocked_is_made_sure_of() {
+    let world = World::new();
+    let remote = world.connect(None);
+    let (open, owner) = (OpenId(1), LockOwner(5));
+    let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
+    ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
+    let waits = Request::SetLock { open, owner, lock, wait: true };
+    let granted = ask(&remote, 1, waits.clone());
+    let unlock = FileLock { mode: LockMode::Unlock, start: 5, ..lock };
+    let unlocks = Request::SetLock { open, owner, lock: unlock, wait: false };
+    ask(&remote, 2, unlocks.clone()).recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(matches!(world.next(), Request::Open { .. }));
+    assert_eq!([world.next(), world.next()], [waits, unlocks]);
+    world.service.service.finish(Reply::Done);
+    granted.recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { start: 5, ..lock };
+    assert_eq!(world.next(), Request::SetLock { open, owner, lock, wait: false });
+}
+
 /// The connection is lost while the request runs. Its repetition over the next one is the same
 /// request: it is not carried out a second time, and its caller gets one answer.
 #[test]
@@ -206,11 +193,7 @@ fn a_repetition_joins_the_request_that_runs() {
     assert_eq!(world.next(), make);
     for connections in 2..5 {
         world.cut();
-        let deadline = Instant::now() + PATIENCE;
-        while remote.status().connections < connections {
-            assert!(Instant::now() < deadline, "it connects again");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("it connects again", || remote.status().connections >= connections);
         // Sent behind the repetition, and answered.
         let asked = Request::GetAttr { node: Handle::ROOT };
         ask(&remote, connections, asked.clone()).recv_timeout(PATIENCE).unwrap().unwrap();
@@ -218,7 +201,7 @@ fn a_repetition_joins_the_request_that_runs() {
     }
     assert!(made.try_recv().is_err(), "it runs");
     let attr = Attr::empty(INO, FileKind::Directory);
-    world.service.finish(Reply::Entry(Entry { handle: Handle::own(INO), attr }));
+    world.service.service.finish(Reply::Entry(Entry { handle: Handle::own(INO), attr }));
     assert!(matches!(made.recv_timeout(PATIENCE), Ok(Ok(Reply::Entry(_)))));
     let again = ask(&remote, 9, Request::GetAttr { node: Handle::ROOT });
     again.recv_timeout(PATIENCE).unwrap().unwrap();

@@ -3,13 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use pelago_net::clients::ClientName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
@@ -17,19 +14,16 @@ use pelago_net::clients::list::ClientList;
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
-use pelago_wire::{
-    Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Served, Service, SessionId,
-    SessionRecord, SessionService,
-};
+use pelago_net::{Remote, ServerTarget, SessionServer};
+use pelago_wire::{Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Service};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
+
+#[path = "harness/all.rs"]
+mod harness;
 
 /// Answers a read with bytes that follow from offset and size, and a write with a sum of its bytes.
-#[derive(Default)]
-struct Echo {
-    sessions: Mutex<HashSet<SessionId>>,
-}
+struct Echo;
 
 fn pattern(offset: u64, size: u32) -> Vec<u8> {
     (offset..offset + u64::from(size)).map(|at| ((at * 31) >> 3) as u8).collect()
@@ -42,12 +36,11 @@ fn sum(bytes: &[u8]) -> u64 {
 impl Service for Echo {
     fn ask(
         &self,
-        context: &Context,
+        _: &Context,
         request: Request,
         bulk: Bulk<'_>,
-        _later: &mut dyn FnMut() -> Done,
+        _: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        assert!(self.sessions.lock().contains(&context.session), "its session has begun");
         Some(Ok(match request {
             Request::Read { offset, size, .. } => Reply::Data(Buffer::new(pattern(offset, size))),
             Request::Write { .. } => {
@@ -55,49 +48,6 @@ impl Service for Echo {
             }
             _ => Reply::Done,
         }))
-    }
-}
-
-impl SessionService for Echo {
-    fn served(&self) -> Served {
-        Served { volume: [7; 16], epoch: 3, read_only: false }
-    }
-
-    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
-        Vec::new()
-    }
-
-    fn is_starting(&self) -> bool {
-        false
-    }
-
-    fn begin_session(&self, session: SessionId, _: SessionRecord) -> Result<(), Error> {
-        self.sessions.lock().insert(session);
-        Ok(())
-    }
-
-    fn reclaimed(&self, session: SessionId) {
-        assert!(self.sessions.lock().contains(&session), "its session has begun");
-    }
-
-    fn end_session(&self, session: SessionId) {
-        self.sessions.lock().remove(&session);
-    }
-
-    fn progress(&self) -> (u64, u64) {
-        (1, 1)
-    }
-
-    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
-        0
-    }
-
-    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
-        then();
-    }
-
-    fn dir_attr(&self, _: pelago_wire::Handle) -> Option<pelago_wire::Attr> {
-        None
     }
 }
 
@@ -147,21 +97,13 @@ fn own(folder: &Path, name: &str) -> OwnFile {
 #[test]
 fn payloads_of_all_sizes_cross_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
-    let service = Arc::new(Echo::default());
-    let server = SessionServer::start(Arc::clone(&service) as Arc<dyn SessionService>).unwrap();
+    let service = WithSessions::new(Echo);
     let socket = folder.path().join("socket");
-    server.listen_unix(&socket).unwrap();
-    let (target, give_up) = (ServerTarget::Unix(socket), None);
-    let remote =
-        Remote::connect(RemoteOptions { target, read_only: false, give_up }, PATIENCE).unwrap();
+    let _server = service.serve(&socket);
+    let remote = connect(&socket);
     exchange(&remote);
     drop(remote);
-    let deadline = Instant::now() + PATIENCE;
-    while !service.sessions.lock().is_empty() {
-        assert!(Instant::now() < deadline, "a goodbye ends the session");
-        std::thread::yield_now();
-    }
-    drop(server);
+    until("a goodbye ends the session", || service.sessions().is_empty());
 }
 
 #[test]
@@ -173,10 +115,9 @@ fn payloads_of_all_sizes_cross_tls() {
     })
     .unwrap();
     let clients = Arc::new(ClientList::open(own(folder.path(), "clients")).unwrap());
-    let server = SessionServer::start(Arc::new(Echo::default())).unwrap();
+    let server = SessionServer::start(WithSessions::new(Echo)).unwrap();
     let local = server.listen_tcp("127.0.0.1:0".parse().unwrap(), &server_key, clients).unwrap();
     let address = ServerAddress::new(server_key.public(), "127.0.0.1", local.port()).unwrap();
     let target = ServerTarget::Tcp { address, key: Arc::new(key) };
-    let options = RemoteOptions { target, read_only: false, give_up: None };
-    exchange(&Remote::connect(options, PATIENCE).unwrap());
+    exchange(&connect_to(target, None));
 }

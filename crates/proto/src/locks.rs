@@ -30,9 +30,11 @@ use pelago_wire::{
 use ranges::{Range, RangeLocks};
 use waiters::{Waiter, Waiters};
 
+pub use asked::GivenUp;
 pub use client::{ClientLocks, OwnedLock};
 pub use waiters::WaiterId;
 
+mod asked;
 mod client;
 mod ranges;
 #[cfg(test)]

@@ -8,10 +8,12 @@
 //! remove what these rely on. Then what the last run has answered and may have lost is carried out
 //! again, in the order in which it was done, then the repeated requests, and then all others.
 //!
-//! This is a state machine: it says which requests go on, and `service::starting` does that.
+//! This is a state machine: it says which requests go on, and a thread of `service::starting` does
+//! that.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::{Context, Done, Request, SessionId, limits};
@@ -21,16 +23,24 @@ pub(crate) struct Grace {
     is_over: AtomicBool,
     /// A leaf lock.
     state: Mutex<State>,
-    /// The phase has changed.
+    /// The phase has changed, or may be about to.
     changed: Condvar,
 }
 
 struct State {
     phase: Phase,
+    /// When the phase began, or a part of it ended.
+    since: Instant,
+    /// Counts the times that it began again.
+    round: Round,
+    /// A thread takes the steps.
+    has_thread: bool,
     /// Sessions that have not said that they are done, and have not ended.
     waits_for: HashSet<SessionId>,
     /// Their time is over.
     is_late: bool,
+    /// Sessions that came back after that, and before they were given up.
+    came_late: Vec<SessionId>,
     /// Requests that the last run has answered, which go before all others.
     replays: Vec<Parked>,
     /// Repeated appends whose bytes have a place in their file. They go behind those, so that no
@@ -57,6 +67,11 @@ enum Phase {
     Over,
 }
 
+/// Tells one wait from the next one in the same run: what still runs of an earlier one ends nothing
+/// of a later one.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Round(u32);
+
 /// A request that waits.
 pub(crate) struct Parked {
     pub(crate) context: Context,
@@ -67,13 +82,13 @@ pub(crate) struct Parked {
 
 /// What goes on now.
 pub(crate) enum Step {
-    /// Nothing.
-    Wait,
+    /// Nothing of these sessions is given back any more; [`Grace::give_up_late`] ends the wait.
+    Late(Vec<SessionId>),
     /// These, one after the other; [`Grace::replayed`] is called at the end of all.
     Replay(Vec<Parked>),
     /// These; [`Grace::repeated`] is called at the end of each.
     Repeat(VecDeque<Parked>),
-    /// These, and all that come later.
+    /// These, and all that come later. It is the last step.
     Over(VecDeque<Parked>),
 }
 
@@ -84,8 +99,12 @@ impl Grace {
         let [placed, repeated, others] = Default::default();
         let state = State {
             phase,
+            since: Instant::now(),
+            round: Round::default(),
+            has_thread: false,
             waits_for,
             is_late: false,
+            came_late: Vec::new(),
             replays: Vec::new(),
             placed,
             repeated,
@@ -102,7 +121,10 @@ impl Grace {
     pub(crate) fn begin_again(&self, sessions: HashSet<SessionId>) -> Vec<Parked> {
         let mut state = self.state.lock();
         self.is_over.store(false, Ordering::Release);
-        (state.phase, state.is_late, state.waits_for) = (Phase::Waiting, false, sessions);
+        (state.phase, state.since) = (Phase::Waiting, Instant::now());
+        state.round.0 += 1;
+        (state.waits_for, state.is_late, state.running) = (sessions, false, 0);
+        state.came_late.clear();
         let is_own = |parked: &Parked| parked.context.session == SessionId::DIRECT;
         let (own, theirs) = std::mem::take(&mut state.others).into_iter().partition(is_own);
         state.others = own;
@@ -110,14 +132,8 @@ impl Grace {
         dropped.append(&mut state.replays);
         dropped.extend(std::mem::take(&mut state.placed));
         dropped.extend(std::mem::take(&mut state.repeated));
+        self.changed.notify_all();
         dropped
-    }
-
-    /// Ends it before the sessions are back. Returns all that waits.
-    pub(crate) fn give_up(&self) -> Step {
-        let mut state = self.state.lock();
-        state.waits_for.clear();
-        Step::Over(self.end(&mut state))
     }
 
     /// Returns whether no request waits any more.
@@ -126,19 +142,36 @@ impl Grace {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Returns whether a thread is needed that takes the steps. There is one from now on, until
+    /// the last step.
+    pub(crate) fn needs_thread(&self) -> bool {
+        let mut state = self.state.lock();
+        state.phase != Phase::Over && !std::mem::replace(&mut state.has_thread, true)
+    }
+
+    /// Waits for the next step. Sessions have `limit` to come back; so have repeated requests that
+    /// run, from the end of the last one on.
+    pub(crate) fn next(&self, limit: Duration) -> (Round, Step) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(step) = self.ready(&mut state) {
+                return (state.round, step);
+            }
+            let until = state.since + limit;
+            if self.changed.wait_until(&mut state, until).timed_out()
+                && Instant::now() >= state.since + limit
+            {
+                let step = self.ready(&mut state).unwrap_or_else(|| self.expired(&mut state));
+                return (state.round, step);
+            }
+        }
+    }
+
     /// Returns whether it waits for this session. Then no request of another one was carried out
     /// in this run, apart from those that open files and set locks again.
     pub(crate) fn waits_for(&self, session: SessionId) -> bool {
         let state = self.state.lock();
         state.phase == Phase::Waiting && !state.is_late && state.waits_for.contains(&session)
-    }
-
-    /// Returns the sessions that did not come back in their time. They get nothing back from now
-    /// on; [`Grace::expire`] ends the wait for them.
-    pub(crate) fn late(&self) -> Vec<SessionId> {
-        let mut state = self.state.lock();
-        state.is_late = true;
-        state.waits_for.iter().copied().collect()
     }
 
     /// Returns for how many sessions it waits.
@@ -192,86 +225,105 @@ impl Grace {
         Some(parked)
     }
 
-    /// A session has opened its files again and repeated its requests, or it has ended.
-    pub(crate) fn came_back(&self, session: SessionId) -> Step {
+    /// A session has opened its files again and repeated its requests, or it has ended. Returns
+    /// whether it was given up before: the next run does not know it.
+    pub(crate) fn came_back(&self, session: SessionId) -> bool {
         let mut state = self.state.lock();
-        state.waits_for.remove(&session);
-        self.go_on(&mut state)
+        let was_awaited = state.waits_for.remove(&session);
+        if was_awaited && state.is_late {
+            state.came_late.push(session);
+        }
+        self.changed.notify_all();
+        !was_awaited
     }
 
-    /// The sessions that did not come back have had their time. A second call does not wait for
-    /// repeated requests either.
-    pub(crate) fn expire(&self) -> Step {
+    /// Ends the wait for the sessions that are late. Returns those that came back since
+    /// [`Step::Late`].
+    pub(crate) fn give_up_late(&self, round: Round) -> Vec<SessionId> {
         let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Replaying | Phase::Repeating) {
-            tracing::error!(requests = state.running, "repeated requests do not end");
-            return Step::Over(self.end(&mut state));
+        if state.round != round {
+            return Vec::new();
         }
-        if state.phase == Phase::Waiting && !state.waits_for.is_empty() {
+        if !state.waits_for.is_empty() {
             tracing::warn!(sessions = state.waits_for.len(), "clients did not come back in time");
             state.waits_for.clear();
         }
-        self.go_on(&mut state)
+        std::mem::take(&mut state.came_late)
     }
 
     /// The requests that the last run has answered were carried out.
-    pub(crate) fn replayed(&self) -> Step {
+    pub(crate) fn replayed(&self, round: Round) {
         let mut state = self.state.lock();
-        if state.phase != Phase::Replaying {
-            return Step::Wait;
+        if state.round == round && state.phase == Phase::Replaying {
+            state.phase = Phase::Repeating;
         }
-        state.phase = Phase::Repeating;
-        self.go_on(&mut state)
     }
 
     /// A repeated request was carried out.
-    pub(crate) fn repeated(&self) -> Step {
+    pub(crate) fn repeated(&self, round: Round) {
         let mut state = self.state.lock();
-        assert!(state.running > 0, "each repeated request ends once");
-        state.running -= 1;
-        self.go_on(&mut state)
+        // One that took too long is counted no more.
+        if state.round == round && state.phase == Phase::Repeating {
+            assert!(state.running > 0, "each repeated request ends once");
+            (state.running, state.since) = (state.running - 1, Instant::now());
+            self.changed.notify_all();
+        }
     }
 
-    /// Ends it for good: returns all that waits, which is not carried out.
+    /// Ends it before its time. Returns all that waits.
     pub(crate) fn stop(&self) -> VecDeque<Parked> {
         let mut state = self.state.lock();
+        state.waits_for.clear();
         let mut all = VecDeque::from(std::mem::take(&mut state.replays));
         all.extend(self.end(&mut state));
         all
     }
 
-    /// Waits until it is over, for at most `limit`. Returns whether it is.
-    pub(crate) fn wait(&self, limit: std::time::Duration) -> bool {
-        let mut state = self.state.lock();
-        let until = std::time::Instant::now() + limit;
-        while state.phase != Phase::Over && !self.changed.wait_until(&mut state, until).timed_out()
-        {
-        }
-        state.phase == Phase::Over
-    }
-
-    fn go_on(&self, state: &mut State) -> Step {
+    /// Returns the step that can be taken.
+    fn ready(&self, state: &mut State) -> Option<Step> {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
+            state.since = Instant::now();
             let mut replays = std::mem::take(&mut state.replays);
             if !replays.is_empty() {
                 state.phase = Phase::Replaying;
                 // Stable: an open file of an inode comes behind what makes it.
                 replays
                     .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
-                return Step::Replay(replays);
+                return Some(Step::Replay(replays));
             }
             state.phase = Phase::Repeating;
         }
-        if state.phase != Phase::Repeating || state.running > 0 {
-            return Step::Wait;
+        match state.phase {
+            Phase::Repeating if state.running == 0 => {}
+            // It was stopped.
+            Phase::Over => {
+                state.has_thread = false;
+                return Some(Step::Over(VecDeque::new()));
+            }
+            _ => return None,
         }
         let next = if state.placed.is_empty() { &mut state.repeated } else { &mut state.placed };
         let next = std::mem::take(next);
-        state.running = next.len();
-        match next.is_empty() {
-            true => Step::Over(self.end(state)),
+        (state.running, state.since) = (next.len(), Instant::now());
+        Some(match next.is_empty() {
+            true => self.over(state),
             false => Step::Repeat(next),
+        })
+    }
+
+    /// Returns the step after a phase has lasted too long.
+    fn expired(&self, state: &mut State) -> Step {
+        if state.phase == Phase::Waiting {
+            state.is_late = true;
+            return Step::Late(state.waits_for.iter().copied().collect());
         }
+        tracing::error!(requests = state.running, "repeated requests do not end");
+        self.over(state)
+    }
+
+    fn over(&self, state: &mut State) -> Step {
+        state.has_thread = false;
+        Step::Over(self.end(state))
     }
 
     /// Ends it. Returns all that waits.
@@ -365,6 +417,43 @@ mod tests {
         );
     }
 
+    /// Takes the next step, which must be there already.
+    fn next(grace: &Grace) -> (Round, Step) {
+        grace.next(Duration::from_secs(3600))
+    }
+
+    /// Takes the next step behind the end of all patience.
+    fn next_late(grace: &Grace) -> (Round, Step) {
+        grace.next(Duration::ZERO)
+    }
+
+    fn repeats(grace: &Grace) -> (Round, Vec<u64>) {
+        match next(grace) {
+            (round, Step::Repeat(repeated)) => (round, numbers(&repeated)),
+            _ => panic!("nothing is repeated"),
+        }
+    }
+
+    fn replays(grace: &Grace) -> (Round, Vec<u64>) {
+        match next(grace) {
+            (round, Step::Replay(replays)) => (round, numbers(&VecDeque::from(replays))),
+            _ => panic!("nothing is replayed"),
+        }
+    }
+
+    fn all_come_back(grace: &Grace) {
+        for session in [ONE, TWO] {
+            assert!(!grace.came_back(session));
+        }
+    }
+
+    /// Takes the last step. Returns the requests of it.
+    fn ends(grace: &Grace) -> Vec<u64> {
+        let (_, Step::Over(others)) = next_late(grace) else { panic!("it is not over") };
+        assert!(grace.is_over());
+        numbers(&others)
+    }
+
     /// What sessions repeat goes first, once all are back; what is new goes after that.
     #[test]
     fn repeated_writes_go_before_all_others() {
@@ -374,16 +463,16 @@ mod tests {
         {
             assert!(grace.park(parked(session, number, request), false).is_none());
         }
-        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        assert!(!grace.came_back(ONE));
         // New: the session has said that it has repeated all.
         assert!(grace.park(parked(ONE, 4, write()), false).is_none());
         assert_eq!(grace.sessions(), 1);
-        let Step::Repeat(repeated) = grace.came_back(TWO) else { panic!("all are back") };
-        assert_eq!(numbers(&repeated), [2]);
+        assert!(!grace.came_back(TWO));
+        let (round, repeated) = repeats(&grace);
+        assert_eq!(repeated, [2]);
         assert!(grace.park(parked(TWO, 5, write()), false).is_none() && !grace.is_over());
-        let Step::Over(others) = grace.repeated() else { panic!("nothing is repeated any more") };
-        assert_eq!(numbers(&others), [1, 3, 4, 5]);
-        assert!(grace.is_over() && matches!(grace.came_back(TWO), Step::Wait));
+        grace.repeated(round);
+        assert_eq!(ends(&grace), [1, 3, 4, 5]);
     }
 
     /// Else an append that was never carried out would take the place of one whose bytes are still
@@ -393,12 +482,14 @@ mod tests {
         let grace = Grace::new(HashSet::from([ONE, TWO]));
         assert!(grace.park(parked(ONE, 1, write()), false).is_none());
         assert!(grace.park(parked(TWO, 2, write()), true).is_none());
-        assert!(matches!(grace.came_back(ONE), Step::Wait));
-        let Step::Repeat(placed) = grace.came_back(TWO) else { panic!("all are back") };
-        assert_eq!(numbers(&placed), [2]);
-        let Step::Repeat(repeated) = grace.repeated() else { panic!("the placed are written") };
-        assert_eq!(numbers(&repeated), [1]);
-        assert!(matches!(grace.repeated(), Step::Over(_)) && grace.is_over());
+        all_come_back(&grace);
+        let (round, placed) = repeats(&grace);
+        assert_eq!(placed, [2]);
+        grace.repeated(round);
+        let (round, repeated) = repeats(&grace);
+        assert_eq!(repeated, [1]);
+        grace.repeated(round);
+        assert!(ends(&grace).is_empty());
     }
 
     /// A session that comes later than the others waited for it gets nothing back: they may have
@@ -407,88 +498,104 @@ mod tests {
     fn only_a_session_that_is_waited_for_gets_its_locks_back() {
         let grace = Grace::new(HashSet::from([ONE, TWO]));
         assert!(grace.waits_for(ONE) && !grace.waits_for(SessionId(3)));
-        assert!(matches!(grace.came_back(ONE), Step::Wait));
+        assert!(!grace.came_back(ONE));
         assert!(!grace.waits_for(ONE) && grace.waits_for(TWO));
-        assert_eq!(grace.late(), [TWO]);
+        let (round, Step::Late(late)) = next_late(&grace) else { panic!("one is late") };
+        assert_eq!(late, [TWO]);
         assert!(!grace.waits_for(TWO) && !grace.is_over());
-        assert!(matches!(grace.expire(), Step::Over(_)));
-        assert!(!grace.waits_for(TWO));
+        assert!(grace.give_up_late(round).is_empty());
+        assert!(!grace.waits_for(TWO) && ends(&grace).is_empty());
+        assert!(grace.came_back(TWO), "the next run must be told of it");
+    }
+
+    /// It comes back while the row of its session is deleted.
+    #[test]
+    fn a_late_session_that_comes_back_is_named() {
+        let grace = Grace::new(HashSet::from([ONE]));
+        let (round, Step::Late(_)) = next_late(&grace) else { panic!("it is late") };
+        assert!(!grace.came_back(ONE), "its row may not be deleted yet");
+        assert_eq!(grace.give_up_late(round), [ONE]);
+        assert!(ends(&grace).is_empty());
+    }
+
+    fn replay(session: SessionId, number: u64, (epoch, sequence): (u32, u64)) -> Parked {
+        let mut parked = parked(session, number, write());
+        let stamp = ReplyStamp { epoch, sequence };
+        parked.context.replayed = Some(Replayed { stamp, node: None, time: None });
+        parked
     }
 
     /// What sessions had been answered goes before what they had not, in the order in which it was
     /// done; two with one stamp in the order in which they came.
     #[test]
     fn replays_go_first_in_the_order_of_their_stamps() {
-        let replay = |session, number, (epoch, sequence)| {
-            let mut parked = parked(session, number, write());
-            let stamp = ReplyStamp { epoch, sequence };
-            parked.context.replayed = Some(Replayed { stamp, node: None, time: None });
-            parked
-        };
         let grace = Grace::new(HashSet::from([ONE, TWO]));
         assert!(grace.park(replay(ONE, 1, (3, 8)), false).is_none());
         assert!(grace.park(parked(ONE, 2, write()), false).is_none());
         assert!(grace.park(replay(ONE, 3, (3, 8)), false).is_none());
         assert!(grace.park(replay(TWO, 4, (3, 7)), false).is_none());
         assert!(grace.park(replay(TWO, 5, (2, 9)), false).is_none());
-        assert!(matches!(grace.came_back(ONE), Step::Wait));
-        let Step::Replay(replays) = grace.came_back(TWO) else { panic!("all are back") };
-        assert_eq!(numbers(&VecDeque::from(replays)), [5, 4, 1, 3]);
-        assert!(matches!(grace.came_back(TWO), Step::Wait) && !grace.is_over());
-        let Step::Repeat(repeated) = grace.replayed() else { panic!("nothing is replayed") };
-        assert_eq!(numbers(&repeated), [2]);
-        assert!(matches!(grace.repeated(), Step::Over(_)) && grace.is_over());
+        all_come_back(&grace);
+        let (round, replayed) = replays(&grace);
+        assert_eq!(replayed, [5, 4, 1, 3]);
+        assert!(!grace.is_over());
+        grace.replayed(round);
+        let (round, repeated) = repeats(&grace);
+        assert_eq!(repeated, [2]);
+        grace.repeated(round);
+        assert!(ends(&grace).is_empty());
     }
 
-    /// Replays that do not end take nothing with them.
+    /// Patience begins anew with each phase: sessions that came late do not cut off those that
+    /// repeat their requests.
     #[test]
-    fn it_ends_without_replays_that_hang() {
-        let grace = Grace::new(HashSet::from([ONE]));
-        let mut replay = parked(ONE, 1, write());
-        replay.context.replayed =
-            Some(Replayed { stamp: ReplyStamp::default(), node: None, time: None });
-        assert!(
-            grace.park(replay, false).is_none()
-                && grace.park(parked(ONE, 2, write()), false).is_none()
-        );
-        assert!(matches!(grace.expire(), Step::Replay(_)));
-        let Step::Over(others) = grace.expire() else { panic!("the time is over") };
-        assert_eq!(numbers(&others), [2]);
-        assert!(matches!(grace.replayed(), Step::Wait));
+    fn it_ends_without_requests_that_hang() {
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        assert!(grace.park(replay(ONE, 1, (1, 1)), false).is_none());
+        assert!(grace.park(parked(ONE, 2, write()), false).is_none());
+        assert!(grace.park(parked(ONE, 3, read()), false).is_none());
+        let (round, Step::Late(_)) = next_late(&grace) else { panic!("both are late") };
+        assert!(grace.give_up_late(round).is_empty());
+        let (_, replayed) = replays(&grace);
+        assert_eq!(replayed, [1]);
+        grace.replayed(round);
+        let (_, repeated) = repeats(&grace);
+        assert_eq!(repeated, [2]);
+        assert_eq!(ends(&grace), [3], "the repeated one does not end");
+        grace.repeated(round);
     }
 
     /// What its sessions have asked is dropped, as they repeat it; what the server's own mount has
-    /// asked waits for them, or goes on if the table cannot be opened.
+    /// asked waits for them. What still runs of before ends nothing.
     #[test]
     fn it_begins_again_with_the_sessions_that_there_are() {
         let grace = Grace::new(HashSet::from([ONE]));
+        assert!(grace.needs_thread() && !grace.needs_thread());
         assert!(grace.park(parked(ONE, 1, write()), false).is_none());
-        assert!(grace.park(parked(ONE, 2, read()), false).is_none());
+        assert!(grace.park(parked(ONE, 2, write()), false).is_none());
         assert!(grace.park(parked(SessionId::DIRECT, 3, write()), false).is_none());
-        let dropped = grace.begin_again(HashSet::from([ONE, TWO]));
-        assert_eq!(numbers(&VecDeque::from(dropped)), [2, 1]);
-        assert!(matches!(grace.came_back(ONE), Step::Wait));
-        let Step::Over(others) = grace.came_back(TWO) else { panic!("all are back") };
-        assert_eq!(numbers(&others), [3]);
-        assert!(grace.is_over());
+        assert!(!grace.came_back(ONE));
+        let (before, repeated) = repeats(&grace);
+        assert_eq!(repeated, [1, 2]);
+        assert!(grace.begin_again(HashSet::from([ONE, TWO])).is_empty());
+        assert!(!grace.needs_thread(), "there is one");
+        grace.repeated(before);
+        assert!(grace.park(parked(ONE, 1, write()), false).is_none());
+        assert!(grace.park(parked(TWO, 4, read()), false).is_none());
+        all_come_back(&grace);
+        let (round, repeated) = repeats(&grace);
+        assert_eq!(repeated, [1]);
+        grace.repeated(before);
+        assert!(!grace.is_over());
+        grace.repeated(round);
+        assert_eq!(ends(&grace), [3, 4]);
 
         assert!(grace.begin_again(HashSet::from([TWO])).is_empty());
-        assert!(!grace.is_over() && grace.waits_for(TWO));
-        assert!(grace.park(parked(SessionId::DIRECT, 4, read()), false).is_none());
-        let Step::Over(others) = grace.give_up() else { panic!("it is given up") };
-        assert_eq!(numbers(&others), [4]);
-        assert!(grace.is_over() && !grace.waits_for(TWO));
-    }
-
-    #[test]
-    fn it_ends_without_those_that_do_not_come_back() {
-        let grace = Grace::new(HashSet::from([ONE, TWO]));
-        assert!(grace.park(parked(ONE, 1, write()), false).is_none());
-        let Step::Repeat(repeated) = grace.expire() else { panic!("the time is over") };
-        assert_eq!(numbers(&repeated), [1]);
-        assert!(matches!(grace.came_back(ONE), Step::Wait), "a repeated request runs");
-        assert!(matches!(grace.expire(), Step::Over(_)), "it does not end");
-        assert!(matches!(grace.repeated(), Step::Wait));
+        assert!(!grace.is_over() && grace.waits_for(TWO) && grace.needs_thread());
+        assert!(grace.park(parked(TWO, 5, read()), false).is_none());
+        let dropped = grace.begin_again(HashSet::from([TWO]));
+        assert_eq!(numbers(&VecDeque::from(dropped)), [5]);
+        assert!(grace.stop().is_empty() && ends(&grace).is_empty());
     }
 
     /// A change that may have been carried out is not called interrupted.

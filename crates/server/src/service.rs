@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, Space, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::{ExpectedNodes, RequestKey};
@@ -39,6 +39,7 @@ mod execute;
 mod locks;
 mod names;
 mod replay;
+mod session_end;
 mod sessions;
 mod shared;
 mod starting;
@@ -81,6 +82,8 @@ struct Dispatcher {
     find_by_id: FindById,
     others: OtherSessions,
     locks: Locks,
+    /// Sessions that have ended, and whose rows could not be deleted. A leaf lock.
+    undeleted: Mutex<Vec<SessionId>>,
     /// Those of the other sessions.
     connections: OnceLock<Weak<dyn Connections>>,
     /// Which stop of the table, counted from 1 by [`Durability::invalidations`], has a failed
@@ -146,9 +149,16 @@ impl LocalService {
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let others = OtherSessions::default();
         parts.earlier.iter().for_each(|(session, _)| others.begin(*session));
-        let connections = OnceLock::new();
-        let dispatcher =
-            Dispatcher { parts, find_by_id, others, locks, connections, logged_stop, stopped };
+        let dispatcher = Dispatcher {
+            parts,
+            find_by_id,
+            others,
+            locks,
+            undeleted: Mutex::default(),
+            connections: OnceLock::new(),
+            logged_stop,
+            stopped,
+        };
         Self { dispatcher: Arc::new(dispatcher) }
     }
 
@@ -204,34 +214,6 @@ impl Service for LocalService {
 }
 
 impl Dispatcher {
-    /// Ends a session, and releases all that it has open. Blocks on the disk.
-    ///
-    /// Others get its locks only once the next run of the server will not know the session, even
-    /// after a loss of power: else its client could come back and set them again, although others
-    /// had them in between.
-    fn end_session(self: &Arc<Self>, session: SessionId) {
-        let invalidations = self.parts.durability.invalidations();
-        let written = self.others.end(session);
-        let stopped = self.stopped.read_recursive();
-        if !*stopped {
-            self.parts.opens.end_session(session);
-        }
-        if !*stopped && let Err(error) = self.parts.shard.end_session(session) {
-            tracing::warn!(?session, %error, "the next start waits for a session that has ended");
-        }
-        drop(stopped);
-        self.others.ended(&written);
-        let this = Arc::clone(self);
-        let go_on = move |_safe| {
-            this.locks.drop_session(session);
-            if !this.parts.grace.is_over() {
-                this.go_on(this.parts.grace.came_back(session));
-            }
-        };
-        let durability = &self.parts.durability;
-        durability.when_safe(durability.done(), invalidations, Box::new(go_on));
-    }
-
     /// Carries out a request, here or later on a thread of the pool; see [`Service::ask`].
     fn ask(
         self: &Arc<Self>,

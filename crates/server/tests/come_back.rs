@@ -9,9 +9,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use pelago_server::Options;
+use pelago_store::table;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileLock, Handle, LockKind, LockMode, LockOwner, NewMode,
-    OpenFlags, OpenId, Reply, Request, RequestId, SessionId, limits,
+    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, limits,
 };
 
 use harness::rig::{DEADLINE, Rig, by_hand, name};
@@ -161,6 +162,49 @@ fn a_session_that_stays_away_is_forgotten_before_others_go_on() {
     rig.call(Request::SetLock { open, owner, lock, wait: false }).unwrap();
     let left = rig.crashed(0, waiting());
     assert!(left.server.session_service().earlier_sessions().is_empty());
+}
+
+/// A session that comes back late goes on, and the run after that waits for it.
+#[test]
+fn a_session_that_came_back_late_is_known_to_the_next_run() {
+    let rig = Rig::new(by_hand());
+    create(&rig, ONE, "file");
+    rig.sync();
+    let rig = rig.restarted(false, Options { grace: Duration::from_millis(100), ..by_hand() });
+    rig.sync();
+    let left = rig.crashed(0, waiting());
+    assert!(left.server.session_service().earlier_sessions().is_empty(), "it was given up");
+    rig.server.session_service().reclaimed(ONE);
+    let next = rig.restarted(true, waiting());
+    let earlier = next.server.session_service().earlier_sessions();
+    assert_eq!(earlier.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [ONE]);
+}
+
+/// The row of a session that has ended cannot be deleted at first: the next run would know it, so
+/// others do not get its lock before that.
+#[test]
+fn a_lock_stays_until_its_session_is_forgotten() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    let open = rig.open(file).unwrap();
+    set(&rig, ONE, 5, LockMode::Write).unwrap();
+    rig.sync();
+    rig.table.fail_at(0, table::Error::NoSpace);
+    rig.server.session_service().end_session(ONE);
+    // A thread of the pool tries it; nothing says when it has. If it is slower, this proves less.
+    std::thread::sleep(Duration::from_millis(300));
+    let sessions =
+        || rig.crashed(usize::MAX, waiting()).server.session_service().earlier_sessions();
+    assert_eq!(sessions().len(), 1);
+    let (owner, lock) = (LockOwner(6), lock(LockMode::Write));
+    let own = || rig.call(Request::SetLock { open, owner, lock, wait: false });
+    assert_eq!(own().err(), Some(Code::LockHeld));
+    let record = SessionRecord { nonce: [1; 16], peer: RecordedPeer::User(0) };
+    let begin = || rig.server.session_service().begin_session(SessionId(9), record);
+    begin().or_else(|_| begin()).unwrap();
+    rig.sync();
+    own().unwrap();
+    assert_eq!(sessions().len(), 1, "the new one");
 }
 
 fn append() -> Request {

@@ -27,6 +27,7 @@ pub(crate) fn with_a_good_mount(work: impl FnOnce(&World)) {
                     while !stop.load(Ordering::Relaxed) {
                         longest = longest.max(round_trip(&root, rounds));
                         rounds += 1;
+                        // Bad peers shall have processors too.
                         thread::sleep(Duration::from_millis(1));
                     }
                     (rounds, longest)

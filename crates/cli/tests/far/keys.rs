@@ -192,6 +192,7 @@ fn a_hard_mount_waits_for_a_silent_server() {
         stop(server);
         thread::scope(|scope| {
             let writer = scope.spawn(|| fs::write(far.path("file"), "x"));
+            // Nothing tells that a request will wait for ever; a soft mount gives up after 2 s.
             thread::sleep(Duration::from_secs(3));
             let waits = !writer.is_finished();
             rustix::process::kill_process(server, Signal::CONT).unwrap();

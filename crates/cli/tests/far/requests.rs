@@ -41,6 +41,7 @@ impl Counted<'_> {
     fn settled(&self) -> u64 {
         let mut count = self.requests();
         until("quiet", || {
+            // Nothing tells that no request will come: none has come for so long.
             thread::sleep(QUIET);
             std::mem::replace(&mut count, self.requests()) == count
         });

@@ -16,3 +16,5 @@ pub(crate) mod program;
 pub(crate) mod programs;
 #[path = "volume.rs"]
 pub(crate) mod volume;
+#[path = "witness.rs"]
+pub(crate) mod witness;

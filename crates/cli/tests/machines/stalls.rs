@@ -6,7 +6,7 @@ use rustix::process::{Signal, kill_process};
 use crate::accepted::check_work;
 use crate::hands::Hands;
 use crate::harness::program::until;
-use crate::harness::programs::locker;
+use crate::harness::programs::{Program, locker};
 use crate::world::{World, far, far_pid, far_status};
 
 /// `EAGAIN`.
@@ -58,6 +58,19 @@ fn session_ids(world: &World) -> Vec<String> {
     sessions.iter().map(|session| session["id"].to_string()).collect()
 }
 
+/// Makes a file, and locks it at one client.
+fn lock(world: &World, near: &mut Hands) -> Program {
+    near.does("make locked");
+    let mut holder = locker(&far(&world.clients[0]).join("locked"));
+    assert_eq!(holder.ask("try fcntl write 0 10"), "yes");
+    holder
+}
+
+/// Returns a program that may lock that file at the other client.
+fn rival(world: &World) -> Program {
+    locker(&far(&world.clients[1]).join("locked"))
+}
+
 /// A server that did not run for a term could not hear its clients: they have their sessions, their
 /// files and their locks as before.
 #[test]
@@ -67,9 +80,7 @@ fn a_server_that_was_stopped_for_a_term_ends_no_session() {
     one.does("make file");
     one.does("put-at file 0 before");
     one.does("remove file");
-    near.does("make locked");
-    let mut holder = locker(&far(&world.clients[0]).join("locked"));
-    assert_eq!(holder.ask("try fcntl write 0 10"), "yes");
+    let holder = lock(&world, &mut near);
     let beside = Beside::begin(&world, &mut near);
     let before = session_ids(&world);
     let server = world.server_pid();
@@ -83,10 +94,9 @@ fn a_server_that_was_stopped_for_a_term_ends_no_session() {
     }
     assert_eq!(session_ids(&world), before);
     assert_eq!(one.does("get-at file 0 10"), "before", "a file without a name");
-    let mut rival = locker(&far(&world.clients[1]).join("locked"));
-    assert_eq!(rival.ask("try fcntl write 0 10"), TAKEN);
+    assert_eq!(rival(&world).ask("try fcntl write 0 10"), TAKEN);
     assert_eq!(beside.end(&mut near), [0, 0]);
-    drop((holder, rival, near, one, other));
+    drop((holder, near, one, other));
     world.finish();
 }
 
@@ -116,9 +126,7 @@ fn a_client_that_was_stopped_for_a_term_goes_on() {
 fn a_cable_that_is_cut_for_less_than_a_term_costs_nothing_but_time() {
     let Some(world) = World::new() else { return };
     let [mut near, one, other] = world.hands();
-    near.does("make locked");
-    let mut holder = locker(&far(&world.clients[0]).join("locked"));
-    assert_eq!(holder.ask("try fcntl write 0 10"), "yes");
+    let holder = lock(&world, &mut near);
     let beside = Beside::begin(&world, &mut near);
     let before = session_ids(&world);
     for millis in [500, 5000] {
@@ -130,10 +138,9 @@ fn a_cable_that_is_cut_for_less_than_a_term_costs_nothing_but_time() {
         beside.go_on(&mut near);
     }
     assert_eq!(session_ids(&world), before);
-    let mut rival = locker(&far(&world.clients[1]).join("locked"));
-    assert_eq!(rival.ask("try fcntl write 0 10"), TAKEN);
+    assert_eq!(rival(&world).ask("try fcntl write 0 10"), TAKEN);
     assert_eq!(beside.end(&mut near), [0, 0]);
-    drop((holder, rival, near, one, other));
+    drop((holder, near, one, other));
     world.finish();
 }
 
@@ -145,12 +152,10 @@ fn a_cable_that_is_cut_for_longer_than_a_term_costs_what_was_under_way() {
     let [mut near, mut one, mut other] = world.hands();
     one.does("make file");
     one.does("put-at file 0 before");
-    near.does("make locked");
-    let mut holder = locker(&far(&world.clients[0]).join("locked"));
-    assert_eq!(holder.ask("try fcntl write 0 10"), "yes");
+    let holder = lock(&world, &mut near);
     let beside = Beside::begin(&world, &mut near);
     world.network.cut(&world.clients[0]);
-    let mut rival = locker(&far(&world.clients[1]).join("locked"));
+    let mut rival = rival(&world);
     assert_eq!(rival.ask("wait fcntl write 0 10"), "yes", "the lock ends with the session");
     until("the session is over", || world.sessions() == 1);
     other.does("make meanwhile");

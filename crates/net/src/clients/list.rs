@@ -17,10 +17,9 @@ const POLL: Duration = Duration::from_millis(500);
 /// Says which machines may connect, and follows changes of the file.
 ///
 /// No thread watches the file: a question looks at it, if the last look was half a second ago, or
-/// if the key is not listed. A
-/// look opens the file and compares its inode, size and times. A file that cannot be read, or has a
-/// wrong line, changes nothing: the last good list stays in force, and a warning is logged once. A
-/// file that is removed is an empty list.
+/// if the key is not listed. A look opens the file and compares its inode, size and times. A file
+/// that cannot be read, or has a wrong line, changes nothing: the last good list stays in force,
+/// and a warning is logged once. A file that is removed is an empty list.
 #[derive(Debug)]
 pub struct ClientList {
     file: OwnFile,

@@ -72,14 +72,26 @@ impl State {
 
     /// Sends a request of the session itself.
     fn ask_again(&mut self, request: &Request, role: Role) -> Result<(), Code> {
+        let (number, _) = self.begin_own(request, role)?;
+        self.send(number);
+        Ok(())
+    }
+
+    /// Gives a number to a request of the session itself, which is to be sent. Returns the number
+    /// and the body.
+    pub(super) fn begin_own(
+        &mut self,
+        request: &Request,
+        role: Role,
+    ) -> Result<(u64, Arc<[u8]>), Code> {
         let mut body = Vec::with_capacity(64);
         codec::encode_call((0, 0), 0, request, &mut body).map_err(|error| error.code)?;
-        let number = self.machine.begin(false).number;
+        let body: Arc<[u8]> = body.into();
         let call = UnderWay {
             caller: RequestId(0),
             mutation: 0,
             waits: false,
-            body: body.into(),
+            body: Arc::clone(&body),
             bulk: Arc::default(),
             payload: 0,
             opens: OpenUse { role, ..OpenUse::of(request) },
@@ -87,9 +99,9 @@ impl State {
             done: None,
             since: Instant::now(),
         };
+        let number = self.machine.begin(false).number;
         self.under_way.insert(number, call);
-        self.send(number);
-        Ok(())
+        Ok((number, body))
     }
 
     /// Sends what may be lost, then what is not answered, in the order of the numbers, then what
@@ -101,7 +113,7 @@ impl State {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
                 // The server may have granted it, and ignores the cancel of what it has answered.
-                Some(call) if matches!(call.opens.role, Role::Locks(_)) => {
+                Some(call) if matches!(call.opens.role, Role::Locks(_) | Role::LocksAgain(..)) => {
                     self.send(number);
                     self.send_cancel(number);
                 }

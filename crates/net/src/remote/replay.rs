@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pelago_wire::codec::{self, Replayed, ReplyStamp};
 use pelago_wire::frame::FrameKind;
-use pelago_wire::{Code, Error, OpenId, Reply, RequestId, limits};
+use pelago_wire::{Code, Error, OpenId, Reply, limits};
 
 use super::calls::{State, UnderWay};
 use super::kept::Kept;
-use super::role::{OpenUse, Role};
+use super::role::Role;
 use crate::clock::boot_time;
 use crate::link::Bytes;
 
@@ -111,30 +110,20 @@ impl State {
             self.send_replay(number, &replayed, pieces);
         }
         for (open, request) in self.opens.late_requests() {
-            let mut body = Vec::with_capacity(64);
             let stamp = request.describe().subjects.each_inode().find_map(|ino| made.get(&ino));
-            let encoded = codec::encode_call((0, 0), 0, &request, &mut body);
-            let (Some(stamp), Ok(())) = (stamp.copied(), encoded) else {
+            let Some(stamp) = stamp.copied() else {
                 self.opens.reopened(open, Err(Code::Io));
                 continue;
             };
-            let number = self.machine.begin(false).number;
-            let body: Arc<[u8]> = body.into();
-            let call = UnderWay {
-                caller: RequestId(0),
-                mutation: 0,
-                waits: false,
-                body: Arc::clone(&body),
-                bulk: Arc::default(),
-                payload: 0,
-                opens: OpenUse::of(&request),
-                fits: request.reply_check(),
-                done: None,
-                since: Instant::now(),
-            };
-            self.under_way.insert(number, call);
-            let replayed = Replayed { stamp, node: None, time: None };
-            self.send_replay(number, &replayed, (body, Arc::default()));
+            match self.begin_own(&request, Role::Reopens(open)) {
+                Ok((number, body)) => {
+                    let replayed = Replayed { stamp, node: None, time: None };
+                    self.send_replay(number, &replayed, (body, Arc::default()));
+                }
+                Err(code) => {
+                    self.opens.reopened(open, Err(code));
+                }
+            }
         }
     }
 

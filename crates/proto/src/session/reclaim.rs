@@ -49,12 +49,6 @@ impl ClientOpens {
         self.held.remove(&open);
     }
 
-    /// Returns the file of an open.
-    #[must_use]
-    pub fn file_of(&self, open: OpenId) -> Option<Handle> {
-        self.held.get(&open).map(|held| held.node)
-    }
-
     /// Returns the number of opens.
     #[must_use]
     pub fn count(&self) -> usize {

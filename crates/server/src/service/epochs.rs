@@ -48,6 +48,7 @@ impl EpochChange {
 
     /// Begins the next epoch: the table is open.
     pub(crate) fn begin(&self) {
+        self.dispatcher.end_again();
         if !self.is_between.swap(false, Ordering::Relaxed) {
             return;
         }
@@ -55,15 +56,16 @@ impl EpochChange {
             connections.resume();
         }
         if let Err(error) = self.dispatcher.wait_for_sessions(self.limit) {
-            tracing::error!(%error, "no thread: clients that do not come back are waited for");
+            tracing::error!(%error, "no thread: clients are not waited for");
+            super::starting::stop(&self.dispatcher.parts.grace);
         }
     }
 
-    /// The table could not be opened: requests that wait get its error. Clients of other sessions
+    /// The table could not be opened: requests that wait fail. Clients of other sessions
     /// stay away until it can be.
     pub(crate) fn fail(&self) {
         if self.is_between.load(Ordering::Relaxed) {
-            self.dispatcher.go_on(self.dispatcher.parts.grace.give_up());
+            super::starting::stop(&self.dispatcher.parts.grace);
         }
     }
 

@@ -32,12 +32,15 @@ impl SessionService for LocalService {
 
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
         self.dispatcher.parts.shard.begin_session(session, &record)?;
+        self.dispatcher.end_again();
         self.dispatcher.others.begin(session);
         Ok(())
     }
 
     fn reclaimed(&self, session: SessionId) {
-        self.dispatcher.go_on(self.dispatcher.parts.grace.came_back(session));
+        if self.dispatcher.parts.grace.came_back(session) {
+            self.dispatcher.remember_session(session);
+        }
     }
 
     fn end_session(&self, session: SessionId) {

@@ -12,45 +12,85 @@ use super::{Dispatcher, LocalService, shared};
 use crate::grace::{Grace, Parked, Step};
 use crate::service::Call;
 
+/// The pause before the row of a session is deleted once more.
+const RETRY: Duration = Duration::from_millis(100);
+
 impl LocalService {
     /// Waits on a thread of its own for the sessions of the last run, for at most `limit`.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
     pub(crate) fn wait_for_sessions(&self, limit: Duration) -> io::Result<()> {
-        match self.dispatcher.parts.grace.is_over() {
-            true => Ok(()),
-            false => self.dispatcher.wait_for_sessions(limit),
-        }
+        self.dispatcher.wait_for_sessions(limit)
     }
 }
 
 impl Dispatcher {
-    /// Waits on a thread of its own for sessions to come back, for at most `limit`.
+    /// Waits on a thread of its own for sessions to come back, for at most `limit`, and carries out
+    /// what waits for them.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
     pub(super) fn wait_for_sessions(self: &Arc<Self>, limit: Duration) -> io::Result<()> {
+        if !self.parts.grace.needs_thread() {
+            return Ok(());
+        }
         let sessions = self.parts.grace.sessions();
         tracing::info!(sessions, "waiting for clients");
         let dispatcher = Arc::clone(self);
-        let wait = move || {
-            while !dispatcher.parts.grace.wait(limit) {
-                dispatcher.forget_late_sessions();
-                dispatcher.go_on(dispatcher.parts.grace.expire());
+        let steps = move || while dispatcher.take_step(limit) {};
+        thread::Builder::new().name("grace".to_owned()).spawn(steps).map(drop)
+    }
+
+    /// Takes the next step. Returns whether there is another one.
+    fn take_step(self: &Arc<Self>, limit: Duration) -> bool {
+        let grace = &self.parts.grace;
+        let (round, step) = grace.next(limit);
+        match step {
+            Step::Late(sessions) => {
+                self.forget_late_sessions(&sessions);
+                for session in grace.give_up_late(round) {
+                    self.remember_session(session);
+                }
             }
-        };
-        thread::Builder::new().name("grace".to_owned()).spawn(wait).map(drop)
+            Step::Replay(replays) => {
+                tracing::info!(requests = replays.len(), "carrying out what may be lost");
+                self.replay(replays, limit);
+                grace.replayed(round);
+            }
+            Step::Repeat(repeated) => {
+                for parked in repeated {
+                    let (of_done, done) = (Arc::clone(self), parked.done);
+                    let done: Done = Box::new(move |result| {
+                        done(result);
+                        of_done.parts.grace.repeated(round);
+                    });
+                    self.carry_out(Parked { done, ..parked });
+                }
+            }
+            Step::Over(others) => {
+                tracing::info!("serving requests");
+                (self.parts.notify_orphans)();
+                others.into_iter().for_each(|parked| self.carry_out(parked));
+                return false;
+            }
+        }
+        true
     }
 
     /// The next run must not wait for sessions that this run gives up: others may get their locks
-    /// now. Returns once that is safe, or cannot be made so.
-    fn forget_late_sessions(&self) {
+    /// now. Returns once that is safe. If the table fails, it goes on once that is opened again,
+    /// and waits for all sessions anew.
+    fn forget_late_sessions(&self, sessions: &[SessionId]) {
         let (shard, durability) = (&self.parts.shard, &self.parts.durability);
         let invalidations = durability.invalidations();
-        for session in self.parts.grace.late() {
-            if let Err(error) = shard.forget_session(session) {
-                tracing::warn!(?session, %error, "the next start waits for a session again");
+        for session in sessions {
+            while let Err(error) = shard.forget_session(*session) {
+                tracing::warn!(?session, %error, "cannot forget a session; will retry");
+                if *self.stopped.read_recursive() || durability.invalidations() != invalidations {
+                    return;
+                }
+                thread::sleep(RETRY);
             }
         }
         let (sender, safe) = channel();
@@ -61,6 +101,14 @@ impl Dispatcher {
         durability.when_safe(durability.done(), invalidations, Box::new(tell));
         // An error says that the callback is gone.
         let _safe = safe.recv();
+    }
+
+    /// A session that was given up goes on in this run, and has none of the locks that it did not
+    /// get back in time. The next run may know it.
+    pub(super) fn remember_session(&self, session: SessionId) {
+        if let Err(error) = self.parts.shard.remember_session(session) {
+            tracing::warn!(?session, %error, "the next start will not know a session");
+        }
     }
 
     /// Takes a request while not all sessions are back: files are opened again now, all else waits.
@@ -107,59 +155,20 @@ impl Dispatcher {
         }
     }
 
-    /// A session has come back or has ended, or a repeated request was carried out.
-    pub(super) fn go_on(self: &Arc<Self>, step: Step) {
-        match step {
-            Step::Wait => {}
-            Step::Replay(replays) => self.replay(replays),
-            Step::Repeat(repeated) => {
-                for parked in repeated {
-                    let (of_done, done) = (Arc::clone(self), parked.done);
-                    let done: Done = Box::new(move |result| {
-                        done(result);
-                        of_done.go_on(of_done.parts.grace.repeated());
-                    });
-                    self.carry_out(Parked { done, ..parked });
-                }
-            }
-            Step::Over(others) => {
-                tracing::info!("serving requests");
-                (self.parts.notify_orphans)();
-                others.into_iter().for_each(|parked| self.carry_out(parked));
-            }
-        }
-    }
-
-    /// Carries out, on a thread of its own and one after the other, what the last run has answered
-    /// and may have lost.
-    fn replay(self: &Arc<Self>, replays: Vec<Parked>) {
-        tracing::info!(requests = replays.len(), "carrying out what may be lost");
-        let dispatcher = Arc::clone(self);
-        let (give, take) = channel();
-        let run = move || {
-            let replays: Vec<Parked> = take.recv().unwrap_or_default();
-            for parked in replays {
-                let (over, is_over) = channel();
-                let done = parked.done;
-                let done: Done = Box::new(move |result| {
-                    done(result);
-                    // Its receiver waits.
-                    let _ = over.send(());
-                });
-                dispatcher.carry_out(Parked { done, ..parked });
-                // An error means that the request was dropped, which its type forbids.
-                let _ = is_over.recv();
-            }
-            dispatcher.go_on(dispatcher.parts.grace.replayed());
-        };
-        match thread::Builder::new().name("replay".to_owned()).spawn(run) {
-            Ok(_) => drop(give.send(replays)),
-            Err(error) => {
-                tracing::error!(%error, "no thread: what may be lost is not carried out again");
-                for parked in replays {
-                    (parked.done)(Err(Code::Unavailable.into()));
-                }
-                self.go_on(self.parts.grace.replayed());
+    /// Carries out, one after the other, what the last run has answered and may have lost. Each
+    /// gets this long.
+    fn replay(self: &Arc<Self>, replays: Vec<Parked>, limit: Duration) {
+        for parked in replays {
+            let (over, is_over) = channel();
+            let done = parked.done;
+            let done: Done = Box::new(move |result| {
+                done(result);
+                // Its receiver may wait no longer.
+                let _ = over.send(());
+            });
+            self.carry_out(Parked { done, ..parked });
+            if is_over.recv_timeout(limit).is_err() {
+                tracing::error!("what may be lost is not carried out in time");
             }
         }
     }
@@ -190,7 +199,7 @@ fn goes_on(context: &Context, request: &Request) -> bool {
     }
 }
 
-/// Answers what waits, as the service stops.
+/// Ends the wait; what waits is answered with `Unavailable`.
 pub(super) fn stop(grace: &Grace) {
     for parked in grace.stop() {
         (parked.done)(Err(Code::Unavailable.into()));

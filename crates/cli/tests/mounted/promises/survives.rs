@@ -134,6 +134,7 @@ fn bytes_of_an_open_file_within_the_inline_limit() {
             let synced = File::create_new(at(&format!("synced{round}"))).unwrap();
             synced.write_all_at(b"synced", 0).unwrap();
             synced.sync_data().unwrap();
+            // The next group commit writes what is old; nothing tells when it has.
             thread::sleep(Duration::from_millis(200 * (round + 1)));
             open.extend([old, synced]);
             kill(volume);

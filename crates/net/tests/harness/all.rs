@@ -1,0 +1,150 @@
+//! What the tests of sessions share: a server whose service answers what a test says.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_wire::{
+    Attr, Bulk, Context, Done, Error, Handle, Reply, Request, Served, Service, SessionId,
+    SessionRecord, SessionService,
+};
+
+/// A deadline for what must come; no test waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A service with sessions, around one that answers requests.
+pub(crate) struct WithSessions<S> {
+    pub(crate) service: S,
+    volume: [u8; 16],
+    /// The run of the server.
+    epoch: u32,
+    begun: Mutex<HashMap<SessionId, SessionRecord>>,
+    /// The newest sequence that is safe. Each mutation has sequence 1.
+    safe: u64,
+}
+
+impl<S: Service> WithSessions<S> {
+    pub(crate) fn new(service: S) -> Arc<Self> {
+        Self::of_volume(7, service)
+    }
+
+    /// Returns the service of a volume whose id has this number.
+    pub(crate) fn of_volume(number: u8, service: S) -> Arc<Self> {
+        let begun = Mutex::default();
+        Arc::new(Self { service, volume: [number; 16], epoch: 3, begun, safe: 1 })
+    }
+
+    /// Returns the service of another run, which knows the sessions of the last one. What it does
+    /// is not safe.
+    pub(crate) fn of_run(epoch: u32, last: Option<&Self>, service: S) -> Arc<Self> {
+        let begun = last.map(|last| last.begun.lock().clone()).unwrap_or_default();
+        let begun = Mutex::new(begun);
+        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0 })
+    }
+
+    /// Returns the sessions that have begun and have not ended.
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        self.begun.lock().keys().copied().collect()
+    }
+
+    fn expect(&self, session: SessionId) {
+        assert!(self.begun.lock().contains_key(&session), "its session has begun");
+    }
+}
+
+impl<S: Service + 'static> WithSessions<S> {
+    /// Serves on this Unix socket.
+    pub(crate) fn serve(self: &Arc<Self>, socket: &Path) -> SessionServer {
+        let service = Arc::clone(self) as Arc<dyn SessionService>;
+        let server = SessionServer::start(service).unwrap();
+        server.listen_unix(socket).unwrap();
+        server
+    }
+}
+
+impl<S: Service> Service for WithSessions<S> {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        self.expect(context.session);
+        self.service.ask(context, request, bulk, later)
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.service.cancel(context);
+    }
+}
+
+impl<S: Service> SessionService for WithSessions<S> {
+    fn served(&self) -> Served {
+        Served { volume: self.volume, epoch: self.epoch, read_only: false }
+    }
+
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
+        self.begun.lock().iter().map(|(id, record)| (*id, *record)).collect()
+    }
+
+    fn is_starting(&self) -> bool {
+        false
+    }
+
+    fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
+        let before = self.begun.lock().insert(session, record);
+        assert_eq!(before, None, "a session begins once");
+        Ok(())
+    }
+
+    fn reclaimed(&self, session: SessionId) {
+        self.expect(session);
+    }
+
+    fn end_session(&self, session: SessionId) {
+        assert!(self.begun.lock().remove(&session).is_some(), "a session ends once");
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (1, self.safe)
+    }
+
+    fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
+        u64::from(self.safe == 0)
+    }
+
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
+        if self.safe > 0 {
+            then();
+        }
+    }
+
+    fn dir_attr(&self, _: Handle) -> Option<Attr> {
+        None
+    }
+}
+
+/// Connects to a server on a Unix socket.
+pub(crate) fn connect(socket: &Path) -> Remote {
+    connect_to(ServerTarget::Unix(socket.to_owned()), None)
+}
+
+/// Connects to a server. Requests fail after `give_up`.
+pub(crate) fn connect_to(target: ServerTarget, give_up: Option<Duration>) -> Remote {
+    Remote::connect(RemoteOptions { target, read_only: false, give_up }, PATIENCE).unwrap()
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,77 @@
+//! Clients whose server comes back without what it had answered.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::sync::mpsc::channel;
+
+use pelago_net::Remote;
+use pelago_wire::{
+    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Handle, InodeId, Name,
+    NewMode, OpenFlags, OpenId, Reply, Request, Service,
+};
+
+use crate::harness::{PATIENCE, WithSessions, connect};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const OPEN: OpenId = OpenId(1);
+
+/// Creates a file in the first run. In the next one the file is not there, and cannot be made.
+struct Forgets {
+    is_next: bool,
+}
+
+impl Service for Forgets {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        _: Bulk<'_>,
+        _: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        Some(match request {
+            Request::Create { .. } if !self.is_next => {
+                let ino = InodeId::from_raw(7);
+                let attr = Attr::empty(ino, FileKind::Regular);
+                let entry = Entry { handle: Handle::own(ino), attr };
+                Ok(Reply::Created { entry, path: DataPath::Cached })
+            }
+            Request::Create { .. } => {
+                assert!(context.replayed.is_some());
+                Err(Code::NoSpace.into())
+            }
+            Request::Reopen { .. } => Err(Code::Stale.into()),
+            _ => Err(Code::BadOpen.into()),
+        })
+    }
+
+    fn cancel(&self, _: &Context) {}
+}
+
+fn ask(remote: &Remote, request: Request) -> Result<Reply, Error> {
+    let (sender, answer) = channel();
+    let now = remote.ask(&Context::direct(1, 2), request, Bulk::None, &mut || -> Done {
+        let sender = sender.clone();
+        Box::new(move |result| sender.send(result).unwrap())
+    });
+    assert!(now.is_none());
+    answer.recv_timeout(PATIENCE).unwrap()
+}
+
+#[test]
+fn an_open_file_that_its_replay_cannot_make_again_is_told_as_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let first = WithSessions::of_run(3, None, Forgets { is_next: false });
+    let server = first.serve(&socket);
+    let remote = connect(&socket);
+    let (dir, name, mode) = (Handle::ROOT, Name::new(b"file").unwrap(), NewMode::exactly(0o644));
+    let create = Request::Create { dir, name, mode, flags: OpenFlags::READ_WRITE, open: OPEN };
+    ask(&remote, create).unwrap();
+    drop(server);
+    let next = WithSessions::of_run(4, Some(&first), Forgets { is_next: true });
+    let _server = next.serve(&socket);
+    let read = Request::Read { open: OPEN, offset: 0, size: 1 };
+    assert_eq!(ask(&remote, read).unwrap_err().code, Code::Stale);
+}

@@ -1,0 +1,67 @@
+//! The end of a session.
+
+use std::mem;
+use std::sync::Arc;
+
+use pelago_wire::{Error, SessionId};
+
+use super::Dispatcher;
+
+impl Dispatcher {
+    /// Ends a session, and releases all that it has open. Blocks on the disk.
+    ///
+    /// Others get its locks only once the next run of the server will not know the session, even
+    /// after a loss of power: else its client could come back and set them again, although others
+    /// had them in between.
+    pub(super) fn end_session(self: &Arc<Self>, session: SessionId) {
+        self.end_again();
+        let invalidations = self.parts.durability.invalidations();
+        let written = self.others.end(session);
+        let stopped = self.stopped.read_recursive();
+        if *stopped {
+            return self.others.ended(&written);
+        }
+        self.parts.opens.end_session(session);
+        let deleted = self.parts.shard.end_session(session);
+        drop(stopped);
+        // The server's own mount is told before others can have the locks.
+        self.others.ended(&written);
+        match deleted {
+            Ok(()) => self.free_locks_when_safe(session, invalidations),
+            Err(error) => self.end_later(session, error),
+        }
+    }
+
+    /// Gives the locks of a session to others once the deletion of its row is safe.
+    fn free_locks_when_safe(self: &Arc<Self>, session: SessionId, invalidations: u64) {
+        let this = Arc::clone(self);
+        let free = move |safe: Result<(), Error>| match safe {
+            Ok(()) => {
+                this.locks.drop_session(session);
+                this.parts.grace.came_back(session);
+            }
+            Err(error) => this.end_later(session, error),
+        };
+        let durability = &self.parts.durability;
+        durability.when_safe(durability.done(), invalidations, Box::new(free));
+    }
+
+    /// A session has ended, and the next run might know it nevertheless.
+    fn end_later(&self, session: SessionId, error: Error) {
+        tracing::warn!(?session, %error, "the row of a session that ended is not deleted yet");
+        self.undeleted.lock().push(session);
+    }
+
+    /// Deletes the rows of sessions that have ended, and whose deletion has failed. Called when the
+    /// table was opened again, and when another session begins or ends.
+    pub(super) fn end_again(self: &Arc<Self>) {
+        let sessions = mem::take(&mut *self.undeleted.lock());
+        for session in sessions {
+            let invalidations = self.parts.durability.invalidations();
+            match self.parts.shard.forget_session(session) {
+                Ok(()) => self.free_locks_when_safe(session, invalidations),
+                Err(error) => self.end_later(session, error),
+            }
+        }
+    }
+}
