@@ -46,7 +46,10 @@ impl Hash for Subject {
 /// The changes that are not safe, while there are sessions of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct UnsafeChanges {
-    newest: KeyedMap<Subject, Newest>,
+    newest: Period,
+    /// What `newest` was before: nothing may walk over so many changes under the lock of all names
+    /// to forget some of them.
+    older: Period,
     /// The newest batch of each session that builds on an unsafe change of another one.
     shared: KeyedMap<SessionId, u64>,
     /// Any session may have made the changes up to this sequence.
@@ -60,6 +63,14 @@ struct Newest {
     author: Option<SessionId>,
     /// The sequence of its batch.
     sequence: u64,
+}
+
+/// The changes of some time, which are forgotten together.
+#[derive(Debug, Default)]
+struct Period {
+    changes: KeyedMap<Subject, Newest>,
+    /// The sequence of the newest of them.
+    last: u64,
 }
 
 impl Newest {
@@ -94,19 +105,31 @@ impl UnsafeChanges {
         if access == Access::Read {
             return;
         }
-        if self.newest.len() >= limits::UNSAFE_CHANGES {
-            self.newest.clear();
+        if self.tracked() >= limits::UNSAFE_CHANGES {
+            self.newest.changes.clear();
+            self.older.changes.clear();
             self.unknown = sequence;
         }
-        let before = self.newest.get(&subject).filter(|_| access == Access::BlindWrite);
+        let before = self.newest_of(subject).filter(|_| access == Access::BlindWrite);
         let is_mixed = before.is_some_and(|before| before.is_of_other(session, safe));
         let author = (!is_mixed).then_some(session);
-        self.newest.insert(subject, Newest { author, sequence });
+        self.newest.changes.insert(subject, Newest { author, sequence });
+        self.newest.last = sequence;
+    }
+
+    fn newest_of(&self, subject: Subject) -> Option<&Newest> {
+        let Self { newest, older, .. } = self;
+        newest.changes.get(&subject).or_else(|| older.changes.get(&subject))
+    }
+
+    /// Returns how many changes take memory.
+    fn tracked(&self) -> usize {
+        self.newest.changes.len() + self.older.changes.len()
     }
 
     /// Returns whether an unsafe change of another session has changed this.
     pub(crate) fn is_of_other(&self, session: SessionId, subject: Subject, safe: u64) -> bool {
-        let newest = self.newest.get(&subject);
+        let newest = self.newest_of(subject);
         self.unknown > safe || newest.is_some_and(|newest| newest.is_of_other(session, safe))
     }
 
@@ -115,9 +138,13 @@ impl UnsafeChanges {
         self.shared.get(&session).is_some_and(|sequence| *sequence > safe)
     }
 
-    /// Forgets what is safe.
+    /// Forgets the older changes once all of them are safe.
     pub(crate) fn forget_safe(&mut self, safe: u64) {
-        self.newest.retain(|_, newest| newest.sequence > safe);
+        if self.older.last <= safe {
+            // Its memory is used again.
+            self.older.changes.clear();
+            std::mem::swap(&mut self.newest, &mut self.older);
+        }
         self.shared.retain(|_, sequence| *sequence > safe);
     }
 }
@@ -156,7 +183,25 @@ mod tests {
         changes.note((ONE, 3), (DIR, Access::Read), 1);
         assert!(changes.is_shared(ONE, 1), "the newest change is the other's");
         changes.forget_safe(3);
-        assert!(changes.newest.is_empty() && changes.shared.is_empty());
+        assert!(changes.tracked() == 0 && changes.shared.is_empty());
+    }
+
+    /// They are found while they may be unsafe, and are never gone through one by one.
+    #[test]
+    fn what_is_safe_is_forgotten_all_at_once() {
+        let other = |number| Subject::Inode(InodeId::from_raw(number));
+        let mut changes = UnsafeChanges::default();
+        (1..=9).for_each(|number| changes.note((ONE, number), (other(number), Access::Write), 0));
+        changes.forget_safe(0);
+        changes.note((ONE, 10), (DIR, Access::Write), 0);
+        changes.forget_safe(8);
+        assert_eq!(changes.tracked(), 10, "the last of the first ones is not safe");
+        assert!(changes.is_of_other(TWO, other(9), 8) && changes.is_of_other(TWO, DIR, 8));
+        changes.forget_safe(9);
+        assert_eq!(changes.tracked(), 1);
+        assert!(changes.is_of_other(TWO, DIR, 9) && !changes.is_of_other(TWO, other(9), 9));
+        changes.forget_safe(10);
+        assert_eq!(changes.tracked(), 0);
     }
 
     /// They build on none of each other, but what builds on all of them builds on each.
@@ -197,7 +242,7 @@ mod tests {
                 0,
             );
         }
-        assert!(changes.newest.len() <= limits::UNSAFE_CHANGES);
+        assert!(changes.tracked() <= limits::UNSAFE_CHANGES);
         changes.note((TWO, 1 << 40), (Subject::Inode(InodeId::from_raw(1)), Access::Read), 0);
         assert!(changes.is_shared(TWO, 0), "what was forgotten is not taken for safe");
     }

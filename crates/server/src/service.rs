@@ -407,7 +407,8 @@ impl Dispatcher {
 
 impl Dispatcher {
     /// Returns whether a request that succeeded builds on what another session did, and that is not
-    /// safe. What is carried out again built on nothing unsafe.
+    /// safe. What is carried out again built on nothing unsafe; what the server's own mount does is
+    /// not carried out again, and is lost with what it builds on.
     fn builds_on_others(
         &self,
         context: &Context,
@@ -419,6 +420,7 @@ impl Dispatcher {
             _ => None,
         };
         (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
+            && context.session != SessionId::DIRECT
             && context.replayed.is_none()
             && self.parts.shard.builds_on_others(context.session, opened)
     }

@@ -141,7 +141,7 @@ fn other_requests_and_other_sessions_are_not_taken_for_it() {
 #[test]
 fn an_open_belongs_to_its_session() {
     let rig = Rig::new(by_hand());
-    let other = Context { session: SessionId(8), ..asks(1) };
+    let other = |request| Context { session: SessionId(8), ..asks(request) };
     let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
     let open = OpenId(1);
     let create = |text: &str| Request::Create { dir, name: name(text), mode, flags, open };
@@ -149,10 +149,10 @@ fn an_open_belongs_to_its_session() {
     assert_eq!(rig.call_as(&asks(2), create("again"), &[]).err(), Some(Code::Invalid));
     assert_eq!(rig.lookup(dir, "again").err(), Some(Code::NotFound));
     let write = || Request::Write { open, offset: 0, append: false, kill_privileges: false };
-    assert_eq!(rig.call_as(&other, write(), b"x").err(), Some(Code::BadOpen));
-    rig.call_as(&other, create("two"), &[]).unwrap();
+    assert_eq!(rig.call_as(&other(1), write(), b"x").err(), Some(Code::BadOpen));
+    rig.call_as(&other(2), create("two"), &[]).unwrap();
     rig.call_as(&asks(3), write(), b"one").unwrap();
-    rig.call_as(&other, write(), b"other").unwrap();
+    rig.call_as(&other(3), write(), b"other").unwrap();
     rig.server.session_service().end_session(SESSION);
     let deadline = Instant::now() + Duration::from_secs(30);
     while rig.server.status().open_files > 1 {

@@ -143,7 +143,7 @@ pub(super) fn new_rnode_in(
 /// Returns the id of a new node: that which an earlier run has given it, if its client says so.
 fn new_id(txn: &mut Txn<'_>, context: &Context) -> Result<InodeId, Error> {
     if let Some(node) = context.replayed.and_then(|replayed| replayed.node) {
-        if txn.claim_id(node.ino)? {
+        if txn.claim_id(node)? {
             return Ok(node.ino);
         }
         tracing::warn!(inode = %node.ino, "a file that was lost gets another number");

@@ -145,13 +145,26 @@ impl Locked<'_> {
         self.state.ids.take()
     }
 
-    /// Takes an id that an earlier epoch has given to an inode which was lost. Returns `false` if
-    /// it cannot have done so, or if there is such an inode.
-    pub(super) fn claim_id(&mut self, id: InodeId) -> Result<bool, Error> {
-        if stored::get(&*self.shard.table, &key::inline(id))?.is_some() {
-            return Ok(false);
+    /// Takes the id of an inode that an earlier epoch has made, and that was lost. Returns `false`
+    /// if that epoch cannot have given the id, or if something has it: an inode in memory, in a row
+    /// of its own, where a rename has moved it, or under the name that the handle gives; or rows
+    /// beside an inode, among them those that say that its content file is in use.
+    ///
+    /// What was lost was lost with all that was made later, so that an honest client's id has none
+    /// of these; a content file without a row may be there, and is emptied. Not found is a file
+    /// that has one name, had no other, and has neither inline bytes nor extended attributes, if
+    /// the client gives its number with another name. Only a scan of all names would find it, and
+    /// no client learns the number without the name.
+    pub(super) fn claim_id(&mut self, node: Handle) -> Result<bool, Error> {
+        let id = node.ino;
+        let beside = [key::inline, key::orphan, key::writing, key::xattr_names];
+        let beside = beside.into_iter().map(|key| key(id)).chain([key::partition(id, 0)]);
+        for key in beside {
+            if stored::get(&*self.shard.table, &key)?.is_some() {
+                return Ok(false);
+            }
         }
-        match self.node(Handle::own(id)) {
+        match self.node(node) {
             Ok(_) => Ok(false),
             Err(Error { code: Code::Stale, .. }) => Ok(self.state.ids.claim(id)),
             Err(error) => Err(error),

@@ -22,7 +22,8 @@ use super::{Call, Dispatcher};
 use crate::other_sessions::Noted;
 use crate::pool::{Caller, Invocation};
 
-/// How often a change is announced anew because a name leads to another inode.
+/// How often a change is announced for what its names lead to. The last time it is carried out
+/// whatever they lead to by then.
 const ATTEMPTS: u32 = 8;
 
 /// What a request does to the cache of the server's own mount.
@@ -156,12 +157,12 @@ fn then(
 }
 
 impl Dispatcher {
-    /// Returns the inode of an open that is written. Of a request that is carried out again the
-    /// open may have ended.
-    fn written(&self, context: &Context, open: OpenKey) -> Result<InodeId, Error> {
+    /// Returns what a write to an open touches. Of a request that is carried out again the open may
+    /// have ended.
+    fn bytes_of(&self, context: &Context, open: OpenKey) -> Result<Touches, Error> {
         let node = context.replayed.and_then(|replayed| replayed.node);
         let found = self.parts.opens.inode_of(open);
-        found.or_else(|error| node.map(|node| node.ino).ok_or(error))
+        found.or_else(|error| node.map(|node| node.ino).ok_or(error)).map(Touches::Bytes)
     }
 
     /// Releases an open that was made while its session ended.
@@ -202,9 +203,7 @@ impl Dispatcher {
             | Request::ReclaimLock { .. } => Touches::Nothing,
             Request::Write { open, .. }
             | Request::Allocate { open, .. }
-            | Request::CopyRange { to: open, .. } => {
-                Touches::Bytes(self.written(context, key(*open))?)
-            }
+            | Request::CopyRange { to: open, .. } => self.bytes_of(context, key(*open))?,
             Request::Release { open } => Touches::Release(key(*open)),
             Request::SetAttr { node, set, .. } if set.size.is_some() => {
                 changes([Touched::Node(node.ino), Touched::Bytes(node.ino)])
@@ -304,7 +303,10 @@ fn changes<const N: usize>(changes: [Touched; N]) -> Touches {
 impl PendingChange {
     /// Announces the change, and carries it out once the cache has dropped what it touches: on this
     /// thread if that is so when [`LocalCache::begin`] returns, else on one of the pool.
-    fn announce(self, announced: Announced) {
+    fn announce(self, mut announced: Announced) {
+        if self.attempt == ATTEMPTS {
+            announced.expected = None;
+        }
         let (here, cache) = (thread::current().id(), Arc::clone(&self.cache));
         let changes = Arc::clone(&announced.changes);
         let go = move || {
@@ -337,11 +339,7 @@ impl PendingChange {
     /// Continues with the result of the request.
     fn finish(self, announced: Announced, result: Result<Reply, Error>) {
         match (result, announced.opens) {
-            (Err(error), _)
-                if error.code == Code::Busy
-                    && announced.expected.is_some()
-                    && self.attempt < ATTEMPTS =>
-            {
+            (Err(error), _) if error.code == Code::Busy && announced.expected.is_some() => {
                 self.repeat(&announced);
             }
             (Ok(Reply::Opened { attr, path }), Some(open)) if announced.writes => {
@@ -362,7 +360,31 @@ impl PendingChange {
                 // No name: the cache has dropped it when this returns.
                 cache.begin(&changes, Box::new(go));
             }
-            (result, _) => self.end(&announced, result),
+            (result, _) => {
+                if let Ok(reply) = &result {
+                    self.announce_late(&announced, reply);
+                }
+                self.end(&announced, result);
+            }
+        }
+    }
+
+    /// Announces inodes that the names led to when the change was carried out, and not when it was
+    /// announced: until it is answered the cache may show what they were before.
+    fn announce_late(&self, announced: &Announced, reply: &Reply) {
+        let led_to = match reply {
+            Reply::Removed(attr) => [Some(attr.ino), None],
+            Reply::Renamed { moved, replaced } => {
+                [Some(moved.ino), replaced.map(|replaced| replaced.attr.ino)]
+            }
+            _ => return,
+        };
+        let late = led_to.into_iter().flatten().map(Touched::Node);
+        let late: Arc<[Touched]> = late.filter(|node| !announced.changes.contains(node)).collect();
+        if !late.is_empty() {
+            // No name: the cache has dropped it when this returns.
+            self.cache.begin(&late, Box::new(|| {}));
+            self.cache.end(&late);
         }
     }
 

@@ -1,16 +1,19 @@
 //! Requests of other sessions than that of the server's own mount.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
+use parking_lot::Mutex;
+use pelago_meta::shard::{NewInode, Shard};
 use pelago_store::table;
 use pelago_wire::{
-    AllocateMode, Bulk, Code, Context, Done, Entry, Handle, InodeId, LocalCache, NewMode,
-    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, Service, SessionId, SessionRecord,
-    SessionService, Then, Touched,
+    AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LocalCache, NewMode,
+    OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId, Service, SessionId,
+    SessionRecord, SessionService, Then, Touched,
 };
 
-use crate::testing::{BOTH, ROOT, Rig, answer, name};
+use crate::testing::{BOTH, ROOT, Rig, answer, at, name};
 
 const SESSION: SessionId = SessionId(7);
 
@@ -45,6 +48,10 @@ fn begin(rig: &Rig, session: SessionId) {
 }
 
 fn call(rig: &Rig, context: &Context, request: Request) -> Result<Reply, Code> {
+    answer(&begin_by(rig, context, request))
+}
+
+fn begin_by(rig: &Rig, context: &Context, request: Request) -> Receiver<Result<Reply, Error>> {
     let (send, reply) = channel();
     let mut later = || -> Done {
         let send = send.clone();
@@ -53,7 +60,7 @@ fn call(rig: &Rig, context: &Context, request: Request) -> Result<Reply, Code> {
     if let Some(now) = rig.router.ask(context, request, Bulk::None, &mut later) {
         later()(now);
     }
-    answer(&reply)
+    reply
 }
 
 /// Its client does not release what it could not open.
@@ -117,4 +124,99 @@ fn a_repeated_write_is_answered_although_its_open_is_gone() {
     call(&rig, &asks(SESSION, 3), Request::Release { open }).unwrap();
     assert!(matches!(call(&rig, &asks(SESSION, 2), allocate.clone()), Ok(Reply::Done)));
     assert_eq!(call(&rig, &asks(SESSION, 4), allocate).err(), Some(Code::BadOpen));
+}
+
+/// A cache beside which a name leads to another file each time that a change of it was announced.
+struct Replacing {
+    shard: Arc<Shard>,
+    /// The inodes whose changes have begun, and not ended.
+    marked: Mutex<Vec<InodeId>>,
+    /// Those whose changes have ended.
+    ended: Mutex<Vec<InodeId>>,
+    replaced: AtomicUsize,
+}
+
+impl LocalCache for Replacing {
+    fn set_shared(&self, _: bool) {}
+
+    fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
+        let is_name = |touched: &&Touched| matches!(touched, Touched::Name { .. });
+        if let Some(Touched::Name { name, .. }) = changes.iter().find(is_name) {
+            self.replaced.fetch_add(1, Ordering::Relaxed);
+            let (by, now) = (asks(SESSION, 0), at(5));
+            self.shard.unlink(ROOT, name, now).unwrap();
+            let new = NewInode::file(NewMode::exactly(0o644));
+            self.shard.create(&by, ROOT, name, new, false, now).unwrap();
+        }
+        self.marked.lock().extend(nodes(changes));
+        then();
+    }
+
+    fn end(&self, changes: &[Touched]) {
+        for ino in nodes(changes) {
+            let mut marked = self.marked.lock();
+            let at = marked.iter().position(|other| *other == ino).unwrap();
+            marked.swap_remove(at);
+            self.ended.lock().push(ino);
+        }
+    }
+
+    fn bytes_changed(&self, _: InodeId) {}
+
+    fn when_dropped(&self, _: &[Touched], then: Then) {
+        then();
+    }
+}
+
+fn nodes(changes: &[Touched]) -> impl Iterator<Item = InodeId> + '_ {
+    changes.iter().filter_map(|touched| match touched {
+        Touched::Node(ino) => Some(*ino),
+        _ => None,
+    })
+}
+
+/// However often others replace what a name leads to, its removal and its replacement succeed, and
+/// the cache is told of the file that they hit.
+#[test]
+fn a_name_that_is_replaced_all_the_time_can_be_removed_and_renamed() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    let by = asks(SESSION, 0);
+    let file = |text: &str| {
+        let new = NewInode::file(NewMode::exactly(0o644));
+        rig.shard.create(&by, ROOT, &name(text), new, false, at(4)).unwrap();
+    };
+    file("f");
+    let [marked, ended] = Default::default();
+    let (shard, replaced) = (Arc::clone(&rig.shard), AtomicUsize::new(0));
+    let cache = Arc::new(Replacing { shard, marked, ended, replaced });
+    rig.router.others().set_cache(Arc::clone(&cache) as Arc<dyn LocalCache>);
+    let removed = call(&rig, &asks(SESSION, 1), Request::Unlink { dir: ROOT, name: name("f") });
+    let Ok(Reply::Removed(attr)) = removed else { panic!("{removed:?}") };
+    assert!(cache.ended.lock().contains(&attr.ino), "the cache is told of it");
+    assert!(cache.replaced.load(Ordering::Relaxed) > 1, "it was tried again");
+    file("from");
+    let (from, to) = (name("from"), name("to"));
+    let rename =
+        Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags: RenameFlags::Replace };
+    let renamed = call(&rig, &asks(SESSION, 2), rename);
+    let Ok(Reply::Renamed { moved, .. }) = renamed else { panic!("{renamed:?}") };
+    assert!(cache.ended.lock().contains(&moved.ino), "the cache is told of it");
+    assert!(cache.marked.lock().is_empty(), "each change has ended");
+}
+
+/// It is lost with what it builds on, and is not repeated: to wait would keep nothing.
+#[test]
+fn the_server_s_own_mount_waits_for_no_change_of_others() {
+    let rig = Rig::new();
+    begin(&rig, SESSION);
+    let dir = directory(&rig, &asks(SESSION, 1), "x");
+    let unlink = Request::Unlink { dir, name: name("x") };
+    let reply = rig.begin(unlink, &[]).try_recv();
+    assert!(matches!(reply, Ok(Ok(Reply::Removed(_)))), "{reply:?}");
+    let theirs = Request::RemoveDir { dir: ROOT, name: name("d") };
+    let reply = begin_by(&rig, &asks(SESSION, 3), theirs);
+    assert!(reply.try_recv().is_err(), "the change of the server's own mount is not safe");
+    rig.commit.run().unwrap();
+    answer(&reply).unwrap();
 }
