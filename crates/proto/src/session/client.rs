@@ -25,9 +25,18 @@ pub struct ClientSession {
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     number: u64,
-    stamp: ReplyStamp,
+    /// The stamp of its first answer: its place among all that is repeated.
+    first: ReplyStamp,
+    /// That of its last answer: what must be safe.
+    last: ReplyStamp,
     /// It is repeated, and that is not answered.
     is_replayed: bool,
+}
+
+impl Kept {
+    const fn new(number: u64, stamp: ReplyStamp) -> Self {
+        Self { number, first: stamp, last: stamp, is_replayed: false }
+    }
 }
 
 /// What the answer to a request means.
@@ -89,7 +98,7 @@ impl ClientSession {
         if let Some(mutation) = self.under_way.remove(&number) {
             let is_kept = is_kept && mutation > 0;
             if mutation > 0 {
-                let kept = is_kept.then_some(Kept { number, stamp, is_replayed: false });
+                let kept = is_kept.then(|| Kept::new(number, stamp));
                 self.answered.insert(mutation, kept);
                 self.acknowledge();
             }
@@ -99,8 +108,10 @@ impl ClientSession {
         let replayed = |kept: &&mut Option<Kept>| {
             kept.as_ref().is_some_and(|kept| kept.number == number && kept.is_replayed)
         };
-        let Some(kept) = all.find(replayed) else { return AnswerTo::Nothing };
-        *kept = is_kept.then_some(Kept { number, stamp, is_replayed: false });
+        let Some(answered) = all.find(replayed) else { return AnswerTo::Nothing };
+        // Others that were done behind it may not be answered anew before the server dies again.
+        let anew = |kept| Kept { last: stamp, is_replayed: false, ..kept };
+        *answered = answered.filter(|_| is_kept).map(anew);
         self.acknowledge();
         AnswerTo::Replay { is_kept }
     }
@@ -116,8 +127,8 @@ impl ClientSession {
         for answered in self.answered.values_mut() {
             // One that is repeated gets another stamp.
             if let Some(kept) = answered.filter(|kept| !kept.is_replayed)
-                && kept.stamp.epoch == stamp.epoch
-                && kept.stamp.sequence <= stamp.sequence
+                && kept.last.epoch == stamp.epoch
+                && kept.last.sequence <= stamp.sequence
             {
                 over.push(kept.number);
                 *answered = None;
@@ -145,11 +156,11 @@ impl ClientSession {
         }
     }
 
-    /// Returns what is repeated and not answered anew: the numbers of the requests with their
-    /// stamps, in the order of the mutations.
+    /// Returns what is repeated and not answered anew: the numbers of the requests with the stamps
+    /// of their first answers, in the order of the mutations.
     pub fn replays(&self) -> impl Iterator<Item = (u64, ReplyStamp)> + '_ {
         let kept = self.answered.values().flatten().filter(|kept| kept.is_replayed);
-        kept.map(|kept| (kept.number, kept.stamp))
+        kept.map(|kept| (kept.number, kept.first))
     }
 
     /// Returns the newest mutation up to which all are answered and safe.
@@ -247,7 +258,9 @@ mod tests {
         assert_eq!(session.acknowledged(), 0);
     }
 
-    /// What is kept goes again, in its order, and is kept until that is safe.
+    /// What is kept goes again, in its order, and is kept until that is safe. Its place is that of
+    /// its first answer: what was done behind it may not be answered anew when the server dies
+    /// again.
     #[test]
     fn what_is_repeated_gets_another_stamp() {
         let mut session = ClientSession::new();
@@ -263,7 +276,7 @@ mod tests {
         assert_eq!(session.acknowledged(), 1);
         // The server has died again.
         assert_eq!(session.replays().collect::<Vec<_>>(), [(three, at(1, 9))]);
-        assert_eq!(replays(&mut session), [(two, at(2, 4)), (three, at(1, 9))]);
+        assert_eq!(replays(&mut session), [(two, at(1, 8)), (three, at(1, 9))]);
         assert_eq!(session.answered(two, at(3, 4)), AnswerTo::Replay { is_kept: true });
         assert_eq!(session.answered(three, at(3, 5)), AnswerTo::Replay { is_kept: true });
         assert_eq!(session.safe(at(3, 5)), [two, three]);

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod power;
+mod relay;
 mod reopened;
 mod served;
 

@@ -57,6 +57,30 @@ fn what_was_answered_and_not_safe_comes_back_with_its_client() {
     served.rig.expect_whole("all is back");
 }
 
+/// The second loss of power comes when a part of what the first one took was answered anew: the
+/// rest still has its place behind that.
+#[test]
+fn what_is_lost_twice_comes_back_in_its_order() {
+    let served = Served::new();
+    let (client, relay) = served.client_behind_a_relay();
+    let dir = client.make_dir(ROOT, "dir");
+    let below = client.make_dir(dir.handle, "below");
+    relay.pass(1);
+    let served = served.cut(0, options());
+    let deadline = std::time::Instant::now() + DEADLINE;
+    while relay.lost() == 0 {
+        assert!(std::time::Instant::now() < deadline, "only the first one is answered anew");
+        std::thread::yield_now();
+    }
+    relay.pass(usize::MAX);
+    let served = served.cut(0, options());
+    let found = client.lookup(ROOT, "dir").unwrap();
+    assert_eq!(found.attr.ino, dir.attr.ino);
+    let found = client.lookup(dir.handle, "below").map(|found| found.attr.ino);
+    assert_eq!(found, Ok(below.attr.ino));
+    served.rig.expect_whole("all is back");
+}
+
 /// A file that existed is emptied and written, and its open has ended.
 #[test]
 fn what_was_written_by_an_open_that_has_ended_comes_back() {

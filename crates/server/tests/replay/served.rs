@@ -14,6 +14,7 @@ use pelago_wire::{
 
 use crate::harness::requests::next_open;
 use crate::harness::rig::{DEADLINE, Rig, by_hand, name};
+use crate::relay::Relay;
 
 pub(crate) const ROOT: Handle = Handle::ROOT;
 
@@ -81,12 +82,16 @@ impl Served {
 
     /// Connects a client. Its session is not safe.
     pub(crate) fn unsafe_client(&self) -> Client {
-        let target = ServerTarget::Unix(self.socket.clone());
-        let options = RemoteOptions { target, read_only: false, give_up: None };
-        let remote = Remote::connect(options, DEADLINE).unwrap();
-        Client { remote }
+        Client::over(&self.socket)
     }
 
+    /// Connects a client by something that loses answers. Its session is safe when this returns.
+    pub(crate) fn client_behind_a_relay(&self) -> (Client, Relay) {
+        let relay = Relay::new(&self.socket);
+        let client = Client::over(&relay.socket);
+        self.rig.sync();
+        (client, relay)
+    }
     /// The machine loses power: the first `keep` batches that are not safe are left. The next run
     /// waits for the clients that live.
     pub(crate) fn cut(self, keep: usize, options: Options) -> Self {
@@ -110,6 +115,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    fn over(socket: &Path) -> Self {
+        let target = ServerTarget::Unix(socket.to_owned());
+        let options = RemoteOptions { target, read_only: false, give_up: None };
+        Self { remote: Remote::connect(options, DEADLINE).unwrap() }
+    }
+
     pub(crate) fn ask(&self, request: Request, bytes: &[u8]) -> Result<Reply, Code> {
         let (send, replies) = mpsc::channel();
         let mut later = || -> Done {
