@@ -191,6 +191,29 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     assert_eq!([world.next(), world.next()], [waits, unlocks]);
 }
 
+/// A thread waits for a lock and gets it, while another one gives it up: the server may have done
+/// the one first or the other one. It is asked again, so that both ends agree.
+#[test]
+fn a_lock_that_is_granted_after_it_was_unlocked_is_made_sure_of() {
+    let world = World::new();
+    let remote = world.connect(None);
+    let (open, owner) = (OpenId(1), LockOwner(5));
+    let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
+    ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
+    let waits = Request::SetLock { open, owner, lock, wait: true };
+    let granted = ask(&remote, 1, waits.clone());
+    let unlock = FileLock { mode: LockMode::Unlock, start: 5, ..lock };
+    let unlocks = Request::SetLock { open, owner, lock: unlock, wait: false };
+    ask(&remote, 2, unlocks.clone()).recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(matches!(world.next(), Request::Open { .. }));
+    assert_eq!([world.next(), world.next()], [waits, unlocks]);
+    world.service.finish(Reply::Done);
+    granted.recv_timeout(PATIENCE).unwrap().unwrap();
+    let lock = FileLock { start: 5, ..lock };
+    assert_eq!(world.next(), Request::SetLock { open, owner, lock, wait: false });
+}
+
 /// The connection is lost while the request runs. Its repetition over the next one is the same
 /// request: it is not carried out a second time, and its caller gets one answer.
 #[test]

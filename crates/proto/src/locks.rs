@@ -31,9 +31,11 @@ use ranges::{Range, RangeLocks};
 use waiters::{Waiter, Waiters};
 
 pub use client::{ClientLocks, OwnedLock};
+pub use pending::GivenUp;
 pub use waiters::WaiterId;
 
 mod client;
+mod pending;
 mod ranges;
 #[cfg(test)]
 mod tests;

@@ -197,7 +197,7 @@ impl Calls {
         if is_kept {
             state.keep(number, &call, (stamp, &result));
         }
-        let result = state.note_answer(&call, result);
+        let result = state.note_answer(number, &call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
         drop(state);
@@ -375,8 +375,8 @@ impl State {
     pub(super) fn number(&mut self, call: Call) {
         let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, fits, done, since } =
             call;
-        self.note_asked(opens.role);
         let numbers = self.machine.begin(is_mutation);
+        self.note_asked(numbers.number, opens.role, waits);
         self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
@@ -435,11 +435,12 @@ impl State {
     /// Notes what an answer means for the open files. Returns what the caller gets.
     fn note_answer(
         &mut self,
+        number: u64,
         call: &UnderWay,
         result: Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let opens = call.opens;
-        self.note_lock_answer(call, &result);
+        self.note_lock_answer(number, call, &result);
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
             if self.is_made_later(open, reopened) {

@@ -16,7 +16,8 @@ impl State {
     pub(super) fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
         let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
         let done = call.done.take();
-        let may_stay = call.mutation > 0 || matches!(call.opens.role, Role::Locks(_));
+        let may_stay =
+            call.mutation > 0 || matches!(call.opens.role, Role::Locks(_) | Role::LocksAgain(..));
         if !may_stay {
             self.machine.answered(number, ReplyStamp::default());
             if let Some(call) = self.under_way.remove(&number) {
@@ -52,11 +53,17 @@ impl State {
 
     /// Asks for something that no program waits for.
     pub(super) fn ask_for_itself(&mut self, request: &Request) {
+        self.ask_for_itself_as(request, None);
+    }
+
+    /// Asks for something that no program waits for, whose answer has another meaning.
+    pub(super) fn ask_for_itself_as(&mut self, request: &Request, role: Option<Role>) {
         let mut body = Vec::new();
         match codec::encode_call((0, 0), 0, request, &mut body) {
             Ok(()) => {
                 let done: Done = Box::new(|_| {});
-                let call = Call::new(RequestId(0), request, (body, Arc::default()), done);
+                let mut call = Call::new(RequestId(0), request, (body, Arc::default()), done);
+                call.opens.role = role.unwrap_or(call.opens.role);
                 self.backlog.push_back(call);
             }
             Err(error) => tracing::warn!(%error, "what is not wanted stays until the session ends"),

@@ -101,7 +101,7 @@ impl State {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
                 // The server may have granted it, and ignores the cancel of what it has answered.
-                Some(call) if matches!(call.opens.role, Role::Locks(_)) => {
+                Some(call) if matches!(call.opens.role, Role::Locks(_) | Role::LocksAgain(..)) => {
                     self.send(number);
                     self.send_cancel(number);
                 }

@@ -2,7 +2,7 @@
 
 use pelago_proto::locks::OwnedLock;
 use pelago_wire::{
-    Code, Error, Handle, InodeId, LockOwner, OpenFlags, OpenId, Reply, Request, Subjects,
+    Code, Error, FileLock, Handle, InodeId, LockOwner, OpenFlags, OpenId, Reply, Request, Subjects,
 };
 
 /// What the answer to a request means for the open files.
@@ -23,6 +23,8 @@ pub(super) enum Role {
     Reopens(OpenId),
     /// It sets or removes a lock.
     Locks(OwnedLock),
+    /// It makes sure of a lock that was granted when its owner had also asked to give this up.
+    LocksAgain(OwnedLock, FileLock),
     /// It sets a lock of this file again, on behalf of no program.
     ReclaimsLock(InodeId, OwnedLock),
     /// It ends the `fcntl` locks of this owner.

@@ -7,6 +7,7 @@ use pelago_wire::{
     Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, Request, SessionId,
 };
 
+use super::pending::{GivenUp, Key, Pending, PendingLocks};
 use super::ranges::{Range, RangeLocks};
 use super::{FileKey, Holder};
 
@@ -25,6 +26,8 @@ pub struct ClientLocks {
     held: BTreeMap<Key, OwnerLocks>,
     /// The same by the opens through which they were set.
     by_open: BTreeSet<(OpenId, Key)>,
+    /// What is asked for and not answered.
+    under_way: PendingLocks,
     /// Opens through which a lock was set that is lost.
     lost_opens: BTreeSet<OpenId>,
     /// Locks that were lost, and how many of them [`ClientLocks::newly_lost`] has told.
@@ -36,8 +39,10 @@ pub struct ClientLocks {
     asked: usize,
 }
 
-/// The locks of an owner that end together: those of a file, of one system call.
-type Key = (FileKey, LockOwner);
+/// Returns the key of a lock of this file.
+const fn key_of(ino: InodeId, lock: &OwnedLock) -> Key {
+    (FileKey::of(ino, lock.lock.kind), lock.owner)
+}
 
 #[derive(Debug)]
 struct OwnerLocks {
@@ -68,7 +73,8 @@ impl ClientLocks {
     /// An owner asks for a lock: what it gives up by that counts as given up.
     pub fn asks(&mut self, ino: InodeId, asked: &OwnedLock) {
         let OwnedLock { owner, lock, .. } = *asked;
-        let key = (FileKey::of(ino, lock.kind), owner);
+        let key = key_of(ino, asked);
+        self.under_way.gives_up(key, &lock);
         let Some(held) = self.held.get_mut(&key) else { return };
         let (start, end) = lock.range();
         if start > end {
@@ -90,13 +96,25 @@ impl ClientLocks {
         }
     }
 
+    /// A request for a lock is sent under this number. Whether it waits for the lock.
+    pub fn sent(&mut self, number: u64, ino: InodeId, asked: &OwnedLock, waits: bool) {
+        let (key, OwnedLock { open, lock, .. }) = (key_of(ino, asked), *asked);
+        self.under_way.add(number, Pending { key, open, lock, waits, given_up: Vec::new() });
+    }
+
+    /// A request for a lock is over. Returns what its owner has asked to give up since: all of it
+    /// counts behind the lock, once that counts as held.
+    pub fn over(&mut self, number: u64) -> GivenUp {
+        self.under_way.over(number)
+    }
+
     /// An owner has got the lock that it has asked for.
     pub fn granted(&mut self, ino: InodeId, asked: &OwnedLock) {
         let OwnedLock { open, owner, lock } = *asked;
         if lock.mode == LockMode::Unlock {
             return;
         }
-        let key = (FileKey::of(ino, lock.kind), owner);
+        let key = key_of(ino, asked);
         let none = || OwnerLocks { open, opens: BTreeSet::new(), ranges: RangeLocks::default() };
         let held = self.held.entry(key).or_insert_with(none);
         held.open = open;
@@ -133,7 +151,10 @@ impl ClientLocks {
 
     /// A process closes a descriptor of a file: its `fcntl` locks of it end.
     pub fn closes(&mut self, ino: InodeId, owner: LockOwner) {
-        self.forget((FileKey::of(ino, LockKind::Posix), owner));
+        let key = (FileKey::of(ino, LockKind::Posix), owner);
+        let (kind, mode, (start, end)) = (LockKind::Posix, LockMode::Unlock, ALL);
+        self.under_way.gives_up(key, &FileLock { kind, mode, start, end, pid: 0 });
+        self.forget(key);
     }
 
     /// An open ends, and with it the locks of each owner that has set its last one through it.
@@ -147,6 +168,7 @@ impl ClientLocks {
                 _ => self.forget(key),
             }
         }
+        self.under_way.releases(open);
         self.lost_opens.remove(&open);
     }
 
@@ -198,6 +220,7 @@ impl ClientLocks {
         let keys: Vec<Key> = self.held.keys().copied().collect();
         keys.into_iter().for_each(|key| self.lose(key));
         (self.to_ask, self.asked) = (VecDeque::new(), 0);
+        self.under_way.clear();
     }
 
     /// Returns whether a lock was lost that was set through this open.
@@ -306,6 +329,45 @@ mod tests {
             (1, 5, LockMode::Read, (50, 99)),
         ];
         assert_eq!(asks_again(&mut held), expected);
+    }
+
+    /// Two threads of an owner ask at one time: the server has done it in the order in which it was
+    /// sent, and another client may have the lock.
+    #[test]
+    fn what_was_given_up_before_the_grant_is_here_is_not_asked_for() {
+        let mut held = ClientLocks::default();
+        let lock = asked(1, 5, LockMode::Write, (0, 99));
+        held.asks(INO, &lock);
+        held.sent(8, INO, &lock, false);
+        held.asks(INO, &asked(2, 5, LockMode::Unlock, (90, 199)));
+        held.asks(INO, &asked(1, 5, LockMode::Read, (0, 9)));
+        // Nothing of it is given up by these.
+        held.asks(INO, &asked(1, 5, LockMode::Write, (20, 29)));
+        held.asks(INO, &asked(1, 6, LockMode::Unlock, (0, 99)));
+        let since = [asked(1, 5, LockMode::Unlock, (90, 99)), asked(1, 5, LockMode::Read, (0, 9))];
+        assert_eq!(held.over(8), GivenUp::Since(since.map(|it| it.lock).into()));
+        assert_eq!(held.over(8), GivenUp::Nothing);
+        held.sent(9, INO, &lock, false);
+        held.closes(INO, LockOwner(5));
+        assert_eq!(
+            held.over(9),
+            GivenUp::Since(vec![FileLock { mode: LockMode::Unlock, ..lock.lock }])
+        );
+    }
+
+    /// It may have been granted before that or behind it.
+    #[test]
+    fn what_was_given_up_while_a_lock_was_waited_for_is_perhaps_held() {
+        let mut held = ClientLocks::default();
+        let lock = asked(1, 5, LockMode::Write, (0, 99));
+        held.sent(8, INO, &lock, true);
+        held.asks(INO, &asked(1, 5, LockMode::Read, (80, 199)));
+        held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
+        let hull = asked(1, 5, LockMode::Unlock, (10, 99)).lock;
+        assert_eq!(held.over(8), GivenUp::Perhaps(hull));
+        held.sent(9, INO, &lock, true);
+        held.releases(OpenId(1));
+        assert_eq!(held.over(9), GivenUp::Nothing);
     }
 
     /// Its program was told that it did not get the lock.

@@ -1,0 +1,97 @@
+//! Requests for locks that are under way, and what their owners have asked to give up since.
+
+use std::collections::BTreeMap;
+
+use pelago_wire::{FileLock, LockMode, LockOwner, OpenId};
+
+use super::FileKey;
+
+/// The locks of an owner that end together: those of a file, of one system call.
+pub(super) type Key = (FileKey, LockOwner);
+
+/// The requests for locks that are under way, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct PendingLocks(BTreeMap<u64, Pending>);
+
+/// A request for a lock that is under way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) key: Key,
+    pub(super) open: OpenId,
+    pub(super) lock: FileLock,
+    /// It waits until the lock is free.
+    pub(super) waits: bool,
+    /// What its owner has asked to give up since.
+    pub(super) given_up: Vec<FileLock>,
+}
+
+/// What an owner has asked to give up while its request for a lock was under way.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub enum GivenUp {
+    /// Nothing of the lock.
+    #[default]
+    Nothing,
+    /// This, in this order, behind the lock: the server carries requests out that do not wait in
+    /// the order in which they were sent.
+    Since(Vec<FileLock>),
+    /// This, at most. Whether the server has done that before or behind the grant is unknown.
+    Perhaps(FileLock),
+}
+
+impl PendingLocks {
+    /// A request for a lock is sent.
+    pub(super) fn add(&mut self, number: u64, pending: Pending) {
+        if pending.lock.mode != LockMode::Unlock {
+            self.0.insert(number, pending);
+        }
+    }
+
+    /// An owner asks for no lock, or for a weaker one.
+    pub(super) fn gives_up(&mut self, key: Key, lock: &FileLock) {
+        for pending in self.0.values_mut().filter(|pending| pending.key == key) {
+            let wanted = pending.lock;
+            let ((start, end), (from, to)) = (lock.range(), wanted.range());
+            let (start, end) = (start.max(from), end.min(to));
+            let is_weaker = match lock.mode {
+                LockMode::Unlock => true,
+                LockMode::Read => wanted.mode == LockMode::Write,
+                LockMode::Write => false,
+            };
+            if start > end || !is_weaker {
+                continue;
+            }
+            let given_up = FileLock { mode: lock.mode, start, end, ..wanted };
+            match pending.given_up.last_mut() {
+                // It may wait for long: only the hull is kept.
+                Some(old) if pending.waits => {
+                    (old.start, old.end) = (old.start.min(start), old.end.max(end));
+                    if lock.mode == LockMode::Unlock {
+                        old.mode = LockMode::Unlock;
+                    }
+                }
+                _ => pending.given_up.push(given_up),
+            }
+        }
+    }
+
+    /// An open ends: no lock is held through it.
+    pub(super) fn releases(&mut self, open: OpenId) {
+        self.0.retain(|_, pending| pending.open != open);
+    }
+
+    /// A request is over. Returns what was given up since it was asked.
+    pub(super) fn over(&mut self, number: u64) -> GivenUp {
+        let Some(Pending { waits, given_up, .. }) = self.0.remove(&number) else {
+            return GivenUp::Nothing;
+        };
+        match (given_up.first(), waits) {
+            (None, _) => GivenUp::Nothing,
+            (Some(hull), true) => GivenUp::Perhaps(*hull),
+            (Some(_), false) => GivenUp::Since(given_up),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
