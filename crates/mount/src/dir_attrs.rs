@@ -8,7 +8,8 @@
 //!
 //! They answer no question behind a change of this mount that they may lack: they count only if no
 //! change of the directory has begun or ended while they were under way, and only until the next
-//! one begins.
+//! one begins. Those of an answer count only if no other change was under way with it: else they
+//! might be taken for those of the other one.
 
 use std::array;
 use std::time::{Duration, Instant};
@@ -21,13 +22,15 @@ const HOLDS: Duration = Duration::from_millis(2);
 /// Directories that are told apart; others share a slot.
 const SLOTS: usize = 64;
 
-/// The attributes of directories that were changed a moment ago.
+/// The attributes of directories that were changed or asked for a moment ago.
 pub struct DirAttrs([Mutex<Slot>; SLOTS]);
 
 #[derive(Default)]
 struct Slot {
     /// Changes that have begun or ended.
     events: u64,
+    /// Changes that have begun and not ended.
+    under_way: u32,
     /// The attributes that came with an answer, and when it was asked for.
     told: Option<(Attr, Instant)>,
     /// Those that no other change can have overtaken.
@@ -73,12 +76,15 @@ impl DirAttrs {
     /// Notes the attributes of a directory in which a request has changed a name that was asked at
     /// `since`; called before the answer to the request is given to its caller.
     pub fn tell(&self, attr: Attr, since: Instant) {
-        self.slot(attr.ino).lock().told = Some((attr, since));
+        let mut slot = self.slot(attr.ino).lock();
+        slot.told = (slot.under_way == 1).then_some((attr, since));
     }
 
     /// A change of a directory begins.
     pub(crate) fn begin(&self, dir: InodeId) -> DirChange {
-        DirChange { dir, event: self.changes(dir) }
+        let mut slot = self.slot(dir).lock();
+        slot.under_way += 1;
+        DirChange { dir, event: slot.changes() }
     }
 
     /// The attributes of a directory are about to be asked for.
@@ -101,14 +107,12 @@ impl DirAttrs {
         let is_alone = slot.events == change.event;
         slot.known = told.filter(|_| is_alone);
         slot.events += 1;
+        slot.under_way -= 1;
     }
 
-    /// Forgets a directory that was changed. Returns the number of this event.
-    pub(crate) fn changes(&self, dir: InodeId) -> u64 {
-        let mut slot = self.slot(dir).lock();
-        slot.known = None;
-        slot.events += 1;
-        slot.events
+    /// Forgets a directory that was changed.
+    pub(crate) fn changes(&self, dir: InodeId) {
+        self.slot(dir).lock().changes();
     }
 
     /// Returns the attributes of a directory, if they are known for this moment.
@@ -121,6 +125,15 @@ impl DirAttrs {
 
     fn slot(&self, dir: InodeId) -> &Mutex<Slot> {
         &self.0[dir.raw() as usize % SLOTS]
+    }
+}
+
+impl Slot {
+    /// Forgets what is known and what was told. Returns the number of this event.
+    const fn changes(&mut self) -> u64 {
+        (self.known, self.told) = (None, None);
+        self.events += 1;
+        self.events
     }
 }
 
@@ -189,6 +202,31 @@ mod tests {
             dirs.end(&change);
             assert_eq!(dirs.get(DIR), None);
         }
+        changed(&dirs, DIR);
+        assert_eq!(dirs.get(DIR), Some(attr(DIR)));
+    }
+
+    /// A change of names is answered, then one of attributes, and then a third one, which tells
+    /// nothing: what the first one has told is older than the second one.
+    #[test]
+    fn what_one_change_has_told_is_not_known_behind_another_one() {
+        let dirs = DirAttrs::default();
+        let rename = dirs.begin(DIR);
+        dirs.tell(attr(DIR), Instant::now());
+        dirs.changes(DIR);
+        dirs.end(&dirs.begin(DIR));
+        assert_eq!(dirs.get(DIR), None);
+        dirs.end(&rename);
+        assert_eq!(dirs.get(DIR), None);
+        // The answer to the first one comes later.
+        let rename = dirs.begin(DIR);
+        dirs.changes(DIR);
+        let remove = dirs.begin(DIR);
+        dirs.tell(attr(DIR), Instant::now());
+        dirs.end(&remove);
+        assert_eq!(dirs.get(DIR), None);
+        dirs.end(&rename);
+        assert_eq!(dirs.get(DIR), None);
         changed(&dirs, DIR);
         assert_eq!(dirs.get(DIR), Some(attr(DIR)));
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
-use pelago_wire::{Context, Entry, Error, FileKind, InodeId, OpenFlags, RenameFlags};
+use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
 
 use crate::attr;
 use crate::open_ids::OpenPath;
@@ -72,9 +72,12 @@ impl Renaming {
 
     fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, reply } = self;
-        let (files, dirs) = (state.files.clone(), [from.dir.ino, to.dir.ino]);
+        let (files, is_one) = (state.files.clone(), from.dir.ino == to.dir.ino);
+        let changes =
+            [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         files.rename(&context, from, to, how).then(move |result| {
-            match state.renamed(dirs, result, retained) {
+            changes.into_iter().for_each(|change| state.end_change(change));
+            match state.renamed(result, retained) {
                 Ok(()) => reply.ok(&()),
                 Err(error) => reply.error(attr::error(error)),
             }
@@ -85,15 +88,12 @@ impl Renaming {
 impl State {
     fn renamed(
         &self,
-        dirs: [InodeId; 2],
         result: Result<Renamed, Error>,
         retained: Option<Retained>,
     ) -> Result<(), Error> {
-        self.changed(dirs);
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);
-                self.entry_attrs.changes(moved.ino);
                 self.changed([moved.ino]);
                 replaced
             }
@@ -105,7 +105,7 @@ impl State {
         match replaced {
             Some(replaced) => {
                 self.inodes.moved(replaced.handle);
-                self.entry_attrs.changes(replaced.handle.ino);
+                self.changed([replaced.handle.ino]);
                 self.release_retained(self.unlinked.retain(replaced.attr, retained));
             }
             None => self.release_retained(retained),
