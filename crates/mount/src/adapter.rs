@@ -158,7 +158,7 @@ impl Filesystem for Adapter {
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
         let set = SetAttr { kill_privileges: request.kill_privileges || chown, ..set };
         let (state, caller) = (Arc::clone(&self.0), Caller::of(header));
-        let node = attr::ino(header.node);
+        let (node, context) = (attr::ino(header.node), state.context(header));
         let sample = state.sample(node);
         let handle = state.handle(header.node);
         let open = request.file.map(open_id);
@@ -166,7 +166,7 @@ impl Filesystem for Adapter {
         self.0.entry_attrs.changes(node);
         let go = move |kill_setgid| {
             let set = SetAttr { kill_setgid, ..set };
-            let answer = state.files.set_attr(&caller.context(), handle, open, set);
+            let answer = state.files.set_attr(&context, handle, open, set);
             answer.then(move |result| {
                 state.changed([node]);
                 let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {

@@ -1,14 +1,16 @@
 //! The kernel does not request again what it has cached.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, open, statat};
+use pelago_mount::{Keeps, MountOptions};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, open, statat};
 
-use super::{Mounted, mounted};
+use super::{Mounted, mounted, mounted_with};
 use crate::memory::spread;
 
 const FILES: u32 = 200;
@@ -25,6 +27,26 @@ impl Mounted {
             assert!(begun.elapsed() < Duration::from_secs(60), "a file stays open");
             thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// What a look-up has brought to a kernel that keeps nothing answers the next request of its
+/// thread, and none behind that.
+#[test]
+fn any_request_of_a_thread_forgets_what_its_look_up_brought() {
+    let keeps_nothing = |options: &mut MountOptions| options.keeps = Keeps::Nothing;
+    let Some(mounted) = mounted_with(spread, keeps_nothing) else { return };
+    for name in ["found", "other"] {
+        mounted.memory.put(name, b"bytes");
+    }
+    let other = File::open(mounted.path("other")).unwrap();
+    let mode = Permissions::from_mode(0o600);
+    for _ in 0..20 {
+        let found = open(mounted.path("found"), OFlags::PATH, Mode::empty()).unwrap();
+        other.set_permissions(mode.clone()).unwrap();
+        let before = mounted.requests();
+        fstat(&found).unwrap();
+        assert_eq!(mounted.requests(), before + 1, "the server is asked");
     }
 }
 
