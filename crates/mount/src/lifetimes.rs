@@ -246,10 +246,6 @@ impl Changes {
 impl ReplyGuard<'_> {
     /// Returns how long attributes hold that answer GETATTR or STATX.
     pub(crate) fn attr(&self, attr: &Attr, sample: &Sample) -> Duration {
-        if self.lifetimes.keeps_nothing() {
-            // The kernel checks the permissions of one directory two or three times in one call.
-            return Duration::ZERO;
-        }
         if self.holds(sample) { self.attr_ttl.ttl(attr, sample.epoch) } else { Duration::ZERO }
     }
 
