@@ -30,12 +30,12 @@ use pelago_wire::{
 use ranges::{Range, RangeLocks};
 use waiters::{Waiter, Waiters};
 
-pub use asked::GivenUp;
 pub use client::{ClientLocks, OwnedLock};
+pub use pending::GivenUp;
 pub use waiters::WaiterId;
 
-mod asked;
 mod client;
+mod pending;
 mod ranges;
 #[cfg(test)]
 mod tests;

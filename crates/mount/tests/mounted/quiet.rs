@@ -42,7 +42,7 @@ fn any_request_of_a_thread_forgets_what_its_look_up_brought() {
     let other = File::open(mounted.path("other")).unwrap();
     let mode = Permissions::from_mode(0o600);
     for _ in 0..20 {
-        let found = open(&mounted.path("found"), OFlags::PATH, Mode::empty()).unwrap();
+        let found = open(mounted.path("found"), OFlags::PATH, Mode::empty()).unwrap();
         other.set_permissions(mode.clone()).unwrap();
         let before = mounted.requests();
         fstat(&found).unwrap();

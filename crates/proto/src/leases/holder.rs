@@ -53,8 +53,8 @@ impl Holder {
         self.ended(on, number, sent)
     }
 
-    /// Grants up to this number were recalled. `sent` is the newest request that was sent. Returns whether the
-    /// lease was used until now.
+    /// Grants up to this number were recalled. `sent` is the newest request that was sent. Returns
+    /// whether a lease was used until now.
     pub fn ended(&mut self, on: Leased, number: GrantNumber, sent: u64) -> bool {
         let (known, request) = self.ended.entry(on).or_default();
         (*known, *request) = (number.max(*known), sent.max(*request));

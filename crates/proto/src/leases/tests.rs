@@ -112,8 +112,8 @@ fn a_grant_that_was_recalled_before_it_arrived_is_of_no_use() {
     assert_eq!(holder.remaining(FILE, at(4)), None);
 }
 
-/// An older answer comes while a change of the client is under way: the server may have carried that
-/// out, and sends this client no recall when others change the file after it.
+/// An older answer comes while a change of the client is under way: the server may have carried
+/// that out, and sends this client no recall when others change the file after it.
 #[test]
 fn nothing_is_kept_of_what_the_client_itself_is_changing() {
     let mut holder = Holder::default();

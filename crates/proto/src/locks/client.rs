@@ -7,7 +7,7 @@ use pelago_wire::{
     Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, Request, SessionId,
 };
 
-use super::asked::{AskedLocks, GivenUp};
+use super::pending::{GivenUp, Key, Pending, PendingLocks};
 use super::ranges::{Range, RangeLocks};
 use super::{FileKey, Holder};
 
@@ -27,7 +27,7 @@ pub struct ClientLocks {
     /// The same by the opens through which they were set.
     by_open: BTreeSet<(OpenId, Key)>,
     /// What is asked for and not answered.
-    under_way: AskedLocks,
+    under_way: PendingLocks,
     /// Opens through which a lock was set that is lost.
     lost_opens: BTreeSet<OpenId>,
     /// Locks that were lost, and how many of them [`ClientLocks::newly_lost`] has told.
@@ -39,11 +39,8 @@ pub struct ClientLocks {
     asked: usize,
 }
 
-/// The locks of an owner that end together: those of a file, of one system call.
-pub(super) type Key = (FileKey, LockOwner);
-
 /// Returns the key of a lock of this file.
-pub(super) const fn key_of(ino: InodeId, lock: &OwnedLock) -> Key {
+const fn key_of(ino: InodeId, lock: &OwnedLock) -> Key {
     (FileKey::of(ino, lock.lock.kind), lock.owner)
 }
 
@@ -101,7 +98,8 @@ impl ClientLocks {
 
     /// A request for a lock is sent under this number. Whether it waits for the lock.
     pub fn sent(&mut self, number: u64, ino: InodeId, asked: &OwnedLock, waits: bool) {
-        self.under_way.add(number, ino, asked, waits);
+        let (key, OwnedLock { open, lock, .. }) = (key_of(ino, asked), *asked);
+        self.under_way.add(number, Pending { key, open, lock, waits, given_up: Vec::new() });
     }
 
     /// A request for a lock is over. Returns what its owner has asked to give up since: all of it

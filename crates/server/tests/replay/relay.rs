@@ -34,7 +34,7 @@ impl Relay {
         let (lost, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let answers = Arc::new(Answers { pass, lost, is_over });
         let of_thread = Arc::clone(&answers);
-        thread::spawn(move || {
+        let run = move || {
             for client in listener.incoming() {
                 if of_thread.is_over.load(Ordering::Relaxed) {
                     return;
@@ -44,7 +44,8 @@ impl Relay {
                     connect(&client, &server, &of_thread);
                 }
             }
-        });
+        };
+        thread::Builder::new().spawn(run).unwrap();
         Self { socket, answers, _folder: folder }
     }
 
@@ -71,16 +72,18 @@ impl Drop for Relay {
 fn connect(client: &UnixStream, server: &UnixStream, answers: &Arc<Answers>) {
     let [mut from_client, mut to_client] = [client, client].map(|end| end.try_clone().unwrap());
     let [mut from_server, mut to_server] = [server, server].map(|end| end.try_clone().unwrap());
-    thread::spawn(move || {
+    let ask = move || {
         // An end of either connection ends both.
         drop(io::copy(&mut from_client, &mut to_server));
         drop(to_server.shutdown(Shutdown::Both));
-    });
+    };
+    thread::Builder::new().spawn(ask).unwrap();
     let answers = Arc::clone(answers);
-    thread::spawn(move || {
+    let answer = move || {
         while pass_frame(&mut from_server, &mut to_client, &answers).is_ok() {}
         drop(to_client.shutdown(Shutdown::Both));
-    });
+    };
+    thread::Builder::new().spawn(answer).unwrap();
 }
 
 fn pass_frame(from: &mut UnixStream, to: &mut UnixStream, answers: &Answers) -> io::Result<()> {

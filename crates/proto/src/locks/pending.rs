@@ -2,20 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use pelago_wire::{FileLock, InodeId, LockMode, OpenId};
+use pelago_wire::{FileLock, LockMode, LockOwner, OpenId};
 
-use super::client::{Key, OwnedLock, key_of};
+use super::FileKey;
+
+/// The locks of an owner that end together: those of a file, of one system call.
+pub(super) type Key = (FileKey, LockOwner);
 
 /// The requests for locks that are under way, by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct AskedLocks(BTreeMap<u64, Asked>);
+pub(super) struct PendingLocks(BTreeMap<u64, Pending>);
 
+/// A request for a lock that is under way.
 #[derive(Debug)]
-struct Asked {
-    key: Key,
-    lock: OwnedLock,
-    waits: bool,
-    given_up: Vec<FileLock>,
+pub(super) struct Pending {
+    pub(super) key: Key,
+    pub(super) open: OpenId,
+    pub(super) lock: FileLock,
+    /// It waits until the lock is free.
+    pub(super) waits: bool,
+    /// What its owner has asked to give up since.
+    pub(super) given_up: Vec<FileLock>,
 }
 
 /// What an owner has asked to give up while its request for a lock was under way.
@@ -31,51 +38,50 @@ pub enum GivenUp {
     Perhaps(FileLock),
 }
 
-impl AskedLocks {
-    /// An owner has asked for a lock.
-    pub(super) fn add(&mut self, number: u64, ino: InodeId, lock: &OwnedLock, waits: bool) {
-        if lock.lock.mode != LockMode::Unlock {
-            let key = key_of(ino, lock);
-            self.0.insert(number, Asked { key, lock: *lock, waits, given_up: Vec::new() });
+impl PendingLocks {
+    /// A request for a lock is sent.
+    pub(super) fn add(&mut self, number: u64, pending: Pending) {
+        if pending.lock.mode != LockMode::Unlock {
+            self.0.insert(number, pending);
         }
     }
 
     /// An owner asks for no lock, or for a weaker one.
     pub(super) fn gives_up(&mut self, key: Key, lock: &FileLock) {
-        for asked in self.0.values_mut().filter(|asked| asked.key == key) {
-            let of_asked = asked.lock.lock;
-            let ((start, end), (from, to)) = (lock.range(), of_asked.range());
+        for pending in self.0.values_mut().filter(|pending| pending.key == key) {
+            let wanted = pending.lock;
+            let ((start, end), (from, to)) = (lock.range(), wanted.range());
             let (start, end) = (start.max(from), end.min(to));
             let is_weaker = match lock.mode {
                 LockMode::Unlock => true,
-                LockMode::Read => of_asked.mode == LockMode::Write,
+                LockMode::Read => wanted.mode == LockMode::Write,
                 LockMode::Write => false,
             };
             if start > end || !is_weaker {
                 continue;
             }
-            let given_up = FileLock { mode: lock.mode, start, end, ..of_asked };
-            match asked.given_up.last_mut() {
+            let given_up = FileLock { mode: lock.mode, start, end, ..wanted };
+            match pending.given_up.last_mut() {
                 // It may wait for long: only the hull is kept.
-                Some(old) if asked.waits => {
+                Some(old) if pending.waits => {
                     (old.start, old.end) = (old.start.min(start), old.end.max(end));
                     if lock.mode == LockMode::Unlock {
                         old.mode = LockMode::Unlock;
                     }
                 }
-                _ => asked.given_up.push(given_up),
+                _ => pending.given_up.push(given_up),
             }
         }
     }
 
     /// An open ends: no lock is held through it.
     pub(super) fn releases(&mut self, open: OpenId) {
-        self.0.retain(|_, asked| asked.lock.open != open);
+        self.0.retain(|_, pending| pending.open != open);
     }
 
     /// A request is over. Returns what was given up since it was asked.
     pub(super) fn over(&mut self, number: u64) -> GivenUp {
-        let Some(Asked { waits, given_up, .. }) = self.0.remove(&number) else {
+        let Some(Pending { waits, given_up, .. }) = self.0.remove(&number) else {
             return GivenUp::Nothing;
         };
         match (given_up.first(), waits) {
