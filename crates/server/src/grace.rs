@@ -35,6 +35,8 @@ struct State {
     round: Round,
     /// A thread takes the steps.
     has_thread: bool,
+    /// That thread carries out what the last run has answered, of this round or of an earlier one.
+    is_replaying: bool,
     /// Sessions that have not said that they are done, and have not ended.
     waits_for: HashSet<SessionId>,
     /// Their time is over.
@@ -102,6 +104,7 @@ impl Grace {
             since: Instant::now(),
             round: Round::default(),
             has_thread: false,
+            is_replaying: false,
             waits_for,
             is_late: false,
             came_late: Vec::new(),
@@ -251,9 +254,23 @@ impl Grace {
         std::mem::take(&mut state.came_late)
     }
 
+    /// Returns whether what a step of this round has begun goes on.
+    pub(crate) fn is_in(&self, round: Round) -> bool {
+        self.state.lock().round == round
+    }
+
+    /// Waits until nothing is replayed any more of an earlier round, for at most `limit`.
+    pub(crate) fn wait_for_replays(&self, limit: Duration) {
+        let mut state = self.state.lock();
+        let until = Instant::now() + limit;
+        while state.is_replaying && !self.changed.wait_until(&mut state, until).timed_out() {}
+    }
+
     /// The requests that the last run has answered were carried out.
     pub(crate) fn replayed(&self, round: Round) {
         let mut state = self.state.lock();
+        state.is_replaying = false;
+        self.changed.notify_all();
         if state.round == round && state.phase == Phase::Replaying {
             state.phase = Phase::Repeating;
         }
@@ -285,7 +302,7 @@ impl Grace {
             state.since = Instant::now();
             let mut replays = std::mem::take(&mut state.replays);
             if !replays.is_empty() {
-                state.phase = Phase::Replaying;
+                (state.phase, state.is_replaying) = (Phase::Replaying, true);
                 // Stable: an open file of an inode comes behind what makes it.
                 replays
                     .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));

@@ -12,6 +12,9 @@ use pelago_wire::{Code, Connections};
 
 use super::{Dispatcher, LocalService};
 
+/// How long the next epoch waits for a request that runs of the last one.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Ends an epoch, and begins the next one.
 pub(crate) struct EpochChange {
     dispatcher: Arc<Dispatcher>,
@@ -52,6 +55,8 @@ impl EpochChange {
         if !self.is_between.swap(false, Ordering::Relaxed) {
             return;
         }
+        // Their clients ask for these again, and must not meet those of before.
+        self.dispatcher.parts.grace.wait_for_replays(PATIENCE);
         if let Some(connections) = self.connections() {
             connections.resume();
         }

@@ -6,14 +6,17 @@ use std::time::Duration;
 use std::{io, thread};
 
 use pelago_meta::reply_cache::RequestKey;
+use pelago_store::table;
 use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, SessionId};
 
 use super::{Dispatcher, LocalService, shared};
-use crate::grace::{Grace, Parked, Step};
+use crate::grace::{Grace, Parked, Round, Step};
 use crate::service::Call;
 
 /// The pause before the row of a session is deleted once more.
 const RETRY: Duration = Duration::from_millis(100);
+/// The pause before the table is looked at once more.
+const PAUSE: Duration = Duration::from_millis(5);
 
 impl LocalService {
     /// Waits on a thread of its own for the sessions of the last run, for at most `limit`.
@@ -55,7 +58,7 @@ impl Dispatcher {
             }
             Step::Replay(replays) => {
                 tracing::info!(requests = replays.len(), "carrying out what may be lost");
-                self.replay(replays, limit);
+                self.replay(replays, (round, limit));
                 grace.replayed(round);
             }
             Step::Repeat(repeated) => {
@@ -156,20 +159,40 @@ impl Dispatcher {
     }
 
     /// Carries out, one after the other, what the last run has answered and may have lost. Each
-    /// gets this long.
-    fn replay(self: &Arc<Self>, replays: Vec<Parked>, limit: Duration) {
+    /// gets this long. If the table fails, the clients ask for all of it again: an error of that
+    /// would tell them that it is lost.
+    fn replay(self: &Arc<Self>, replays: Vec<Parked>, (round, limit): (Round, Duration)) {
         for parked in replays {
             let (over, is_over) = channel();
             let done = parked.done;
             let done: Done = Box::new(move |result| {
-                done(result);
-                // Its receiver may wait no longer.
-                let _ = over.send(());
+                if let Err(late) = over.send((done, result)) {
+                    let (done, result) = late.0;
+                    done(result);
+                }
             });
-            self.carry_out(Parked { done, ..parked });
-            if is_over.recv_timeout(limit).is_err() {
-                tracing::error!("what may be lost is not carried out in time");
+            match self.parts.grace.is_in(round) {
+                true => self.carry_out(Parked { done, ..parked }),
+                false => done(Err(Code::Unavailable.into())),
             }
+            let Ok((done, result)) = is_over.recv_timeout(limit) else {
+                tracing::error!("what may be lost is not carried out in time");
+                continue;
+            };
+            if result.is_err() {
+                self.wait_while_stopped(round);
+            }
+            done(result);
+        }
+    }
+
+    /// Waits until the table is about to be opened again, if it has stopped: the connections of the
+    /// clients have ended by then.
+    fn wait_while_stopped(&self, round: Round) {
+        let is_stopped = || matches!(self.parts.table.get(&[0]), Err(table::Error::Stopped));
+        while is_stopped() && self.parts.grace.is_in(round) && !*self.stopped.read_recursive() {
+            self.parts.durability.flush_soon();
+            thread::sleep(PAUSE);
         }
     }
 

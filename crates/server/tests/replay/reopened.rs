@@ -99,6 +99,27 @@ fn what_is_lost_comes_back_when_the_table_does() {
     assert_eq!(served.rig.lookup(ROOT, "file").unwrap().attr.ino, file.attr.ino);
 }
 
+/// The table fails once more while the clients' changes are carried out again: they ask for them
+/// another time.
+#[test]
+fn a_failure_during_the_replays_loses_none() {
+    // Before these come the sync that fails, and what the new epoch writes and makes safe.
+    for call in 3..8 {
+        let served = Served::new();
+        let client = served.client();
+        let dir = client.make_dir(ROOT, "dir");
+        let (file, open) = client.create(dir.handle, "file");
+        client.write(open, 0, b"bytes");
+        client.rename((dir.handle, "file"), (ROOT, "moved"));
+        served.rig.table.fail_at(call, table::Error::Stopped);
+        served.fail_sync();
+        let found = client.lookup(ROOT, "moved").unwrap();
+        assert_eq!(found.attr.ino, file.attr.ino, "call {call} fails");
+        assert_eq!(client.read(open), b"bytes", "call {call} fails");
+        assert_eq!(client.lookup(ROOT, "dir").unwrap().attr.ino, dir.attr.ino);
+    }
+}
+
 /// A program waits for a lock while the table fails: it gets the lock once it is free.
 #[test]
 fn a_wait_for_a_lock_goes_on() {
