@@ -19,6 +19,9 @@ pub(crate) enum Subject {
     Name(InodeId, NameHash),
     /// That a directory has fewer names than it had. The removal of a directory builds on it.
     FewerNames(InodeId),
+    /// Which directory is below which. A move of a directory builds on it: none may be moved below
+    /// itself.
+    Tree,
 }
 
 /// What a change does with a [`Subject`].
@@ -39,6 +42,7 @@ impl Hash for Subject {
             Self::Inode(ino) => state.write_u64(ino.raw()),
             Self::Name(dir, hash) => state.write_u64(dir.raw().rotate_left(32) ^ hash.0),
             Self::FewerNames(dir) => state.write_u64(!dir.raw()),
+            Self::Tree => state.write_u64(0),
         }
     }
 }

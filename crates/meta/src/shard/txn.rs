@@ -341,6 +341,7 @@ impl MemoryChange {
             Self::DirectoryMoved(ino, parent) => {
                 each(inode(parent), Access::Read);
                 each(inode(ino), Access::Write);
+                each(Subject::Tree, Access::Write);
             }
             Self::DirectoryRemoved(ino) => {
                 each(Subject::FewerNames(*ino), Access::Read);

@@ -75,6 +75,19 @@ fn the_removal_of_a_directory_builds_on_all_removals_in_it() {
     assert!(waits(&rig, TWO));
 }
 
+/// Else it could be one below itself, once the other one is lost.
+#[test]
+fn a_move_of_a_directory_builds_on_moves_of_others() {
+    let (rig, dir) = scene(&[]);
+    let below = rig.dir(dir, "below", 112).handle;
+    let deeper = rig.dir(below, "deeper", 113).handle;
+    make_safe(&rig);
+    move_by(&rig, ONE, (dir, "below"), (ROOT, "beside"));
+    assert!(!waits(&rig, ONE));
+    move_by(&rig, TWO, (ROOT, "d"), (deeper, "d"));
+    assert!(waits(&rig, TWO));
+}
+
 #[test]
 fn sessions_that_work_in_one_directory_do_not_wait_for_each_other() {
     let (rig, dir) = scene(&["a", "b", "c", "f"]);
