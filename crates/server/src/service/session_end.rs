@@ -58,7 +58,9 @@ impl Dispatcher {
         let sessions = mem::take(&mut *self.undeleted.lock());
         for session in sessions {
             let invalidations = self.parts.durability.invalidations();
-            match self.parts.shard.forget_session(session) {
+            let shard = &self.parts.shard;
+            // The first does nothing if it was done, and was not made safe.
+            match shard.end_session(session).and_then(|()| shard.forget_session(session)) {
                 Ok(()) => self.free_locks_when_safe(session, invalidations),
                 Err(error) => self.end_later(session, error),
             }
