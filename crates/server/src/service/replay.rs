@@ -25,6 +25,15 @@ impl Executor<'_> {
                 };
                 self.execute_new(&Request::SetAttr { node: *node, open: None, set })
             }
+            // In a new epoch of the same run it is still open, and its file is lost.
+            Request::Create { open, .. } | Request::CreateUnnamed { open, .. }
+                if self.parts.opens.inode_of(self.key(*open)).is_ok() =>
+            {
+                if let Err(error) = self.parts.opens.release(self.key(*open), MayBlock::Yes) {
+                    tracing::debug!(?error, "an open of a file that is lost ends");
+                }
+                self.execute_new(request)
+            }
             Request::Write { open, .. } | Request::Allocate { open, .. } => {
                 self.with_open(self.key(*open), replayed, request)
             }

@@ -1,20 +1,34 @@
 //! The table fails while the server runs, and is opened again without what was not safe.
 
+use std::thread;
+use std::time::Instant;
+
 use pelago_store::table;
 use pelago_wire::{
     Code, FileLock, LockKind, LockMode, LockOwner, OpenFlags, OpenId, Reply, Request,
 };
 
+use crate::harness::rig::DEADLINE;
 use crate::served::{Client, ROOT, Served};
 
 impl Served {
     /// A sync of the journal fails: all that is not safe is lost, and the table is opened again.
     fn fail_sync(&self) {
-        let lost = self.rig.table.unsafe_batches();
-        assert!(lost > 0, "there is something to lose");
-        self.rig.table.fail_at(0, table::Error::Stopped);
+        let own = "of the server's own mount";
+        self.rig.make_dir(ROOT, own).unwrap();
+        self.rig.table.fail_sync();
         let sync = Request::FsyncDir { dir: ROOT, since: None };
         assert_eq!(self.rig.call(sync).err(), Some(Code::Io));
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            match self.rig.lookup(ROOT, own).err() {
+                // It was not safe.
+                Some(Code::NotFound) => return,
+                Some(Code::Io | Code::Unavailable) => thread::yield_now(),
+                other => panic!("{other:?}"),
+            }
+            assert!(Instant::now() < deadline, "the table is not opened again");
+        }
     }
 }
 
@@ -91,8 +105,9 @@ fn what_is_lost_comes_back_when_the_table_does() {
     let client = served.client();
     let (file, open) = client.create(ROOT, "file");
     client.write(open, 0, b"bytes");
-    // The sync fails, and then what the new epoch writes first.
-    served.rig.table.fail_at(1, table::Error::Stopped);
+    // Calls 0 to 2 make the directory of the server's own mount, count it, and fail to sync. The
+    // next one writes the first batch of the new epoch.
+    served.rig.table.fail_at(3, table::Error::Stopped);
     served.fail_sync();
     assert_eq!(client.read(open), b"bytes");
     assert_eq!(client.lookup(ROOT, "file").unwrap().attr.ino, file.attr.ino);
@@ -103,8 +118,8 @@ fn what_is_lost_comes_back_when_the_table_does() {
 /// another time.
 #[test]
 fn a_failure_during_the_replays_loses_none() {
-    // Before these come the sync that fails, and what the new epoch writes and makes safe.
-    for call in 3..8 {
+    // Before these, a directory is made and counted, the sync fails, and the new epoch begins.
+    for call in 4..12 {
         let served = Served::new();
         let client = served.client();
         let dir = client.make_dir(ROOT, "dir");
@@ -129,15 +144,15 @@ fn a_wait_for_a_lock_goes_on() {
     served.rig.sync();
     let theirs = two.open(file.handle, OpenFlags::READ_WRITE);
     one.lock(open, false).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let waits = scope.spawn(|| two.lock(theirs, true));
         while served.rig.server.status().lock_waiters == 0 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         one.write(open, 0, b"not safe");
         served.fail_sync();
         while served.rig.server.status().lock_waiters == 0 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         assert!(!waits.is_finished());
         one.set_lock(open, LockMode::Unlock, false).unwrap();

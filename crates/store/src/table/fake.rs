@@ -61,6 +61,12 @@ impl FakeTable {
         self.state.lock().is_full = is_full;
     }
 
+    /// Makes the next persist fail. The table stops, and loses what is not safe when it is opened
+    /// again.
+    pub fn fail_sync(&self) {
+        self.state.lock().fails_sync = true;
+    }
+
     /// Sets what [`Table::pressure`] returns from now on.
     pub fn set_pressure(&self, high: bool) {
         self.state.lock().is_under_pressure = high;
@@ -101,7 +107,12 @@ impl Table for FakeTable {
     fn persist(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         state.check_running()?;
-        if let Err(error) = state.count_call() {
+        let counted = state.count_call();
+        if std::mem::take(&mut state.fails_sync) {
+            (state.stopped, state.sync_failed) = (true, true);
+            return Err(Error::Stopped);
+        }
+        if let Err(error) = counted {
             state.sync_failed = !matches!(error, Error::NoSpace);
             return Err(error);
         }
@@ -133,7 +144,8 @@ impl Table for FakeTable {
         let mut state = self.state.lock();
         let drops = std::mem::take(&mut state.sync_failed);
         if drops {
-            *state = state.crashed(0);
+            let (calls, faults) = (state.calls, std::mem::take(&mut state.faults));
+            *state = State { calls, faults, ..state.crashed(0) };
         }
         state.stopped = false;
         Ok(drops)
@@ -183,6 +195,8 @@ struct State {
     /// The errors to come, by the number of the call.
     faults: BTreeMap<u64, Error>,
     stopped: bool,
+    /// The next persist fails.
+    fails_sync: bool,
     /// A persist failed: the next reopen drops the batches that are not safe.
     sync_failed: bool,
     is_under_pressure: bool,
