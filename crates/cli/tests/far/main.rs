@@ -14,6 +14,7 @@ use crate::world::World;
 mod bad_input;
 mod bytes;
 mod cut;
+mod errors;
 mod forwarder;
 mod good;
 #[path = "../harness/all.rs"]

@@ -68,8 +68,11 @@ fn each_error_is_met() {
         names.map(snake).collect()
     };
     assert_eq!(listed("through a mount:"), at_the_server);
+    let far = listed("of another machine:");
+    assert_eq!(far, tests_of(&[include_str!("../far/errors.rs")]));
     let never = listed("not arise yet:");
-    let mut all: Vec<&String> = met.iter().chain(&at_the_server).chain(&never).collect();
+    let mut all: Vec<&String> =
+        met.iter().chain(&at_the_server).chain(&far).chain(&never).collect();
     all.sort();
     let mut codes: Vec<String> = Code::ALL.iter().map(|code| snake(&format!("{code:?}"))).collect();
     codes.sort();
