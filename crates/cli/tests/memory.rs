@@ -33,7 +33,7 @@ fn the_total_of_memory_is_chosen_at_the_start() {
     assert!(refused.err.contains("at least 20 MiB"), "{refused:?}");
     assert!(!volume.dir.exists(), "something was made");
     // Of less than the default, a part is left to what no limit counts.
-    let small = (20 * MIB, 14 * MIB, 10 * MIB * 24 / 160);
+    let small = (20 * MIB, 8 * MIB + 4 * (6 * MIB * 24 / 160), 6 * MIB * 24 / 160);
     let large = (1024 * MIB, 1024 * MIB, 1024 * MIB * 24 / 160);
     for (total, caches, inodes) in [small, large] {
         volume.up(&["--memory", &total.to_string()]).expect_success();
