@@ -32,10 +32,7 @@ fn the_total_of_memory_is_chosen_at_the_start() {
     let refused = volume.up(&["--memory", "19MiB"]).expect_code(2);
     assert!(refused.err.contains("at least 20 MiB"), "{refused:?}");
     assert!(!volume.dir.exists(), "something was made");
-    // Of less than the default, a part is left to what no limit counts.
-    let small = (20 * MIB, 8 * MIB + 4 * (6 * MIB * 24 / 160), 6 * MIB * 24 / 160);
-    let large = (1024 * MIB, 1024 * MIB, 1024 * MIB * 24 / 160);
-    for (total, caches, inodes) in [small, large] {
+    for (total, inodes) in [(20 * MIB, 3 * MIB), (1024 * MIB, 1024 * MIB * 24 / 160)] {
         volume.up(&["--memory", &total.to_string()]).expect_success();
         let status = volume.run("status", &["--json"]).expect_success().json();
         let limits: Vec<(&str, u64)> = status["memory"]
@@ -45,7 +42,7 @@ fn the_total_of_memory_is_chosen_at_the_start() {
             .map(|each| (each["name"].as_str().unwrap(), each["limit"].as_u64().unwrap()))
             .collect();
         let sum: u64 = limits.iter().map(|(_, limit)| limit).sum();
-        assert!(sum <= caches && sum + 5 > caches, "{limits:?}");
+        assert!(sum <= total && sum + 5 > total, "{limits:?}");
         assert!(limits.contains(&("INODE_TABLE_BYTES", inodes)), "{limits:?}");
         for number in 0..500 {
             let file = volume.files().join(format!("{number}"));

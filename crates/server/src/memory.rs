@@ -43,20 +43,13 @@ pub fn inode_table_bytes(total: u64) -> u64 {
     MemoryLimits::of(total).inodes
 }
 
-/// Of what is missing to the default, this part is left to what no limit counts: threads, buffers
-/// of connections, fragments, and in a group of limited memory what the kernel keeps for the
-/// process. At 48 MiB it is 11 MiB.
-const UNCOUNTED_PART: u64 = 10;
-
 /// The least memory in bytes with which the engine works.
 const TABLE_BYTES_MIN: u64 = 8 << 20;
 
 impl MemoryLimits {
-    /// Divides `total` bytes in the proportions of the default limits. Of less than the default, a
-    /// part is left.
+    /// Divides `total` bytes in the proportions of the default limits.
     #[must_use]
     pub(crate) fn of(total: u64) -> Self {
-        let total = total.saturating_sub(MEMORY_BYTES.saturating_sub(total) / UNCOUNTED_PART);
         let share = |limit: usize| {
             let exact = u128::from(total) * limit as u128 / u128::from(MEMORY_BYTES);
             u64::try_from(exact).unwrap_or(u64::MAX)
@@ -104,12 +97,6 @@ mod tests {
         let MemoryLimits { table, rows, filters, opens, inodes } =
             MemoryLimits::of(limits::LEAST_MEMORY_BYTES);
         assert_eq!(table, TABLE_BYTES_MIN);
-        assert!(table + rows + filters + opens + inodes <= limits::LEAST_MEMORY_BYTES);
-    }
-
-    #[test]
-    fn a_small_process_has_room_for_what_no_limit_counts() {
-        let MemoryLimits { table, rows, filters, opens, inodes } = MemoryLimits::of(48 << 20);
-        assert_eq!((table + rows + filters + opens + inodes).div_ceil(1 << 20), 37);
+        assert_eq!(table + rows + filters + opens + inodes, limits::LEAST_MEMORY_BYTES);
     }
 }

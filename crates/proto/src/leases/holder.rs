@@ -75,7 +75,8 @@ impl Holder {
         self.until = self.until.max(until);
     }
 
-    /// Returns how long a lease lasts from `now` on, if nobody recalls it; `None` if there is none.
+    /// Returns how long a lease lasts from `now` on, unless a recall comes; `None` if there is
+    /// none.
     #[must_use]
     pub fn remaining(&self, on: Leased, now: Duration) -> Option<Duration> {
         let left = self.until.checked_sub(now).filter(|left| !left.is_zero())?;
