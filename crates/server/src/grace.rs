@@ -152,6 +152,11 @@ impl Grace {
         state.phase != Phase::Over && !std::mem::replace(&mut state.has_thread, true)
     }
 
+    /// There is no thread that takes the steps: none could be had.
+    pub(crate) fn has_no_thread(&self) {
+        self.state.lock().has_thread = false;
+    }
+
     /// Waits for the next step. Sessions have `limit` to come back; so have repeated requests that
     /// run, from the end of the last one on.
     pub(crate) fn next(&self, limit: Duration) -> (Round, Step) {
@@ -588,6 +593,8 @@ mod tests {
     fn it_begins_again_with_the_sessions_that_there_are() {
         let grace = Grace::new(HashSet::from([ONE]));
         assert!(grace.needs_thread() && !grace.needs_thread());
+        grace.has_no_thread();
+        assert!(grace.needs_thread(), "none could be had");
         assert!(grace.park(parked(ONE, 1, write()), false).is_none());
         assert!(grace.park(parked(ONE, 2, write()), false).is_none());
         assert!(grace.park(parked(SessionId::DIRECT, 3, write()), false).is_none());

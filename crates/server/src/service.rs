@@ -176,7 +176,7 @@ impl LocalService {
     /// thread or a lock. Returns when no request runs any more.
     pub(crate) fn stop(&self) {
         *self.dispatcher.stopped.write() = true;
-        starting::stop(&self.dispatcher.parts.grace);
+        starting::stop(&self.dispatcher.parts.grace, Code::Unavailable);
         self.dispatcher.parts.pool.stop();
         self.dispatcher.find_by_id.stop();
         self.dispatcher.locks.stop();

@@ -62,15 +62,15 @@ impl EpochChange {
         }
         if let Err(error) = self.dispatcher.wait_for_sessions(self.limit) {
             tracing::error!(%error, "no thread: clients are not waited for");
-            super::starting::stop(&self.dispatcher.parts.grace);
+            super::starting::stop(&self.dispatcher.parts.grace, Code::Io);
         }
     }
 
-    /// The table could not be opened: requests that wait fail. Clients of other sessions
-    /// stay away until it can be.
+    /// The table could not be opened: requests that wait fail. Clients of other sessions stay away
+    /// until it can be.
     pub(crate) fn fail(&self) {
         if self.is_between.load(Ordering::Relaxed) {
-            super::starting::stop(&self.dispatcher.parts.grace);
+            super::starting::stop(&self.dispatcher.parts.grace, Code::Io);
         }
     }
 

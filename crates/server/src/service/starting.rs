@@ -42,7 +42,8 @@ impl Dispatcher {
         tracing::info!(sessions, "waiting for clients");
         let dispatcher = Arc::clone(self);
         let steps = move || while dispatcher.take_step(limit) {};
-        thread::Builder::new().name("grace".to_owned()).spawn(steps).map(drop)
+        let spawned = thread::Builder::new().name("grace".to_owned()).spawn(steps);
+        spawned.map(drop).inspect_err(|_| self.parts.grace.has_no_thread())
     }
 
     /// Takes the next step. Returns whether there is another one.
@@ -222,9 +223,9 @@ fn goes_on(context: &Context, request: &Request) -> bool {
     }
 }
 
-/// Ends the wait; what waits is answered with `Unavailable`.
-pub(super) fn stop(grace: &Grace) {
+/// Ends the wait; what waits fails with this error.
+pub(super) fn stop(grace: &Grace, error: Code) {
     for parked in grace.stop() {
-        (parked.done)(Err(Code::Unavailable.into()));
+        (parked.done)(Err(error.into()));
     }
 }

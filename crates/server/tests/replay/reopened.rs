@@ -24,7 +24,7 @@ impl Served {
             match self.rig.lookup(ROOT, own).err() {
                 // It was not safe.
                 Some(Code::NotFound) => return,
-                Some(Code::Io | Code::Unavailable) => thread::yield_now(),
+                Some(Code::Io) => thread::yield_now(),
                 other => panic!("{other:?}"),
             }
             assert!(Instant::now() < deadline, "the table is not opened again");
