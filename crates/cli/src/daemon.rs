@@ -20,7 +20,7 @@ use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::retry::retry_while_exiting;
 use crate::status_report::UpReport;
-use crate::{file_sizes, locate, stale_mount};
+use crate::{allocator, file_sizes, locate, stale_mount};
 
 pub(crate) use errors::start_failed;
 
@@ -170,6 +170,7 @@ impl Served {
 fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     let (read_only, passthrough) = (plan.read_only, for_server(plan.passthrough));
     let memory_bytes = plan.memory_bytes;
+    allocator::fit(memory_bytes);
     let mut options = Options { read_only, passthrough, memory_bytes, ..Options::default() };
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;

@@ -13,6 +13,7 @@ use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
 use pelago_wire::limits;
 
+use crate::allocator;
 use crate::control::{Control, ControlReply, Request};
 use crate::daemon::{Events, Stop, errors, unmount};
 use crate::failure::{Exit, Failure, Outcome};
@@ -64,6 +65,7 @@ struct Parts {
 impl FarMount {
     /// Connects and mounts. If that fails, nothing is mounted.
     pub(crate) fn start(plan: &FarPlan) -> Outcome<Self> {
+        allocator::fit(plan.memory_bytes);
         let events = Events::new()?;
         let options = RemoteOptions {
             target: plan.target.clone(),

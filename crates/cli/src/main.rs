@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allocator;
 mod control;
 mod daemon;
 mod data_path;
