@@ -72,13 +72,30 @@ kinds! {
     Reclaimed = 11, 0;
     /// A request that an earlier run of the server has answered, and which may be lost.
     Replay = 12, limits::FRAME_BODY_BYTES;
+    /// Another session is about to change what the body names: its leases end.
+    Recall = 13, limits::RECALL_BYTES;
+    /// The client has dropped what the recall with this number named.
+    Recalled = 14, 0;
 }
 
 impl FrameKind {
-    /// Returns whether the frame belongs to one request, and has its number.
+    /// Returns whether the frame has a number, that of its request or recall. A ping and a pong
+    /// have one or not.
     #[must_use]
     pub const fn has_number(self) -> bool {
-        matches!(self, Self::Request | Self::Reply | Self::Cancel | Self::Replay)
+        matches!(
+            self,
+            Self::Request
+                | Self::Reply
+                | Self::Cancel
+                | Self::Replay
+                | Self::Recall
+                | Self::Recalled
+        )
+    }
+
+    const fn may_have_number(self) -> bool {
+        matches!(self, Self::Ping | Self::Pong)
     }
 
     /// Returns the limit of the bulk bytes.
@@ -91,6 +108,9 @@ impl FrameKind {
     }
 }
 
+/// The flag of a reply or a pong that lengthens no lease.
+const OVERDUE: u16 = 1;
+
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -100,7 +120,11 @@ pub struct Header {
     pub bulk: u32,
     /// What the frame is.
     pub kind: FrameKind,
-    /// The number of the request in its session, from 1; 0 in frames of no request.
+    /// A recall waits for the client: the frame does not lengthen its leases. Only Reply and Pong
+    /// say so.
+    pub is_overdue: bool,
+    /// The number of the request or the recall in its session, from 1; in a ping a number that
+    /// rises, and in a pong that of the newest ping; 0 in other frames.
     pub number: u64,
     /// From the client: every mutation up to this number is answered and safe. From the server: the
     /// newest safe sequence of the present epoch.
@@ -113,8 +137,8 @@ pub enum FrameError {
     /// No frame has this kind.
     #[error("a frame has the unknown kind {0}")]
     Kind(u16),
-    /// The flags are not zero.
-    #[error("a frame has the flags {0:#x}, which must be zero")]
+    /// A flag is not defined, or not for this kind.
+    #[error("a frame has the flags {0:#x}, which its kind does not have")]
     Flags(u16),
     /// The reserved bytes are not zero.
     #[error("a frame has {0:#x} in its reserved bytes, which must be zero")]
@@ -149,7 +173,7 @@ impl Header {
     /// Returns the header of a frame of no request, with a body of `body` bytes.
     #[must_use]
     pub const fn new(kind: FrameKind, body: u32, progress: u64) -> Self {
-        Self { body, bulk: 0, kind, number: 0, progress }
+        Self { body, bulk: 0, kind, is_overdue: false, number: 0, progress }
     }
 
     /// Encodes the header.
@@ -159,7 +183,8 @@ impl Header {
         out[..4].copy_from_slice(&self.body.to_le_bytes());
         out[4..8].copy_from_slice(&self.bulk.to_le_bytes());
         out[8..10].copy_from_slice(&self.kind.number().to_le_bytes());
-        // Flags (10..12) and the reserved bytes (12..16) stay zero.
+        out[10..12].copy_from_slice(&(u16::from(self.is_overdue) * OVERDUE).to_le_bytes());
+        // The reserved bytes (12..16) stay zero.
         out[16..24].copy_from_slice(&self.number.to_le_bytes());
         out[24..].copy_from_slice(&self.progress.to_le_bytes());
         out
@@ -180,11 +205,15 @@ impl Header {
             body: u32::from_le_bytes([b0, b1, b2, b3]),
             bulk: u32::from_le_bytes([c0, c1, c2, c3]),
             kind,
+            is_overdue: flags & OVERDUE != 0,
             number: u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]),
             progress: u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
         };
         match () {
-            () if flags != 0 => Err(FrameError::Flags(flags)),
+            () if flags & !OVERDUE != 0 => Err(FrameError::Flags(flags)),
+            () if flags != 0 && !matches!(kind, FrameKind::Reply | FrameKind::Pong) => {
+                Err(FrameError::Flags(flags))
+            }
             () if reserved != 0 => Err(FrameError::Reserved(reserved)),
             () => header.check().map(|()| header),
         }
@@ -198,7 +227,7 @@ impl Header {
         if bulk as usize > kind.bulk_limit() {
             return Err(FrameError::Bulk { kind, bytes: bulk });
         }
-        if kind.has_number() == (number == 0) {
+        if kind.has_number() == (number == 0) && !kind.may_have_number() {
             return Err(FrameError::Number { kind, number });
         }
         Ok(())
@@ -212,7 +241,8 @@ mod tests {
     use super::*;
 
     fn request() -> Header {
-        Header { body: 26, bulk: 4096, kind: FrameKind::Request, number: 7, progress: 5 }
+        let kind = FrameKind::Request;
+        Header { body: 26, bulk: 4096, kind, is_overdue: false, number: 7, progress: 5 }
     }
 
     #[test]
@@ -222,6 +252,7 @@ mod tests {
                 body: u32::try_from(kind.body_limit()).unwrap(),
                 bulk: u32::try_from(kind.bulk_limit()).unwrap(),
                 kind,
+                is_overdue: matches!(kind, FrameKind::Reply | FrameKind::Pong),
                 number: if kind.has_number() { u64::MAX } else { 0 },
                 progress: 0x0102_0304_0506_0708,
             };
@@ -248,14 +279,18 @@ mod tests {
     }
 
     #[test]
-    fn only_frames_of_requests_have_bulk_and_a_number() {
-        let kind = FrameKind::Ping;
-        let ping = Header::new(kind, 0, 9);
-        assert_eq!(Header::decode(&ping.encode()), Ok(ping));
-        let bulk = Header { bulk: 1, ..ping };
+    fn bulk_numbers_and_flags_are_those_of_the_kind() {
+        let kind = FrameKind::Goodbye;
+        let plain = Header::new(kind, 0, 9);
+        assert_eq!(Header::decode(&plain.encode()), Ok(plain));
+        let bulk = Header { bulk: 1, ..plain };
         assert_eq!(Header::decode(&bulk.encode()), Err(FrameError::Bulk { kind, bytes: 1 }));
-        let number = Header { number: 3, ..ping };
+        let number = Header { number: 3, ..plain };
         let expected = Err(FrameError::Number { kind, number: 3 });
         assert_eq!(Header::decode(&number.encode()), expected);
+        let ping = Header { kind: FrameKind::Ping, ..number };
+        assert_eq!(Header::decode(&ping.encode()), Ok(ping), "it may have a number");
+        let overdue = Header { is_overdue: true, ..ping };
+        assert_eq!(Header::decode(&overdue.encode()), Err(FrameError::Flags(1)));
     }
 }

@@ -18,13 +18,16 @@ pub use description::{Effect, Right, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
+pub use leased_service::{Granted, LeaseHolder, LeaseTimes, LeasedDone, LeasedService, Leases};
 pub use local_cache::{LocalCache, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner};
 pub use name::{Name, NameError};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};
-pub use session_service::{Connections, RecordedPeer, Served, SessionRecord, SessionService};
+pub use session_service::{
+    Connections, LeaseMoment, LeasedAnswer, RecordedPeer, Served, SessionRecord, SessionService,
+};
 
 mod attr;
 mod buffer;
@@ -36,6 +39,7 @@ pub mod frame;
 pub mod handshake;
 mod id;
 pub mod id_map;
+mod leased_service;
 pub mod limits;
 mod local_cache;
 mod lock;

@@ -47,6 +47,10 @@ pub trait LocalCache: Send + Sync {
     /// change of [`Touched::Node`] has begun and not ended; called before the change is answered.
     fn bytes_changed(&self, ino: InodeId);
 
+    /// Nothing holds any more that the cache was told it may keep: the attributes of these nodes,
+    /// and all names. Returns when it has dropped them.
+    fn drop_all(&self, nodes: &[InodeId]);
+
     /// Calls `then` exactly once, when it has dropped the bytes of the files that
     /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] were told of: before this returns, or
     /// from a thread of its own, which must not be held up. Only then the change is answered.

@@ -4,7 +4,10 @@ use std::sync::Weak;
 
 use crate::attr::Attr;
 use crate::error::Error;
-use crate::id::{Handle, SessionId};
+use crate::id::{Handle, InodeId, SessionId};
+use crate::leased_service::Leases;
+use crate::local_cache::Touched;
+use crate::reply::Reply;
 use crate::service::Service;
 
 /// What a session learns of the server when it begins.
@@ -45,6 +48,28 @@ pub trait Connections: Send + Sync {
 
     /// Lets the clients come back, in a new epoch.
     fn resume(&self);
+
+    /// Tells the client of a session that something is about to be changed by another one, also
+    /// over later connections, until [`SessionService::recalled`] is called with this number, which
+    /// is used once, or [`SessionService::leases_lost`].
+    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]);
+}
+
+/// A moment between the changes of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LeaseMoment(pub u64);
+
+/// An answer of which some may be leased.
+#[derive(Debug)]
+pub struct LeasedAnswer<'a> {
+    /// The node that the request names and of which the answer tells something besides attributes.
+    pub node: Option<InodeId>,
+    /// The directory of the name or of the names that the answer tells.
+    pub names: Option<InodeId>,
+    /// The reply or the error.
+    pub result: &'a Result<Reply, Error>,
+    /// The attributes of a directory that come with the answer.
+    pub dir: Option<&'a Attr>,
 }
 
 /// A server of sessions. A session begins before its first request, and ends after its last one
@@ -80,6 +105,20 @@ pub trait SessionService: Service {
 
     /// A session ends: what it has open is released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
+
+    /// Returns a moment, for [`SessionService::lease`].
+    fn lease_moment(&self) -> LeaseMoment;
+
+    /// Leases to a session what it is answered, as far as nothing of it has changed since `since`,
+    /// a moment before the request was carried out, except by that session itself: its client knows
+    /// what it changes.
+    fn lease(&self, session: SessionId, since: LeaseMoment, answer: &LeasedAnswer<'_>) -> Leases;
+
+    /// The client of a session has dropped what this recall named.
+    fn recalled(&self, session: SessionId, number: u64);
+
+    /// All leases of a session have ended by its client's own clock.
+    fn leases_lost(&self, session: SessionId);
 
     /// Returns the attributes of a directory that a request has just changed, if they are in memory
     /// or can be read: they save its client a question.

@@ -1,0 +1,73 @@
+//! A service whose answers may be kept: it says of each what is under a lease, and recalls that.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::attr::Attr;
+use crate::error::Error;
+use crate::id::InodeId;
+use crate::local_cache::{Then, Touched};
+use crate::name::Name;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::service::{Bulk, Context, Service};
+
+/// What of an answer may be kept until it is recalled, or until the time of the leases is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leases {
+    /// All attributes in the reply that are not volatile, and what else it says of their node: the
+    /// target of a link, extended attributes or that there is none.
+    pub node: bool,
+    /// What the name in the request leads to, or that it does not exist; all names in a listing.
+    pub names: bool,
+    /// The attributes of the directory that come with the answer.
+    pub dir: bool,
+}
+
+/// What an answer brings besides its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Granted {
+    /// What may be kept. It must not be if it was changed or recalled since the request was sent.
+    pub leases: Leases,
+    /// The attributes of the directory in which the request has changed a name, if the server tells
+    /// them.
+    pub dir: Option<Attr>,
+}
+
+/// A callback that gets an answer, exactly once.
+pub type LeasedDone = Box<dyn FnOnce(Result<Reply, Error>, Granted) + Send>;
+
+/// A service whose answers may be kept under leases.
+pub trait LeasedService: Service {
+    /// Carries out a request, and calls `done` with the answer: before this returns, or from any
+    /// thread.
+    fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone);
+
+    /// Returns how long all leases last, unless they are recalled; zero if they have ended.
+    fn lease_left(&self) -> Duration;
+
+    /// Sets what keeps the answers. A second call does nothing.
+    fn set_holder(&self, holder: Weak<dyn LeaseHolder>);
+}
+
+/// What keeps answers under leases.
+pub trait LeaseHolder: Send + Sync {
+    /// Something is about to be changed by another session: what is kept of it goes, and so does
+    /// what is answered to requests that were sent before. Calls `then` exactly once when that is
+    /// done, on any thread; the change waits for it.
+    fn recalled(&self, touched: Arc<[Touched]>, then: Then);
+
+    /// All leases have ended. Returns when nothing that was kept is used any more.
+    fn lost(&self);
+}
+
+/// How long a cache in the client's process may keep what the holder has answered.
+pub trait LeaseTimes: Send + Sync {
+    /// Returns for how long the attributes of a node hold that were answered last; zero if they are
+    /// not leased.
+    fn attr_left(&self, ino: InodeId) -> Duration;
+
+    /// Returns for how long it holds what a name was answered to lead to, or that it does not
+    /// exist; zero if that is not leased.
+    fn name_left(&self, dir: InodeId, name: &Name) -> Duration;
+}
