@@ -32,12 +32,12 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn answer(body: &[u8], bulk: &[u8]) {
-    let Ok(DecodedReply { stamp, result, dir }) = decode_answer(body, bulk.to_vec()) else {
+    let Ok(DecodedReply { stamp, result, granted }) = decode_answer(body, bulk.to_vec()) else {
         return;
     };
     assert!(body.len() <= limits::FRAME_BODY_BYTES);
     let mut encoded = Vec::new();
-    encode_answer(stamp, &result, dir, &mut encoded);
+    encode_answer(stamp, &result, granted, &mut encoded);
     match &result {
         Ok(reply) => {
             assert_eq!(reply.bulk(), bulk);

@@ -6,14 +6,16 @@
 
 pub use field::{DecodeError, LayoutRow};
 use field::{Field, Reader};
-use fields::ErrorPayload;
 pub use fields::RECORDS;
+use fields::{ErrorPayload, RecalledThings};
 pub use tables::{REPLIES, REQUESTS};
 
 use crate::attr::{Attr, Time};
 use crate::error::{Code, Error};
 use crate::id::Handle;
+use crate::leased_service::{Granted, Leases};
 use crate::limits;
+use crate::local_cache::Touched;
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -64,9 +66,8 @@ pub struct DecodedReply {
     pub stamp: ReplyStamp,
     /// The reply, or the error.
     pub result: Result<Reply, Error>,
-    /// The attributes of the directory in which the request has changed a name, if the server tells
-    /// them.
-    pub dir: Option<Attr>,
+    /// What comes besides.
+    pub granted: Granted,
 }
 
 /// The status of a reply without an error; others are numbers of [`Code`].
@@ -75,10 +76,11 @@ const OK: u16 = 0;
 const MOST_REPLAYED: usize =
     u32::MOST + u64::MOST + <Option<Handle> as Field>::MOST + <Option<Time> as Field>::MOST;
 const MOST_CALL: usize = 2 * u32::MOST + u64::MOST + tables::MOST_REQUEST;
-const MOST_ANSWER: usize =
-    u32::MOST + u64::MOST + u16::MOST + <Option<Attr> as Field>::MOST + tables::MOST_REPLY;
+const MOST_ANSWER: usize = u32::MOST + u64::MOST + u16::MOST + MOST_GRANTED + tables::MOST_REPLY;
+const MOST_GRANTED: usize = <Option<Attr> as Field>::MOST + Leases::MOST;
 const _: () =
     assert!(MOST_REPLAYED + MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits a frame");
+const _: () = assert!(RecalledThings::MOST <= limits::RECALL_BYTES, "every recall fits a frame");
 const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
 const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fits a frame");
 
@@ -150,19 +152,18 @@ pub fn decode_replay(body: &[u8]) -> Result<(Replayed, &[u8]), DecodeError> {
     Ok((Replayed { stamp, node, time }, call))
 }
 
-/// Appends the body of the answer to a request; `dir` has the attributes of the directory in which
-/// it has changed a name. The caller sends [`Reply::bulk`] behind it.
+/// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] behind it.
 pub fn encode_answer(
     stamp: ReplyStamp,
     result: &Result<Reply, Error>,
-    dir: Option<Attr>,
+    granted: Granted,
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
-    if try_encode_answer(stamp, result, dir, out).is_err() {
+    if try_encode_answer(stamp, result, granted, out).is_err() {
         // Only a bug of the server makes a reply over its limit. The client must get an answer.
         out.truncate(start);
-        let bug = try_encode_answer(stamp, &Err(Code::Bug.into()), None, out);
+        let bug = try_encode_answer(stamp, &Err(Code::Bug.into()), Granted::default(), out);
         debug_assert!(bug.is_ok(), "an error without a payload has no limit");
     }
 }
@@ -170,7 +171,7 @@ pub fn encode_answer(
 fn try_encode_answer(
     stamp: ReplyStamp,
     result: &Result<Reply, Error>,
-    dir: Option<Attr>,
+    granted: Granted,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     u32::put(&stamp.epoch, out)?;
@@ -179,13 +180,14 @@ fn try_encode_answer(
         Ok(reply) => {
             u16::put(&OK, out)?;
             tables::put_reply(reply, out)?;
-            <Option<Attr> as Field>::put(&dir, out)
+            <Option<Attr> as Field>::put(&granted.dir, out)?;
         }
         Err(error) => {
             Code::put(&error.code, out)?;
-            ErrorPayload::put(&Vec::new(), out)
+            ErrorPayload::put(&Vec::new(), out)?;
         }
     }
+    Leases::put(&granted.leases, out)
 }
 
 /// Decodes the body of the answer to a request; `bulk` has the bulk bytes of its frame, which the
@@ -213,8 +215,33 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
             Err(Error::new(code))
         }
     };
+    let leases = Leases::take(from.at("the answer's leases"))?;
     from.finish("an answer")?;
-    Ok(DecodedReply { stamp, result, dir })
+    Ok(DecodedReply { stamp, result, granted: Granted { leases, dir } })
+}
+
+/// Appends the body of a recall: what another session is about to change.
+///
+/// # Errors
+/// If these are more than a recall can name.
+pub fn encode_recall(touched: &[Touched], out: &mut Vec<u8>) -> Result<(), Error> {
+    let start = out.len();
+    let put = RecalledThings::put(&touched.to_vec(), out);
+    if put.is_err() {
+        out.truncate(start);
+    }
+    put
+}
+
+/// Decodes the body of a recall.
+///
+/// # Errors
+/// Returns [`DecodeError`] if the body is no recall of this version.
+pub fn decode_recall(body: &[u8]) -> Result<Vec<Touched>, DecodeError> {
+    let mut from = Reader::new(body, "a recall");
+    let touched = RecalledThings::take(from.at("what is recalled"))?;
+    from.finish("a recall")?;
+    Ok(touched)
 }
 
 /// Appends a reply alone, as it is stored for a repeated request: its number and its fields.

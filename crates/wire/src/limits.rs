@@ -29,6 +29,10 @@ pub const FRAME_BODY_BYTES: usize = 512 << 10;
 pub const FRAME_BULK_BYTES: usize = IO_BYTES;
 /// Bytes of the body of a frame that begins or ends a connection.
 pub const HANDSHAKE_BYTES: usize = 1024;
+/// Nodes and names that one recall names: as many as one request changes.
+pub const RECALL_THINGS: usize = 8;
+/// Bytes of the body of a recall.
+pub const RECALL_BYTES: usize = 4096;
 /// Bytes of a text for people in such a frame.
 pub const TEXT_BYTES: usize = 512;
 /// Bytes that an error has besides its code.

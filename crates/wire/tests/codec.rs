@@ -10,9 +10,9 @@ use pelago_wire::codec::{
 };
 use pelago_wire::{
     AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
-    FileLock, Handle, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, SeekFrom, SetAttr, SetTime, Time, VolumeStats, Whence,
-    XattrFlags, limits,
+    FileLock, Granted, Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash,
+    NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, SetAttr, SetTime, Time,
+    VolumeStats, Whence, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -408,15 +408,18 @@ proptest! {
         stamp in stamp(),
         result in result(),
         dir in option::of(attr()),
+        bits in 0..8u8,
     ) {
         let mut body = Vec::new();
-        encode_answer(stamp, &result, dir, &mut body);
+        let leases = Leases { node: bits & 1 != 0, names: bits & 2 != 0, dir: bits & 4 != 0 };
+        encode_answer(stamp, &result, Granted { leases, dir }, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
-        let DecodedReply { stamp: decoded_stamp, result: decoded, dir: decoded_dir } =
+        let DecodedReply { stamp: decoded_stamp, result: decoded, granted } =
             decode_answer(&body, bulk).unwrap();
         prop_assert_eq!(decoded_stamp, stamp);
         prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", result));
-        prop_assert_eq!(decoded_dir, dir.filter(|_| result.is_ok()));
+        let dir = dir.filter(|_| result.is_ok());
+        prop_assert_eq!(granted, Granted { leases, dir });
         for end in cuts(&body) {
             prop_assert!(decode_answer(&body[..end], Vec::new()).is_err(), "cut at {}", end);
         }
@@ -451,7 +454,7 @@ proptest! {
 #[test]
 fn bulk_bytes_belong_to_data_only() {
     let mut body = Vec::new();
-    encode_answer(ReplyStamp::default(), &Ok(Reply::Done), None, &mut body);
+    encode_answer(ReplyStamp::default(), &Ok(Reply::Done), Granted::default(), &mut body);
     let error = decode_answer(&body, vec![1, 2, 3]).unwrap_err();
     assert_eq!(error, DecodeError::Trailing { what: "an answer", bytes: 3 });
     assert!(decode_answer(&body, Vec::new()).is_ok());
@@ -465,7 +468,7 @@ fn passthrough_is_sent_as_direct() {
     let path = DataPath::Passthrough(backing);
     let mut body = Vec::new();
     let opened = Reply::Opened { attr, path };
-    encode_answer(ReplyStamp::default(), &Ok(opened), None, &mut body);
+    encode_answer(ReplyStamp::default(), &Ok(opened), Granted::default(), &mut body);
     let result = decode_answer(&body, Vec::new()).unwrap().result;
     assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");
 }
@@ -492,7 +495,7 @@ fn a_value_over_its_limit_is_not_encoded() {
     }
     let mut body = Vec::new();
     let too_long = Ok(Reply::Bytes(long(limits::XATTR_VALUE_BYTES)));
-    encode_answer(ReplyStamp::default(), &too_long, None, &mut body);
+    encode_answer(ReplyStamp::default(), &too_long, Granted::default(), &mut body);
     let result = decode_answer(&body, Vec::new()).unwrap().result;
     assert_eq!(result.unwrap_err().code, Code::Bug);
 }
@@ -528,7 +531,7 @@ fn the_longest_listing_fits_a_frame() {
     encode_answer(
         ReplyStamp::default(),
         &Ok(Reply::Listed { entries, end: false }),
-        None,
+        Granted::default(),
         &mut body,
     );
     assert!(body.len() <= limits::FRAME_BODY_BYTES, "{}", body.len());

@@ -10,16 +10,17 @@ use std::fs;
 use std::path::PathBuf;
 
 use pelago_wire::codec::{
-    DecodedReply, LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, decode_replay,
-    encode_answer, encode_call, encode_replayed,
+    DecodedReply, LayoutRow, REPLIES, REQUESTS, decode_answer, decode_call, decode_recall,
+    decode_replay, encode_answer, encode_call, encode_recall, encode_replayed,
 };
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{
     Closing, ClosingCode, HELLO_BYTES, Hello, MAGIC, RefusalCode, Refused, Welcome,
 };
-use pelago_wire::{Code, Error, Reply, Request, limits};
+use pelago_wire::{Attr, Code, Error, FileKind, Granted, InodeId, Leases, Reply, Request, limits};
 use samples::{
-    CREDENTIALS, MUTATION, STAMP, closing, hello, refused, replayed, replies, requests, welcome,
+    CREDENTIALS, MUTATION, STAMP, closing, hello, recalls, refused, replayed, replies, requests,
+    welcome,
 };
 
 mod document;
@@ -33,7 +34,7 @@ fn call(request: &Request) -> Vec<u8> {
 
 fn answer(result: &Result<Reply, Error>) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_answer(STAMP, result, None, &mut out);
+    encode_answer(STAMP, result, Granted::default(), &mut out);
     out
 }
 
@@ -113,8 +114,8 @@ fn every_reply_is_the_bytes_it_always_was() {
         let bulk = reply.bulk().to_vec();
         let result = Ok(reply);
         let body = answer(&result);
-        let DecodedReply { stamp, result: decoded, dir } = decode_answer(&body, bulk).unwrap();
-        assert_eq!((stamp, dir), (STAMP, None));
+        let DecodedReply { stamp, result: decoded, granted } = decode_answer(&body, bulk).unwrap();
+        assert_eq!((stamp, granted), (STAMP, Granted::default()));
         assert_eq!(format!("{decoded:?}"), format!("{result:?}"));
         for end in 0..body.len() {
             assert!(decode_answer(&body[..end], Vec::new()).is_err(), "{result:?} cut at {end}");
@@ -130,6 +131,56 @@ fn every_reply_is_the_bytes_it_always_was() {
         vectors.push((format!("error.{code:?}"), body));
     }
     check_vectors("replies.txt", &vectors);
+}
+
+#[test]
+fn what_comes_with_a_reply_is_the_bytes_it_always_was() {
+    let dir = Some(Attr::empty(InodeId::ROOT, FileKind::Directory));
+    let all = Leases { node: true, names: true, dir: true };
+    let cases = [
+        ("leases", Ok(Reply::Done), Granted { leases: all, dir: None }),
+        (
+            "dir",
+            Ok(Reply::Done),
+            Granted { leases: Leases { dir: true, ..Leases::default() }, dir },
+        ),
+        (
+            "absent",
+            Err(Code::NotFound.into()),
+            Granted { leases: Leases { names: true, ..Leases::default() }, dir: None },
+        ),
+    ];
+    let mut vectors = Vec::new();
+    for (name, result, granted) in cases {
+        let mut body = Vec::new();
+        encode_answer(STAMP, &result, granted, &mut body);
+        let decoded = decode_answer(&body, Vec::new()).unwrap();
+        assert_eq!(decoded.granted, granted, "{name}");
+        assert!((0..body.len()).all(|end| decode_answer(&body[..end], Vec::new()).is_err()));
+        vectors.push((name.to_owned(), body.clone()));
+        *body.last_mut().unwrap() = 0x80;
+        assert!(decode_answer(&body, Vec::new()).is_err(), "a lease of no kind");
+    }
+    check_vectors("granted.txt", &vectors);
+}
+
+#[test]
+fn a_recall_is_the_bytes_it_always_was() {
+    let mut vectors = Vec::new();
+    for (name, recalled) in recalls() {
+        let mut body = Vec::new();
+        encode_recall(&recalled, &mut body).unwrap();
+        assert_eq!(decode_recall(&body).unwrap(), recalled);
+        assert!((0..body.len()).all(|end| decode_recall(&body[..end]).is_err()), "{name}");
+        assert!(decode_recall(&[&body[..], &[0]].concat()).is_err(), "{name}");
+        vectors.push((name.to_owned(), body));
+    }
+    check_vectors("recalls.txt", &vectors);
+    let one = recalls().remove(1).1.remove(0);
+    let mut body = Vec::new();
+    assert!(encode_recall(&vec![one; limits::RECALL_THINGS + 1], &mut body).is_err());
+    assert!(body.is_empty());
+    assert!(decode_recall(&[9, 1]).is_err() && decode_recall(&[1, 3, 0]).is_err());
 }
 
 /// A reply that a request cannot have is told from one that it can have.
@@ -183,6 +234,7 @@ fn every_frame_is_the_bytes_it_always_was() {
             body: u32::try_from(kind.body_limit()).unwrap().min(0x0001_0203),
             bulk: bulk_limit.min(0x0004_0506),
             kind,
+            is_overdue: false,
             number: if kind.has_number() { 0x1112_1314_1516_1718 } else { 0 },
             progress: 0x2122_2324_2526_2728,
         };

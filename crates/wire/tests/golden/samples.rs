@@ -5,7 +5,7 @@ use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock, Handle,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
-    RenameFlags, Replayed, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time,
+    RenameFlags, Replayed, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, Touched,
     VolumeStats, Whence, XattrFlags,
 };
 
@@ -48,6 +48,13 @@ fn attr() -> Attr {
         btime: time(i64::MIN),
         volatile: true,
     }
+}
+
+/// Returns what recalls name.
+pub(crate) fn recalls() -> Vec<(&'static str, Vec<Touched>)> {
+    let node = Touched::Node(NODE.ino);
+    let named = Touched::Name { dir: DIR.ino, name: Name::new(b"na\xffme").unwrap() };
+    vec![("nothing", Vec::new()), ("node", vec![node.clone()]), ("both", vec![named, node])]
 }
 
 /// Returns requests, each with what follows its name in the files.

@@ -1,0 +1,14 @@
+//! Decodes any bytes as a recall. What is decoded is encoded the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pelago_wire::codec::{decode_recall, encode_recall};
+use pelago_wire::limits;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(touched) = decode_recall(bytes) else { return };
+    assert!(bytes.len() <= limits::RECALL_BYTES && touched.len() <= limits::RECALL_THINGS);
+    let mut encoded = Vec::new();
+    encode_recall(&touched, &mut encoded).expect("it was decoded");
+    assert_eq!(encoded, bytes);
+});
