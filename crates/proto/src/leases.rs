@@ -1,32 +1,30 @@
-//! Read leases: what a session may keep of what it was answered, and until when.
+//! Leases: what a session may keep of what it was answered, and until when.
 //!
-//! A *lease* lets a session use attributes, or the names of a directory, without asking, until it
-//! is recalled or the session's time is over. It rides on the answer to a request; no request is
-//! made for one. Who changes something *announces* the change first: from then on nothing is
-//! granted on it, and every other session that has a lease on it is sent a *recall*. The change is
-//! carried out once each of them has released the lease, or its time is over.
+//! A *lease* lets a session use attributes, or what the names of a directory lead to, without
+//! asking, until that is recalled or the session's time is over. It rides on the answer to a
+//! request; no request is made for one. What changes something is *announced* first: every other
+//! session that has a lease on it is sent a *recall*. The change is carried out once each of them
+//! has dropped what the recall names, or its time is over, and then *ends*.
 //!
-//! Leases of one session are numbered in the order in which they are granted. Answers, recalls and
-//! releases may overtake each other; the number says which grant is meant:
+//! Answers and recalls overtake each other, and nothing numbers the leases (decision 17):
 //!
-//! - A recall or a release with a number ends the grants on its subject up to that number.
-//! - A recall may arrive before the grant that it ends. It is kept until that has arrived, and the
-//!   grant is of no use then.
-//! - The author of a change is not sent a recall: the answer to its change says up to which number
-//!   its leases on what it touched have ended. So an older answer that arrives later grants
-//!   nothing, and brings no older attributes back.
+//! - The server reads first and grants afterwards: only if no change of it was announced or has
+//!   ended since a moment before it was read, and none is under way, except by the session itself.
+//! - The client drops what is answered to a request that was sent before a recall, or while it
+//!   changed the same itself.
 //!
-//! [`Grantor`] is the server's end, [`Holder`] the client's (Gray and Cheriton, Leases, SOSP 1989;
-//! numbers of grants as in NFS delegations, RFC 8881 10.2). Neither has a clock: a driver says
-//! whose time is over.
+//! A recall of a node ends the lease on it. A recall of a name does not end the lease on the names
+//! of its directory: the session keeps what it knows of the others.
+//!
+//! [`Grantor`] is the server's end (Gray and Cheriton, Leases, SOSP 1989). It has no clock: a
+//! driver says whose time is over.
 
-use pelago_wire::InodeId;
+use pelago_wire::{InodeId, Touched};
 
-pub use grantor::{ChangeId, Grantor, Recall};
-pub use holder::Holder;
+pub use grantor::{Announced, ChangeId, Grantor, Recall};
 
 mod grantor;
-mod holder;
+mod recency;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +37,14 @@ pub enum Leased {
     Names(InodeId),
 }
 
-/// The number of a grant: counts those of a session, from 1.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantNumber(pub u64);
+impl Leased {
+    /// Returns the lease that a change of this recalls. The bytes of a file have none.
+    #[must_use]
+    pub const fn of(touched: &Touched) -> Option<Self> {
+        match touched {
+            Touched::Node(ino) => Some(Self::Node(*ino)),
+            Touched::Name { dir, .. } => Some(Self::Names(*dir)),
+            Touched::Bytes(_) => None,
+        }
+    }
+}

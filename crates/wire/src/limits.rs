@@ -137,6 +137,6 @@ pub const CLIENT_NAME_BYTES: usize = 64;
 /// as one.
 pub const LOCKS: usize = 1 << 16;
 /// Leases of one session: beyond that it is granted none, and asks each time.
-pub const SESSION_LEASES: usize = 1 << 14;
+pub const SESSION_LEASES: usize = 1 << 16;
 /// Requests of one session that wait for a lock.
 pub const LOCK_WAITERS: usize = 4096;

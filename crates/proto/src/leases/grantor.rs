@@ -2,64 +2,73 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use pelago_wire::{SessionId, limits};
+use pelago_wire::{LeaseMoment, SessionId, Touched, limits};
 
-use super::{GrantNumber, Leased};
+use super::Leased;
+use super::recency::Recency;
 
 /// The server's end of leases: who has which, and which changes wait for their end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Grantor {
     subjects: HashMap<Leased, Subject>,
-    sessions: HashMap<SessionId, Sent>,
+    sessions: HashMap<SessionId, Holder>,
     changes: HashMap<ChangeId, Change>,
+    recency: Recency,
+    /// Leases of all sessions, and the most that there may be.
+    leases: usize,
+    limit: usize,
     last_change: u64,
 }
 
 /// What is known of something that a lease is on.
 #[derive(Debug, Default)]
 struct Subject {
-    /// Changes that were announced and have not ended.
-    changes: HashSet<ChangeId>,
-    leases: BTreeMap<SessionId, Lease>,
+    /// The authors of the changes that were announced and have not ended.
+    authors: Vec<SessionId>,
+    holders: Vec<SessionId>,
+    /// Recalls of it that ended leases and are not answered.
+    recalls: Vec<(SessionId, u64)>,
 }
 
-/// A lease of a session.
-#[derive(Debug, Clone, Copy)]
-struct Lease {
-    number: GrantNumber,
-    is_recalled: bool,
-}
-
-/// What a session was sent.
+/// What is known of a session.
 #[derive(Debug, Default)]
-struct Sent {
-    last: GrantNumber,
-    leases: usize,
-    /// Leases that are recalled and not released.
-    recalled: usize,
+struct Holder {
+    leases: HashSet<Leased>,
+    last_recall: u64,
+    /// Recalls that are not answered.
+    recalls: BTreeMap<u64, Unanswered>,
+}
+
+/// A recall that is not answered.
+#[derive(Debug, Default)]
+struct Unanswered {
+    nodes: Vec<Leased>,
+    /// The changes that wait for it.
+    changes: Vec<ChangeId>,
 }
 
 /// A change that was announced.
 #[derive(Debug)]
 struct Change {
+    author: SessionId,
     touched: Vec<Leased>,
-    /// Leases that it waits for.
-    waits_for: HashSet<(Leased, SessionId)>,
+    /// Recalls that it waits for.
+    waits: usize,
 }
 
 /// Names a change that was announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChangeId(u64);
 
-/// Asks a session to release a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Asks a session to drop what it keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recall {
     /// The session.
     pub session: SessionId,
-    /// What the lease is on.
-    pub on: Leased,
-    /// The newest grant that it ends.
-    pub number: GrantNumber,
+    /// Counts the recalls of the session, from 1.
+    pub number: u64,
+    /// What it drops.
+    pub touched: Vec<Touched>,
 }
 
 /// What follows from the announcement of a change.
@@ -67,148 +76,224 @@ pub struct Recall {
 pub struct Announced {
     /// The change.
     pub change: ChangeId,
-    /// What is sent to other sessions. A lease that is recalled already is not recalled again.
+    /// What is sent to other sessions.
     pub recalls: Vec<Recall>,
     /// Whether the change waits for any of them, or for an earlier recall.
     pub waits: bool,
-    /// Up to this number the leases of the author have ended on what the change touches.
-    pub ended: GrantNumber,
 }
 
 impl Grantor {
-    /// Grants a lease, before what it is on is read for the answer that carries it. Returns `None`
-    /// while a change of it was announced, and if the session has its share. A lease that the
-    /// session has on it gets the new number.
-    pub fn grant(&mut self, session: SessionId, on: Leased) -> Option<GrantNumber> {
-        let sent = self.sessions.entry(session).or_default();
-        let subject = self.subjects.entry(on).or_default();
-        let is_new = !subject.leases.contains_key(&session);
-        if !subject.changes.is_empty() || (is_new && sent.leases >= limits::SESSION_LEASES) {
-            self.forget_empty(on);
-            return None;
+    /// Returns a grantor of at most this many leases to all sessions.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            subjects: HashMap::new(),
+            sessions: HashMap::new(),
+            changes: HashMap::new(),
+            recency: Recency::default(),
+            leases: 0,
+            limit,
+            last_change: 0,
         }
-        sent.last.0 += 1;
-        sent.leases += usize::from(is_new);
-        subject.leases.insert(session, Lease { number: sent.last, is_recalled: false });
-        Some(sent.last)
     }
 
-    /// Announces a change by `author`: nothing is granted on what it touches until
-    /// [`Grantor::end`]. The author's leases on it have ended.
-    pub fn announce(&mut self, author: SessionId, touched: &[Leased]) -> Announced {
+    /// Returns the present moment.
+    #[must_use]
+    pub const fn now(&self) -> LeaseMoment {
+        self.recency.now()
+    }
+
+    /// Grants a lease on what was read after `since`, unless another session has changed it after
+    /// that or changes it now, or there are too many leases. Returns whether it is granted.
+    pub fn grant(&mut self, session: SessionId, on: Leased, since: LeaseMoment) -> bool {
+        let is_author = |author: &SessionId| *author == session;
+        let changes = self.subjects.get(&on).map(|subject| subject.authors.as_slice());
+        if !changes.unwrap_or(&[]).iter().all(is_author)
+            || self.recency.others_changed(on, session, since)
+        {
+            return false;
+        }
+        let holder = self.sessions.entry(session).or_default();
+        if holder.leases.contains(&on) {
+            return true;
+        }
+        if self.leases >= self.limit || holder.leases.len() >= limits::SESSION_LEASES {
+            return false;
+        }
+        holder.leases.insert(on);
+        self.leases += 1;
+        self.subjects.entry(on).or_default().holders.push(session);
+        true
+    }
+
+    /// Ends a lease that its session does not know of.
+    pub fn take_back(&mut self, session: SessionId, on: Leased) {
+        self.remove(session, on);
+        self.forget_empty(on);
+    }
+
+    /// Announces a change by `author`: until [`Grantor::end`] others are granted nothing on what it
+    /// touches. The author's own leases on nodes have ended.
+    pub fn announce(&mut self, author: SessionId, touched: &[Touched]) -> Announced {
         self.last_change += 1;
         let change = ChangeId(self.last_change);
-        let (mut recalls, mut waits_for) = (Vec::new(), HashSet::new());
-        for on in touched {
-            let subject = self.subjects.entry(*on).or_default();
-            subject.changes.insert(change);
-            if subject.leases.contains_key(&author) {
-                self.take_lease(author, *on);
-            }
-            let Some(subject) = self.subjects.get_mut(on) else { continue };
-            for (session, lease) in &mut subject.leases {
-                waits_for.insert((*on, *session));
-                if !std::mem::replace(&mut lease.is_recalled, true) {
-                    recalls.push(Recall { session: *session, on: *on, number: lease.number });
-                    self.sessions.entry(*session).or_default().recalled += 1;
+        let on: Vec<Leased> = touched.iter().filter_map(Leased::of).collect();
+        let mut recalled: BTreeMap<SessionId, Vec<Touched>> = BTreeMap::new();
+        let mut waits = 0;
+        for (touched, on) in touched.iter().filter_map(|it| Some((it, Leased::of(it)?))) {
+            self.recency.note(on, author);
+            let subject = self.subjects.entry(on).or_default();
+            subject.authors.push(author);
+            for (session, number) in &subject.recalls {
+                let holder = self.sessions.get_mut(session).filter(|_| *session != author);
+                if let Some(earlier) = holder.and_then(|it| it.recalls.get_mut(number)) {
+                    earlier.changes.push(change);
+                    waits += 1;
                 }
             }
+            let holders = subject.holders.clone();
+            for session in &holders {
+                if *session != author {
+                    recalled.entry(*session).or_default().push(touched.clone());
+                }
+            }
+            if let Leased::Node(_) = on {
+                holders.into_iter().for_each(|session| self.remove(session, on));
+            }
         }
-        let waits = !waits_for.is_empty();
-        let ended = self.sessions.get(&author).map_or(GrantNumber(0), |sent| sent.last);
-        self.changes.insert(change, Change { touched: touched.to_vec(), waits_for });
-        Announced { change, recalls, waits, ended }
+        let recall = |(session, touched)| self.recall(session, touched, change);
+        let recalls: Vec<Recall> = recalled.into_iter().map(recall).collect();
+        waits += recalls.len();
+        self.changes.insert(change, Change { author, touched: on, waits });
+        Announced { change, recalls, waits: waits > 0 }
     }
 
     /// Ends a change that was carried out or has failed, or is not wanted any more.
     pub fn end(&mut self, change: ChangeId) {
-        let Some(Change { touched, .. }) = self.changes.remove(&change) else { return };
+        let Some(Change { author, touched, .. }) = self.changes.remove(&change) else { return };
         for on in touched {
-            if let Some(subject) = self.subjects.get_mut(&on) {
-                subject.changes.remove(&change);
+            self.recency.note(on, author);
+            if let Some(subject) = self.subjects.get_mut(&on)
+                && let Some(at) = subject.authors.iter().position(|other| *other == author)
+            {
+                subject.authors.swap_remove(at);
             }
             self.forget_empty(on);
         }
     }
 
-    /// A session has released its lease, by itself or because it was recalled. Returns the changes
-    /// that wait no longer. A number that is not the newest one says nothing: a later grant has
-    /// crossed the release.
-    pub fn released(
-        &mut self,
-        session: SessionId,
-        on: Leased,
-        number: GrantNumber,
-    ) -> Vec<ChangeId> {
-        let lease = self.subjects.get(&on).and_then(|subject| subject.leases.get(&session));
-        match lease {
-            Some(lease) if lease.number <= number => self.end_leases(session, &[on]),
-            _ => Vec::new(),
+    /// Notes that something was changed for which there is no lease, so that none is granted on
+    /// what was read before.
+    pub fn note(&mut self, author: SessionId, on: Leased) {
+        self.recency.note(on, author);
+    }
+
+    /// A session has dropped what a recall named. Returns the changes that wait no longer. A number
+    /// that no recall has says nothing.
+    pub fn recalled(&mut self, session: SessionId, number: u64) -> Vec<ChangeId> {
+        let holder = self.sessions.get_mut(&session);
+        match holder.and_then(|holder| holder.recalls.remove(&number)) {
+            Some(unanswered) => self.answered(session, number, unanswered),
+            None => Vec::new(),
         }
     }
 
     /// The time of a session is over, or it has ended: so have its leases. Returns the changes that
     /// wait no longer.
     pub fn expire(&mut self, session: SessionId) -> Vec<ChangeId> {
-        let has = |(on, subject): (&Leased, &Subject)| {
-            subject.leases.contains_key(&session).then_some(*on)
+        let Some(Holder { leases, recalls, last_recall }) = self.sessions.remove(&session) else {
+            return Vec::new();
         };
-        let all: Vec<Leased> = self.subjects.iter().filter_map(has).collect();
-        let ready = self.end_leases(session, &all);
+        for on in leases {
+            self.leases -= 1;
+            if let Some(subject) = self.subjects.get_mut(&on) {
+                subject.holders.retain(|other| *other != session);
+            }
+            self.forget_empty(on);
+        }
+        // A number must not mean two recalls.
+        self.sessions.insert(session, Holder { last_recall, ..Holder::default() });
+        let mut ready = Vec::new();
+        for (number, unanswered) in recalls {
+            ready.extend(self.answered(session, number, unanswered));
+        }
+        ready
+    }
+
+    /// A session has ended for good.
+    pub fn forget(&mut self, session: SessionId) -> Vec<ChangeId> {
+        let ready = self.expire(session);
         self.sessions.remove(&session);
         ready
     }
 
-    /// Returns whether a session has leases that were recalled and that it has not released. Then
-    /// no answer lengthens its time: it would never end otherwise.
+    /// Returns how many leases there are.
     #[must_use]
-    pub fn is_overdue(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|sent| sent.recalled > 0)
+    pub const fn leases(&self) -> usize {
+        self.leases
     }
 
-    /// Returns how many leases there are. While there is none, a change need not be announced to
-    /// sessions.
-    #[must_use]
-    pub fn leases(&self) -> usize {
-        self.sessions.values().map(|sent| sent.leases).sum()
+    fn recall(&mut self, session: SessionId, touched: Vec<Touched>, change: ChangeId) -> Recall {
+        let holder = self.sessions.entry(session).or_default();
+        holder.last_recall += 1;
+        let number = holder.last_recall;
+        let nodes: Vec<Leased> = touched.iter().filter_map(Leased::of).collect();
+        for on in &nodes {
+            if matches!(on, Leased::Node(_)) {
+                self.subjects.entry(*on).or_default().recalls.push((session, number));
+            }
+        }
+        holder.recalls.insert(number, Unanswered { nodes, changes: vec![change] });
+        Recall { session, number, touched }
     }
 
-    /// Returns whether nothing is left of sessions and changes that have ended.
-    #[cfg(test)]
-    pub(super) fn knows_nothing(&self) -> bool {
-        self.subjects.is_empty() && self.changes.is_empty() && self.leases() == 0
-    }
-
-    fn end_leases(&mut self, session: SessionId, all: &[Leased]) -> Vec<ChangeId> {
+    fn answered(
+        &mut self,
+        session: SessionId,
+        number: u64,
+        unanswered: Unanswered,
+    ) -> Vec<ChangeId> {
+        for on in unanswered.nodes {
+            if let Some(subject) = self.subjects.get_mut(&on) {
+                subject.recalls.retain(|recall| *recall != (session, number));
+            }
+            self.forget_empty(on);
+        }
         let mut ready = Vec::new();
-        for on in all {
-            self.take_lease(session, *on);
-            let waiting = self.subjects.get(on).into_iter().flat_map(|it| it.changes.iter());
-            for id in waiting {
-                if let Some(change) = self.changes.get_mut(id)
-                    && change.waits_for.remove(&(*on, session))
-                    && change.waits_for.is_empty()
-                {
-                    ready.push(*id);
+        for id in unanswered.changes {
+            if let Some(change) = self.changes.get_mut(&id) {
+                change.waits -= 1;
+                if change.waits == 0 {
+                    ready.push(id);
                 }
             }
-            self.forget_empty(*on);
         }
-        ready.sort_unstable();
         ready
     }
 
-    fn take_lease(&mut self, session: SessionId, on: Leased) {
-        let lease = self.subjects.get_mut(&on).and_then(|it| it.leases.remove(&session));
-        if let (Some(lease), Some(sent)) = (lease, self.sessions.get_mut(&session)) {
-            sent.leases -= 1;
-            sent.recalled -= usize::from(lease.is_recalled);
+    fn remove(&mut self, session: SessionId, on: Leased) {
+        let holder = self.sessions.get_mut(&session);
+        if holder.is_some_and(|holder| holder.leases.remove(&on)) {
+            self.leases -= 1;
+            if let Some(subject) = self.subjects.get_mut(&on) {
+                subject.holders.retain(|other| *other != session);
+            }
         }
     }
 
     fn forget_empty(&mut self, on: Leased) {
-        if self.subjects.get(&on).is_some_and(|it| it.changes.is_empty() && it.leases.is_empty()) {
+        let is_empty = |subject: &Subject| {
+            let Subject { authors, holders, recalls } = subject;
+            authors.is_empty() && holders.is_empty() && recalls.is_empty()
+        };
+        if self.subjects.get(&on).is_some_and(is_empty) {
             self.subjects.remove(&on);
         }
+    }
+
+    /// Returns whether nothing is left of leases and changes.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.subjects.is_empty() && self.changes.is_empty() && self.leases == 0
     }
 }

@@ -1,320 +1,141 @@
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use pelago_wire::{InodeId, SessionId, limits};
-use proptest::prelude::*;
+use pelago_wire::{InodeId, LeaseMoment, Name, SessionId, Touched, limits};
 
 use super::*;
+
+mod model;
 
 const ONE: SessionId = SessionId(1);
 const TWO: SessionId = SessionId(2);
 const FILE: Leased = Leased::Node(InodeId::from_raw(7));
-const NAMES: Leased = Leased::Names(InodeId::from_raw(7));
+const DIR: Leased = Leased::Names(InodeId::from_raw(1));
 
-fn at(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
+fn grantor() -> Grantor {
+    Grantor::new(1 << 20)
 }
 
-/// A change is carried out once every other session that may have kept the old state has dropped
-/// it. Until it has ended nothing is granted.
+fn node() -> Touched {
+    Touched::Node(InodeId::from_raw(7))
+}
+
+fn named(text: &str) -> Touched {
+    Touched::Name { dir: InodeId::from_raw(1), name: Name::new(text.as_bytes()).unwrap() }
+}
+
+/// Grants what was read just now.
+fn grant(grantor: &mut Grantor, session: SessionId, on: Leased) -> bool {
+    let now = grantor.now();
+    grantor.grant(session, on, now)
+}
+
+fn recall(session: SessionId, number: u64, touched: &[Touched]) -> Recall {
+    Recall { session, number, touched: touched.to_vec() }
+}
+
 #[test]
 fn a_change_waits_for_every_lease_on_what_it_touches() {
-    let mut grantor = Grantor::default();
-    let one = grantor.grant(ONE, FILE).unwrap();
-    let two = grantor.grant(TWO, FILE).unwrap();
-    grantor.grant(TWO, NAMES).unwrap();
-    let announced = grantor.announce(SessionId::DIRECT, &[FILE]);
-    let recall = |session, number| Recall { session, on: FILE, number };
-    assert_eq!(announced.recalls, [recall(ONE, one), recall(TWO, two)]);
-    assert!(announced.waits && grantor.is_overdue(ONE));
-    assert_eq!(grantor.grant(ONE, FILE), None);
-    assert!(grantor.released(ONE, FILE, one).is_empty() && !grantor.is_overdue(ONE));
-    assert_eq!(grantor.released(TWO, FILE, two), [announced.change]);
-    assert_eq!(grantor.grant(ONE, FILE), None, "it is carried out now");
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, FILE) && grant(&mut grantor, TWO, FILE));
+    assert!(grant(&mut grantor, TWO, DIR));
+    let announced = grantor.announce(SessionId::DIRECT, &[node()]);
+    let recalls = [recall(ONE, 1, &[node()]), recall(TWO, 1, &[node()])];
+    assert_eq!((announced.waits, &announced.recalls[..]), (true, &recalls[..]));
+    assert!(!grant(&mut grantor, ONE, FILE), "it changes");
+    assert!(grantor.recalled(ONE, 1).is_empty());
+    assert_eq!(grantor.recalled(TWO, 1), [announced.change]);
+    assert!(!grant(&mut grantor, ONE, FILE), "it is carried out now");
     grantor.end(announced.change);
-    assert!(grantor.grant(ONE, FILE).is_some());
+    assert!(grant(&mut grantor, ONE, FILE));
     assert_eq!(grantor.leases(), 2);
+    assert!(grantor.recalled(TWO, 1).is_empty(), "answered twice");
 }
 
-/// Two changes of one file: one recall, and both wait for its release.
+/// One name of a directory changes: the lease on the others stays, and so a second change is told.
 #[test]
-fn a_lease_is_recalled_once() {
-    let mut grantor = Grantor::default();
-    let number = grantor.grant(ONE, FILE).unwrap();
-    let first = grantor.announce(TWO, &[FILE]);
-    let second = grantor.announce(SessionId::DIRECT, &[FILE, NAMES]);
-    assert!(first.recalls.len() == 1 && second.recalls.is_empty() && second.waits);
-    assert_eq!(grantor.released(ONE, FILE, number), [first.change, second.change]);
+fn a_recalled_name_ends_no_lease_on_the_others() {
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, DIR));
+    let first = grantor.announce(TWO, &[named("a")]);
+    let second = grantor.announce(TWO, &[named("b"), named("c")]);
+    assert_eq!(first.recalls, [recall(ONE, 1, &[named("a")])]);
+    assert_eq!(second.recalls, [recall(ONE, 2, &[named("b"), named("c")])]);
+    assert_eq!(grantor.recalled(ONE, 2), [second.change]);
+    assert_eq!(grantor.recalled(ONE, 1), [first.change]);
+    assert_eq!(grantor.leases(), 1);
+}
+
+/// The first recall ended the lease; its client may use what it keeps until it has answered.
+#[test]
+fn a_second_change_waits_for_the_recall_of_the_first() {
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, FILE));
+    let first = grantor.announce(TWO, &[node()]);
+    let second = grantor.announce(SessionId::DIRECT, &[node()]);
+    assert!(second.waits && second.recalls.is_empty());
     grantor.end(first.change);
-    assert_eq!(grantor.grant(ONE, FILE), None, "the second goes on");
+    assert!(!grant(&mut grantor, ONE, FILE), "the second goes on");
+    assert_eq!(grantor.recalled(ONE, 1), [second.change], "the first is not wanted any more");
     grantor.end(second.change);
-    assert!(grantor.grant(ONE, FILE).is_some());
+    assert!(grant(&mut grantor, ONE, FILE));
 }
 
 #[test]
 fn a_session_whose_time_is_over_delays_nothing() {
-    let mut grantor = Grantor::default();
-    grantor.grant(ONE, FILE).unwrap();
-    grantor.grant(ONE, NAMES).unwrap();
-    let announced = grantor.announce(TWO, &[FILE, NAMES]);
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, FILE) && grant(&mut grantor, ONE, DIR));
+    let announced = grantor.announce(TWO, &[node(), named("a")]);
     assert_eq!(grantor.expire(ONE), [announced.change]);
     assert_eq!(grantor.leases(), 0);
     grantor.end(announced.change);
-    assert!(grantor.knows_nothing());
-}
-
-/// A release of a lease that the client wanted no longer crosses the next grant on the same file.
-#[test]
-fn a_release_does_not_end_a_later_grant() {
-    let mut grantor = Grantor::default();
-    let old = grantor.grant(ONE, FILE).unwrap();
-    let new = grantor.grant(ONE, FILE).unwrap();
-    assert!(grantor.released(ONE, FILE, old).is_empty());
-    let announced = grantor.announce(TWO, &[FILE]);
-    assert_eq!(announced.recalls, [Recall { session: ONE, on: FILE, number: new }]);
-    assert!(grantor.released(ONE, FILE, old).is_empty());
-    assert_eq!(grantor.released(ONE, FILE, new), [announced.change]);
+    assert!(grantor.is_empty());
+    assert!(grant(&mut grantor, ONE, FILE));
+    let next = grantor.announce(TWO, &[node()]);
+    assert_eq!(next.recalls, [recall(ONE, 2, &[node()])], "a number is used once");
+    assert!(grantor.recalled(ONE, 1).is_empty());
+    assert_eq!(grantor.forget(ONE), [next.change]);
 }
 
 #[test]
-fn the_author_of_a_change_waits_for_no_lease_of_its_own() {
-    let mut grantor = Grantor::default();
-    let number = grantor.grant(ONE, FILE).unwrap();
-    let announced = grantor.announce(ONE, &[FILE]);
+fn the_author_of_a_change_keeps_its_names_and_waits_for_no_lease_of_its_own() {
+    let mut grantor = grantor();
+    assert!(grant(&mut grantor, ONE, FILE) && grant(&mut grantor, ONE, DIR));
+    let announced = grantor.announce(ONE, &[node(), named("a")]);
     assert!(!announced.waits && announced.recalls.is_empty());
-    assert_eq!((announced.ended, grantor.leases()), (number, 0));
+    assert_eq!(grantor.leases(), 1, "that on the names");
+}
+
+/// What was read before a change ended may be old, unless its reader made the change: its client
+/// knows that.
+#[test]
+fn what_was_read_before_a_change_is_granted_to_its_author_only() {
+    let mut grantor = grantor();
+    let since = grantor.now();
+    let change = grantor.announce(ONE, &[node()]).change;
+    assert!(grantor.grant(ONE, FILE, since), "its own change is under way");
+    let between = grantor.now();
+    grantor.end(change);
+    assert!(!grantor.grant(TWO, FILE, since) && !grantor.grant(TWO, FILE, between));
+    assert!(grantor.grant(ONE, FILE, since));
+    let change = grantor.announce(TWO, &[node()]).change;
+    grantor.recalled(ONE, 1);
+    grantor.end(change);
+    let change = grantor.announce(ONE, &[node()]).change;
+    grantor.end(change);
+    assert!(!grantor.grant(ONE, FILE, since), "another one has changed it in between");
+    grantor.note(SessionId::DIRECT, FILE);
+    assert!(!grantor.grant(TWO, FILE, LeaseMoment(grantor.now().0 - 1)));
 }
 
 #[test]
-fn a_session_has_a_bounded_number_of_leases() {
-    let mut grantor = Grantor::default();
+fn leases_are_bounded_by_session_and_in_all() {
     let node = |number| Leased::Node(InodeId::from_raw(number));
     let most = limits::SESSION_LEASES as u64;
-    assert!((0..most).all(|number| grantor.grant(ONE, node(number)).is_some()));
-    assert_eq!(grantor.grant(ONE, node(most)), None);
-    assert!(grantor.grant(ONE, node(0)).is_some(), "it has that one");
-    assert!(grantor.grant(TWO, node(most)).is_some());
-}
-
-/// The recall overtakes the answer with the grant.
-#[test]
-fn a_grant_that_was_recalled_before_it_arrived_is_of_no_use() {
-    let mut holder = Holder::default();
-    holder.renew(at(10));
-    assert!(!holder.ended(FILE, GrantNumber(3), 8));
-    assert!(!holder.granted(FILE, GrantNumber(3)));
-    assert!(holder.granted(FILE, GrantNumber(4)));
-    assert_eq!(holder.remaining(FILE, at(4)), Some(at(6)));
-    assert!(!holder.granted(FILE, GrantNumber(4)), "an answer is kept once");
-    assert!(!holder.granted(FILE, GrantNumber(2)), "an older answer");
-    holder.answered_up_to(8);
-    assert!(holder.ended(FILE, GrantNumber(4), 9));
-    assert_eq!(holder.remaining(FILE, at(4)), None);
-}
-
-/// An older answer comes while a change of the client is under way: the server may have carried
-/// that out, and sends this client no recall when others change the file after it.
-#[test]
-fn nothing_is_kept_of_what_the_client_itself_is_changing() {
-    let mut holder = Holder::default();
-    assert!(holder.granted(FILE, GrantNumber(1)));
-    assert!(holder.change_begins(FILE));
-    assert!(!holder.change_begins(FILE));
-    assert!(!holder.granted(FILE, GrantNumber(2)));
-    holder.change_ends(FILE, GrantNumber(2), 5);
-    assert!(!holder.granted(FILE, GrantNumber(3)), "the other one is not answered");
-    holder.change_ends(FILE, GrantNumber(4), 6);
-    assert!(!holder.granted(FILE, GrantNumber(4)) && holder.granted(FILE, GrantNumber(5)));
-}
-
-#[test]
-fn a_lease_lasts_no_longer_than_the_time_of_its_session() {
-    let mut holder = Holder::default();
-    assert!(holder.granted(FILE, GrantNumber(1)));
-    assert_eq!(holder.remaining(FILE, at(0)), None, "no answer has said how long");
-    holder.renew(at(10));
-    holder.renew(at(9));
-    assert_eq!(holder.remaining(FILE, at(9)), Some(at(1)));
-    assert_eq!(holder.remaining(FILE, at(10)), None);
-    assert_eq!(holder.lose_all(), [FILE]);
-    holder.renew(at(30));
-    assert_eq!(holder.remaining(FILE, at(20)), None);
-}
-
-/// What the two ends and the messages between them do, in any order that the wire permits: answers
-/// overtake each other, and recalls; recalls and releases keep their order.
-#[derive(Debug, Clone)]
-enum Act {
-    /// The server answers with the value and a grant.
-    Ask { session: usize, file: u64 },
-    /// An answer under way arrives; which one, of those of the session.
-    Arrive { session: usize, which: usize },
-    /// A recall arrives, and is answered.
-    Recalled { session: usize },
-    /// A session announces a change, which is carried out once it waits for nothing.
-    Change { author: usize, file: u64 },
-    /// The time of a session ends, at both ends. Its client begins another one.
-    Expire { session: usize },
-}
-
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let (session, file) = (0..CLIENTS, 0..2_u64);
-    let act = prop_oneof![
-        4 => (session.clone(), file.clone()).prop_map(|(session, file)| Act::Ask { session, file }),
-        4 => (session.clone(), 0..4_usize)
-            .prop_map(|(session, which)| Act::Arrive { session, which }),
-        3 => session.clone().prop_map(|session| Act::Recalled { session }),
-        3 => (session.clone(), file).prop_map(|(author, file)| Act::Change { author, file }),
-        1 => session.prop_map(|session| Act::Expire { session }),
-    ];
-    proptest::collection::vec(act, 1..80)
-}
-
-/// An answer under way: the file, its value, and the grant if there is one, or the end of earlier
-/// ones if it answers a change.
-struct Answer {
-    request: u64,
-    on: Leased,
-    value: u64,
-    granted: Option<GrantNumber>,
-    ended: Option<GrantNumber>,
-}
-
-/// One client: what it keeps, and what is on its way to it.
-struct Client {
-    id: SessionId,
-    holder: Holder,
-    kept: BTreeMap<Leased, u64>,
-    answers: Vec<Answer>,
-    recalls: Vec<Recall>,
-    sent: u64,
-}
-
-/// How many clients there are.
-const CLIENTS: usize = 3;
-
-impl Client {
-    fn new(id: u64) -> Self {
-        let (holder, kept, answers, recalls) = Default::default();
-        Self { id: SessionId(id), holder, kept, answers, recalls, sent: 0 }
-    }
-
-    fn arrive(&mut self, answer: &Answer) {
-        if let Some(ended) = answer.ended
-            && self.holder.change_ends(answer.on, ended, self.sent)
-        {
-            self.kept.remove(&answer.on);
-        }
-        if let Some(number) = answer.granted
-            && self.holder.granted(answer.on, number)
-        {
-            self.kept.insert(answer.on, answer.value);
-        }
-        let oldest = self.answers.iter().map(|answer| answer.request).min();
-        self.holder.answered_up_to(oldest.map_or(self.sent, |oldest| oldest - 1));
-    }
-}
-
-struct World {
-    grantor: Grantor,
-    clients: [Client; CLIENTS],
-    values: BTreeMap<Leased, u64>,
-    /// Changes that wait, with the session of their author.
-    waiting: Vec<(ChangeId, (usize, SessionId), Leased, GrantNumber)>,
-}
-
-impl World {
-    fn new() -> Self {
-        let clients = std::array::from_fn(|number| Client::new(number as u64 + 1));
-        let (grantor, values) = Default::default();
-        Self { grantor, clients, values, waiting: Vec::new() }
-    }
-
-    fn act(&mut self, act: &Act) {
-        let ids = self.clients.each_ref().map(|client| client.id);
-        let id = |session: usize| ids[session];
-        let node = |file| Leased::Node(InodeId::from_raw(file + 5));
-        match *act {
-            Act::Ask { session, file } => {
-                let on = node(file);
-                let granted = self.grantor.grant(id(session), on);
-                let value = self.values.get(&on).copied().unwrap_or(0);
-                let client = &mut self.clients[session];
-                client.sent += 1;
-                let request = client.sent;
-                client.answers.push(Answer { request, on, value, granted, ended: None });
-            }
-            Act::Arrive { session, which } => {
-                let client = &mut self.clients[session];
-                if which < client.answers.len() {
-                    let answer = client.answers.remove(which);
-                    client.arrive(&answer);
-                }
-            }
-            Act::Recalled { session } => {
-                let client = &mut self.clients[session];
-                if client.recalls.is_empty() {
-                    return;
-                }
-                let Recall { on, number, .. } = client.recalls.remove(0);
-                let sent = client.sent;
-                if client.holder.ended(on, number, sent) {
-                    client.kept.remove(&on);
-                }
-                let ready = self.grantor.released(id(session), on, number);
-                self.carry_out(&ready);
-            }
-            Act::Change { author, file } => {
-                let on = node(file);
-                let announced = self.grantor.announce(id(author), &[on]);
-                for recall in announced.recalls {
-                    let to = ids.iter().position(|id| *id == recall.session).unwrap();
-                    self.clients[to].recalls.push(recall);
-                }
-                self.clients[author].sent += 1;
-                self.clients[author].holder.change_begins(on);
-                self.clients[author].kept.remove(&on);
-                self.waiting.push((announced.change, (author, id(author)), on, announced.ended));
-                if !announced.waits {
-                    self.carry_out(&[announced.change]);
-                }
-            }
-            Act::Expire { session } => {
-                let ready = self.grantor.expire(id(session));
-                self.clients[session] = Client::new(id(session).0 + CLIENTS as u64);
-                self.carry_out(&ready);
-            }
-        }
-    }
-
-    fn carry_out(&mut self, ready: &[ChangeId]) {
-        for change in ready {
-            let at = self.waiting.iter().position(|(id, ..)| id == change).unwrap();
-            let (_, (author, session), on, ended) = self.waiting.remove(at);
-            let value = self.values.entry(on).or_default();
-            *value += 1;
-            self.grantor.end(*change);
-            let client = &mut self.clients[author];
-            if client.id == session {
-                let (request, value, granted) = (client.sent, *value, None);
-                client.answers.push(Answer { request, on, value, granted, ended: Some(ended) });
-            }
-        }
-    }
-}
-
-proptest! {
-    /// No client uses a value after a later one was written and answered.
-    #[test]
-    fn what_is_kept_is_what_is_there(acts in acts()) {
-        let mut world = World::new();
-        for act in &acts {
-            world.act(act);
-            for client in &world.clients {
-                for (on, kept) in &client.kept {
-                    prop_assert_eq!(kept, world.values.get(on).unwrap_or(&0));
-                }
-            }
-        }
-    }
+    let mut grantor = grantor();
+    assert!((0..most).all(|number| grant(&mut grantor, ONE, node(number))));
+    assert!(!grant(&mut grantor, ONE, node(most)));
+    assert!(grant(&mut grantor, ONE, node(0)), "it has that one");
+    assert!(grant(&mut grantor, TWO, node(most)));
+    let mut grantor = Grantor::new(1);
+    assert!(grant(&mut grantor, ONE, FILE) && !grant(&mut grantor, TWO, FILE));
+    grantor.take_back(ONE, FILE);
+    assert!(grant(&mut grantor, TWO, FILE));
 }

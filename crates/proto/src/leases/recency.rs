@@ -1,0 +1,69 @@
+//! When something changed last, as far as it must be known to grant a lease on it.
+
+use std::hash::{BuildHasher, RandomState};
+
+use pelago_wire::{LeaseMoment, SessionId};
+
+use super::Leased;
+
+/// Slots; things that share one seem to change together.
+const SLOTS: usize = 4096;
+
+/// The newest changes of everything, in a table of fixed size.
+#[derive(Debug)]
+pub(super) struct Recency {
+    slots: Box<[Slot]>,
+    hasher: RandomState,
+    now: LeaseMoment,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The author of the newest change.
+    author: SessionId,
+    last: LeaseMoment,
+    /// The newest change by another author.
+    other: LeaseMoment,
+}
+
+impl Default for Recency {
+    fn default() -> Self {
+        let (last, other) = (LeaseMoment(0), LeaseMoment(0));
+        let slot = Slot { author: SessionId::DIRECT, last, other };
+        Self { slots: vec![slot; SLOTS].into(), hasher: RandomState::new(), now: last }
+    }
+}
+
+impl Recency {
+    /// Returns the present moment.
+    pub(super) const fn now(&self) -> LeaseMoment {
+        self.now
+    }
+
+    /// Notes that a change of this by `author` is announced, or has ended.
+    pub(super) fn note(&mut self, on: Leased, author: SessionId) {
+        self.now.0 += 1;
+        let (now, at) = (self.now, self.slot(on));
+        let slot = &mut self.slots[at];
+        if slot.author != author {
+            (slot.other, slot.author) = (slot.last, author);
+        }
+        slot.last = now;
+    }
+
+    /// Returns whether a session other than this one has changed it after `since`, or may have.
+    pub(super) fn others_changed(
+        &self,
+        on: Leased,
+        session: SessionId,
+        since: LeaseMoment,
+    ) -> bool {
+        let Slot { author, last, other } = self.slots[self.slot(on)];
+        since < if author == session { other } else { last }
+    }
+
+    fn slot(&self, on: Leased) -> usize {
+        // The remainder is below SLOTS.
+        (self.hasher.hash_one(on) % SLOTS as u64) as usize
+    }
+}
