@@ -195,6 +195,12 @@ impl OpenFiles {
         self.writing.count() > 0
     }
 
+    /// Whether an open of this file may write it.
+    #[must_use]
+    pub fn has_writers(&self, ino: InodeId) -> bool {
+        self.opens.writers(ino) > 0
+    }
+
     /// Whether a loss of power may lose bytes of this file, whatever its row says.
     #[must_use]
     pub fn is_unsafe(&self, ino: InodeId) -> bool {

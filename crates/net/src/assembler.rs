@@ -207,6 +207,7 @@ mod tests {
             body: u32::try_from(body).unwrap(),
             bulk: u32::try_from(bulk).unwrap(),
             kind: FrameKind::Request,
+            is_overdue: false,
             number,
             progress: 0,
         };

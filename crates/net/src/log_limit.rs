@@ -73,6 +73,7 @@ pub(crate) struct ServerLog {
     pub(crate) foreign: LogLimit,
     pub(crate) evicted: LogLimit,
     pub(crate) failed: LogLimit,
+    pub(crate) overdue: LogLimit,
 }
 
 impl ServerLog {
@@ -86,10 +87,11 @@ impl ServerLog {
             foreign: LogLimit::new(),
             evicted: LogLimit::new(),
             failed: LogLimit::new(),
+            overdue: LogLimit::new(),
         }
     }
 
-    const fn all(&self) -> [(&'static str, &LogLimit); 8] {
+    const fn all(&self) -> [(&'static str, &LogLimit); 9] {
         [
             ("a session", &self.began),
             ("a session ended", &self.ended),
@@ -99,6 +101,7 @@ impl ServerLog {
             ("another user's process may not connect", &self.foreign),
             ("a connection without a session made room", &self.evicted),
             ("a session or connection could not be made", &self.failed),
+            ("a recall was not answered", &self.overdue),
         ]
     }
 

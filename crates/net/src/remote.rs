@@ -5,11 +5,14 @@
 //! again under its old numbers, so that the server answers it once.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, thread};
 
-use pelago_wire::{Bulk, Context, Done, Error, Reply, Request, Service, codec};
+use pelago_wire::{
+    Bulk, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, Reply, Request,
+    Service, codec,
+};
 
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
@@ -25,6 +28,7 @@ mod calls;
 mod connect;
 mod given_up;
 mod kept;
+mod lease_clock;
 mod locks;
 mod reclaim;
 mod replay;
@@ -122,6 +126,18 @@ impl Service for Remote {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
+        let done = later();
+        self.ask_leased(context, request, bulk, Box::new(|result, _granted| done(result)));
+        None
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.calls.cancel(context.request);
+    }
+}
+
+impl LeasedService for Remote {
+    fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
         // The count of losses is the server's, and this session does not have it.
         let request = match request {
             Request::FsyncDir { dir, .. } => Request::FsyncDir { dir, since: None },
@@ -130,17 +146,20 @@ impl Service for Remote {
         let mut body = Vec::with_capacity(128);
         // The mutation number is put in once it is known.
         if let Err(error) = codec::encode_call((context.uid, context.gid), 0, &request, &mut body) {
-            return Some(Err(error));
+            return done(Err(error), Granted::default());
         }
         let bulk = match bulk {
             Bulk::None => Arc::default(),
             bulk => Arc::from(bulk.bytes()),
         };
-        self.calls.begin(Call::new(context.request, &request, (body, bulk), later()));
-        None
+        self.calls.begin(Call::new(context.request, &request, (body, bulk), done));
     }
 
-    fn cancel(&self, context: &Context) {
-        self.calls.cancel(context.request);
+    fn lease_left(&self) -> Duration {
+        self.calls.leases.left()
+    }
+
+    fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
+        self.calls.leases.set_holder(holder);
     }
 }

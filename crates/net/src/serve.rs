@@ -311,8 +311,9 @@ impl Connection {
                     let peer = session.peer;
                     tracing::info!(session = ?session.id, ?peer, left_out, "a session");
                 }
-                self.leave_strangers(Stage::Joined(session));
+                self.leave_strangers(Stage::Joined(Arc::clone(&session)));
                 send(&self.shared.sessions, link, FrameKind::Welcome, welcome.encode());
+                self.shared.sessions.recall_again(&session);
                 ControlFlow::Continue(())
             }
             Err(refused) => {

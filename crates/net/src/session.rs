@@ -1,6 +1,6 @@
 //! One session at the server: its connection, its clock, and its numbers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ struct State {
     waiting: HashSet<u64>,
     /// Counts the epochs that the server has begun since the session began.
     epochs: u32,
+    /// Recalls that the client has not answered, and since when by [`boot_time`].
+    recalls: BTreeMap<u64, (Arc<[u8]>, Duration)>,
     /// No request is taken any more.
     ended: bool,
     /// The next run of the server goes on with it.
@@ -298,6 +300,55 @@ impl Session {
         is_first.then(|| state.running.iter().chain(&state.waiting).copied().collect())
     }
 
+    /// Sends a recall, and again over later connections until it is answered. From now on answers
+    /// do not lengthen the leases: the client's clock must end them if it does not answer.
+    pub(crate) fn recall(
+        &self,
+        number: u64,
+        body: Arc<[u8]>,
+        frame: impl FnOnce(&Arc<[u8]>) -> [Bytes; 2],
+    ) {
+        let mut state = self.state.lock();
+        if state.ended {
+            return;
+        }
+        // Its link sends recalls in the order of their numbers.
+        if let Some(link) = &state.link {
+            link.send(frame(&body));
+        }
+        state.recalls.insert(number, (body, boot_time()));
+    }
+
+    /// Sends the recalls that are not answered once more.
+    pub(crate) fn recall_again(&self, frame: impl Fn(u64, &Arc<[u8]>) -> [Bytes; 2]) {
+        let state = self.state.lock();
+        if let Some(link) = &state.link {
+            state.recalls.iter().for_each(|(number, (body, _))| link.send(frame(*number, body)));
+        }
+    }
+
+    /// The client has answered a recall. Returns whether it was asked.
+    pub(crate) fn recalled(&self, number: u64) -> bool {
+        self.state.lock().recalls.remove(&number).is_some()
+    }
+
+    /// Returns whether the client has not answered a recall.
+    pub(crate) fn is_overdue(&self) -> bool {
+        !self.state.lock().recalls.is_empty()
+    }
+
+    /// Returns whether the client has not answered a recall for longer than `limit`: its leases
+    /// have ended, and none of its recalls matters any more.
+    pub(crate) fn leases_ended(&self, now: Duration, limit: Duration) -> bool {
+        let mut state = self.state.lock();
+        let is_old = |since: &Duration| now.saturating_sub(*since) > limit;
+        let has_ended = state.recalls.values().any(|(_, since)| is_old(since));
+        if has_ended {
+            state.recalls.clear();
+        }
+        has_ended
+    }
+
     /// Returns whether the client has no connection and has never sent a request.
     pub(crate) fn is_unused(&self) -> bool {
         self.state.lock().is_unused()
@@ -360,6 +411,7 @@ impl State {
             running: HashSet::new(),
             waiting: HashSet::new(),
             epochs: 0,
+            recalls: BTreeMap::new(),
             ended: false,
             suspended: false,
         }

@@ -12,8 +12,9 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Done, Error, Handle, Replayed, Reply, Request, RequestId,
-    SessionId, SessionService, limits, version,
+    Bulk, Code, Connections, Context, Done, Error, Granted, Handle, InodeId, LeaseMoment,
+    LeasedAnswer, Leases, Replayed, Reply, Request, RequestId, SessionId, SessionService, Touched,
+    limits, version,
 };
 
 use crate::assembler::Frame;
@@ -179,6 +180,11 @@ impl Sessions {
         for session in self.all() {
             if session.silent(now, self.term / 4).min(listens) > self.term + self.term / 64 {
                 self.end(&session, "it was silent for a term");
+            } else if session.leases_ended(now, self.term + self.term / 64) {
+                if let Some(left_out) = self.log.overdue.admit() {
+                    tracing::warn!(session = ?session.id, left_out, "a recall was not answered");
+                }
+                self.service.leases_lost(session.id);
             }
         }
     }
@@ -208,6 +214,18 @@ impl Sessions {
             let head = self.header(FrameKind::Closing, 0, closing.len(), 0);
             session.suspend([head, Bytes::Owned(closing)]);
         }
+    }
+
+    /// Returns the frame of a recall.
+    fn recall_frame(&self, number: u64, body: &Arc<[u8]>) -> [Bytes; 2] {
+        let head = self.header(FrameKind::Recall, number, body.len(), 0);
+        [head, Bytes::Shared(Arc::clone(body))]
+    }
+
+    /// Sends the recalls once more that the client of a session has not answered; after the
+    /// Welcome of a connection.
+    pub(crate) fn recall_again(&self, session: &Session) {
+        session.recall_again(|number, body| self.recall_frame(number, body));
     }
 
     /// Returns the state of all sessions.
@@ -243,7 +261,13 @@ impl Sessions {
             }
             FrameKind::Cancel => self.cancel(session, link, header.number, &body),
             FrameKind::Ping => {
-                self.pong(link);
+                self.pong(session, link, header.number);
+                Ok(())
+            }
+            FrameKind::Recalled => {
+                if session.recalled(header.number) {
+                    self.service.recalled(session.id, header.number);
+                }
                 Ok(())
             }
             FrameKind::Reclaimed => {
@@ -259,12 +283,14 @@ impl Sessions {
     }
 
     /// Answers a ping now, and once more when all is safe that is done.
-    fn pong(self: &Arc<Self>, link: &Arc<Link>) {
-        link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+    fn pong(self: &Arc<Self>, session: &Arc<Session>, link: &Arc<Link>, ping: u64) {
+        link.send([self.header_to(session, FrameKind::Pong, ping, [0, 0])]);
         let (done, safe) = self.service.progress();
         if done > safe {
-            let (this, link) = (Arc::clone(self), Arc::clone(link));
-            let pong = move || link.send([this.header(FrameKind::Pong, 0, 0, 0)]);
+            let (this, session, link) = (Arc::clone(self), Arc::clone(session), Arc::clone(link));
+            let pong = move || {
+                link.send([this.header_to(&session, FrameKind::Pong, ping, [0, 0])]);
+            };
             self.service.when_safe(Box::new(pong));
         }
     }
@@ -318,12 +344,15 @@ impl Sessions {
         }
         let acknowledged = session.acknowledged();
         let dir = request.changed_dir();
+        let told = Told::by(&request, self.service.lease_moment());
+        let told = told.filter(|_| replayed.is_none());
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
         let held = link.hold(bulk.len() + request.reply_bulk_bytes());
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mutation = (mutation, session.epochs());
-        let mut answer = Some(PendingReply { sessions, session, number, mutation, dir, held });
+        let mut answer =
+            Some(PendingReply { sessions, session, number, mutation, dir, told, held });
         let mut later = || -> Done {
             let answer = answer.take();
             Box::new(move |result| {
@@ -350,12 +379,33 @@ impl Sessions {
         }
     }
 
-    /// Returns the header of a frame to a client.
+    /// Returns the header of a frame that lengthens no lease.
     pub(crate) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
+        self.encode_header((kind, kind.may_be_overdue()), number, [body, bulk])
+    }
+
+    /// Returns the header of a frame that lengthens the leases of a session, unless a recall waits
+    /// for its client.
+    fn header_to(
+        &self,
+        session: &Session,
+        kind: FrameKind,
+        number: u64,
+        sizes: [usize; 2],
+    ) -> Bytes {
+        self.encode_header((kind, session.is_overdue()), number, sizes)
+    }
+
+    fn encode_header(
+        &self,
+        (kind, is_overdue): (FrameKind, bool),
+        number: u64,
+        sizes: [usize; 2],
+    ) -> Bytes {
         let (_, progress) = self.service.progress();
         // Bodies and bulk are below their limits, which are far below 4 GiB.
-        let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
+        let [body, bulk] = sizes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        Bytes::Header(Header { body, bulk, kind, is_overdue, number, progress }.encode())
     }
 }
 
@@ -374,6 +424,44 @@ impl Connections for Sessions {
         }
         *is_open = true;
     }
+
+    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
+        let found = self.table.lock().get(&session).cloned();
+        let mut body = Vec::new();
+        match (found, codec::encode_recall(touched, &mut body)) {
+            (Some(session), Ok(())) => {
+                session.recall(number, body.into(), |body| self.recall_frame(number, body));
+            }
+            (_, Err(error)) => {
+                // Without the recall the change waits until the leases have ended.
+                tracing::error!(%error, "a recall cannot be sent");
+            }
+            // It has ended, and so have its leases.
+            (None, Ok(())) => {}
+        }
+    }
+}
+
+/// What the answer to a request tells.
+struct Told {
+    since: LeaseMoment,
+    node: Option<InodeId>,
+    names: Option<InodeId>,
+}
+
+impl Told {
+    fn by(request: &Request, since: LeaseMoment) -> Option<Self> {
+        let (node, names) = (request.told_node(), request.told_names());
+        let of_reply = matches!(
+            request,
+            Request::GetAttr { .. }
+                | Request::SetAttr { .. }
+                | Request::Parent { .. }
+                | Request::Find { .. }
+                | Request::Open { .. }
+        );
+        (of_reply || node.is_some() || names.is_some()).then_some(Self { since, node, names })
+    }
 }
 
 /// An answer that is owed.
@@ -385,6 +473,8 @@ struct PendingReply {
     mutation: (u64, u32),
     /// The directory in which the request changes names.
     dir: Option<Handle>,
+    /// What the answer tells, if that may be leased.
+    told: Option<Told>,
     /// Payload bytes of the request, and those that the reply may have.
     held: HoldGuard,
 }
@@ -392,8 +482,9 @@ struct PendingReply {
 impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation.
-    fn send(self, result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation: (mutation, epochs), dir, held } = self;
+    fn send(self, mut result: Result<Reply, Error>) {
+        let Self { sessions, session, number, mutation: (mutation, epochs), dir, told, held } =
+            self;
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
             false => 0,
@@ -402,13 +493,23 @@ impl PendingReply {
         let mut body = Vec::new();
         let dir = dir.filter(|_| result.is_ok());
         let dir = dir.and_then(|dir| sessions.service.dir_attr(dir));
-        codec::encode_answer(stamp, &result, dir, &mut body);
+        let answer = |Told { since, node, names }| {
+            let (is_change, result, dir) = (mutation > 0, &mut result, dir.as_ref());
+            let answer = LeasedAnswer { node, names, is_change, result, dir };
+            sessions.service.lease(session.id, since, answer)
+        };
+        // Answers do not lengthen leases until the recall is answered: one that began now might
+        // outlast their end by the server's clock.
+        let told = told.filter(|_| !session.is_overdue());
+        let leases = told.map_or_else(Leases::default, answer);
+        codec::encode_answer(stamp, &result, Granted { leases, dir }, &mut body);
         let bulk = match result {
             Ok(Reply::Data(buffer)) => Some(buffer),
             _ => None,
         };
         let bulk_bytes = bulk.as_ref().map_or(0, |buffer| buffer.as_bytes().len());
-        let head = sessions.header(FrameKind::Reply, number, body.len(), bulk_bytes);
+        let sizes = [body.len(), bulk_bytes];
+        let head = sessions.header_to(&session, FrameKind::Reply, number, sizes);
         let (body, answer) = if mutation > 0 {
             let answer: Arc<[u8]> = body.into();
             (Bytes::Shared(Arc::clone(&answer)), Some(answer))
@@ -436,7 +537,7 @@ impl PendingReply {
 /// Returns an answer that says why a mutation has failed.
 fn failure(code: Code) -> Arc<[u8]> {
     let mut body = Vec::new();
-    codec::encode_answer(ReplyStamp::default(), &Err(code.into()), None, &mut body);
+    codec::encode_answer(ReplyStamp::default(), &Err(code.into()), Granted::default(), &mut body);
     body.into()
 }
 

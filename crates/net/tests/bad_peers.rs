@@ -94,7 +94,7 @@ impl Raw {
 
     fn send(&mut self, kind: FrameKind, number: u64, body: &[u8]) {
         let bytes = u32::try_from(body.len()).unwrap();
-        let header = Header { body: bytes, bulk: 0, kind, number, progress: 0 };
+        let header = Header { body: bytes, bulk: 0, kind, is_overdue: false, number, progress: 0 };
         self.0.write_all(&[&header.encode()[..], body].concat()).unwrap();
     }
 

@@ -20,6 +20,7 @@ mod background;
 mod find_by_id;
 mod grace;
 mod group_commit;
+mod leases;
 mod locks;
 mod memory;
 mod other_sessions;

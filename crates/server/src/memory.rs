@@ -43,6 +43,13 @@ pub fn inode_table_bytes(total: u64) -> u64 {
     MemoryLimits::of(total).inodes
 }
 
+/// Returns the most leases of all sessions, if all limits together are `total` bytes.
+#[must_use]
+pub(crate) fn most_leases(total: u64) -> usize {
+    let share = limits::LEASES as u64 * total.min(MEMORY_BYTES) / MEMORY_BYTES;
+    usize::try_from(share).unwrap_or(limits::LEASES)
+}
+
 /// The least memory in bytes with which the engine works.
 const TABLE_BYTES_MIN: u64 = 8 << 20;
 

@@ -2,6 +2,7 @@
 //! changes.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -16,6 +17,19 @@ pub(crate) struct OtherSessions {
     /// The cache is called under this lock only to say whether there are sessions, which takes no
     /// other lock of this crate.
     state: Mutex<State>,
+    /// Whether there is any, or a change of one is not answered.
+    any: AtomicBool,
+    /// Changes of the server's own mount that began while there was none: nothing announces them.
+    unannounced: Arc<AtomicUsize>,
+}
+
+/// A change of the server's own mount that is not announced, until it is over.
+pub(crate) struct Unannounced(Arc<AtomicUsize>);
+
+impl Drop for Unannounced {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Default)]
@@ -25,6 +39,8 @@ struct State {
     writes: KeyedMap<OpenKey, InodeId>,
     /// Changes that were announced and are not answered; they may outlast their session.
     running: usize,
+    /// Every change that runs was announced, so that leases can be granted.
+    grants: bool,
 }
 
 /// What is known of an open for writing.
@@ -59,11 +75,12 @@ impl OtherSessions {
     pub(crate) fn begin(&self, session: SessionId) {
         let mut state = self.state.lock();
         let was_alone = state.sessions.is_empty() && state.running == 0;
-        if state.sessions.insert(session)
-            && was_alone
-            && let Some(cache) = self.cache.get()
-        {
-            cache.set_shared(true);
+        if state.sessions.insert(session) && was_alone {
+            state.grants = false;
+            self.any.store(true, Ordering::SeqCst);
+            if let Some(cache) = self.cache.get() {
+                cache.set_shared(true);
+            }
         }
     }
 
@@ -100,12 +117,38 @@ impl OtherSessions {
         let mut state = self.state.lock();
         assert!(state.running > 0, "each change that ends was counted when it began");
         state.running -= 1;
-        if state.running == 0
-            && state.sessions.is_empty()
-            && let Some(cache) = self.cache.get()
-        {
-            cache.set_shared(false);
+        if state.running == 0 && state.sessions.is_empty() {
+            state.grants = false;
+            self.any.store(false, Ordering::SeqCst);
+            if let Some(cache) = self.cache.get() {
+                cache.set_shared(false);
+            }
         }
+    }
+
+    /// Returns whether there are other sessions, so that each change is announced.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::SeqCst)
+    }
+
+    /// Counts a change that nothing announces.
+    pub(crate) fn unannounced(&self) -> Unannounced {
+        self.unannounced.fetch_add(1, Ordering::AcqRel);
+        Unannounced(Arc::clone(&self.unannounced))
+    }
+
+    /// Returns whether a session can be granted leases: it has not ended, and every change that
+    /// runs was announced. `is_quiet` says whether no request runs on the thread of its caller: one
+    /// that does may have begun before there was another session.
+    pub(crate) fn may_grant(&self, session: SessionId, is_quiet: impl FnOnce() -> bool) -> bool {
+        let mut state = self.state.lock();
+        if !state.sessions.contains(&session) {
+            return false;
+        }
+        if !state.grants {
+            state.grants = is_quiet() && self.unannounced.load(Ordering::Acquire) == 0;
+        }
+        state.grants
     }
 
     /// Returns whether a session has begun and not ended.

@@ -22,6 +22,7 @@ use pelago_wire::{
 
 use crate::find_by_id::FindById;
 use crate::grace::Grace;
+use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
@@ -36,6 +37,7 @@ mod bytes;
 mod completion;
 mod epochs;
 mod execute;
+mod leases;
 mod locks;
 mod names;
 mod replay;
@@ -69,6 +71,8 @@ pub(crate) struct Parts {
     pub(crate) earlier: Vec<(SessionId, SessionRecord)>,
     /// Whether it still waits for some of them.
     pub(crate) grace: Arc<Grace>,
+    /// The most leases of all sessions.
+    pub(crate) leases: usize,
 }
 
 /// The service of a server in its own process.
@@ -81,6 +85,7 @@ struct Dispatcher {
     parts: Parts,
     find_by_id: FindById,
     others: OtherSessions,
+    leases: Leases,
     locks: Locks,
     /// Sessions that have ended, and whose rows could not be deleted. A leaf lock.
     undeleted: Mutex<Vec<SessionId>>,
@@ -147,12 +152,13 @@ impl LocalService {
         let find_by_id = FindById::new(Arc::clone(&parts.shard));
         let locks = Locks::new(Arc::clone(&parts.opens));
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
-        let others = OtherSessions::default();
+        let (others, leases) = (OtherSessions::default(), Leases::new(parts.leases));
         parts.earlier.iter().for_each(|(session, _)| others.begin(*session));
         let dispatcher = Dispatcher {
             parts,
             find_by_id,
             others,
+            leases,
             locks,
             undeleted: Mutex::default(),
             connections: OnceLock::new(),
@@ -178,6 +184,7 @@ impl LocalService {
         *self.dispatcher.stopped.write() = true;
         starting::stop(&self.dispatcher.parts.grace, Code::Unavailable);
         self.dispatcher.parts.pool.stop();
+        self.dispatcher.leases.stop();
         self.dispatcher.find_by_id.stop();
         self.dispatcher.locks.stop();
     }

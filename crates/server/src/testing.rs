@@ -163,6 +163,7 @@ impl Rig {
             replaced: Arc::new(ReplacedFiles::new(Arc::clone(&opens), Arc::new(|| {}))),
             earlier: Vec::new(),
             grace: Arc::new(Grace::new(HashSet::new())),
+            leases: pelago_wire::limits::LEASES,
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);

@@ -94,6 +94,12 @@ impl FrameKind {
         )
     }
 
+    /// Returns whether the frame lengthens leases, unless it says that it does not.
+    #[must_use]
+    pub const fn may_be_overdue(self) -> bool {
+        matches!(self, Self::Reply | Self::Pong)
+    }
+
     const fn may_have_number(self) -> bool {
         matches!(self, Self::Ping | Self::Pong)
     }
@@ -211,9 +217,7 @@ impl Header {
         };
         match () {
             () if flags & !OVERDUE != 0 => Err(FrameError::Flags(flags)),
-            () if flags != 0 && !matches!(kind, FrameKind::Reply | FrameKind::Pong) => {
-                Err(FrameError::Flags(flags))
-            }
+            () if flags != 0 && !kind.may_be_overdue() => Err(FrameError::Flags(flags)),
             () if reserved != 0 => Err(FrameError::Reserved(reserved)),
             () => header.check().map(|()| header),
         }
@@ -252,7 +256,7 @@ mod tests {
                 body: u32::try_from(kind.body_limit()).unwrap(),
                 bulk: u32::try_from(kind.bulk_limit()).unwrap(),
                 kind,
-                is_overdue: matches!(kind, FrameKind::Reply | FrameKind::Pong),
+                is_overdue: kind.may_be_overdue(),
                 number: if kind.has_number() { u64::MAX } else { 0 },
                 progress: 0x0102_0304_0506_0708,
             };

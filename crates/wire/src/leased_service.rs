@@ -12,6 +12,38 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::service::{Bulk, Context, Service};
 
+impl Request {
+    /// Returns the directory of the name, or of the names, that the answer tells: what they lead
+    /// to, or that they do not exist.
+    #[must_use]
+    pub const fn told_names(&self) -> Option<InodeId> {
+        match self {
+            Self::Lookup { dir, .. }
+            | Self::List { dir, .. }
+            | Self::Create { dir, .. }
+            | Self::MakeDir { dir, .. }
+            | Self::MakeNode { dir, .. }
+            | Self::Symlink { dir, .. }
+            | Self::Link { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::RemoveDir { dir, .. } => Some(dir.ino),
+            _ => None,
+        }
+    }
+
+    /// Returns the node of which the answer tells something that is neither a name nor an
+    /// attribute, and changes as attributes do.
+    #[must_use]
+    pub const fn told_node(&self) -> Option<InodeId> {
+        match self {
+            Self::ReadLink { node } | Self::GetXattr { node, .. } | Self::ListXattr { node } => {
+                Some(node.ino)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What of an answer may be kept until it is recalled, or until the time of the leases is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leases {

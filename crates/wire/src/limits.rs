@@ -136,6 +136,9 @@ pub const CLIENT_NAME_BYTES: usize = 64;
 /// Ranges of bytes that the locks of one session cover; adjacent ranges of one owner and mode count
 /// as one.
 pub const LOCKS: usize = 1 << 16;
+/// Leases of all sessions, if the server has the default memory; 100 bytes each. With less there are
+/// fewer in proportion.
+pub const LEASES: usize = 1 << 18;
 /// Leases of one session: beyond that it is granted none, and asks each time.
 pub const SESSION_LEASES: usize = 1 << 16;
 /// Requests of one session that wait for a lock.

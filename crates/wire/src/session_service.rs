@@ -66,8 +66,10 @@ pub struct LeasedAnswer<'a> {
     pub node: Option<InodeId>,
     /// The directory of the name or of the names that the answer tells.
     pub names: Option<InodeId>,
-    /// The reply or the error.
-    pub result: &'a Result<Reply, Error>,
+    /// Whether the request changes something.
+    pub is_change: bool,
+    /// The reply or the error. Attributes in it that are not leased become volatile.
+    pub result: &'a mut Result<Reply, Error>,
     /// The attributes of a directory that come with the answer.
     pub dir: Option<&'a Attr>,
 }
@@ -107,18 +109,22 @@ pub trait SessionService: Service {
     fn end_session(&self, session: SessionId);
 
     /// Returns a moment, for [`SessionService::lease`].
-    fn lease_moment(&self) -> LeaseMoment;
+    fn lease_moment(&self) -> LeaseMoment {
+        LeaseMoment::default()
+    }
 
     /// Leases to a session what it is answered, as far as nothing of it has changed since `since`,
     /// a moment before the request was carried out, except by that session itself: its client knows
-    /// what it changes.
-    fn lease(&self, session: SessionId, since: LeaseMoment, answer: &LeasedAnswer<'_>) -> Leases;
+    /// what it changes. A service may lease nothing.
+    fn lease(&self, _session: SessionId, _since: LeaseMoment, _answer: LeasedAnswer<'_>) -> Leases {
+        Leases::default()
+    }
 
     /// The client of a session has dropped what this recall named.
-    fn recalled(&self, session: SessionId, number: u64);
+    fn recalled(&self, _session: SessionId, _number: u64) {}
 
     /// All leases of a session have ended by its client's own clock.
-    fn leases_lost(&self, session: SessionId);
+    fn leases_lost(&self, _session: SessionId) {}
 
     /// Returns the attributes of a directory that a request has just changed, if they are in memory
     /// or can be read: they save its client a question.

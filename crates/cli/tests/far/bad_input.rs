@@ -90,14 +90,23 @@ fn what_is_no_hello_is_refused() {
 
 /// Returns headers that are wrong, with what is wrong with them.
 fn wrong_headers() -> Vec<(&'static str, Vec<u8>)> {
-    let good = Header { body: 0, bulk: 0, kind: FrameKind::Ping, number: 0, progress: 0 };
+    let good = Header {
+        body: 0,
+        bulk: 0,
+        kind: FrameKind::Ping,
+        is_overdue: false,
+        number: 0,
+        progress: 0,
+    };
     let changed = |at: usize, bytes: &[u8]| {
         let mut header = good.encode();
         header[at..at + bytes.len()].copy_from_slice(bytes);
         header.to_vec()
     };
     let request = |body: u32, bulk: u32, number: u64| {
-        Header { body, bulk, kind: FrameKind::Request, number, progress: 0 }.encode().to_vec()
+        Header { body, bulk, kind: FrameKind::Request, is_overdue: false, number, progress: 0 }
+            .encode()
+            .to_vec()
     };
     vec![
         ("a body of 4 GiB", request(u32::MAX, 0, 1)),
@@ -169,6 +178,7 @@ fn half_a_frame_holds_nothing_up() {
             body: call.len() as u32,
             bulk: 0,
             kind: FrameKind::Request,
+            is_overdue: false,
             number: 1,
             progress: 0,
         };

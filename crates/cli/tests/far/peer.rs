@@ -64,7 +64,8 @@ impl Peer {
     pub(crate) fn send_frame(&mut self, kind: FrameKind, number: u64, body: &[u8], bulk: &[u8]) {
         let [sizes, bulk_size] = [body, bulk].map(|bytes| bytes.len() as u32);
         let progress = self.progress;
-        let header = Header { body: sizes, bulk: bulk_size, kind, number, progress };
+        let header =
+            Header { body: sizes, bulk: bulk_size, kind, is_overdue: false, number, progress };
         let frame = [&header.encode()[..], body, bulk].concat();
         self.send(&frame).unwrap();
     }

@@ -237,7 +237,7 @@ fn endless_frame(world: &World, garbage: &[u8]) {
     }
     let (body, bulk) = (limits::FRAME_BODY_BYTES as u32, limits::FRAME_BULK_BYTES as u32);
     let kind = FrameKind::Request;
-    let header = Header { body, bulk, kind, number: 1, progress: 0 }.encode();
+    let header = Header { body, bulk, kind, is_overdue: false, number: 1, progress: 0 }.encode();
     let _closed = peer.send(&header).and_then(|()| peer.send(garbage));
 }
 

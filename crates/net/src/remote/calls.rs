@@ -5,17 +5,21 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_proto::locks::ClientLocks;
 use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
 use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
-use pelago_wire::{Code, Done, Error, Reply, Request, RequestId, SessionId, codec, limits};
+use pelago_wire::{
+    Code, Error, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId, Touched, codec,
+    limits,
+};
 
 use crate::clock::boot_time;
 use crate::link::{Bytes, Link};
 use crate::remote::kept::KeptCalls;
+use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::role::{OpenUse, Role};
 use crate::remote::status::{OnDir, RemoteStatus};
 
@@ -35,7 +39,7 @@ pub(super) struct Call {
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
     fits: FitsReply,
-    pub(super) done: Done,
+    pub(super) done: LeasedDone,
     pub(super) since: Instant,
 }
 
@@ -53,8 +57,11 @@ pub(super) struct UnderWay {
     pub(super) opens: OpenUse,
     pub(super) fits: FitsReply,
     /// `None` if the caller does not wait any more, and if the session itself asks.
-    pub(super) done: Option<Done>,
+    pub(super) done: Option<LeasedDone>,
     pub(super) since: Instant,
+    /// When it was sent first, by [`boot_time`]: its answer proves that the server heard the client
+    /// then or later.
+    pub(super) asked: Duration,
 }
 
 /// The requests of a session.
@@ -63,6 +70,8 @@ pub(super) struct Calls {
     give_up: Option<Duration>,
     /// Gets the attributes of directories that come with answers.
     pub(super) on_dir: OnceLock<OnDir>,
+    /// How long what was answered may be kept, and what keeps it.
+    pub(super) leases: LeaseClock,
     /// No callback runs under it, and connections are used under it.
     state: Mutex<State>,
     /// The connection was lost, or made, or the session ended.
@@ -91,6 +100,7 @@ pub(super) struct State {
     /// When the server was heard, and when something was sent, by [`boot_time`].
     heard: Duration,
     pub(super) sent: Duration,
+    pings: Pings,
     connections: u64,
     /// Requests that were answered.
     answers: u64,
@@ -102,14 +112,14 @@ pub(super) struct State {
 }
 
 /// What a caller gets, and its callback.
-pub(super) type Answered = (Done, Result<Reply, Error>);
+pub(super) type Answered = (LeasedDone, Result<Reply, Error>);
 
 impl Call {
     pub(super) fn new(
         caller: RequestId,
         request: &Request,
         (body, bulk): (Vec<u8>, Arc<[u8]>),
-        done: Done,
+        done: LeasedDone,
     ) -> Self {
         let (is_mutation, payload) =
             (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
@@ -135,6 +145,7 @@ impl Calls {
             welcome: None,
             heard: boot_time(),
             sent: boot_time(),
+            pings: Pings::default(),
             connections: 0,
             answers: 0,
             requests: 0,
@@ -142,7 +153,7 @@ impl Calls {
             ended: false,
         };
         let (on_dir, state) = (OnceLock::new(), Mutex::new(state));
-        Self { give_up, on_dir, state, changed: Condvar::new() }
+        Self { give_up, on_dir, leases: LeaseClock::default(), state, changed: Condvar::new() }
     }
 
     /// Sends a request, or keeps it until it can be sent.
@@ -150,19 +161,19 @@ impl Calls {
         let mut state = self.state.lock();
         if state.ended {
             drop(state);
-            return (call.done)(Err(Code::Unavailable.into()));
+            return fail(call.done, Code::Unavailable);
         }
         if state.refused {
             drop(state);
-            return (call.done)(Err(REFUSED.into()));
+            return fail(call.done, REFUSED);
         }
         if state.has_lost_lock(&call.opens) {
             drop(state);
-            return (call.done)(Err(Code::Io.into()));
+            return fail(call.done, Code::Io);
         }
         if call.waits && state.waits >= limits::LOCK_WAITERS {
             drop(state);
-            return (call.done)(Err(Code::NoLocks.into()));
+            return fail(call.done, Code::NoLocks);
         }
         if (call.waits || state.backlog.is_empty()) && state.has_room(&call) {
             state.number(call);
@@ -175,7 +186,10 @@ impl Calls {
     /// Returns whether it fits its request: what another one means is unknown, so that its caller
     /// gets `Io`, and it is not asked for again.
     pub(super) fn answered(&self, frame: &Header, answer: DecodedReply) -> bool {
-        let DecodedReply { stamp, result, dir } = answer;
+        let DecodedReply { stamp, result, mut granted } = answer;
+        if frame.is_overdue {
+            granted.leases = Leases::default();
+        }
         let (number, mut state) = (frame.number, self.state.lock());
         state.heard = boot_time();
         state.note_safe(frame.progress);
@@ -200,22 +214,40 @@ impl Calls {
         let result = state.note_answer(number, &call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
+        let term = state.term();
         drop(state);
-        if let (Some(dir), Some(on_dir)) = (dir, self.on_dir.get()) {
+        if !frame.is_overdue {
+            self.leases.renew(call.asked, term);
+        }
+        if let (Some(dir), Some(on_dir)) = (granted.dir, self.on_dir.get()) {
             on_dir(dir, call.since);
         }
         if let Some(done) = call.done {
-            done(result);
+            done(result, granted);
         }
         call_back(failed);
         fits
     }
 
-    /// Notes that the server was heard, and the newest sequence that is safe.
-    pub(super) fn heard(&self, safe: u64) {
+    /// Notes that the server was heard by a pong, and the newest sequence that is safe.
+    pub(super) fn heard(&self, pong: &Header) {
         let mut state = self.state.lock();
         state.heard = boot_time();
-        state.note_safe(safe);
+        state.note_safe(pong.progress);
+        let (term, asked) = (state.term(), state.pings.answered(pong.number));
+        drop(state);
+        if let Some(asked) = asked.filter(|_| !pong.is_overdue) {
+            self.leases.renew(asked, term);
+        }
+    }
+
+    /// A recall has come. Once what it names is not kept any more the server is told; if there is no
+    /// connection then, the server asks again over the next one.
+    pub(super) fn recalled(self: &Arc<Self>, number: u64, touched: Vec<Touched>) {
+        self.state.lock().heard = boot_time();
+        let calls = Arc::clone(self);
+        let tell = move || calls.state.lock().send_recalled(number);
+        self.leases.recalled(touched.into(), Box::new(tell));
     }
 
     /// The caller of a request does not wait any more. While there is a connection, the server
@@ -229,7 +261,7 @@ impl Calls {
             let call = state.backlog.remove(at);
             drop(state);
             if let Some(call) = call {
-                (call.done)(Err(Code::Interrupted.into()));
+                fail(call.done, Code::Interrupted);
             }
             return;
         }
@@ -258,9 +290,10 @@ impl Calls {
         let (at, term) = (boot_time(), state.term());
         let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > term;
         if at.saturating_sub(state.sent) > term / 3 {
-            state.send_plain(FrameKind::Ping);
+            state.send_ping();
         }
         drop(state);
+        self.leases.look();
         call_back(answered);
         is_dead
     }
@@ -270,6 +303,11 @@ impl Calls {
         let mut state = self.state.lock();
         if state.ended {
             return link.close();
+        }
+        let before = state.welcome.as_ref();
+        if before.is_some_and(|it| !welcome.resumed || it.epoch != welcome.epoch) {
+            // Before the server is told that it need not wait for this client.
+            MutexGuard::unlocked(&mut state, || self.leases.lose());
         }
         state.connections += 1;
         state.refused = false;
@@ -351,7 +389,7 @@ impl Calls {
         self.changed.notify_all();
         let callers = under_way.into_values().filter_map(|call| call.done);
         for done in callers.chain(backlog.into_iter().map(|call| call.done)) {
-            done(Err(Code::Unavailable.into()));
+            fail(done, Code::Unavailable);
         }
     }
 
@@ -380,9 +418,20 @@ impl State {
         self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
-        let (body, done) = (body.into(), Some(done));
-        let call =
-            UnderWay { caller, mutation, waits, body, bulk, payload, opens, fits, done, since };
+        let (body, done, asked) = (body.into(), Some(done), boot_time());
+        let call = UnderWay {
+            caller,
+            mutation,
+            waits,
+            body,
+            bulk,
+            payload,
+            opens,
+            fits,
+            done,
+            since,
+            asked,
+        };
         self.note_size(&call);
         self.under_way.insert(numbers.number, call);
         self.send(numbers.number);
@@ -403,6 +452,21 @@ impl State {
         self.sent = boot_time();
     }
 
+    /// Asks the server for a sign of life, and what is safe.
+    pub(super) fn send_ping(&mut self) {
+        let Some(link) = &self.link else { return };
+        self.sent = boot_time();
+        let number = self.pings.next(self.sent);
+        link.send([self.header(FrameKind::Ping, number, 0, 0)]);
+    }
+
+    /// Tells the server that what a recall named is not kept any more.
+    fn send_recalled(&mut self, number: u64) {
+        let Some(link) = &self.link else { return };
+        link.send([self.header(FrameKind::Recalled, number, 0, 0)]);
+        self.sent = boot_time();
+    }
+
     /// Sends a frame that is nothing but its kind.
     pub(super) fn send_plain(&mut self, kind: FrameKind) {
         let Some(link) = &self.link else { return };
@@ -414,7 +478,7 @@ impl State {
         // The encoder keeps bodies below their limit, and bulk has the size of one write.
         let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let progress = self.machine.acknowledged();
-        Bytes::Header(Header { body, bulk, kind, number, progress }.encode())
+        Bytes::Header(Header { body, bulk, kind, is_overdue: false, number, progress }.encode())
     }
 
     /// Returns when a frame came last, or a part of one.
@@ -490,5 +554,9 @@ pub(super) fn set_mutation(body: &mut [u8], mutation: u64) {
 }
 
 fn call_back(answered: Vec<Answered>) {
-    answered.into_iter().for_each(|(done, result)| done(result));
+    answered.into_iter().for_each(|(done, result)| done(result, Granted::default()));
+}
+
+fn fail(done: LeasedDone, code: Code) {
+    done(Err(code.into()), Granted::default());
 }

@@ -350,7 +350,14 @@ impl Handler for Connection {
                     return ControlFlow::Break(());
                 }
             },
-            FrameKind::Pong => self.calls.heard(header.progress),
+            FrameKind::Pong => self.calls.heard(&header),
+            FrameKind::Recall => match codec::decode_recall(&body) {
+                Ok(touched) => self.calls.recalled(header.number, touched),
+                Err(error) => {
+                    tracing::error!(%error, "the server sent a malformed recall");
+                    return ControlFlow::Break(());
+                }
+            },
             FrameKind::Closing => {
                 match Closing::decode(&body) {
                     Ok(closing) => {

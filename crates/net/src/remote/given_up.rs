@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pelago_wire::codec::ReplyStamp;
-use pelago_wire::{Code, Done, OpenId, Request, RequestId, codec};
+use pelago_wire::{Code, LeasedDone, OpenId, Request, RequestId, codec};
 
 use super::calls::{Answered, Call, State};
 use super::role::Role;
@@ -61,7 +61,7 @@ impl State {
         let mut body = Vec::new();
         match codec::encode_call((0, 0), 0, request, &mut body) {
             Ok(()) => {
-                let done: Done = Box::new(|_| {});
+                let done: LeasedDone = Box::new(|_, _| {});
                 let mut call = Call::new(RequestId(0), request, (body, Arc::default()), done);
                 call.opens.role = role.unwrap_or(call.opens.role);
                 self.backlog.push_back(call);

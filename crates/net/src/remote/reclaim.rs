@@ -11,6 +11,7 @@ use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
 use super::calls::{Answered, State, UnderWay, set_mutation};
 use super::role::{OpenUse, Role};
+use crate::clock::boot_time;
 use crate::link::Link;
 
 impl State {
@@ -98,6 +99,7 @@ impl State {
             fits: request.reply_check(),
             done: None,
             since: Instant::now(),
+            asked: boot_time(),
         };
         let number = self.machine.begin(false).number;
         self.under_way.insert(number, call);

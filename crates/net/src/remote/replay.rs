@@ -44,7 +44,7 @@ impl State {
             || self.kept.bytes() > limits::SESSION_KEPT_BYTES / 2;
         if is_half && self.kept.asked.is_none() {
             self.kept.asked = Some(self.kept.newest);
-            self.send_plain(FrameKind::Ping);
+            self.send_ping();
         }
     }
 

@@ -24,7 +24,7 @@ use crate::background::{
 };
 use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
-use crate::memory::MemoryLimits;
+use crate::memory::{MemoryLimits, most_leases};
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
@@ -260,6 +260,7 @@ impl Core {
             replaced: Arc::clone(replaced),
             earlier,
             grace: Arc::clone(&self.grace),
+            leases: most_leases(self.options.memory_bytes),
         })))
     }
 

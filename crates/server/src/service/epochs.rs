@@ -37,7 +37,10 @@ impl EpochChange {
     /// more of it, above all not that a change is safe. Requests of all wait.
     pub(crate) fn end(&self) {
         let sessions = self.dispatcher.others.all();
-        let Some(connections) = self.connections().filter(|_| !sessions.is_empty()) else { return };
+        let Some(connections) = self.dispatcher.connections().filter(|_| !sessions.is_empty())
+        else {
+            return;
+        };
         self.is_between.store(true, Ordering::Relaxed);
         connections.suspend();
         for session in &sessions {
@@ -57,7 +60,7 @@ impl EpochChange {
         }
         // Their clients ask for these again, and must not meet those of before.
         self.dispatcher.parts.grace.wait_for_replays(PATIENCE);
-        if let Some(connections) = self.connections() {
+        if let Some(connections) = self.dispatcher.connections() {
             connections.resume();
         }
         if let Err(error) = self.dispatcher.wait_for_sessions(self.limit) {
@@ -73,8 +76,11 @@ impl EpochChange {
             super::starting::stop(&self.dispatcher.parts.grace, Code::Io);
         }
     }
+}
 
-    fn connections(&self) -> Option<Arc<dyn Connections>> {
-        self.dispatcher.connections.get()?.upgrade()
+impl Dispatcher {
+    /// Returns the connections of the other sessions.
+    pub(super) fn connections(&self) -> Option<Arc<dyn Connections>> {
+        self.connections.get()?.upgrade()
     }
 }

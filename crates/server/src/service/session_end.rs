@@ -17,12 +17,14 @@ impl Dispatcher {
         self.end_again();
         let invalidations = self.parts.durability.invalidations();
         let written = self.others.end(session);
+        self.leases.forget(session);
         let stopped = self.stopped.read_recursive();
         if *stopped {
             return self.others.ended(&written);
         }
         self.parts.opens.end_session(session);
         let deleted = self.parts.shard.end_session(session);
+        written.iter().for_each(|ino| self.note_written(session, *ino));
         drop(stopped);
         // The server's own mount is told before others can have the locks.
         self.others.ended(&written);

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use pelago_wire::{
-    Attr, Connections, Context, Error, Handle, Served, SessionId, SessionRecord, SessionService,
+    Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Served,
+    SessionId, SessionRecord, SessionService,
 };
 
 use super::{Dispatcher, LocalService};
@@ -38,6 +39,10 @@ impl SessionService for LocalService {
     }
 
     fn reclaimed(&self, session: SessionId) {
+        // Its client has dropped all in the new epoch.
+        if !self.dispatcher.parts.grace.is_over() {
+            self.dispatcher.leases.expire(session);
+        }
         if self.dispatcher.parts.grace.came_back(session) {
             self.dispatcher.remember_session(session);
         }
@@ -68,6 +73,22 @@ impl SessionService for LocalService {
 
     fn dir_attr(&self, dir: Handle) -> Option<Attr> {
         self.dispatcher.parts.shard.attr(dir).ok()
+    }
+
+    fn lease_moment(&self) -> LeaseMoment {
+        self.dispatcher.leases.now()
+    }
+
+    fn lease(&self, session: SessionId, since: LeaseMoment, answer: LeasedAnswer<'_>) -> Leases {
+        self.dispatcher.lease(session, since, answer)
+    }
+
+    fn recalled(&self, session: SessionId, number: u64) {
+        self.dispatcher.leases.recalled(session, number);
+    }
+
+    fn leases_lost(&self, session: SessionId) {
+        self.dispatcher.leases.expire(session);
     }
 
     fn progress(&self) -> (u64, u64) {

@@ -1,21 +1,23 @@
-//! Requests of other sessions than that of the server's own mount.
+//! Requests while there are other sessions than that of the server's own mount.
 //!
-//! The kernel below that mount keeps what it was answered for a long time. So a change by another
-//! session is announced to it first, carried out once the kernel has dropped what the change
-//! touches, and answered after the announcement has ended. A request that waits for the kernel
-//! holds no thread.
+//! The kernel below that mount keeps what it was answered for a long time, and other sessions keep
+//! what they have leases on. So a change is announced to all but its author first, carried out once
+//! they have dropped what it touches, and answered after the announcement has ended. A request that
+//! waits for them holds no thread. The server's own mount has no leases: it counts as holder of
+//! everything, and is told by a call.
 //!
 //! An inode that another session has open for writing counts as changing until its release: its
 //! size and times change with each write, and at commits which no request causes.
 
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_meta::reply_cache::ExpectedNodes;
+use pelago_proto::leases::{ChangeId, Leased, Recall};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request, Then,
-    Touched,
+    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request, SessionId,
+    Then, Touched,
 };
 
 use super::{Call, Dispatcher};
@@ -26,7 +28,7 @@ use crate::pool::{Caller, Invocation};
 /// whatever they lead to by then.
 const ATTEMPTS: u32 = 8;
 
-/// What a request does to the cache of the server's own mount.
+/// What a request does to what others keep.
 enum Touches {
     /// Nothing: it reads, or what it changes is announced already.
     Nothing,
@@ -49,6 +51,8 @@ struct Announced {
     opens: Option<OpenKey>,
     /// Whether that is one for writing.
     writes: bool,
+    /// What the announcement to other sessions is known by, once it was made.
+    change: Option<ChangeId>,
 }
 
 impl Announced {
@@ -63,7 +67,8 @@ impl Announced {
 /// A change on its way: announced, carried out, answered.
 struct PendingChange {
     dispatcher: Arc<Dispatcher>,
-    cache: Arc<dyn LocalCache>,
+    /// The cache of the server's own mount, unless that is the author, or there is none.
+    cache: Option<Arc<dyn LocalCache>>,
     context: Context,
     request: Request,
     attempt: u32,
@@ -93,19 +98,14 @@ pub(super) fn ask(
     };
     let (call, asked) = (Call::from(context), (request, bulk));
     match (touches, others.cache().map(Arc::clone)) {
-        (Touches::Changes(mut announced), Some(cache)) => {
+        (Touches::Changes(mut announced), cache) => {
             if context.replayed.is_some() {
                 announced.forget_names();
             }
-            let (request, done) = (asked.0, later());
-            let dispatcher = Arc::clone(dispatcher);
-            others.changing();
-            let context = *context;
-            PendingChange { dispatcher, cache, context, request, attempt: 1, done }
-                .announce(announced);
+            begin(dispatcher, cache, context, (asked.0, announced), later());
             None
         }
-        (Touches::Opens(open) | Touches::Changes(Announced { opens: Some(open), .. }), _) => {
+        (Touches::Opens(open), _) => {
             let of_answer = Arc::clone(dispatcher);
             then(dispatcher, &call, asked, later, move |answer| {
                 of_answer.release_if_ended(open);
@@ -118,16 +118,108 @@ pub(super) fn ask(
                 cache.when_dropped(&[Touched::Bytes(ino)], answer);
             })
         }
-        (Touches::Release(open), Some(cache)) => match others.closed(open) {
-            Some(ino) => then(dispatcher, &call, asked, later, move |answer| {
-                let changes = [Touched::Node(ino), Touched::Bytes(ino)];
-                cache.end(&changes);
-                cache.when_dropped(&changes, answer);
-            }),
+        (Touches::Release(open), cache) => match others.closed(open) {
+            Some(ino) => {
+                let of_answer = Arc::clone(dispatcher);
+                then(dispatcher, &call, asked, later, move |answer| {
+                    of_answer.note_written(open.session, ino);
+                    let Some(cache) = cache else { return answer() };
+                    let changes = [Touched::Node(ino), Touched::Bytes(ino)];
+                    cache.end(&changes);
+                    cache.when_dropped(&changes, answer);
+                })
+            }
             None => dispatcher.ask(&call, asked.0, asked.1, later),
         },
         _ => dispatcher.ask(&call, asked.0, asked.1, later),
     }
+}
+
+/// Carries out a request of the server's own mount while there are other sessions.
+pub(super) fn ask_own(
+    dispatcher: &Arc<Dispatcher>,
+    context: &Context,
+    request: Request,
+    bulk: Bulk<'_>,
+    later: &mut dyn FnMut() -> Done,
+) -> Option<Result<Reply, Error>> {
+    let touches = match dispatcher.touches(context, &request) {
+        Ok(touches) => touches,
+        Err(error) => return Some(Err(error)),
+    };
+    let call = Call::from(context);
+    match touches {
+        Touches::Changes(announced) if !announced.changes.is_empty() => {
+            begin(dispatcher, None, context, (request, announced), later());
+            None
+        }
+        Touches::Release(open) => match dispatcher.parts.opens.opened(open) {
+            Ok((ino, flags)) if flags.write => {
+                let of_answer = Arc::clone(dispatcher);
+                then(dispatcher, &call, (request, bulk), later, move |answer| {
+                    of_answer.note_written(SessionId::DIRECT, ino);
+                    answer();
+                })
+            }
+            _ => dispatcher.ask(&call, request, bulk, later),
+        },
+        _ => dispatcher.ask(&call, request, bulk, later),
+    }
+}
+
+/// Returns whether others are told of such a request while there are any.
+pub(super) const fn concerns_others(request: &Request) -> bool {
+    match request {
+        Request::Lookup { .. }
+        | Request::Parent { .. }
+        | Request::Find { .. }
+        | Request::GetAttr { .. }
+        | Request::ReadLink { .. }
+        | Request::Flush { .. }
+        | Request::Fsync { .. }
+        | Request::FsyncDir { .. }
+        | Request::Read { .. }
+        | Request::Write { .. }
+        | Request::List { .. }
+        | Request::GetXattr { .. }
+        | Request::ListXattr { .. }
+        | Request::StatFs
+        | Request::Allocate { .. }
+        | Request::Seek { .. }
+        | Request::CopyRange { .. }
+        | Request::GetLock { .. }
+        | Request::SetLock { .. }
+        | Request::ReclaimLock { .. }
+        | Request::CreateUnnamed { .. } => false,
+        Request::Open { flags, .. } | Request::Reopen { flags, .. } => {
+            flags.write || flags.truncate
+        }
+        Request::SetAttr { .. }
+        | Request::Create { .. }
+        | Request::MakeDir { .. }
+        | Request::MakeNode { .. }
+        | Request::Symlink { .. }
+        | Request::Link { .. }
+        | Request::Unlink { .. }
+        | Request::RemoveDir { .. }
+        | Request::Rename { .. }
+        | Request::Release { .. }
+        | Request::SetXattr { .. }
+        | Request::RemoveXattr { .. } => true,
+    }
+}
+
+/// Begins a change: announces it.
+fn begin(
+    dispatcher: &Arc<Dispatcher>,
+    cache: Option<Arc<dyn LocalCache>>,
+    context: &Context,
+    (request, announced): (Request, Announced),
+    done: Done,
+) {
+    dispatcher.others.changing();
+    let (dispatcher, context) = (Arc::clone(dispatcher), *context);
+    PendingChange { dispatcher, cache, context, request, attempt: 1, done }.announce(announced);
 }
 
 /// Carries a request out, and calls `after` with what answers it.
@@ -215,12 +307,18 @@ impl Dispatcher {
                 let mut all = vec![Touched::Node(node.ino)];
                 all.extend(flags.truncate.then_some(Touched::Bytes(node.ino)));
                 let (opens, writes) = (Some(key(*open)), flags.write);
-                Touches::Changes(Announced { changes: all.into(), expected: None, opens, writes })
+                Touches::Changes(Announced {
+                    changes: all.into(),
+                    expected: None,
+                    opens,
+                    writes,
+                    change: None,
+                })
             }
             Request::Reopen { node, flags, open } if flags.write => {
                 let (opens, writes) = (Some(key(*open)), true);
                 let changes = Arc::new([Touched::Node(node.ino)]);
-                Touches::Changes(Announced { changes, expected: None, opens, writes })
+                Touches::Changes(Announced { changes, expected: None, opens, writes, change: None })
             }
             Request::Open { open, .. } | Request::Reopen { open, .. } => Touches::Opens(key(*open)),
             Request::CreateUnnamed { flags, open, .. } if !flags.write => {
@@ -232,11 +330,12 @@ impl Dispatcher {
                 expected: None,
                 opens: Some(key(*open)),
                 writes: true,
+                change: None,
             }),
             Request::Create { dir, name, flags, open, .. } => {
                 let (opens, writes) = (Some(key(*open)), flags.write);
                 let changes = Arc::new([Touched::Node(dir.ino), named(*dir, name)]);
-                Touches::Changes(Announced { changes, expected: None, opens, writes })
+                Touches::Changes(Announced { changes, expected: None, opens, writes, change: None })
             }
             Request::MakeDir { dir, name, .. }
             | Request::MakeNode { dir, name, .. }
@@ -271,7 +370,8 @@ impl Dispatcher {
         all.extend(one.map(Touched::Node));
         all.extend(other.filter(|_| other != one).map(Touched::Node));
         let (changes, opens, writes) = (all.into(), None, false);
-        Ok(Touches::Changes(Announced { changes, expected: Some(expected), opens, writes }))
+        let expected = Some(expected);
+        Ok(Touches::Changes(Announced { changes, expected, opens, writes, change: None }))
     }
 
     /// Returns what a name leads to now.
@@ -297,30 +397,42 @@ fn changes<const N: usize>(changes: [Touched; N]) -> Touches {
         expected: None,
         opens: None,
         writes: false,
+        change: None,
     })
 }
 
 impl PendingChange {
-    /// Announces the change, and carries it out once the cache has dropped what it touches: on this
-    /// thread if that is so when [`LocalCache::begin`] returns, else on one of the pool.
+    /// Announces the change, and carries it out once the others have dropped what it touches: on
+    /// this thread if that is so when the announcement returns, else on one of the pool.
     fn announce(self, mut announced: Announced) {
         if self.attempt == ATTEMPTS {
             announced.expected = None;
         }
-        let (here, cache) = (thread::current().id(), Arc::clone(&self.cache));
+        let here = thread::current().id();
+        let (dispatcher, author) = (Arc::clone(&self.dispatcher), self.context.session);
         let changes = Arc::clone(&announced.changes);
-        let go = move || {
-            if thread::current().id() == here {
-                return self.carry_out(announced);
+        dispatcher.announce(author, &changes, move |change| {
+            announced.change = Some(change);
+            let (cache, changes) = (self.cache.clone(), Arc::clone(&announced.changes));
+            let go = move || self.go_on(here, announced);
+            match cache {
+                Some(cache) => cache.begin(&changes, Box::new(go)),
+                None => go(),
             }
-            let (dispatcher, caller) = (Arc::clone(&self.dispatcher), Caller::from(&self.context));
-            let job = move |invocation| match invocation {
-                Invocation::Run => self.carry_out(announced),
-                Invocation::Cancelled => self.end(&announced, Err(Code::Unavailable.into())),
-            };
-            dispatcher.parts.pool.submit(caller, Box::new(job));
+        });
+    }
+
+    /// Carries the change out, on the thread `here` or on one of the pool.
+    fn go_on(self, here: ThreadId, announced: Announced) {
+        if thread::current().id() == here {
+            return self.carry_out(announced);
+        }
+        let (dispatcher, caller) = (Arc::clone(&self.dispatcher), Caller::from(&self.context));
+        let job = move |invocation| match invocation {
+            Invocation::Run => self.carry_out(announced),
+            Invocation::Cancelled => self.end(&announced, Err(Code::Unavailable.into())),
         };
-        cache.begin(&changes, Box::new(go));
+        dispatcher.parts.pool.submit(caller, Box::new(job));
     }
 
     fn carry_out(self, announced: Announced) {
@@ -338,29 +450,40 @@ impl PendingChange {
 
     /// Continues with the result of the request.
     fn finish(self, announced: Announced, result: Result<Reply, Error>) {
-        match (result, announced.opens) {
-            (Err(error), _) if error.code == Code::Busy && announced.expected.is_some() => {
+        let cache = self.cache.clone();
+        match (result, announced.opens.filter(|_| announced.writes), cache) {
+            (Err(error), ..) if error.code == Code::Busy && announced.expected.is_some() => {
                 self.repeat(&announced);
             }
-            (Ok(Reply::Opened { attr, path }), Some(open)) if announced.writes => {
+            (Ok(Reply::Opened { attr, path }), Some(open), Some(cache)) => {
+                self.dispatcher.end_announced(&announced);
                 if let Some(Touched::Bytes(ino)) = announced.changes.last() {
-                    self.cache.bytes_changed(*ino);
+                    cache.bytes_changed(*ino);
                 }
-                let (ino, cache) = (attr.ino, Arc::clone(&self.cache));
+                let ino = attr.ino;
                 let go = move || self.opened((open, ino), Ok(Reply::Opened { attr, path }));
                 cache.when_dropped(&announced.changes, Box::new(go));
             }
-            (Ok(Reply::Created { entry, path }), Some(open)) if announced.writes => {
-                let (ino, cache) = (entry.attr.ino, Arc::clone(&self.cache));
+            (Ok(Reply::Created { entry, path }), Some(open), Some(cache)) => {
+                let ino = entry.attr.ino;
                 let changes: Arc<[Touched]> = Arc::new([Touched::Node(ino)]);
                 let go = move || {
-                    self.cache.end(&announced.changes);
+                    self.end_announcement(&announced);
                     self.opened((open, ino), Ok(Reply::Created { entry, path }));
                 };
                 // No name: the cache has dropped it when this returns.
                 cache.begin(&changes, Box::new(go));
             }
-            (result, _) => {
+            (Ok(reply), Some(open), None) if !self.is_own() => {
+                self.end_announcement(&announced);
+                let ino = match &reply {
+                    Reply::Opened { attr, .. } => attr.ino,
+                    Reply::Created { entry, .. } => entry.attr.ino,
+                    _ => return self.answer(Ok(reply)),
+                };
+                self.opened((open, ino), Ok(reply));
+            }
+            (result, ..) => {
                 if let Ok(reply) = &result {
                     self.announce_late(&announced, reply);
                 }
@@ -369,8 +492,13 @@ impl PendingChange {
         }
     }
 
+    /// Returns whether the server's own mount is the author.
+    fn is_own(&self) -> bool {
+        self.context.session == SessionId::DIRECT
+    }
+
     /// Announces inodes that the names led to when the change was carried out, and not when it was
-    /// announced: until it is answered the cache may show what they were before.
+    /// announced: until it is answered others may show what they were before.
     fn announce_late(&self, announced: &Announced, reply: &Reply) {
         let led_to = match reply {
             Reply::Removed(attr) => [Some(attr.ino), None],
@@ -381,24 +509,32 @@ impl PendingChange {
         };
         let late = led_to.into_iter().flatten().map(Touched::Node);
         let late: Arc<[Touched]> = late.filter(|node| !announced.changes.contains(node)).collect();
-        if !late.is_empty() {
+        if late.is_empty() {
+            return;
+        }
+        let dispatcher = Arc::clone(&self.dispatcher);
+        self.dispatcher.announce(self.context.session, &late, move |change| {
+            dispatcher.leases.end(change);
+        });
+        if let Some(cache) = &self.cache {
             // No name: the cache has dropped it when this returns.
-            self.cache.begin(&late, Box::new(|| {}));
-            self.cache.end(&late);
+            cache.begin(&late, Box::new(|| {}));
+            cache.end(&late);
         }
     }
 
     /// Answers an open for writing. The change of its inode goes on until the release.
     fn opened(self, (open, ino): (OpenKey, InodeId), result: Result<Reply, Error>) {
         let Self { dispatcher, cache, done, .. } = self;
-        match dispatcher.others.opened(open, ino) {
-            Noted::New => {}
+        let noted = dispatcher.others.opened(open, ino);
+        if noted == Noted::Ended {
+            dispatcher.release_if_ended(open);
+        }
+        match (noted, cache) {
+            (Noted::New, _) | (_, None) => {}
             // Its change goes on since it was opened first.
-            Noted::Known => cache.end(&[Touched::Node(ino)]),
-            Noted::Ended => {
-                dispatcher.release_if_ended(open);
-                cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
-            }
+            (Noted::Known, Some(cache)) => cache.end(&[Touched::Node(ino)]),
+            (Noted::Ended, Some(cache)) => cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]),
         }
         dispatcher.others.changed();
         done(result);
@@ -406,7 +542,7 @@ impl PendingChange {
 
     /// Announces the change anew: a name leads to another inode now.
     fn repeat(self, announced: &Announced) {
-        self.cache.end(&announced.changes);
+        self.end_announcement(announced);
         match self.dispatcher.touches(&self.context, &self.request) {
             Ok(Touches::Changes(announced)) => {
                 Self { attempt: self.attempt + 1, ..self }.announce(announced);
@@ -417,16 +553,57 @@ impl PendingChange {
     }
 
     fn end(self, announced: &Announced, result: Result<Reply, Error>) {
-        self.cache.end(&announced.changes);
-        if let Some(open) = announced.opens {
+        self.end_announcement(announced);
+        if let Some(open) = announced.opens.filter(|_| !self.is_own()) {
             self.dispatcher.release_if_ended(open);
         }
-        let cache = Arc::clone(&self.cache);
-        cache.when_dropped(&announced.changes, Box::new(move || self.answer(result)));
+        match self.cache.clone() {
+            Some(cache) => {
+                cache.when_dropped(&announced.changes, Box::new(move || self.answer(result)));
+            }
+            None => self.answer(result),
+        }
+    }
+
+    fn end_announcement(&self, announced: &Announced) {
+        self.dispatcher.end_announced(announced);
+        if let Some(cache) = &self.cache {
+            cache.end(&announced.changes);
+        }
     }
 
     fn answer(self, result: Result<Reply, Error>) {
         self.dispatcher.others.changed();
         (self.done)(result);
+    }
+}
+
+impl Dispatcher {
+    /// Announces a change to the other sessions that have leases on what it touches; `then` is
+    /// called once they have dropped it.
+    fn announce(
+        self: &Arc<Self>,
+        author: SessionId,
+        touched: &[Touched],
+        then: impl FnOnce(ChangeId) + Send + 'static,
+    ) {
+        let connections = self.connections();
+        let send = |recall: &Recall| {
+            if let Some(connections) = &connections {
+                connections.recall(recall.session, recall.number, &recall.touched);
+            }
+        };
+        self.leases.announce(author, touched, send, then);
+    }
+
+    fn end_announced(&self, announced: &Announced) {
+        if let Some(change) = announced.change {
+            self.leases.end(change);
+        }
+    }
+
+    /// Notes that a file is not open for writing any more: what was read of it before may be old.
+    pub(super) fn note_written(&self, session: SessionId, ino: InodeId) {
+        self.leases.note(session, Leased::Node(ino));
     }
 }

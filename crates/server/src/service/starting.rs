@@ -11,7 +11,6 @@ use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, Ses
 
 use super::{Dispatcher, LocalService, shared};
 use crate::grace::{Grace, Parked, Round, Step};
-use crate::service::Call;
 
 /// The pause before the row of a session is deleted once more.
 const RETRY: Duration = Duration::from_millis(100);
@@ -154,7 +153,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         match context.session {
-            SessionId::DIRECT => self.ask(&Call::from(context), request, bulk, later),
+            SessionId::DIRECT => self.ask_own(context, request, bulk, later),
             _ => shared::ask(self, context, request, bulk, later),
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Kernel {
 }
 
 impl LocalCache for Kernel {
+    fn drop_all(&self, _nodes: &[InodeId]) {}
+
     fn set_shared(&self, _: bool) {}
 
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {

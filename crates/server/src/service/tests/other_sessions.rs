@@ -21,6 +21,8 @@ const SESSION: SessionId = SessionId(7);
 struct EmptyCache;
 
 impl LocalCache for EmptyCache {
+    fn drop_all(&self, _nodes: &[InodeId]) {}
+
     fn set_shared(&self, _: bool) {}
 
     fn begin(&self, _: &Arc<[Touched]>, then: Then) {
@@ -137,6 +139,8 @@ struct Replacing {
 }
 
 impl LocalCache for Replacing {
+    fn drop_all(&self, _nodes: &[InodeId]) {}
+
     fn set_shared(&self, _: bool) {}
 
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {

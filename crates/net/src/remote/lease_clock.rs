@@ -1,0 +1,166 @@
+//! How long the leases of a session last.
+//!
+//! Only an answer lengthens them, counted from the time at which its request was sent: the server
+//! has heard the client then or later, and counts from there. The client counts a little less than
+//! a term, the server a little more, so that clocks may run differently.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use pelago_wire::{LeaseHolder, Then, Touched};
+
+use crate::clock::boot_time;
+
+/// Pings that are remembered until they are answered.
+const PINGS: usize = 8;
+
+/// When the leases end, and what keeps answers under them.
+#[derive(Default)]
+pub(super) struct LeaseClock {
+    /// By [`boot_time`], in nanoseconds; 0 if they have ended.
+    until: AtomicU64,
+    holder: OnceLock<Weak<dyn LeaseHolder>>,
+}
+
+/// Pings that are not answered.
+#[derive(Default)]
+pub(super) struct Pings {
+    last: u64,
+    /// The number of each, and when it was sent.
+    sent: VecDeque<(u64, Duration)>,
+}
+
+impl LeaseClock {
+    pub(super) fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
+        let _is_first = self.holder.set(holder);
+    }
+
+    /// Returns how long leases last from now on.
+    pub(super) fn left(&self) -> Duration {
+        let until = Duration::from_nanos(self.until.load(Ordering::Acquire));
+        until.saturating_sub(boot_time())
+    }
+
+    /// A request that was sent at `asked` is answered.
+    pub(super) fn renew(&self, asked: Duration, term: Duration) {
+        self.look();
+        let until = asked + term * 63 / 64;
+        if until > boot_time() {
+            let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+            self.until.fetch_max(until, Ordering::AcqRel);
+        }
+    }
+
+    /// Ends the leases if their time is over.
+    pub(super) fn look(&self) {
+        let until = self.until.load(Ordering::Acquire);
+        if until > 0 && Duration::from_nanos(until) <= boot_time() {
+            self.lose();
+        }
+    }
+
+    /// Ends the leases. Returns when nothing that was kept is used any more.
+    pub(super) fn lose(&self) {
+        if self.until.swap(0, Ordering::AcqRel) > 0
+            && let Some(holder) = self.holder()
+        {
+            holder.lost();
+        }
+    }
+
+    /// Another session is about to change something. Calls `then` once it is not kept any more.
+    pub(super) fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
+        match self.holder() {
+            Some(holder) => holder.recalled(touched, then),
+            None => then(),
+        }
+    }
+
+    fn holder(&self) -> Option<Arc<dyn LeaseHolder>> {
+        self.holder.get()?.upgrade()
+    }
+}
+
+impl Pings {
+    /// Notes that a ping is sent. Returns its number.
+    pub(super) fn next(&mut self, now: Duration) -> u64 {
+        self.last += 1;
+        if self.sent.len() == PINGS {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((self.last, now));
+        self.last
+    }
+
+    /// A pong has come. Returns when its ping was sent; `None` if it answers none.
+    pub(super) fn answered(&mut self, number: u64) -> Option<Duration> {
+        let found = self.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at);
+        self.sent.retain(|(sent, _)| *sent > number);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Counts what it is told.
+    #[derive(Default)]
+    struct Holder(Mutex<u32>);
+
+    impl LeaseHolder for Holder {
+        fn recalled(&self, _touched: Arc<[Touched]>, then: Then) {
+            then();
+        }
+
+        fn lost(&self) {
+            *self.0.lock() += 1;
+        }
+    }
+
+    const TERM: Duration = Duration::from_secs(64);
+
+    #[test]
+    fn leases_count_from_the_time_at_which_the_request_was_sent() {
+        let clock = LeaseClock::default();
+        assert_eq!(clock.left(), Duration::ZERO);
+        let now = boot_time();
+        clock.renew(now.saturating_sub(Duration::from_secs(60)), TERM);
+        assert!(clock.left() <= Duration::from_secs(3));
+        clock.renew(now, TERM);
+        clock.renew(now.saturating_sub(Duration::from_secs(30)), TERM);
+        let left = clock.left();
+        assert!(left <= Duration::from_secs(63) && left > Duration::from_secs(40), "{left:?}");
+    }
+
+    #[test]
+    fn leases_that_ended_are_lost_once_and_before_an_answer_lengthens_them() {
+        let (clock, holder) = (LeaseClock::default(), Arc::new(Holder::default()));
+        clock.set_holder(Arc::downgrade(&holder) as _);
+        clock.look();
+        assert_eq!(*holder.0.lock(), 0, "there was none");
+        clock.until.store(1, Ordering::Relaxed);
+        clock.renew(boot_time(), TERM);
+        assert_eq!(*holder.0.lock(), 1);
+        assert!(clock.left() > Duration::ZERO);
+        clock.lose();
+        clock.lose();
+        assert_eq!((*holder.0.lock(), clock.left()), (2, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_pong_says_when_its_ping_was_sent() {
+        let mut pings = Pings::default();
+        let at = Duration::from_secs;
+        let numbers: Vec<u64> = (1..=10).map(|second| pings.next(at(second))).collect();
+        assert_eq!(pings.answered(0), None);
+        assert_eq!(pings.answered(numbers[0]), None, "too long ago");
+        assert_eq!(pings.answered(numbers[5]), Some(at(6)));
+        assert_eq!(pings.answered(numbers[4]), None, "a later one was answered");
+        assert_eq!(pings.answered(numbers[9]), Some(at(10)));
+    }
+}

@@ -1,0 +1,115 @@
+//! Leases of other sessions: the driver of [`Grantor`].
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use pelago_proto::leases::{Announced, ChangeId, Grantor, Leased, Recall};
+use pelago_wire::{LeaseMoment, SessionId, Then, Touched};
+
+/// The leases of other sessions.
+pub(crate) struct Leases {
+    /// A leaf lock.
+    state: Mutex<State>,
+}
+
+struct State {
+    grantor: Grantor,
+    /// What goes on once a change waits no longer.
+    waiting: HashMap<ChangeId, Then>,
+}
+
+impl Leases {
+    /// Returns at most this many leases.
+    pub(crate) fn new(limit: usize) -> Self {
+        let state = State { grantor: Grantor::new(limit), waiting: HashMap::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Returns the present moment.
+    pub(crate) fn now(&self) -> LeaseMoment {
+        self.state.lock().grantor.now()
+    }
+
+    /// Grants leases on what was read after `since`. Returns which of them are granted.
+    /// `is_right` is asked after the grant whether it may stay: whatever makes it wrong later
+    /// announces a change, and finds the lease.
+    pub(crate) fn grant(
+        &self,
+        session: SessionId,
+        since: LeaseMoment,
+        all: &[Leased],
+        is_right: impl Fn(Leased) -> bool,
+    ) -> Vec<bool> {
+        let mut granted: Vec<bool> = {
+            let mut state = self.state.lock();
+            all.iter().map(|on| state.grantor.grant(session, *on, since)).collect()
+        };
+        for (on, granted) in all.iter().zip(&mut granted).filter(|(_, granted)| **granted) {
+            if !is_right(*on) {
+                self.state.lock().grantor.take_back(session, *on);
+                *granted = false;
+            }
+        }
+        granted
+    }
+
+    /// Announces a change, and calls `then` once no other session relies on what it touches: before
+    /// this returns, or on the thread that brings the last answer to a recall.
+    pub(crate) fn announce(
+        &self,
+        author: SessionId,
+        touched: &[Touched],
+        send: impl Fn(&Recall),
+        then: impl FnOnce(ChangeId) + Send + 'static,
+    ) {
+        let mut state = self.state.lock();
+        let Announced { change, recalls, waits } = state.grantor.announce(author, touched);
+        if !waits {
+            drop(state);
+            return then(change);
+        }
+        state.waiting.insert(change, Box::new(move || then(change)));
+        drop(state);
+        recalls.iter().for_each(send);
+    }
+
+    /// Ends a change that was carried out, or will not be.
+    pub(crate) fn end(&self, change: ChangeId) {
+        self.state.lock().grantor.end(change);
+    }
+
+    /// Notes a change of something that could not be leased until now.
+    pub(crate) fn note(&self, author: SessionId, on: Leased) {
+        self.state.lock().grantor.note(author, on);
+    }
+
+    /// A session has dropped what a recall named.
+    pub(crate) fn recalled(&self, session: SessionId, number: u64) {
+        self.go_on(|grantor| grantor.recalled(session, number));
+    }
+
+    /// The time of the leases of a session is over.
+    pub(crate) fn expire(&self, session: SessionId) {
+        self.go_on(|grantor| grantor.expire(session));
+    }
+
+    /// A session has ended.
+    pub(crate) fn forget(&self, session: SessionId) {
+        self.go_on(|grantor| grantor.forget(session));
+    }
+
+    /// The service stops: no change waits any more.
+    pub(crate) fn stop(&self) {
+        let waiting = std::mem::take(&mut self.state.lock().waiting);
+        waiting.into_values().for_each(|then| then());
+    }
+
+    fn go_on(&self, event: impl FnOnce(&mut Grantor) -> Vec<ChangeId>) {
+        let mut state = self.state.lock();
+        let ready = event(&mut state.grantor);
+        let ready: Vec<Then> =
+            ready.iter().filter_map(|change| state.waiting.remove(change)).collect();
+        drop(state);
+        ready.into_iter().for_each(|then| then());
+    }
+}

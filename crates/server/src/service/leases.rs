@@ -1,0 +1,104 @@
+//! What of an answer is leased to the session that gets it.
+
+use std::sync::Arc;
+
+use pelago_proto::leases::Leased;
+use pelago_wire::{
+    Attr, Bulk, Code, Context, Done, Error, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
+    SessionId,
+};
+
+use super::{Call, Dispatcher, shared};
+
+impl Dispatcher {
+    /// Carries out a request of the server's own mount. While there is no other session nothing is
+    /// announced, and the request costs a look at that.
+    pub(super) fn ask_own(
+        self: &Arc<Self>,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let call = Call::from(context);
+        if !shared::concerns_others(&request) {
+            return self.ask(&call, request, bulk, later);
+        }
+        // Recursive, as in `run_here`. No lease is granted while this is locked.
+        let running = self.stopped.read_recursive();
+        if self.others.any() {
+            drop(running);
+            return shared::ask_own(self, context, request, bulk, later);
+        }
+        self.ask(&call, request, bulk, &mut || {
+            let (unannounced, done) = (self.others.unannounced(), later());
+            Box::new(move |result| {
+                drop(unannounced);
+                done(result);
+            })
+        })
+    }
+
+    /// Leases what an answer tells; see `SessionService::lease`.
+    pub(super) fn lease(
+        &self,
+        session: SessionId,
+        since: LeaseMoment,
+        answer: LeasedAnswer<'_>,
+    ) -> Leases {
+        let LeasedAnswer { node, names, is_change, result, dir } = answer;
+        // A stored reply of an earlier epoch tells what was then.
+        let is_stored = is_change && session.epoch() < self.parts.shard.epoch();
+        let is_quiet = || self.stopped.try_write().is_some();
+        if is_stored || !tells(result) || !self.others.may_grant(session, is_quiet) {
+            return Leases::default();
+        }
+        let mut attrs = attrs_of(result);
+        let nodes = attrs.iter().filter(|attr| !attr.volatile).map(|attr| attr.ino);
+        let mut all: Vec<Leased> = nodes.chain(node).map(Leased::Node).collect();
+        let of_nodes = all.len();
+        all.extend(names.map(Leased::Names));
+        all.extend(dir.map(|dir| Leased::Node(dir.ino)));
+        let granted = self.leases.grant(session, since, &all, |on| self.may_hold(on));
+        let mut each = granted.iter().copied();
+        for attr in attrs.iter_mut().filter(|attr| !attr.volatile) {
+            attr.volatile = !each.next().unwrap_or(false);
+        }
+        Leases {
+            node: granted[..of_nodes].contains(&true),
+            names: names.is_some() && granted[of_nodes],
+            dir: dir.is_some() && granted[granted.len() - 1],
+        }
+    }
+
+    /// Returns whether something holds until it is announced that it changes: not a file that is
+    /// written.
+    fn may_hold(&self, on: Leased) -> bool {
+        match on {
+            Leased::Node(ino) => !self.parts.opens.has_writers(ino),
+            Leased::Names(_) => true,
+        }
+    }
+}
+
+/// Returns whether an answer tells something: an error does so if it says that a name, or an
+/// extended attribute, does not exist.
+fn tells(result: &Result<Reply, Error>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(error) => matches!(error.code, Code::NotFound | Code::NoXattr),
+    }
+}
+
+/// Returns the attributes in an answer.
+fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
+    match result {
+        Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => vec![&mut entry.attr],
+        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
+        Ok(Reply::Listed { entries, .. }) => {
+            let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
+            with_attrs.map(|entry| &mut entry.attr).collect()
+        }
+        _ => Vec::new(),
+    }
+}
