@@ -1,0 +1,390 @@
+//! Leases of a session over a socket, and changes by others: a server, its own mount as direct
+//! calls, and clients that keep what they are answered.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_wire::{
+    Attr, Bulk, Code, Context, Entry, Granted, Handle, InodeId, LeaseHolder, LeasedService, Leases,
+    NewMode, OpenFlags, Reply, Request, SetAttr, Then, Touched,
+};
+
+use harness::requests::next_open;
+use harness::rig::{DEADLINE, Rig, by_hand, name};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const ROOT: Handle = Handle::ROOT;
+/// Long enough for every answer on a busy machine.
+const TERM: Duration = Duration::from_secs(60);
+/// So short that a test can wait for its end.
+const SHORT: Duration = Duration::from_millis(1500);
+
+struct Served {
+    rig: Arc<Rig>,
+    _sessions: SessionServer,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn new(term: Duration) -> Self {
+        let (rig, folder) = (Arc::new(Rig::new(by_hand())), tempfile::tempdir().unwrap());
+        let socket = folder.path().join("socket");
+        let sessions = SessionServer::start_with(rig.server.session_service(), term).unwrap();
+        sessions.listen_unix(&socket).unwrap();
+        Self { rig, _sessions: sessions, socket, _folder: folder }
+    }
+
+    fn client(&self) -> Client {
+        Client::over(&self.socket)
+    }
+
+    /// Changes the mode of a file, as a program of the server's own mount does.
+    fn chmod(&self, node: Handle, mode: u16) -> JoinHandle<Reply> {
+        let rig = Arc::clone(&self.rig);
+        thread::Builder::new().spawn(move || rig.call(chmod(node, mode)).unwrap()).unwrap()
+    }
+}
+
+fn chmod(node: Handle, mode: u16) -> Request {
+    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    Request::SetAttr { node, open: None, set }
+}
+
+fn lookup(text: &str) -> Request {
+    Request::Lookup { dir: ROOT, name: name(text) }
+}
+
+fn make_dir(text: &str) -> Request {
+    Request::MakeDir { dir: ROOT, name: name(text), mode: NewMode::exactly(0o755) }
+}
+
+fn unlink(text: &str) -> Request {
+    Request::Unlink { dir: ROOT, name: name(text) }
+}
+
+/// What a client keeps: it notes recalls, and answers them when the test says so.
+#[derive(Default)]
+struct Holder {
+    recalls: Mutex<VecDeque<(Arc<[Touched]>, Then)>>,
+    came: Condvar,
+    lost: Mutex<u32>,
+}
+
+impl LeaseHolder for Holder {
+    fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
+        self.recalls.lock().push_back((touched, then));
+        self.came.notify_all();
+    }
+
+    fn lost(&self) {
+        *self.lost.lock() += 1;
+    }
+}
+
+struct Client {
+    remote: Remote,
+    holder: Arc<Holder>,
+}
+
+type Answer = (Result<Reply, Code>, Granted);
+
+impl Client {
+    fn over(socket: &Path) -> Self {
+        let target = ServerTarget::Unix(socket.to_owned());
+        let options = RemoteOptions { target, read_only: false, give_up: None };
+        let remote = Remote::connect(options, DEADLINE).unwrap();
+        let holder = Arc::new(Holder::default());
+        let weak: Weak<Holder> = Arc::downgrade(&holder);
+        remote.set_holder(weak);
+        Self { remote, holder }
+    }
+
+    fn send(&self, request: Request) -> Receiver<Answer> {
+        let (sender, answers) = channel();
+        let done = move |result: Result<Reply, pelago_wire::Error>, granted| {
+            let _sent = sender.send((result.map_err(|error| error.code), granted));
+        };
+        let context = Context::direct(0, 0);
+        self.remote.ask_leased(&context, request, Bulk::None, Box::new(done));
+        answers
+    }
+
+    fn ask(&self, request: Request) -> Answer {
+        self.send(request).recv_timeout(DEADLINE).unwrap()
+    }
+
+    fn leases(&self, request: Request) -> Leases {
+        self.ask(request).1.leases
+    }
+
+    fn entry(&self, request: Request) -> Entry {
+        match self.ask(request).0 {
+            Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => entry,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn attr(&self, node: Handle) -> (Attr, bool) {
+        match self.ask(Request::GetAttr { node }) {
+            (Ok(Reply::Attr(attr)), granted) => (attr, granted.leases.node),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits for a recall.
+    fn recall(&self) -> (Arc<[Touched]>, Then) {
+        let mut recalls = self.holder.recalls.lock();
+        loop {
+            if let Some(recall) = recalls.pop_front() {
+                return recall;
+            }
+            assert!(!self.holder.came.wait_for(&mut recalls, DEADLINE).timed_out(), "no recall");
+        }
+    }
+
+    fn has_recall(&self) -> bool {
+        !self.holder.recalls.lock().is_empty()
+    }
+}
+
+fn ino(node: Handle) -> Touched {
+    Touched::Node(node.ino)
+}
+
+fn named(text: &str) -> Touched {
+    Touched::Name { dir: ROOT.ino, name: name(text) }
+}
+
+#[test]
+fn a_change_by_the_servers_own_mount_waits_until_a_lease_is_dropped() {
+    let served = Served::new(TERM);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let client = served.client();
+    let (attr, is_leased) = client.attr(file.handle);
+    assert!(is_leased && attr.mode == 0o644 && client.remote.lease_left() > Duration::ZERO);
+    let chmod = served.chmod(file.handle, 0o600);
+    let (touched, drop_it) = client.recall();
+    assert_eq!(*touched, [ino(file.handle)]);
+    assert_eq!(served.rig.lookup(ROOT, "a").unwrap().attr.mode, 0o644, "it is not carried out");
+    let (attr, is_leased) = client.attr(file.handle);
+    assert!(attr.mode == 0o644 && !is_leased, "it is about to change");
+    drop_it();
+    chmod.join().unwrap();
+    let (attr, is_leased) = client.attr(file.handle);
+    assert!(attr.mode == 0o600 && is_leased);
+}
+
+#[test]
+fn a_change_by_another_session_waits_and_its_author_is_told_nothing() {
+    let served = Served::new(TERM);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let (one, two) = (served.client(), served.client());
+    assert!(one.attr(file.handle).1 && two.attr(file.handle).1);
+    let answer = one.send(chmod(file.handle, 0o600));
+    let (touched, drop_it) = two.recall();
+    assert_eq!(*touched, [ino(file.handle)]);
+    assert!(answer.try_recv().is_err(), "it waits");
+    drop_it();
+    let (reply, granted) = answer.recv_timeout(DEADLINE).unwrap();
+    assert!(matches!(reply, Ok(Reply::Attr(attr)) if attr.mode == 0o600 && !attr.volatile));
+    assert!(granted.leases.node && !one.has_recall());
+    assert_eq!(two.attr(file.handle).0.mode, 0o600);
+}
+
+#[test]
+fn names_are_leased_with_their_absence_and_recalled_one_by_one() {
+    let served = Served::new(TERM);
+    served.rig.put(ROOT, "a", b"").unwrap();
+    let (one, two) = (served.client(), served.client());
+    let both = Leases { node: true, names: true, dir: false };
+    assert_eq!(one.leases(lookup("a")), both);
+    let (absent, granted) = one.ask(lookup("b"));
+    assert_eq!(absent.unwrap_err(), Code::NotFound);
+    assert!(granted.leases.names);
+    let answer = two.send(make_dir("b"));
+    let (touched, drop_it) = one.recall();
+    assert_eq!(*touched, [named("b")], "the attributes of the root were not asked for");
+    drop_it();
+    let (made, granted) = answer.recv_timeout(DEADLINE).unwrap();
+    assert!(matches!(made, Ok(Reply::Entry(entry)) if !entry.attr.volatile));
+    assert_eq!(granted.leases, Leases { node: true, names: true, dir: true });
+    assert!(granted.dir.is_some());
+    // The lease on the other names is still there: another change is told.
+    let answer = two.send(unlink("a"));
+    let (touched, drop_it) = one.recall();
+    assert_eq!(touched.len(), 2, "the name, and the file that it led to: {touched:?}");
+    drop_it();
+    assert!(matches!(answer.recv_timeout(DEADLINE).unwrap().0, Ok(Reply::Removed(_))));
+}
+
+#[test]
+fn the_author_of_changes_keeps_its_names_without_recalls() {
+    let served = Served::new(TERM);
+    let client = served.client();
+    for text in ["a", "b", "c"] {
+        assert_eq!(client.ask(lookup(text)).0.unwrap_err(), Code::NotFound);
+        assert!(client.leases(make_dir(text)).names);
+        assert!(client.leases(lookup(text)).names);
+    }
+    let entry = client.entry(lookup("a"));
+    assert!(client.leases(chmod(entry.handle, 0o700)).node);
+    assert!(!client.has_recall());
+}
+
+/// Size and times of a file that is open for writing change without an announcement.
+#[test]
+fn a_file_that_is_open_for_writing_is_leased_once_it_is_closed() {
+    let served = Served::new(TERM);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    // Opened before there was another session.
+    let open = served.rig.open(file.handle).unwrap();
+    let client = served.client();
+    assert!(!client.attr(file.handle).1);
+    assert!(client.ask(lookup("a")).1.leases.names);
+    served.rig.write(open, 5, b"more").unwrap();
+    served.rig.close(open).unwrap();
+    let (attr, is_leased) = client.attr(file.handle);
+    assert!(attr.size == 9 && is_leased);
+    let (rig, handle) = (Arc::clone(&served.rig), file.handle);
+    let opening = thread::Builder::new().spawn(move || rig.open(handle)).unwrap();
+    let (touched, drop_it) = client.recall();
+    assert_eq!(*touched, [ino(file.handle)]);
+    drop_it();
+    let open = opening.join().unwrap().unwrap();
+    assert!(!client.attr(file.handle).1);
+    served.rig.close(open).unwrap();
+    let other = served.client();
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let open = next_open();
+    other.ask(Request::Open { node: file.handle, flags, open }).0.unwrap();
+    assert!(!client.attr(file.handle).1 && !other.attr(file.handle).1);
+    other.ask(Request::Release { open }).0.unwrap();
+    assert!(client.attr(file.handle).1);
+}
+
+/// A client that does not answer delays others for as long as its leases last by its own clock.
+#[test]
+fn a_client_that_ignores_recalls_loses_its_leases_and_nothing_else() {
+    let served = Served::new(SHORT);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let (deaf, other) = (served.client(), served.client());
+    assert!(deaf.attr(file.handle).1);
+    let chmod = served.chmod(file.handle, 0o600);
+    let (_, unanswered) = deaf.recall();
+    let deadline = Instant::now() + DEADLINE;
+    while !chmod.is_finished() {
+        // Its answers do not lengthen its leases, and lease nothing.
+        let (_, is_leased) = deaf.attr(ROOT);
+        assert!(!is_leased || chmod.is_finished());
+        assert_eq!(other.ask(lookup("b")).0.unwrap_err(), Code::NotFound, "others go on");
+        assert!(Instant::now() < deadline, "the change waits for ever");
+    }
+    chmod.join().unwrap();
+    assert_eq!(*deaf.holder.lost.lock(), 1, "its own clock has ended them before");
+    assert!(deaf.attr(file.handle).1 && deaf.attr(file.handle).0.mode == 0o600);
+    unanswered();
+    let chmod = served.chmod(file.handle, 0o640);
+    deaf.recall().1();
+    chmod.join().unwrap();
+}
+
+#[test]
+fn a_session_that_ends_delays_nothing() {
+    let served = Served::new(TERM);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let client = served.client();
+    assert!(client.attr(file.handle).1);
+    let chmod = served.chmod(file.handle, 0o600);
+    let recall = client.recall();
+    client.remote.end();
+    chmod.join().unwrap();
+    drop(recall);
+}
+
+#[test]
+fn a_listing_leases_its_names_and_their_attributes() {
+    let served = Served::new(TERM);
+    served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let written = served.rig.put(ROOT, "b", b"bytes").unwrap();
+    let open = served.rig.open(written.handle).unwrap();
+    let client = served.client();
+    let (dir, after) = (ROOT, pelago_wire::Cookie::START);
+    let list = Request::List { dir, after, behind: None, entries: 100, attributes: true };
+    let (reply, granted) = client.ask(list);
+    let Ok(Reply::Listed { entries, .. }) = reply else { panic!("{reply:?}") };
+    assert!(granted.leases.node && granted.leases.names);
+    let attrs = entries.iter().map(|entry| entry.entry.unwrap().attr);
+    let volatile: Vec<(InodeId, bool)> = attrs.map(|attr| (attr.ino, attr.volatile)).collect();
+    assert!(volatile.contains(&(written.handle.ino, true)) && volatile.len() == 2);
+    assert_eq!(volatile.iter().filter(|(_, volatile)| !volatile).count(), 1);
+    served.rig.close(open).unwrap();
+}
+
+/// A connection that can be cut.
+struct Wire {
+    socket: PathBuf,
+    ends: Arc<Mutex<Vec<UnixStream>>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Wire {
+    fn new(server: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, server) = (folder.path().join("socket"), server.to_owned());
+        let listener = UnixListener::bind(&socket).unwrap();
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let of_thread = Arc::clone(&ends);
+        let run = move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), UnixStream::connect(&server).unwrap());
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let pass = move || {
+                        // An end of either connection ends both.
+                        drop(io::copy(&mut from, &mut to));
+                        drop(to.shutdown(Shutdown::Both));
+                    };
+                    thread::Builder::new().spawn(pass).unwrap();
+                }
+                of_thread.lock().push(client);
+            }
+        };
+        thread::Builder::new().spawn(run).unwrap();
+        Self { socket, ends, _folder: folder }
+    }
+
+    fn cut(&self) {
+        self.ends.lock().drain(..).for_each(|end| end.shutdown(Shutdown::Both).unwrap());
+    }
+}
+
+/// Recalls that were on their way when the connection was lost come over the next one.
+#[test]
+fn a_recall_is_sent_again_over_the_next_connection() {
+    let served = Served::new(TERM);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let wire = Wire::new(&served.socket);
+    let client = Client::over(&wire.socket);
+    assert!(client.attr(file.handle).1);
+    let chmod = served.chmod(file.handle, 0o600);
+    let (_, first) = client.recall();
+    wire.cut();
+    let (touched, again) = client.recall();
+    assert_eq!(*touched, [ino(file.handle)]);
+    again();
+    chmod.join().unwrap();
+    first();
+}
