@@ -1,4 +1,5 @@
-//! The kernel's cache below a mount, as the server tells it of changes by other sessions.
+//! The kernel's cache below a mount, as it is told of changes by other sessions: by the server in
+//! the same process, or by what keeps answers under leases.
 //!
 //! A change is told in this order:
 //!
@@ -15,6 +16,9 @@
 //! 5. The change is carried out. Then pages are dropped by a thread of its own, which readers of
 //!    the file and the answer to the change await, and attributes and access control lists are
 //!    invalidated once more: the kernel may have read old ones meanwhile.
+//!
+//! If nothing was told because all leases have ended ([`KernelCache::drop_all`]), all of that is
+//! dropped at once.
 //!
 //! The answer awaits the pages because the kernel discards attributes that it has asked for before
 //! an invalidation and gets after it. A read that begins after the answer would stop at the old end
@@ -163,6 +167,7 @@ impl LocalCache for KernelCache {
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
         let Some(state) = self.state.upgrade() else { return then() };
         state.lifetimes.mark(changes);
+        state.others_change(changes);
         let Some(kernel) = state.kernel.get() else { return then() };
         let (mut nodes, mut unknown) = (Vec::new(), Vec::new());
         for change in &**changes {
@@ -174,8 +179,11 @@ impl LocalCache for KernelCache {
         if !unknown.is_empty() {
             self.teller.tell_again(&unknown);
         }
+        // A recall of a name need not be one of its directory.
+        let is_known =
+            |dir| nodes.contains(dir) || (state.lifetimes.is_leased() && !unknown.contains(dir));
         let names = changes.iter().filter_map(|change| match change {
-            Touched::Name { dir, name } if nodes.contains(dir) => Some((*dir, name.clone())),
+            Touched::Name { dir, name } if is_known(dir) => Some((*dir, name.clone())),
             _ => None,
         });
         let names: Vec<_> = names.collect();
@@ -187,6 +195,7 @@ impl LocalCache for KernelCache {
 
     fn end(&self, changes: &[Touched]) {
         let Some(state) = self.state.upgrade() else { return };
+        state.others_change(changes);
         for change in changes {
             match change {
                 Touched::Bytes(ino) => drop_pages(&state, *ino),
@@ -208,6 +217,19 @@ impl LocalCache for KernelCache {
     fn bytes_changed(&self, ino: InodeId) {
         if let Some(state) = self.state.upgrade() {
             drop_pages(&state, ino);
+        }
+    }
+
+    fn drop_all(&self, nodes: &[InodeId]) {
+        let Some(state) = self.state.upgrade() else { return };
+        state.lifetimes.lose();
+        state.page_versions.forget_all();
+        state.changed(nodes.iter().copied());
+        // If something is mounted below, or the kernel cannot do it, names are used until their
+        // lifetime is over: it ends with the lease, or 2 s after it if the machine has slept.
+        self.teller.invalidate_all_names();
+        for ino in nodes {
+            drop_pages(&state, *ino);
         }
     }
 

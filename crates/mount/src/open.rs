@@ -22,6 +22,7 @@ use pelago_wire::{
 
 use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
+use crate::page_versions::Pages;
 use crate::state::State;
 use crate::{attr, flags};
 
@@ -45,12 +46,15 @@ pub(crate) struct CreateReply {
     pub(crate) reply: Reply<reply::Created>,
     /// The thread that waits for it.
     pub(crate) thread: u32,
+    /// The name, if it may be under a lease.
+    pub(crate) name: Option<Box<At>>,
 }
 
 /// The reply to a CREATE or TMPFILE, with the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
     thread: u32,
+    name: Option<Box<At>>,
     state: Arc<State>,
     sample: Sample,
     entry: Entry,
@@ -126,9 +130,9 @@ impl Opening<CreateReply> {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         state.learn(entry.handle);
         let holds = (holds, holds && !(flags::is_direct(program_flags) && wanted.write));
-        let CreateReply { reply, thread } = reply;
+        let CreateReply { reply, thread, name } = reply;
         let shared = Arc::clone(&state);
-        let reply = EntryReply { reply, thread, state: shared, sample, entry, holds };
+        let reply = EntryReply { reply, thread, name, state: shared, sample, entry, holds };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -138,6 +142,7 @@ impl<D: ReplyTo> Opening<D> {
     fn answer(self, handle: Handle, opened: Opened) {
         let Opened { open, attr, path } = opened;
         match path {
+            DataPath::Cached if self.state.lifetimes.is_leased() => self.under_lease(open, &attr),
             DataPath::Cached if self.is_without_pages(attr.ino) => {
                 self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
             }
@@ -179,6 +184,24 @@ impl<D: ReplyTo> Opening<D> {
             self.state.forget_attr(attr.ino);
         }
         self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
+    }
+
+    /// Answers an open of a mount under leases: with pages, if it only reads and the attributes of
+    /// the file are under a lease. Pages of another version are dropped before.
+    fn under_lease(self, open: OpenId, attr: &Attr) {
+        let uses_pages = !self.wanted.write
+            && !self.wanted.truncate
+            && !flags::appends(self.program_flags)
+            && self.pages(attr.ino) == FOPEN_KEEP_CACHE;
+        let (state, attr) = (Arc::clone(&self.state), *attr);
+        let pages = if uses_pages { state.open_pages(&attr) } else { None };
+        let Some(pages) = pages else {
+            state.page_versions.bypass(attr.ino);
+            return self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
+        };
+        let flags = if pages == Pages::Unknown { 0 } else { FOPEN_KEEP_CACHE };
+        let go = move || self.through_daemon(open, &attr, OpenPath::Cached, flags);
+        state.stale_pages.when_clean(attr.ino, go);
     }
 
     /// Returns whether no page of the file is used. An append beside other sessions must reach the
@@ -269,11 +292,11 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) {
-        let Self { reply, thread, state, sample, entry, holds } = self;
+        let Self { reply, thread, name, state, sample, entry, holds } = self;
         state.keep_entry(thread, &entry);
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
-        let name_ttl = ttl(holds.0, guard.name(&sample));
+        let name_ttl = ttl(holds.0, guard.name_at(&sample, name.as_deref()));
         // The kernel sees every change of a new file by this mount, also while it is written.
         let attr_ttl = ttl(holds.1, guard.created_attr(&sample));
         let entry = attr::entry(&entry, name_ttl, attr_ttl);
