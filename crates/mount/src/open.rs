@@ -5,6 +5,10 @@
 //! without passthrough, as all files are from then on. If only this one was refused, the open
 //! fails: the server does not count an open through the daemon as one of this kernel, and would
 //! grant passthrough to the next open of the same inode, which the kernel refuses (`EIO`).
+//!
+//! Of a mount under leases an open that only reads uses pages while the attributes of the file are
+//! under a lease. All other opens bypass them: the server then sees each write at once, and each
+//! read what others have written.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -320,9 +324,11 @@ mod tests {
 
     use parking_lot::Mutex;
     use pelago_client::Files;
-    use pelago_wire::{Bulk, Done, Request, Service};
+    use pelago_wire::{Bulk, Done, LeaseTimes, Name, Request, Service};
 
     use super::*;
+    use crate::init::TTL;
+    use crate::options::Keeps;
     use crate::state::Preferences;
 
     const FLAGS: OpenFlags = OpenFlags {
@@ -421,6 +427,70 @@ mod tests {
         let open = answer.unwrap();
         let again = Recorded::Open { open, passthrough: false, truncate: false };
         assert_eq!(requests, [Recorded::Release(OpenId(7)), again]);
+    }
+
+    struct Leases;
+
+    impl LeaseTimes for Leases {
+        fn attr_left(&self, ino: InodeId) -> Duration {
+            if ino == attr().ino { TTL } else { Duration::ZERO }
+        }
+
+        fn name_left(&self, _dir: InodeId, _name: &Name) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// The reply of a kernel that tells the flags.
+    struct Flags(Sender<u32>);
+
+    impl ReplyTo for Flags {
+        fn register(&self, _backing: &Backing) -> io::Result<device::Backing> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn open(self, opened: reply::Opened) {
+            self.0.send(opened.flags).unwrap();
+        }
+
+        fn error(self, error: Errno) {
+            panic!("{error:?}");
+        }
+    }
+
+    #[test]
+    fn under_a_lease_an_open_that_only_reads_uses_pages_and_keeps_those_of_its_version() {
+        let server = Arc::new(Server::default());
+        let keeps = Keeps::Leased(Arc::new(Leases));
+        let preferences = Preferences { keeps, ..Preferences::default() };
+        let state = Arc::new(State::new(Files::new(server as Arc<dyn Service>), preferences));
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let open = |wanted, program_flags, attr: Attr| {
+            let (answer, answered) = channel();
+            let (state, context) = (Arc::clone(&state), Context::direct(0, 0));
+            let (sample, reply) = (state.sample(attr.ino), Flags(answer));
+            let opening = Opening { state, context, wanted, program_flags, sample, reply };
+            let opened = Opened { open: OpenId(7), attr, path: DataPath::Cached };
+            opening.answer(Handle::own(attr.ino), opened);
+            answered.recv().unwrap()
+        };
+        let changed = Attr { ctime: attr().ctime.next(), ..attr() };
+        assert_eq!(open(read, 0, attr()), 0, "the kernel drops what it may have");
+        assert_eq!(open(read, 0, attr()), FOPEN_KEEP_CACHE);
+        assert_eq!(open(read, 0, changed), FOPEN_KEEP_CACHE, "they were dropped before");
+        assert!(state.page_versions.are_used(attr().ino));
+        let append = rustix::fs::OFlags::APPEND.bits().cast_signed();
+        let others = [
+            (OpenFlags { write: true, ..read }, 0, attr()),
+            (OpenFlags { truncate: true, ..read }, 0, attr()),
+            (OpenFlags { strict_atime: true, ..read }, 0, attr()),
+            (read, append, attr()),
+            (read, 0, Attr { volatile: true, ..attr() }),
+            (read, 0, Attr { ino: InodeId::from_raw(10), ..attr() }),
+        ];
+        for (wanted, program_flags, attr) in others {
+            assert_eq!(open(wanted, program_flags, attr), FOPEN_DIRECT_IO, "{wanted:?} {attr:?}");
+        }
     }
 
     #[test]

@@ -71,11 +71,12 @@ impl Leased {
         (memory.requests.load(Ordering::SeqCst), memory.transfers.load(Ordering::SeqCst))
     }
 
-    /// Recalls a node and a name in the root.
-    fn recall(&self, ino: u64, name: &str) {
-        let name = Name::new(name.as_bytes()).unwrap();
-        let name = Touched::Name { dir: InodeId::ROOT, name };
-        let touched: Arc<[Touched]> = [Touched::Node(InodeId::from_raw(ino)), name].into();
+    /// Recalls a node and perhaps a name in the root.
+    fn recall(&self, ino: u64, name: Option<&str>) {
+        let name = name.map(|name| Name::new(name.as_bytes()).unwrap());
+        let name = name.map(|name| Touched::Name { dir: InodeId::ROOT, name });
+        let node = Touched::Node(InodeId::from_raw(ino));
+        let touched: Arc<[Touched]> = [node].into_iter().chain(name).collect();
         let (told, done) = std::sync::mpsc::channel();
         self.cache.begin(&touched, Box::new(move || told.send(()).unwrap()));
         done.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -109,7 +110,7 @@ fn names_and_attributes_under_a_lease_are_not_asked_for_again() {
     };
     let requests = asked();
     assert!(requests < FEW, "{requests}");
-    leased.recall(fs::metadata(leased.file()).unwrap().ino(), "absent");
+    leased.recall(fs::metadata(leased.file()).unwrap().ino(), Some("absent"));
     let requests = asked();
     assert!(requests >= CALLS, "{requests}: there is no lease");
 }
@@ -120,7 +121,7 @@ fn what_is_recalled_is_asked_for_again() {
     let absent = leased.mounted.path("new");
     let ino = fs::metadata(leased.file()).unwrap().ino();
     assert!(fs::metadata(&absent).is_err());
-    leased.recall(ino, "new");
+    leased.recall(ino, Some("new"));
     leased.mounted.memory.append("file", b"er");
     leased.mounted.memory.put("new", b"");
     leased.leases.begin();
@@ -169,7 +170,7 @@ fn pages_of_another_version_are_not_used_by_the_next_open() {
     let Some(leased) = Leased::new() else { return };
     assert_eq!(fs::read(leased.file()).unwrap(), b"old");
     let ino = fs::metadata(leased.file()).unwrap().ino();
-    leased.recall(ino, "file");
+    leased.recall(ino, None);
     leased.mounted.memory.replace("file", b"new");
     leased.leases.begin();
     assert_eq!(fs::read(leased.file()).unwrap(), b"new");
@@ -187,7 +188,7 @@ fn pages_of_an_open_file_are_dropped_when_its_lease_has_ended_or_is_on_another_v
     };
     assert_eq!(&read(), b"old");
     for (bytes, is_leased) in [(b"one", false), (b"two", true), (b"six", false)] {
-        leased.recall(ino, "file");
+        leased.recall(ino, None);
         leased.mounted.memory.replace("file", bytes);
         if is_leased {
             leased.leases.begin();
@@ -226,7 +227,7 @@ fn a_listing_is_kept_under_the_leases_of_one_version_only() {
     }
     assert_eq!(leased.mounted.memory.lists.load(Ordering::SeqCst), lists);
     for (name, is_leased) in [("leased", true), ("without", false), ("zz", true)] {
-        leased.recall(1, name);
+        leased.recall(1, None);
         leased.mounted.memory.put_unseen(name);
         if is_leased {
             leased.leases.begin();
