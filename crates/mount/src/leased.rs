@@ -30,6 +30,13 @@ impl State {
         }
     }
 
+    /// Forgets an inode with the kernel.
+    pub(crate) fn forget_pages(&self, ino: InodeId) {
+        if self.lifetimes.is_leased() {
+            self.page_versions.forget(ino);
+        }
+    }
+
     /// Marks the pages of an open file as stale, if the attributes that are about to be told are
     /// not those under which they hold. The kernel would keep them if size and times are the same.
     pub(crate) fn compare_pages(&self, found: &Result<Attr, Error>) {

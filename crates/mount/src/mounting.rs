@@ -80,6 +80,7 @@ fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount,
     Ok(mount)
 }
 
+/// Returns whether the kernel gets descriptors: it must see each change, or be told of it.
 const fn uses_passthrough(options: &MountOptions) -> bool {
     options.passthrough && matches!(options.keeps, Keeps::Everything)
 }
@@ -157,9 +158,9 @@ impl Mount {
         &self.inodes
     }
 
-    /// Returns the kernel's cache below this mount, to tell it of changes by other sessions: for the
-    /// server in the same process, or what keeps answers under leases. `None` if the mount is not
-    /// over [`Files`].
+    /// Returns the kernel's cache below this mount, to tell it of changes by other sessions: for
+    /// the server in the same process, or what keeps answers under leases. `None` if the mount is
+    /// not over [`Files`].
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
