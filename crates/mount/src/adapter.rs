@@ -53,7 +53,7 @@ impl Adapter {
             b".." => files.parent(&self.0.context(header), Handle::own(node)),
             _ => return reply.error(Errno::INVAL),
         };
-        answer.then(move |found| state.reply_entry(&sample, found, reply));
+        answer.then(move |found| state.reply_entry((&sample, None), found, reply));
     }
 
     /// Reads attributes, and calls `then` with them once no cached page of the file is stale.
@@ -69,6 +69,7 @@ impl Adapter {
         self.0.files.get_attr(&self.0.context(header), handle).then(move |result| {
             state.learn_dir(question, &result);
             let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
+            state.compare_pages(&result);
             if state.stale_pages.is_empty() {
                 return then(&state, result);
             }
@@ -114,14 +115,16 @@ impl Filesystem for Adapter {
             Err(error) => return reply.error(error),
         };
         let (sample, thread) = (self.0.sample_name(&at), header.pid);
-        let state = Arc::clone(&self.0);
+        let (state, name) = (Arc::clone(&self.0), self.0.lifetimes.leased_name(&at));
         self.0.files.lookup(&self.0.context(header), at).then(move |found| match found {
-            Err(error) if error.code == Code::NotFound => state.reply_absent(&sample, reply),
+            Err(error) if error.code == Code::NotFound => {
+                state.reply_absent((&sample, name.as_deref()), reply);
+            }
             found => {
                 if let Ok(found) = &found {
                     state.keep_entry(thread, found);
                 }
-                state.reply_entry(&sample, found, reply);
+                state.reply_entry((&sample, name.as_deref()), found, reply);
             }
         });
     }
@@ -132,6 +135,7 @@ impl Filesystem for Adapter {
         }
         self.0.backings.forget(attr::ino(node));
         self.0.open_ids.forget(attr::ino(node));
+        self.0.forget_pages(attr::ino(node));
         self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
     }
 
@@ -258,8 +262,9 @@ impl Filesystem for Adapter {
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let mode = flags::new_mode(request.mode, request.umask);
         let (context, program_flags) = (self.0.context(header), request.flags);
-        let (state, reply) = (Arc::clone(&self.0), CreateReply { reply, thread: header.pid });
-        let sample = state.sample_name(&at);
+        let (state, thread, name) =
+            (Arc::clone(&self.0), header.pid, self.0.lifetimes.leased_name(&at));
+        let (sample, reply) = (state.sample_name(&at), CreateReply { reply, thread, name });
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
         let change = self.0.begin_change(&at);
@@ -280,7 +285,8 @@ impl Filesystem for Adapter {
         let wanted = self.wanted(request.flags, false);
         let mode = flags::new_mode(request.mode, request.umask);
         let (context, program_flags) = (self.0.context(header), request.flags);
-        let (state, reply) = (Arc::clone(&self.0), CreateReply { reply, thread: header.pid });
+        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        let reply = CreateReply { reply, thread, name: None };
         let sample = state.sample(attr::ino(header.node));
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let dir = self.0.handle(header.node);
@@ -334,8 +340,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, header: &Header, _flags: i32, reply: Reply<reply::Opened>) {
-        let (dir, losses) = (attr::ino(header.node), self.0.files.losses());
-        reply.ok(&self.0.streams.open(dir, losses, !self.0.lifetimes.keeps_nothing()));
+        self.0.open_dir(header, reply);
     }
 
     fn readdir(&self, header: &Header, request: Readdir, listing: Listing, reply: Reply<Listing>) {
@@ -355,8 +360,8 @@ impl Filesystem for Adapter {
         reading.start(request.offset);
     }
 
-    fn releasedir(&self, _header: &Header, file: FileId, reply: Reply<()>) {
-        self.0.streams.close(file);
+    fn releasedir(&self, header: &Header, file: FileId, reply: Reply<()>) {
+        self.0.close_dir(header, file);
         reply.ok(&());
     }
 

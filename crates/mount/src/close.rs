@@ -31,8 +31,10 @@ pub(crate) fn release(state: &Arc<State>, header: &Header, request: Release, rep
     let state = Arc::clone(state);
     // The kernel has closed its descriptor before RELEASE. Ours must go before the server checks
     // whether any process still has the file open.
-    if state.open_ids.remove(open) == Some(OpenPath::Passthrough) {
-        state.backings.release(ino);
+    match state.open_ids.remove(open) {
+        Some(OpenPath::Passthrough) => state.backings.release(ino),
+        Some(OpenPath::Cached) => state.close_pages(ino),
+        Some(OpenPath::Direct) | None => {}
     }
     state.locks.released(ino, open);
     let answer = state.files.release(&state.context(header), open);

@@ -9,7 +9,7 @@
 //! They answer no question behind a change of this mount that they may lack: they count only if no
 //! change of the directory has begun or ended while they were under way, and only until the next
 //! one begins. Those of an answer count only if no other change was under way with it: else they
-//! might be taken for those of the other one.
+//! might be taken for those of the other one. Under a lease its holder answers instead.
 
 use std::array;
 use std::time::{Duration, Instant};

@@ -11,6 +11,7 @@ use pelago_fuse::reply;
 use pelago_wire::{Cookie, DirEntry, InodeId, Name, limits};
 
 use crate::dir_cache::DirCache;
+use crate::page_versions::Pages;
 
 /// The open directories, whose number the kernel limits with that of descriptors.
 #[derive(Default)]
@@ -22,21 +23,23 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Opens a directory; `losses` is the present result of [`pelago_client::Files::losses`].
-    /// `cached`: the kernel may keep the listing.
-    pub(crate) fn open(&self, dir: InodeId, losses: u64, cached: bool) -> reply::Opened {
+    /// `pages` says whether the kernel may keep the listing.
+    pub(crate) fn open(&self, dir: InodeId, losses: u64, pages: Option<Pages>) -> reply::Opened {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let stream = Stream { losses: AtomicU64::new(losses), ..Stream::default() };
+        let has_pages = pages.is_some();
+        let stream = Stream { losses: AtomicU64::new(losses), has_pages, ..Stream::default() };
         self.open.lock().insert(id, Arc::new(stream));
-        let flags = match cached {
-            true if self.dir_cache.may_keep(dir) => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
-            true => FOPEN_CACHE_DIR,
-            false => 0,
+        let flags = match pages {
+            Some(Pages::Same) if self.dir_cache.may_keep(dir) => FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE,
+            Some(_) => FOPEN_CACHE_DIR,
+            None => 0,
         };
         reply::Opened { file: FileId(id), flags, backing: None }
     }
 
-    pub(crate) fn close(&self, id: FileId) {
-        self.open.lock().remove(&id.0);
+    /// Closes a directory. Returns whether the kernel could keep its listing.
+    pub(crate) fn close(&self, id: FileId) -> bool {
+        self.open.lock().remove(&id.0).is_some_and(|stream| stream.has_pages)
     }
 
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<Stream>> {
@@ -61,6 +64,7 @@ pub(crate) struct Stream {
     with_attributes: u64,
     /// Losses that the descriptor was told of.
     losses: AtomicU64,
+    has_pages: bool,
     /// Its lock is a leaf.
     pub(super) offsets: Mutex<RankedOffsets>,
 }
@@ -85,7 +89,8 @@ impl Stream {
     pub(super) fn new(with_attributes: u64) -> Self {
         let entries = AtomicU32::new(FIRST_ENTRIES);
         let [given, losses] = [const { AtomicU64::new(0) }; 2];
-        Self { entries, given, with_attributes, losses, offsets: Mutex::default() }
+        let (has_pages, offsets) = (false, Mutex::default());
+        Self { entries, given, with_attributes, losses, has_pages, offsets }
     }
 
     /// Returns whether the next names shall have attributes.

@@ -1,12 +1,13 @@
 //! The attributes of an entry, for the call that goes on to ask for them.
 //!
-//! A kernel that may keep nothing looks a name up, or makes a file, and then asks for the
+//! A kernel that may keep nothing of a file looks a name up, or makes a file, and then asks for the
 //! attributes of that file at once: for a check of permissions, and for `stat`. For a far server
 //! that would be a second round trip for what the first has brought. So the attributes are kept for
 //! the thread that waits for the entry, and answer its next request if that is the question for
 //! them: once, within [`HOLDS`], and unless this mount has changed the file meanwhile. Any other
 //! request of the thread forgets them, so they answer no question of a later call, unless the call
-//! that looked the name up needed no attributes (an open with `O_PATH`).
+//! that looked the name up needed no attributes (an open with `O_PATH`). Attributes under a lease
+//! are not kept here: their holder answers for them.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,6 +11,10 @@ use pelago_wire::limits;
 /// sees every change of its programs, and is told of those by others (`kernel_cache`).
 pub const TTL: Duration = Duration::from_secs(3600);
 
+/// How long the kernel may keep at most what is under a lease. It counts the time that the machine
+/// is awake, and a lease also ends while it sleeps.
+pub const LEASED_TTL: Duration = Duration::from_secs(2);
+
 /// Limit of concurrent requests for which no process waits (readahead, RELEASE).
 const BACKGROUND: u16 = 64;
 /// Limit of readahead in bytes; the kernel offers less by default.

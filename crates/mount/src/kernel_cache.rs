@@ -1,4 +1,5 @@
-//! The kernel's cache below a mount, as the server tells it of changes by other sessions.
+//! The kernel's cache below a mount, as it is told of changes by other sessions: by the server in
+//! the same process, or by what keeps answers under leases.
 //!
 //! A change is told in this order:
 //!
@@ -11,10 +12,14 @@
 //!    more.
 //! 4. If that takes longer than [`PATIENCE`], all names are invalidated at once, which takes no
 //!    lock (`FUSE_NOTIFY_INC_EPOCH`). It detaches what is mounted below the mount; so it is not
-//!    used then, and not more often than [`EPOCH_PAUSE`], and the change waits.
+//!    used then, and not more often than [`EPOCH_PAUSE`], and the change waits. Under leases it
+//!    waits until the kernel uses no name any more that it was answered before.
 //! 5. The change is carried out. Then pages are dropped by a thread of its own, which readers of
 //!    the file and the answer to the change await, and attributes and access control lists are
 //!    invalidated once more: the kernel may have read old ones meanwhile.
+//!
+//! If nothing was told because all leases have ended ([`KernelCache::drop_all`]), all of that is
+//! dropped at once.
 //!
 //! The answer awaits the pages because the kernel discards attributes that it has asked for before
 //! an invalidation and gets after it. A read that begins after the answer would stop at the old end
@@ -37,6 +42,7 @@ use pelago_fuse::{Errno, Notifier};
 use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
 
 use crate::dir_attrs::DirAttrs;
+use crate::init::LEASED_TTL;
 use crate::mountinfo;
 use crate::state::State;
 
@@ -44,6 +50,8 @@ use crate::state::State;
 const PATIENCE: Duration = Duration::from_millis(2);
 /// The least time between two invalidations of all names.
 const EPOCH_PAUSE: Duration = Duration::from_millis(100);
+/// How long a program may take under leases to install a name that it was answered.
+const INSTALLS: Duration = Duration::from_secs(1);
 /// Threads that invalidate names; each waits for one directory at a time.
 const THREADS: usize = 8;
 /// For how long after the first session began an inode is told again that the kernel did not know.
@@ -106,6 +114,8 @@ struct Work {
     last_epoch: Option<Instant>,
     /// The kernel does not know `FUSE_NOTIFY_INC_EPOCH`.
     lacks_epoch: bool,
+    /// After this time the kernel uses no name that it was answered before.
+    names_hold: Option<Duration>,
     /// When each of these inodes is told again.
     again: VecDeque<(Instant, InodeId)>,
     in_doubt_until: Option<Instant>,
@@ -124,11 +134,12 @@ struct Waiting {
 
 impl KernelCache {
     pub(crate) fn new(state: &Arc<State>, point: PathBuf) -> Self {
+        let names_hold = state.lifetimes.is_leased().then_some(LEASED_TTL + INSTALLS);
         let state = Arc::downgrade(state);
         let teller = Arc::new(Teller {
             state: Weak::clone(&state),
             point,
-            work: Mutex::default(),
+            work: Mutex::new(Work { names_hold, ..Work::default() }),
             names: Condvar::new(),
             waits: Condvar::new(),
             counts: Counts::default(),
@@ -163,6 +174,7 @@ impl LocalCache for KernelCache {
     fn begin(&self, changes: &Arc<[Touched]>, then: Then) {
         let Some(state) = self.state.upgrade() else { return then() };
         state.lifetimes.mark(changes);
+        state.others_change(changes);
         let Some(kernel) = state.kernel.get() else { return then() };
         let (mut nodes, mut unknown) = (Vec::new(), Vec::new());
         for change in &**changes {
@@ -174,8 +186,11 @@ impl LocalCache for KernelCache {
         if !unknown.is_empty() {
             self.teller.tell_again(&unknown);
         }
+        // A recall of a name need not be one of its directory.
+        let is_known =
+            |dir| nodes.contains(dir) || (state.lifetimes.is_leased() && !unknown.contains(dir));
         let names = changes.iter().filter_map(|change| match change {
-            Touched::Name { dir, name } if nodes.contains(dir) => Some((*dir, name.clone())),
+            Touched::Name { dir, name } if is_known(dir) => Some((*dir, name.clone())),
             _ => None,
         });
         let names: Vec<_> = names.collect();
@@ -187,6 +202,7 @@ impl LocalCache for KernelCache {
 
     fn end(&self, changes: &[Touched]) {
         let Some(state) = self.state.upgrade() else { return };
+        state.others_change(changes);
         for change in changes {
             match change {
                 Touched::Bytes(ino) => drop_pages(&state, *ino),
@@ -208,6 +224,19 @@ impl LocalCache for KernelCache {
     fn bytes_changed(&self, ino: InodeId) {
         if let Some(state) = self.state.upgrade() {
             drop_pages(&state, ino);
+        }
+    }
+
+    fn drop_all(&self, nodes: &[InodeId]) {
+        let Some(state) = self.state.upgrade() else { return };
+        state.lifetimes.lose();
+        state.page_versions.forget_all();
+        state.changed(nodes.iter().copied());
+        // If something is mounted below, or the kernel cannot do it, names are used until their
+        // lifetime is over: it ends with the lease, or 2 s after it if the machine has slept.
+        self.teller.invalidate_all_names();
+        for ino in nodes {
+            drop_pages(&state, *ino);
         }
     }
 
@@ -375,13 +404,18 @@ impl Teller {
                 });
                 continue;
             }
+            let expired = work.expired(now);
+            if !expired.is_empty() {
+                MutexGuard::unlocked(&mut work, || expired.into_iter().for_each(|then| then()));
+                continue;
+            }
             let overdue = work.next_epoch();
             if overdue.is_some_and(|at| at <= now) {
                 MutexGuard::unlocked(&mut work, || self.invalidate_all_names());
                 continue;
             }
             let again = work.again.front().map(|(when, _)| *when);
-            match overdue.into_iter().chain(again).min() {
+            match overdue.into_iter().chain(again).chain(work.next_expiry()).min() {
                 Some(at) => drop(self.waits.wait_until(&mut work, at)),
                 None => self.waits.wait(&mut work),
             }
@@ -431,13 +465,55 @@ impl Work {
         if self.lacks_epoch {
             return None;
         }
-        let oldest = self.changes.values().find(|waiting| waiting.then.is_some())?.since;
+        let oldest = self.oldest()?;
         let allowed = self.last_epoch.map(|last| last + EPOCH_PAUSE);
         let patient = oldest + PATIENCE;
         Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
+    }
+
+    /// Returns since when the oldest change waits.
+    fn oldest(&self) -> Option<Instant> {
+        Some(self.changes.values().find(|waiting| waiting.then.is_some())?.since)
+    }
+
+    /// Returns when the names of the oldest change have expired.
+    fn next_expiry(&self) -> Option<Instant> {
+        Some(self.oldest()? + self.names_hold?)
+    }
+
+    /// Returns what follows changes whose names have expired.
+    fn expired(&mut self, now: Instant) -> Vec<Then> {
+        let Some(hold) = self.names_hold else { return Vec::new() };
+        let expired = self.changes.values_mut().filter(|waiting| waiting.since + hold <= now);
+        expired.filter_map(|waiting| waiting.then.take()).collect()
     }
 }
 
 fn started(spawned: std::io::Result<std::thread::JoinHandle<()>>) -> bool {
     spawned.inspect_err(|error| tracing::error!(%error, "a thread does not start")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel lacks the notice for all names at once, or something is mounted below.
+    #[test]
+    fn under_leases_a_change_waits_for_names_no_longer_than_these_hold() {
+        let begun = Instant::now();
+        for hold in [None, Some(LEASED_TTL)] {
+            let mut work = Work { names_hold: hold, lacks_epoch: true, ..Work::default() };
+            assert_eq!(work.next_expiry(), None);
+            for number in 0..3 {
+                let since = begun + Duration::from_secs(number);
+                let then: Option<Then> = Some(Box::new(|| {}));
+                work.changes.insert(number, Waiting { since, left: 1, nodes: Vec::new(), then });
+            }
+            assert_eq!(work.next_expiry(), hold.map(|hold| begun + hold));
+            let expired = work.expired(begun + LEASED_TTL + Duration::from_secs(1));
+            assert_eq!(expired.len(), if hold.is_some() { 2 } else { 0 });
+            let left = hold.map(|hold| begun + Duration::from_secs(2) + hold);
+            assert_eq!(work.next_expiry(), left);
+        }
+    }
 }

@@ -20,7 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub use dir_attrs::DirAttrs;
-pub use init::TTL;
+pub use init::{LEASED_TTL, TTL};
 pub use inodes::Inodes;
 pub use kernel_cache::Notices;
 pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
@@ -43,6 +43,7 @@ mod flags;
 mod init;
 mod inodes;
 mod kernel_cache;
+mod leased;
 mod lifetimes;
 mod locks;
 pub mod mountinfo;
@@ -51,6 +52,7 @@ mod name_changes;
 mod open;
 mod open_ids;
 mod options;
+mod page_versions;
 mod passthrough;
 mod prune;
 mod readdir;

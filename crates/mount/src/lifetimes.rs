@@ -13,6 +13,10 @@
 //!   those of entries, whose inode it may install only after it was told, and those of SETATTR.
 //!   Attributes of GETATTR have one: the kernel drops a reply that is older than an invalidation.
 //!
+//! A mount under leases ([`Keeps::Leased`]) is always beside other sessions, and what it is told of
+//! are the recalls of its leases. By the same rules a reply may hold; it does for the rest of its
+//! lease, at most for [`LEASED_TTL`].
+//!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
 
 use std::array;
@@ -23,10 +27,10 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use pelago_client::At;
-use pelago_wire::{Attr, InodeId, Touched};
+use pelago_wire::{Attr, InodeId, Name, Time, Touched};
 
 use crate::attr_ttl::{AttrTtl, Epoch};
-use crate::init::TTL;
+use crate::init::{LEASED_TTL, TTL};
 use crate::options::Keeps;
 use crate::striped::StripedMap;
 
@@ -88,9 +92,10 @@ pub(crate) struct ReplyGuard<'a> {
 
 impl Lifetimes {
     pub(crate) fn new(keeps: Keeps) -> Self {
+        let era = u64::from(matches!(keeps, Keeps::Leased(_)));
         Self {
             keeps,
-            era: AtomicU64::new(0),
+            era: AtomicU64::new(era),
             gates: array::from_fn(|_| Gate::default()),
             nodes: Changes::new(),
             names: Changes::new(),
@@ -99,17 +104,60 @@ impl Lifetimes {
     }
 
     /// Returns whether the kernel may keep anything.
-    pub(crate) fn keeps_nothing(&self) -> bool {
-        self.keeps == Keeps::Nothing
+    pub(crate) const fn keeps_nothing(&self) -> bool {
+        matches!(self.keeps, Keeps::Nothing)
+    }
+
+    /// Returns whether the kernel may keep all that it is answered.
+    pub(crate) const fn keeps_everything(&self) -> bool {
+        matches!(self.keeps, Keeps::Everything)
+    }
+
+    /// Returns whether the kernel may keep what is under a lease.
+    pub(crate) const fn is_leased(&self) -> bool {
+        matches!(self.keeps, Keeps::Leased(_))
+    }
+
+    /// Returns whether the kernel may keep no attributes of a node, because it may keep nothing or
+    /// there is no lease on them.
+    pub(crate) fn keeps_nothing_of(&self, ino: InodeId) -> bool {
+        match &self.keeps {
+            Keeps::Everything => false,
+            Keeps::Nothing => true,
+            Keeps::Leased(leases) => leases.attr_left(ino).is_zero(),
+        }
+    }
+
+    /// Returns the change time under which pages hold of a file or of a listing, if its attributes
+    /// are under a lease.
+    pub(crate) fn leased_version(&self, attr: &Attr) -> Option<Time> {
+        let Keeps::Leased(leases) = &self.keeps else { return None };
+        let holds = !attr.volatile
+            && !self.nodes.is_marked(attr.ino.raw())
+            && !leases.attr_left(attr.ino).is_zero();
+        holds.then_some(attr.ctime)
+    }
+
+    /// Returns the name for [`ReplyGuard::name_at`] of a reply that comes later, if that needs it.
+    pub(crate) fn leased_name(&self, at: &At) -> Option<Box<At>> {
+        self.is_leased().then(|| Box::new(at.clone()))
     }
 
     /// Says whether other sessions exist. Replies on their way get no lifetime. Returns once all
     /// earlier ones are written.
     pub(crate) fn set_shared(&self, shared: bool) {
+        let shared = shared || self.is_leased();
         let era = self.era.load(Ordering::Acquire);
         if (era % 2 == 1) != shared {
             self.era.store(era + 1, Ordering::Release);
         }
+        self.pass_gate();
+    }
+
+    /// Ends all leases: replies on their way get no lifetime. Returns once all earlier ones are
+    /// written.
+    pub(crate) fn lose(&self) {
+        self.era.fetch_add(2, Ordering::AcqRel);
         self.pass_gate();
     }
 
@@ -123,12 +171,18 @@ impl Lifetimes {
         self.era.load(Ordering::Acquire) > 0
     }
 
-    /// Marks what changes touch. Returns once every reply that did not see the mark is written.
+    /// Marks what changes touch. Returns once every reply that did not see the mark is written. A
+    /// recall of a name need not be one of its directory, whose listings have the name.
     pub(crate) fn mark(&self, changes: &[Touched]) {
         for change in changes {
             match change {
                 Touched::Node(ino) => self.nodes.mark(ino.raw()),
-                Touched::Name { dir, name } => self.names.mark(self.key(*dir, name.as_bytes())),
+                Touched::Name { dir, name } => {
+                    self.names.mark(self.key(*dir, name.as_bytes()));
+                    if self.is_leased() {
+                        self.nodes.mark(dir.raw());
+                    }
+                }
                 Touched::Bytes(_) => {}
             }
         }
@@ -140,7 +194,12 @@ impl Lifetimes {
         for change in changes {
             match change {
                 Touched::Node(ino) => self.nodes.unmark(ino.raw()),
-                Touched::Name { dir, name } => self.names.unmark(self.key(*dir, name.as_bytes())),
+                Touched::Name { dir, name } => {
+                    self.names.unmark(self.key(*dir, name.as_bytes()));
+                    if self.is_leased() {
+                        self.nodes.unmark(dir.raw());
+                    }
+                }
                 Touched::Bytes(_) => {}
             }
         }
@@ -246,7 +305,14 @@ impl Changes {
 impl ReplyGuard<'_> {
     /// Returns how long attributes hold that answer GETATTR or STATX.
     pub(crate) fn attr(&self, attr: &Attr, sample: &Sample) -> Duration {
-        if self.holds(sample) { self.attr_ttl.ttl(attr, sample.epoch) } else { Duration::ZERO }
+        if !self.holds(sample) {
+            return Duration::ZERO;
+        }
+        let ttl = self.attr_ttl.ttl(attr, sample.epoch);
+        match &self.lifetimes.keeps {
+            Keeps::Leased(leases) if !ttl.is_zero() => leases.attr_left(attr.ino).min(LEASED_TTL),
+            _ => ttl,
+        }
     }
 
     /// Returns how long attributes hold that ride on an entry, or answer SETATTR.
@@ -259,9 +325,38 @@ impl ReplyGuard<'_> {
         if self.era.is_multiple_of(2) { self.name(sample) } else { Duration::ZERO }
     }
 
-    /// Returns how long a name holds, or its absence.
+    /// Returns how long a name holds that is under no lease, or its absence.
     pub(crate) fn name(&self, sample: &Sample) -> Duration {
-        if self.holds(sample) { TTL } else { Duration::ZERO }
+        let holds = !self.lifetimes.is_leased() && self.holds(sample);
+        if holds { TTL } else { Duration::ZERO }
+    }
+
+    /// Returns how long a name holds, or its absence; `at` is what [`Lifetimes::leased_name`] has
+    /// returned.
+    pub(crate) fn name_at(&self, sample: &Sample, at: Option<&At>) -> Duration {
+        match at {
+            Some(At { dir, name }) => self.leased_name(sample, dir.ino, name),
+            None => self.name(sample),
+        }
+    }
+
+    /// Returns how long a name holds that a listing has; the sample is that of its directory.
+    pub(crate) fn name_listed(&self, sample: &Sample, name: &Name) -> Duration {
+        match sample.subject {
+            Subject::Node(dir, _) if self.lifetimes.is_leased() => {
+                self.leased_name(sample, dir, name)
+            }
+            _ => self.name(sample),
+        }
+    }
+
+    fn leased_name(&self, sample: &Sample, dir: InodeId, name: &Name) -> Duration {
+        match &self.lifetimes.keeps {
+            Keeps::Leased(leases) if self.holds(sample) => {
+                leases.name_left(dir, name).min(LEASED_TTL)
+            }
+            _ => Duration::ZERO,
+        }
     }
 
     fn holds(&self, sample: &Sample) -> bool {
@@ -277,113 +372,4 @@ impl ReplyGuard<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use pelago_wire::{FileKind, Handle, Name};
-
-    use super::*;
-
-    const DIR: InodeId = InodeId::ROOT;
-    const FILE: InodeId = InodeId::from_raw(9);
-
-    /// A mount that has no file open.
-    struct Mount {
-        lifetimes: Lifetimes,
-        attr_ttl: AttrTtl,
-    }
-
-    impl Mount {
-        fn new(keeps: Keeps) -> Self {
-            Self { lifetimes: Lifetimes::new(keeps), attr_ttl: AttrTtl::default() }
-        }
-
-        /// Samples a file and a name.
-        fn sample(&self, ino: InodeId, text: &str) -> (Sample, Sample) {
-            let epoch = self.attr_ttl.epoch();
-            (self.lifetimes.sample(epoch, ino), self.lifetimes.sample_name(epoch, &at(text)))
-        }
-
-        /// Returns the lifetimes of attributes and of a name.
-        fn given(&self, (node, name): (Sample, Sample)) -> (Duration, Duration) {
-            let guard = self.lifetimes.reply_guard(&self.attr_ttl);
-            (guard.attr(&attr(), &node), guard.name(&name))
-        }
-
-        /// Returns the lifetime of attributes that ride on an entry.
-        fn given_on_entry(&self, name: Sample) -> Duration {
-            self.lifetimes.reply_guard(&self.attr_ttl).unversioned_attr(&attr(), &name)
-        }
-    }
-
-    fn at(text: &str) -> At {
-        At::new(Handle::own(DIR), Name::new(text.as_bytes()).unwrap())
-    }
-
-    fn attr() -> Attr {
-        Attr::empty(FILE, FileKind::Regular)
-    }
-
-    #[test]
-    fn alone_everything_holds_and_with_keeps_nothing_does() {
-        for (keeps, ttl) in [(Keeps::Everything, TTL), (Keeps::Nothing, Duration::ZERO)] {
-            let mount = Mount::new(keeps);
-            let sample = mount.sample(FILE, "a");
-            assert_eq!((mount.given(sample), mount.given_on_entry(sample.1)), ((ttl, ttl), ttl));
-        }
-    }
-
-    #[test]
-    fn a_mount_that_keeps_nothing_gives_no_lifetime() {
-        let mount = Mount::new(Keeps::Nothing);
-        let (node, name) = mount.sample(DIR, "a");
-        let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
-        let dir = Attr::empty(DIR, FileKind::Directory);
-        assert_eq!(
-            (guard.attr(&dir, &node), guard.unversioned_attr(&dir, &name)),
-            (Duration::ZERO, Duration::ZERO)
-        );
-        assert_eq!(guard.name(&name), Duration::ZERO);
-        assert_eq!(guard.attr(&attr(), &node), Duration::ZERO, "a file");
-    }
-
-    #[test]
-    fn a_reply_on_its_way_when_the_first_session_begins_or_the_last_ends_holds_nothing() {
-        let mount = Mount::new(Keeps::Everything);
-        for shared in [true, false] {
-            let sample = mount.sample(FILE, "a");
-            mount.lifetimes.set_shared(shared);
-            assert_eq!(mount.given(sample), Default::default());
-        }
-    }
-
-    #[test]
-    fn beside_other_sessions_names_and_versioned_attributes_hold() {
-        let mount = Mount::new(Keeps::Everything);
-        mount.lifetimes.set_shared(true);
-        let sample = mount.sample(FILE, "a");
-        assert_eq!(mount.given(sample), (TTL, TTL));
-        assert_eq!(mount.given_on_entry(sample.1), Duration::ZERO);
-    }
-
-    /// A reply that was asked for before, during or after a change holds only in the last case.
-    #[test]
-    fn what_changes_holds_only_if_it_was_asked_for_after_the_change() {
-        let mount = Mount::new(Keeps::Everything);
-        mount.lifetimes.set_shared(true);
-        let changes =
-            [Touched::Node(FILE), Touched::Name { dir: DIR, name: Name::new(b"a").unwrap() }];
-        let sample = || mount.sample(FILE, "a");
-        let before = sample();
-        mount.lifetimes.mark(&changes);
-        mount.lifetimes.mark(&changes);
-        let during = sample();
-        assert_eq!((mount.given(before), mount.given(during)), Default::default());
-        let other = mount.given(mount.sample(DIR, "b"));
-        assert_eq!(other, (TTL, TTL), "nothing else is touched");
-        mount.lifetimes.unmark(&changes);
-        assert_eq!(mount.given(sample()), Default::default(), "one of two changes goes on");
-        mount.lifetimes.unmark(&changes);
-        assert_eq!((mount.given(before), mount.given(during)), Default::default());
-        assert_eq!(mount.given(sample()), (TTL, TTL));
-        assert!(mount.lifetimes.may_have_changed(FILE));
-    }
-}
+mod tests;

@@ -67,8 +67,8 @@ pub fn mount_over(
 }
 
 fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
-    let MountOptions { atime, inode_table_bytes, keeps, .. } = *options;
-    let passthrough = options.passthrough && keeps == Keeps::Everything;
+    let MountOptions { atime, inode_table_bytes, .. } = *options;
+    let (passthrough, keeps) = (uses_passthrough(options), options.keeps.clone());
     let preferences = Preferences { atime, passthrough, inode_table_bytes, keeps };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
@@ -78,6 +78,11 @@ fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount,
     let mut mount = start(Arc::new(adapter), options, point, shown, begin)?;
     mount.cache = Some(Arc::new(KernelCache::new(&state, mount.point().to_owned())));
     Ok(mount)
+}
+
+/// Returns whether the kernel gets descriptors: it must see each change, or be told of it.
+const fn uses_passthrough(options: &MountOptions) -> bool {
+    options.passthrough && matches!(options.keeps, Keeps::Everything)
 }
 
 /// Mounts any FUSE file system as ours is mounted, for the null file system of benchmarks.
@@ -102,7 +107,7 @@ fn start(
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
-        init_options: init_options(options.passthrough && options.keeps == Keeps::Everything),
+        init_options: init_options(uses_passthrough(options)),
     };
     let started = Session::start(descriptor, how).and_then(|session| {
         begin(&session)?;
@@ -153,8 +158,9 @@ impl Mount {
         &self.inodes
     }
 
-    /// Returns the kernel's cache below this mount, for the server in the same process to tell it
-    /// of changes by other sessions; `None` if the mount is not over [`Files`].
+    /// Returns the kernel's cache below this mount, to tell it of changes by other sessions: for
+    /// the server in the same process, or what keeps answers under leases. `None` if the mount is
+    /// not over [`Files`].
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)

@@ -18,10 +18,10 @@ impl State {
         reply: Reply<reply::Entry>,
     ) -> impl FnOnce(Result<Entry, Error>) + Send + 'static {
         let (sample, change) = (self.sample_name(at), self.begin_change(at));
-        let state = Arc::clone(self);
+        let (state, at) = (Arc::clone(self), self.lifetimes.leased_name(at));
         move |made| {
             state.end_change(change);
-            state.reply_entry(&sample, made, reply);
+            state.reply_entry((&sample, at.as_deref()), made, reply);
         }
     }
 
@@ -41,15 +41,16 @@ impl State {
         }
     }
 
-    /// A request begins that changes this name, if the kernel keeps nothing.
+    /// A request begins that changes this name, unless the kernel keeps everything.
     pub(crate) fn begin_change(&self, at: &At) -> Option<DirChange> {
-        self.lifetimes.keeps_nothing().then(|| self.dir_attrs.begin(at.dir.ino))
+        (!self.lifetimes.keeps_everything()).then(|| self.dir_attrs.begin(at.dir.ino))
     }
 
-    /// A request was answered that has changed these inodes, if the kernel keeps nothing. What is
-    /// known of them may be older, or may come from a request that was carried out before.
+    /// A request was answered that has changed these inodes, or others change them, unless the
+    /// kernel keeps everything. What is known of them may be older, or may come from a request that
+    /// was carried out before.
     pub(crate) fn changed(&self, inodes: impl IntoIterator<Item = InodeId>) {
-        if self.lifetimes.keeps_nothing() {
+        if !self.lifetimes.keeps_everything() {
             for ino in inodes {
                 self.entry_attrs.changes(ino);
                 self.dir_attrs.changes(ino);
@@ -59,7 +60,7 @@ impl State {
 
     /// Attributes are about to be asked for, perhaps of a directory.
     pub(crate) fn ask_dir(&self, node: InodeId) -> Option<DirQuestion> {
-        self.lifetimes.keeps_nothing().then(|| self.dir_attrs.ask(node))
+        self.lifetimes.keeps_nothing_of(node).then(|| self.dir_attrs.ask(node))
     }
 
     /// They were told.

@@ -5,6 +5,10 @@
 //! without passthrough, as all files are from then on. If only this one was refused, the open
 //! fails: the server does not count an open through the daemon as one of this kernel, and would
 //! grant passthrough to the next open of the same inode, which the kernel refuses (`EIO`).
+//!
+//! Of a mount under leases an open that only reads uses pages while the attributes of the file are
+//! under a lease. All other opens bypass them: the server then sees each write at once, and each
+//! read what others have written.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,6 +26,7 @@ use pelago_wire::{
 
 use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
+use crate::page_versions::Pages;
 use crate::state::State;
 use crate::{attr, flags};
 
@@ -45,12 +50,15 @@ pub(crate) struct CreateReply {
     pub(crate) reply: Reply<reply::Created>,
     /// The thread that waits for it.
     pub(crate) thread: u32,
+    /// The name, if it may be under a lease.
+    pub(crate) name: Option<Box<At>>,
 }
 
 /// The reply to a CREATE or TMPFILE, with the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
     thread: u32,
+    name: Option<Box<At>>,
     state: Arc<State>,
     sample: Sample,
     entry: Entry,
@@ -126,9 +134,9 @@ impl Opening<CreateReply> {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         state.learn(entry.handle);
         let holds = (holds, holds && !(flags::is_direct(program_flags) && wanted.write));
-        let CreateReply { reply, thread } = reply;
+        let CreateReply { reply, thread, name } = reply;
         let shared = Arc::clone(&state);
-        let reply = EntryReply { reply, thread, state: shared, sample, entry, holds };
+        let reply = EntryReply { reply, thread, name, state: shared, sample, entry, holds };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -138,6 +146,7 @@ impl<D: ReplyTo> Opening<D> {
     fn answer(self, handle: Handle, opened: Opened) {
         let Opened { open, attr, path } = opened;
         match path {
+            DataPath::Cached if self.state.lifetimes.is_leased() => self.under_lease(open, &attr),
             DataPath::Cached if self.is_without_pages(attr.ino) => {
                 self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
             }
@@ -179,6 +188,24 @@ impl<D: ReplyTo> Opening<D> {
             self.state.forget_attr(attr.ino);
         }
         self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
+    }
+
+    /// Answers an open of a mount under leases: with pages, if it only reads and the attributes of
+    /// the file are under a lease. Pages of another version are dropped before.
+    fn under_lease(self, open: OpenId, attr: &Attr) {
+        let uses_pages = !self.wanted.write
+            && !self.wanted.truncate
+            && !flags::appends(self.program_flags)
+            && self.pages(attr.ino) == FOPEN_KEEP_CACHE;
+        let (state, attr) = (Arc::clone(&self.state), *attr);
+        let pages = if uses_pages { state.open_pages(&attr) } else { None };
+        let Some(pages) = pages else {
+            state.page_versions.bypass(attr.ino);
+            return self.through_daemon(open, &attr, OpenPath::Direct, FOPEN_DIRECT_IO);
+        };
+        let flags = if pages == Pages::Unknown { 0 } else { FOPEN_KEEP_CACHE };
+        let go = move || self.through_daemon(open, &attr, OpenPath::Cached, flags);
+        state.stale_pages.when_clean(attr.ino, go);
     }
 
     /// Returns whether no page of the file is used. An append beside other sessions must reach the
@@ -269,11 +296,11 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) {
-        let Self { reply, thread, state, sample, entry, holds } = self;
+        let Self { reply, thread, name, state, sample, entry, holds } = self;
         state.keep_entry(thread, &entry);
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
-        let name_ttl = ttl(holds.0, guard.name(&sample));
+        let name_ttl = ttl(holds.0, guard.name_at(&sample, name.as_deref()));
         // The kernel sees every change of a new file by this mount, also while it is written.
         let attr_ttl = ttl(holds.1, guard.created_attr(&sample));
         let entry = attr::entry(&entry, name_ttl, attr_ttl);
@@ -297,9 +324,11 @@ mod tests {
 
     use parking_lot::Mutex;
     use pelago_client::Files;
-    use pelago_wire::{Bulk, Done, Request, Service};
+    use pelago_wire::{Bulk, Done, LeaseTimes, Name, Request, Service};
 
     use super::*;
+    use crate::init::TTL;
+    use crate::options::Keeps;
     use crate::state::Preferences;
 
     const FLAGS: OpenFlags = OpenFlags {
@@ -398,6 +427,70 @@ mod tests {
         let open = answer.unwrap();
         let again = Recorded::Open { open, passthrough: false, truncate: false };
         assert_eq!(requests, [Recorded::Release(OpenId(7)), again]);
+    }
+
+    struct Leases;
+
+    impl LeaseTimes for Leases {
+        fn attr_left(&self, ino: InodeId) -> Duration {
+            if ino == attr().ino { TTL } else { Duration::ZERO }
+        }
+
+        fn name_left(&self, _dir: InodeId, _name: &Name) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// The reply of a kernel that tells the flags.
+    struct Flags(Sender<u32>);
+
+    impl ReplyTo for Flags {
+        fn register(&self, _backing: &Backing) -> io::Result<device::Backing> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn open(self, opened: reply::Opened) {
+            self.0.send(opened.flags).unwrap();
+        }
+
+        fn error(self, error: Errno) {
+            panic!("{error:?}");
+        }
+    }
+
+    #[test]
+    fn under_a_lease_an_open_that_only_reads_uses_pages_and_keeps_those_of_its_version() {
+        let server = Arc::new(Server::default());
+        let keeps = Keeps::Leased(Arc::new(Leases));
+        let preferences = Preferences { keeps, ..Preferences::default() };
+        let state = Arc::new(State::new(Files::new(server as Arc<dyn Service>), preferences));
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let open = |wanted, program_flags, attr: Attr| {
+            let (answer, answered) = channel();
+            let (state, context) = (Arc::clone(&state), Context::direct(0, 0));
+            let (sample, reply) = (state.sample(attr.ino), Flags(answer));
+            let opening = Opening { state, context, wanted, program_flags, sample, reply };
+            let opened = Opened { open: OpenId(7), attr, path: DataPath::Cached };
+            opening.answer(Handle::own(attr.ino), opened);
+            answered.recv().unwrap()
+        };
+        let changed = Attr { ctime: attr().ctime.next(), ..attr() };
+        assert_eq!(open(read, 0, attr()), 0, "the kernel drops what it may have");
+        assert_eq!(open(read, 0, attr()), FOPEN_KEEP_CACHE);
+        assert_eq!(open(read, 0, changed), FOPEN_KEEP_CACHE, "they were dropped before");
+        assert!(state.page_versions.are_used(attr().ino));
+        let append = rustix::fs::OFlags::APPEND.bits().cast_signed();
+        let others = [
+            (OpenFlags { write: true, ..read }, 0, attr()),
+            (OpenFlags { truncate: true, ..read }, 0, attr()),
+            (OpenFlags { strict_atime: true, ..read }, 0, attr()),
+            (read, append, attr()),
+            (read, 0, Attr { volatile: true, ..attr() }),
+            (read, 0, Attr { ino: InodeId::from_raw(10), ..attr() }),
+        ];
+        for (wanted, program_flags, attr) in others {
+            assert_eq!(open(wanted, program_flags, attr), FOPEN_DIRECT_IO, "{wanted:?} {attr:?}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ struct Open {
 pub(crate) enum OpenPath {
     /// Requests to this process, and pages that the kernel keeps.
     Cached,
-    /// Requests to this process. The kernel keeps no pages: others change the file unseen.
+    /// Requests to this process. The kernel keeps no pages: others may change the file unseen.
     Direct,
     /// A descriptor that the kernel has.
     Passthrough,

@@ -1,6 +1,10 @@
 //! Options of a mount.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use pelago_wire::LeaseTimes;
 
 /// Options of a mount.
 #[derive(Debug, Clone)]
@@ -25,7 +29,7 @@ pub struct MountOptions {
 }
 
 /// What the kernel may keep of the replies of a mount.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub enum Keeps {
     /// Names, attributes, listings and pages, until they change. For the mount in the server's own
     /// process, which is told of changes by others ([`crate::Mount::local_cache`]).
@@ -34,6 +38,24 @@ pub enum Keeps {
     /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
     /// is told of nothing; it uses no passthrough.
     Nothing,
+    /// What is under a lease, for as long as that lasts and never longer than
+    /// [`LEASED_TTL`](crate::LEASED_TTL). For a mount over an access that keeps answers under
+    /// leases, and tells the kernel through [`crate::Mount::local_cache`] what is recalled; it uses
+    /// no passthrough. What is under no lease is kept as with [`Keeps::Nothing`].
+    ///
+    /// The leases are asked while a reply is sent, which the methods of that cache wait for: to
+    /// answer, they must not wait for one of these.
+    Leased(Arc<dyn LeaseTimes>),
+}
+
+impl fmt::Debug for Keeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Everything => "Everything",
+            Self::Nothing => "Nothing",
+            Self::Leased(_) => "Leased",
+        })
+    }
 }
 
 /// Which reads of a file update its atime.

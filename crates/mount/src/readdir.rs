@@ -92,7 +92,7 @@ impl Reading {
     fn ask(self, after: Cookie, after_name: Option<Name>) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let keeps = !state.lifetimes.keeps_nothing();
+        let keeps = !state.lifetimes.keeps_nothing_of(self.dir.ino);
         let attributes =
             keeps && self.sink.listing.with_attributes() && self.stream.wants_attributes();
         state
@@ -169,7 +169,7 @@ impl Copier<'_> {
         let fitted = match &dir_entry.entry {
             None if self.attributes => return Added::Unlinked,
             Some(entry) if self.attributes => {
-                let name_ttl = self.guard.name(&self.sample);
+                let name_ttl = self.guard.name_listed(&self.sample, &dir_entry.name);
                 let attr_ttl = self.guard.unversioned_attr(&entry.attr, &self.sample);
                 let entry_reply = attr::entry(entry, name_ttl, attr_ttl);
                 let fitted = listing.add(named, Some(&entry_reply));

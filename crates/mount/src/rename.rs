@@ -6,9 +6,9 @@
 //! time. So a replaced file is retained until the kernel forgets it. (After an unlink the kernel
 //! resolves the path again, and finds that the name does not exist.)
 //!
-//! A mount whose kernel keeps nothing retains nothing: its server holds what a rename of a session
-//! replaces for as long as an open may be on its way. What the kernel has open already needs
-//! neither: its own open keeps the file.
+//! A mount of another process or machine retains nothing: its server holds what a rename of a
+//! session replaces for as long as an open may be on its way. What the kernel has open already
+//! needs neither: its own open keeps the file.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Renaming {
     /// Retains the file that will be replaced, if there is one and the server does not, and
     /// renames.
     pub(crate) fn start(self) {
-        if !self.how.replaces() || self.state.lifetimes.keeps_nothing() {
+        if !self.how.replaces() || !self.state.lifetimes.keeps_everything() {
             return self.perform(None);
         }
         let state = Arc::clone(&self.state);

@@ -1,4 +1,5 @@
-//! Cached pages that a direct write has made stale.
+//! Cached pages that are stale: a direct write has gone past them, or another session has changed
+//! their file, or the lease has ended under which they were read.
 //!
 //! The kernel drops the pages of a range before a direct write and after it, but skips the latter
 //! for an asynchronous write: a page that was read meanwhile stays, with the old bytes. So the

@@ -23,13 +23,14 @@ use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
+use crate::page_versions::PageVersions;
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
 use crate::{attr, prune};
 
 /// How a mount behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Preferences {
     /// Which reads update atime.
     pub(crate) atime: Atime,
@@ -68,16 +69,17 @@ pub(crate) struct State {
     pub(crate) entry_attrs: EntryAttrs,
     pub(crate) dir_attrs: Arc<DirAttrs>,
     pub(crate) streams: Streams,
+    pub(crate) page_versions: PageVersions,
 }
 
 impl State {
     pub(crate) fn new(files: Files, preferences: Preferences) -> Self {
         Self {
             files,
-            preferences,
             inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
             attr_ttl: AttrTtl::default(),
-            lifetimes: Lifetimes::new(preferences.keeps),
+            lifetimes: Lifetimes::new(preferences.keeps.clone()),
+            preferences,
             open_ids: OpenIds::default(),
             locks: Locks::default(),
             passthrough: Arc::new(Passthrough::new()),
@@ -89,6 +91,7 @@ impl State {
             entry_attrs: EntryAttrs::default(),
             dir_attrs: Arc::default(),
             streams: Streams::default(),
+            page_versions: PageVersions::default(),
         }
     }
 
@@ -157,15 +160,15 @@ impl State {
 
     /// Returns the context of a request that the server is asked.
     pub(crate) fn context(&self, header: &Header) -> Context {
-        if self.lifetimes.keeps_nothing() {
+        if !self.lifetimes.keeps_everything() {
             self.entry_attrs.forget(header.pid);
         }
         Context::direct(header.uid, header.gid)
     }
 
-    /// Keeps an entry for the thread that gets it, if the kernel keeps nothing.
+    /// Keeps an entry for the thread that gets it, if the kernel keeps nothing of its attributes.
     pub(crate) fn keep_entry(&self, thread: u32, entry: &Entry) {
-        if self.lifetimes.keeps_nothing() {
+        if self.lifetimes.keeps_nothing_of(entry.attr.ino) {
             self.entry_attrs.keep(thread, entry);
         }
     }
@@ -173,14 +176,16 @@ impl State {
     /// Returns the attributes that a thread asks for, if its last request has brought them, or a
     /// change of that directory a moment ago.
     pub(crate) fn known_attr(&self, header: &Header) -> Option<Attr> {
-        if !self.lifetimes.keeps_nothing() {
+        let node = attr::ino(header.node);
+        if !self.lifetimes.keeps_nothing_of(node) || self.page_versions.are_used(node) {
             return None;
         }
-        let node = attr::ino(header.node);
         // What a look-up has brought is newer, and stays for what the call asks next.
         let is_looked_up = self.entry_attrs.is_about(header.pid, node);
         let of_dir = if is_looked_up { None } else { self.dir_attrs.get(node) };
-        of_dir.or_else(|| self.entry_attrs.take(header.pid, node))
+        let known = of_dir.or_else(|| self.entry_attrs.take(header.pid, node));
+        // A lease that begins now is one on newer attributes.
+        known.map(|attr| Attr { volatile: true, ..attr })
     }
 
     /// Samples a node, before its attributes or its names are requested.
@@ -248,14 +253,19 @@ impl State {
     }
 
     /// Replies that a name does not exist.
-    pub(crate) fn reply_absent(&self, sample: &Sample, reply: Reply<reply::Entry>) {
+    pub(crate) fn reply_absent(
+        &self,
+        (sample, at): (&Sample, Option<&At>),
+        reply: Reply<reply::Entry>,
+    ) {
         let guard = self.reply_guard();
-        reply.ok(&attr::absent(guard.name(sample)));
+        reply.ok(&attr::absent(guard.name_at(sample, at)));
     }
 
+    /// Replies with an entry; `at` is its name, as [`Lifetimes::leased_name`] returns it.
     pub(crate) fn reply_entry(
         &self,
-        sample: &Sample,
+        (sample, at): (&Sample, Option<&At>),
         entry: Result<Entry, Error>,
         reply: Reply<reply::Entry>,
     ) {
@@ -264,7 +274,7 @@ impl State {
                 self.learn(entry.handle);
                 let guard = self.reply_guard();
                 let ttl = guard.unversioned_attr(&entry.attr, sample);
-                reply.ok(&attr::entry(&entry, guard.name(sample), ttl));
+                reply.ok(&attr::entry(&entry, guard.name_at(sample, at), ttl));
             }
             Err(error) => reply.error(attr::error(error)),
         }

@@ -31,7 +31,8 @@ pub(crate) fn write(
     let append = finder != EndFinder::Kernel;
     let write_flags = WriteFlags { append, kill_privileges };
     let answer = state.files.write(&state.context(header), to, data, write_flags);
-    let has_pages = append && !state.lifetimes.keeps_nothing();
+    let has_pages =
+        append && (state.lifetimes.keeps_everything() || state.page_versions.are_used(node));
     if !flags::is_direct(flags) && !has_pages {
         return answer.then(move |result| written(result, reply));
     }

@@ -33,6 +33,8 @@ pub(crate) struct Memory {
     pub(crate) requests: AtomicU64,
     /// Reads and writes among the requests.
     pub(crate) transfers: AtomicU64,
+    /// Listings among the requests.
+    pub(crate) lists: AtomicU64,
 }
 
 struct State {
@@ -97,6 +99,7 @@ impl Memory {
             held: Mutex::new(Vec::new()),
             requests: AtomicU64::new(0),
             transfers: AtomicU64::new(0),
+            lists: AtomicU64::new(0),
         }
     }
 
@@ -127,6 +130,23 @@ impl Memory {
         let node = state.nodes.get_mut(&ino).unwrap();
         node.write(node.attr().size as usize, bytes);
         node.touch();
+    }
+
+    /// Replaces the bytes of a file in the root, as another client does that sets their time back.
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8]) {
+        let name = Name::new(name.as_bytes()).unwrap();
+        let mut state = self.state.lock();
+        let ino = state.ino_at(Handle::ROOT, &key(self.hash, &name)).unwrap();
+        let node = state.nodes.get_mut(&ino).unwrap();
+        node.bytes = bytes.to_vec();
+        node.attr.ctime = node.attr.ctime.next();
+    }
+
+    /// Creates a file in the root, as another client does that sets the root's time back.
+    pub(crate) fn put_unseen(&self, name: &str) {
+        let before = self.state.lock().nodes[&1].attr.mtime;
+        self.put(name, b"");
+        self.state.lock().nodes.get_mut(&1).unwrap().attr.mtime = before;
     }
 
     /// Returns how many fsyncs wait.
@@ -174,6 +194,9 @@ impl Service for Memory {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if matches!(request, Request::Read { .. } | Request::Write { .. }) {
             self.transfers.fetch_add(1, Ordering::Relaxed);
+        }
+        if matches!(request, Request::List { .. }) {
+            self.lists.fetch_add(1, Ordering::Relaxed);
         }
         if matches!(request, Request::Fsync { .. }) && self.stalls.load(Ordering::SeqCst) {
             self.stalled.lock().push(later());

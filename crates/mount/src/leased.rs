@@ -1,0 +1,90 @@
+//! What a mount under leases does besides: pages of files and listings are used only while the
+//! attributes are under a lease, and dropped if they may be of another version.
+
+use std::sync::Arc;
+
+use pelago_fuse::ids::FileId;
+use pelago_fuse::{Header, Reply, reply};
+use pelago_wire::{Attr, Error, InodeId, Touched};
+
+use crate::attr;
+use crate::page_versions::Pages;
+use crate::state::State;
+
+impl State {
+    /// Counts an open with pages of a file or directory; if they are of another version, they are
+    /// stale from then on. Returns `None` if no page may be used.
+    pub(crate) fn open_pages(&self, found: &Attr) -> Option<Pages> {
+        let version = self.lifetimes.leased_version(found)?;
+        let pages = self.page_versions.open(found.ino, version)?;
+        if pages == Pages::Other {
+            self.stale_pages.add(found.ino, 0, u64::MAX);
+        }
+        Some(pages)
+    }
+
+    /// Counts the end of an open with pages.
+    pub(crate) fn close_pages(&self, ino: InodeId) {
+        if self.lifetimes.is_leased() {
+            self.page_versions.close(ino);
+        }
+    }
+
+    /// Forgets an inode with the kernel.
+    pub(crate) fn forget_pages(&self, ino: InodeId) {
+        if self.lifetimes.is_leased() {
+            self.page_versions.forget(ino);
+        }
+    }
+
+    /// Marks the pages of an open file as stale, if the attributes that are about to be told are
+    /// not those under which they hold. The kernel would keep them if size and times are the same.
+    pub(crate) fn compare_pages(&self, found: &Result<Attr, Error>) {
+        if let Ok(found) = found
+            && self.lifetimes.is_leased()
+            && self.page_versions.compare(found.ino, self.lifetimes.leased_version(found))
+        {
+            self.stale_pages.add(found.ino, 0, u64::MAX);
+        }
+    }
+
+    /// Forgets what is known of nodes that others change, unless the kernel keeps everything.
+    pub(crate) fn others_change(&self, changes: &[Touched]) {
+        if self.lifetimes.keeps_everything() {
+            return;
+        }
+        for change in changes {
+            match change {
+                Touched::Node(ino) | Touched::Bytes(ino) | Touched::Name { dir: ino, .. } => {
+                    self.page_versions.bypass(*ino);
+                    self.changed([*ino]);
+                }
+            }
+        }
+    }
+
+    /// Opens a directory. A listing under a lease is kept if it is of the present version: the
+    /// attributes say so, which the holder of the lease answers.
+    pub(crate) fn open_dir(self: &Arc<Self>, header: &Header, reply: Reply<reply::Opened>) {
+        let (dir, losses) = (attr::ino(header.node), self.files.losses());
+        if !self.lifetimes.is_leased() || self.lifetimes.keeps_nothing_of(dir) {
+            let pages = self.lifetimes.keeps_everything().then_some(Pages::Same);
+            return reply.ok(&self.streams.open(dir, losses, pages));
+        }
+        let state = Arc::clone(self);
+        let answer = self.files.get_attr(&self.context(header), self.handle(header.node));
+        answer.then(move |found| {
+            let pages = found.ok().and_then(|found| state.open_pages(&found));
+            let shared = Arc::clone(&state);
+            let go = move || reply.ok(&state.streams.open(dir, losses, pages));
+            shared.stale_pages.when_clean(dir, go);
+        });
+    }
+
+    /// Closes a directory.
+    pub(crate) fn close_dir(&self, header: &Header, file: FileId) {
+        if self.streams.close(file) {
+            self.close_pages(attr::ino(header.node));
+        }
+    }
+}
