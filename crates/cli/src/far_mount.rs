@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_client::Files;
+use pelago_holder::Holder;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
@@ -74,6 +75,7 @@ impl FarMount {
         };
         let remote = Remote::connect(options, PATIENCE);
         let remote = Arc::new(remote.map_err(|error| connect_failed(error, &plan.source))?);
+        let holder = Holder::new(Arc::clone(&remote) as _);
         let options = MountOptions {
             mount_point: plan.point.clone(),
             fs_name: plan.source.clone(),
@@ -81,13 +83,16 @@ impl FarMount {
             atime: plan.atime,
             trusts: plan.trusts,
             passthrough: false,
-            keeps: Keeps::Nothing,
+            keeps: Keeps::Leased(Arc::clone(&holder) as _),
             inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         };
-        let files = Files::new(Arc::clone(&remote) as _);
+        let files = Files::new(Arc::clone(&holder) as _);
         let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
         if let Some(dirs) = mount.dir_attrs() {
             remote.tell_dirs(Box::new(move |attr, since| dirs.tell(attr, since)));
+        }
+        if let Some(cache) = mount.local_cache() {
+            holder.set_cache(cache);
         }
         let parts = Parts { remote, mount, plan: plan.clone() };
         let opened = RuntimeDir::create(parts.mount.point()).and_then(|runtime_dir| {

@@ -136,8 +136,17 @@ pub const CLIENT_NAME_BYTES: usize = 64;
 /// Ranges of bytes that the locks of one session cover; adjacent ranges of one owner and mode count
 /// as one.
 pub const LOCKS: usize = 1 << 16;
-/// Leases of all sessions, if the server has the default memory; 100 bytes each. With less there are
-/// fewer in proportion.
+/// Nodes whose attributes a client keeps under leases; one more, and it forgets them.
+pub const HOLDER_NODES: usize = 1 << 16;
+/// Names that a client keeps under leases; one more, and it forgets them.
+pub const HOLDER_NAMES: usize = 1 << 16;
+/// Nodes whose targets and extended attributes a client keeps under leases.
+pub const HOLDER_TEXTS: usize = 1 << 14;
+/// Targets and extended attributes of one node that a client keeps.
+pub const HOLDER_NODE_TEXTS: usize = 16;
+/// Bytes of a target or an extended attribute that a client keeps.
+pub const HOLDER_TEXT_BYTES: usize = 1024;
+/// Leases of all sessions with the default memory, 100 bytes each; with less, fewer in proportion.
 pub const LEASES: usize = 1 << 18;
 /// Leases of one session: beyond that it is granted none, and asks each time.
 pub const SESSION_LEASES: usize = 1 << 16;

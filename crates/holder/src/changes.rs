@@ -1,0 +1,162 @@
+//! What changes, and whether an answer may be kept that was asked for earlier.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use pelago_wire::{InodeId, Name, Touched};
+
+/// Slots; things that share one seem to change together.
+const SLOTS: usize = 4096;
+
+/// A moment of this client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+/// Changes of nodes and names: those under way, and when the last one of each has ended.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    under_way: HashMap<u64, u32>,
+    ended: Box<[u64]>,
+    /// All leases had ended then.
+    lost: u64,
+    now: u64,
+    hasher: RandomState,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        let (under_way, ended) = (HashMap::new(), vec![0; SLOTS].into());
+        Self { under_way, ended, lost: 0, now: 0, hasher: RandomState::new() }
+    }
+}
+
+impl Changes {
+    /// Returns the present moment, before a request is sent.
+    pub(crate) const fn now(&self) -> Moment {
+        Moment(self.now)
+    }
+
+    /// A change begins: a recall, or a request of this client.
+    pub(crate) fn begin(&mut self, touched: &[Touched]) {
+        for key in self.keys(touched) {
+            *self.under_way.entry(key).or_default() += 1;
+        }
+    }
+
+    /// A change has ended.
+    pub(crate) fn end(&mut self, touched: &[Touched]) {
+        for key in self.keys(touched) {
+            self.now += 1;
+            self.ended[slot(key)] = self.now;
+            if let Some(count) = self.under_way.get_mut(&key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.under_way.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// All leases have ended: nothing is kept that was asked for before.
+    pub(crate) fn lose(&mut self) {
+        self.now += 1;
+        self.lost = self.now;
+    }
+
+    /// Returns whether the attributes of a node may be kept that were asked for at `since`. `own`
+    /// changes of it are under way whose answer this is.
+    pub(crate) fn node_holds(&self, ino: InodeId, since: Moment, own: u32) -> bool {
+        self.holds(self.node(ino), since, own)
+    }
+
+    /// Returns whether it may be kept what a name leads to; as [`Changes::node_holds`].
+    pub(crate) fn name_holds(&self, dir: InodeId, name: &Name, since: Moment, own: u32) -> bool {
+        self.holds(self.name(dir, name), since, own)
+    }
+
+    /// Returns whether a node changes.
+    pub(crate) fn is_node_changing(&self, ino: InodeId) -> bool {
+        !self.under_way.is_empty() && self.under_way.contains_key(&self.node(ino))
+    }
+
+    /// Returns whether it changes what a name leads to.
+    pub(crate) fn is_name_changing(&self, dir: InodeId, name: &Name) -> bool {
+        !self.under_way.is_empty() && self.under_way.contains_key(&self.name(dir, name))
+    }
+
+    fn holds(&self, key: u64, since: Moment, own: u32) -> bool {
+        self.under_way.get(&key).copied().unwrap_or(0) == own
+            && self.ended[slot(key)] <= since.0
+            && self.lost <= since.0
+    }
+
+    fn keys(&self, touched: &[Touched]) -> Vec<u64> {
+        let key = |touched: &Touched| match touched {
+            Touched::Node(ino) => Some(self.node(*ino)),
+            Touched::Name { dir, name } => Some(self.name(*dir, name)),
+            Touched::Bytes(_) => None,
+        };
+        touched.iter().filter_map(key).collect()
+    }
+
+    fn node(&self, ino: InodeId) -> u64 {
+        self.hasher.hash_one(ino)
+    }
+
+    fn name(&self, dir: InodeId, name: &Name) -> u64 {
+        self.hasher.hash_one((dir, name.as_bytes()))
+    }
+}
+
+const fn slot(key: u64) -> usize {
+    // The remainder is below SLOTS.
+    (key % SLOTS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: InodeId = InodeId::from_raw(1);
+
+    fn node() -> [Touched; 1] {
+        [Touched::Node(ONE)]
+    }
+
+    #[test]
+    fn an_answer_that_crosses_a_change_is_not_kept() {
+        let mut changes = Changes::default();
+        let before = changes.now();
+        assert!(changes.node_holds(ONE, before, 0));
+        changes.begin(&node());
+        let during = changes.now();
+        assert!(!changes.node_holds(ONE, before, 0) && changes.is_node_changing(ONE));
+        changes.end(&node());
+        assert!(!changes.node_holds(ONE, before, 0) && !changes.node_holds(ONE, during, 0));
+        assert!(changes.node_holds(ONE, changes.now(), 0) && !changes.is_node_changing(ONE));
+    }
+
+    #[test]
+    fn the_answer_to_a_change_is_kept_if_nothing_else_changed_the_same() {
+        let mut changes = Changes::default();
+        let first = changes.now();
+        changes.begin(&node());
+        assert!(changes.node_holds(ONE, first, 1));
+        let second = changes.now();
+        changes.begin(&node());
+        assert!(!changes.node_holds(ONE, first, 1), "another one is under way");
+        changes.end(&node());
+        assert!(!changes.node_holds(ONE, second, 1), "another one was under way");
+    }
+
+    #[test]
+    fn nothing_is_kept_that_was_asked_for_before_the_leases_ended() {
+        let mut changes = Changes::default();
+        let before = changes.now();
+        changes.lose();
+        let name = Name::new(b"a").unwrap();
+        assert!(!changes.node_holds(ONE, before, 0));
+        assert!(!changes.name_holds(ONE, &name, before, 0));
+        assert!(changes.name_holds(ONE, &name, changes.now(), 0));
+    }
+}

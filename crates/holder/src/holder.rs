@@ -1,0 +1,430 @@
+//! The driver: answers from what is kept, or asks.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use pelago_wire::{
+    Attr, Bulk, Code, Context, DataPath, Done, Error, FileKind, Granted, InodeId, LeasedService,
+    Leases, LocalCache, Name, OpenFlags, OpenId, Reply, Request, Service, Then, Touched,
+};
+
+use crate::changes::{Changes, Moment};
+use crate::kept::{Kept, Text};
+use crate::opens::Opens;
+use crate::touches::{removed_names, touches};
+
+/// After this time a read updates the time of access, whatever has changed.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A service that answers from what it keeps under leases.
+pub struct Holder {
+    pub(crate) service: Arc<dyn LeasedService>,
+    /// The cache below, which keeps what it is answered.
+    pub(crate) cache: OnceLock<Arc<dyn LocalCache>>,
+    /// A leaf lock: nothing is called under it.
+    pub(crate) state: Mutex<State>,
+    pub(crate) this: Weak<Self>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) kept: Kept,
+    pub(crate) changes: Changes,
+    pub(crate) opens: Opens,
+}
+
+/// A request that was sent.
+struct Sent {
+    since: Moment,
+    /// What it changes.
+    touched: Vec<Touched>,
+    tells: Tells,
+}
+
+/// What the answer to a request tells.
+enum Tells {
+    /// Attributes, if there are any in it.
+    Attrs,
+    /// What a name leads to afterwards.
+    Name(InodeId, Name),
+    /// That a name does not exist any more.
+    Removal(InodeId, Name),
+    /// The names of a directory.
+    Names(InodeId),
+    Text(InodeId, Text),
+    /// It opens a file, or ends that.
+    Open(OpenId),
+    Release(OpenId),
+    /// As [`Tells::Name`], and the file is open.
+    Created(InodeId, Name, OpenId),
+}
+
+impl Tells {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::Lookup { dir, name }
+            | Request::MakeDir { dir, name, .. }
+            | Request::MakeNode { dir, name, .. }
+            | Request::Symlink { dir, name, .. }
+            | Request::Link { dir, name, .. } => Self::Name(dir.ino, name.clone()),
+            Request::Create { dir, name, open, .. } => Self::Created(dir.ino, name.clone(), *open),
+            Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
+                Self::Removal(dir.ino, name.clone())
+            }
+            Request::List { dir, .. } => Self::Names(dir.ino),
+            Request::Open { open, .. }
+            | Request::Reopen { open, .. }
+            | Request::CreateUnnamed { open, .. } => Self::Open(*open),
+            Request::Release { open } => Self::Release(*open),
+            request => match Text::of(request) {
+                Some((ino, text)) => Self::Text(ino, text),
+                None => Self::Attrs,
+            },
+        }
+    }
+}
+
+impl Holder {
+    /// Returns a holder over a service.
+    #[must_use]
+    pub fn new(service: Arc<dyn LeasedService>) -> Arc<Self> {
+        let holder = Arc::new_cyclic(|this| Self {
+            service,
+            cache: OnceLock::new(),
+            state: Mutex::default(),
+            this: Weak::clone(this),
+        });
+        let weak: Weak<Self> = Arc::downgrade(&holder);
+        holder.service.set_holder(weak);
+        holder
+    }
+
+    /// Sets the cache below, which is told of recalls. A second call does nothing.
+    pub fn set_cache(&self, cache: Arc<dyn LocalCache>) {
+        if self.cache.set(Arc::clone(&cache)).is_ok() {
+            cache.set_shared(true);
+        }
+    }
+
+    /// Answers a request from what is kept.
+    fn answer(&self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
+        match request {
+            Request::Lookup { .. }
+            | Request::GetAttr { .. }
+            | Request::ReadLink { .. }
+            | Request::GetXattr { .. }
+            | Request::ListXattr { .. }
+            | Request::Open { .. } => {
+                if self.service.lease_left().is_zero() {
+                    return None;
+                }
+                self.state.lock().answer(context, request)
+            }
+            Request::Flush { open, .. } => {
+                self.state.lock().opens.is_here(*open).then_some(Ok(Reply::Done))
+            }
+            Request::Release { open } => {
+                let mut state = self.state.lock();
+                let is_local = state.opens.is_here(*open) || state.opens.has_failed(*open);
+                if is_local {
+                    state.opens.remove(*open);
+                }
+                is_local.then_some(Ok(Reply::Done))
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks the service. What the request changes is not kept meanwhile.
+    fn forward(self: &Arc<Self>, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
+        let sent = self.state.lock().send(&request);
+        let holder = Arc::clone(self);
+        let answered = move |mut result: Result<Reply, Error>, granted| {
+            holder.state.lock().answered(sent, &mut result, granted);
+            done(result);
+        };
+        self.service.ask_leased(context, request, bulk, Box::new(answered));
+    }
+
+    /// Returns the opens that the server must know before it gets a request: one that the request
+    /// names, and those of a file that may lose its name.
+    fn unreported(&self, request: &Request) -> Vec<OpenId> {
+        let state = self.state.lock();
+        let names = removed_names(request);
+        if names.is_empty() {
+            let opens = request.describe().subjects;
+            return opens.each_open().filter(|open| state.opens.is_unreported(*open)).collect();
+        }
+        let of = |(dir, name): (InodeId, &Name)| match state.kept.name(dir, name) {
+            Some(None) => Vec::new(),
+            Some(Some(node)) => state.opens.unreported(Some(node.ino)),
+            None => state.opens.unreported(None),
+        };
+        names.into_iter().flat_map(of).collect()
+    }
+}
+
+impl State {
+    fn answer(&mut self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
+        let Self { kept, changes, .. } = &*self;
+        match request {
+            Request::Lookup { dir, name } => {
+                if changes.is_name_changing(dir.ino, name) {
+                    return None;
+                }
+                if kept.name(dir.ino, name)?.is_none() {
+                    return Some(Err(Code::NotFound.into()));
+                }
+                let entry = kept.entry(dir.ino, name)?;
+                (!changes.is_node_changing(entry.attr.ino)).then_some(Ok(Reply::Entry(entry)))
+            }
+            Request::GetAttr { node } => {
+                let attr = kept.attr(node.ino)?;
+                (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)))
+            }
+            Request::Open { node, flags, open } if opens_here(*flags) => {
+                let attr = kept.attr(node.ino)?;
+                if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
+                    return None;
+                }
+                self.opens.add_here(*open, *node, *flags, (context.uid, context.gid));
+                Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
+            }
+            request => {
+                let (ino, text) = Text::of(request)?;
+                let value = kept.text(ino, &text)?;
+                let reply = value.map(Reply::Bytes).map_err(Error::new);
+                (!changes.is_node_changing(ino)).then_some(reply)
+            }
+        }
+    }
+
+    fn send(&mut self, request: &Request) -> Sent {
+        if let Request::Read { open, .. } = request
+            && let Some(ino) = self.opens.inode_of(*open)
+        {
+            self.note_read(ino);
+        }
+        if let Request::List { dir, .. } = request {
+            self.note_read(dir.ino);
+        }
+        let since = self.changes.now();
+        let touched = touches(request, &self.kept, |open| self.opens.inode_of(open));
+        self.changes.begin(&touched);
+        self.kept.drop_touched(&touched);
+        Sent { since, touched, tells: Tells::of(request) }
+    }
+
+    /// A read may update the time of access, as `relatime` has it.
+    fn note_read(&mut self, ino: InodeId) {
+        let is_due = |attr: &Attr| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let accessed = u64::try_from(attr.atime.seconds).unwrap_or(0);
+            attr.atime <= attr.mtime
+                || attr.atime <= attr.ctime
+                || now.saturating_sub(Duration::from_secs(accessed)) >= DAY
+        };
+        if self.kept.attr(ino).as_ref().is_some_and(is_due) {
+            self.kept.drop_attr(ino);
+        }
+    }
+
+    /// Keeps what an answer tells, as far as it may be kept; attributes that are not become
+    /// volatile, so that no cache below keeps them.
+    fn answered(&mut self, sent: Sent, result: &mut Result<Reply, Error>, granted: Granted) {
+        let Sent { since, touched, tells } = sent;
+        let Granted { leases, dir } = granted;
+        let own = |ino: InodeId| {
+            let is_it = |touched: &&Touched| **touched == Touched::Node(ino);
+            u32::try_from(touched.iter().filter(is_it).count()).unwrap_or(u32::MAX)
+        };
+        let mut kept = Vec::new();
+        for attr in attrs_of(result) {
+            let holds = || self.changes.node_holds(attr.ino, since, own(attr.ino));
+            if leases.node && !attr.volatile && holds() {
+                kept.push(*attr);
+            } else {
+                attr.volatile = true;
+            }
+        }
+        kept.extend(dir.filter(|dir| {
+            leases.dir && !dir.volatile && self.changes.node_holds(dir.ino, since, own(dir.ino))
+        }));
+        let names = self.told_names(&tells, &touched, (since, leases), result);
+        let text = self.told_text(&tells, (since, leases), result);
+        if !may_still_be_done(result) {
+            self.changes.end(&touched);
+        }
+        let gone = gone_nodes(result);
+        self.changes.begin(&gone);
+        self.changes.end(&gone);
+        self.kept.drop_touched(&gone);
+        kept.into_iter().for_each(|attr| self.kept.keep_attr(attr));
+        for (dir, name, node) in names {
+            self.kept.keep_name(dir, name, node);
+        }
+        if let Some((ino, text, value)) = text {
+            self.kept.keep_text(ino, text, value);
+        }
+        self.note_opens(&tells, result);
+    }
+
+    fn told_names(
+        &self,
+        tells: &Tells,
+        touched: &[Touched],
+        (since, leases): (Moment, Leases),
+        result: &Result<Reply, Error>,
+    ) -> Vec<(InodeId, Name, Option<pelago_wire::Handle>)> {
+        if !leases.names {
+            return Vec::new();
+        }
+        let holds = |dir: InodeId, name: &Name| {
+            let it = Touched::Name { dir, name: name.clone() };
+            let own = touched.iter().filter(|touched| **touched == it).count();
+            let own = u32::try_from(own).unwrap_or(u32::MAX);
+            self.changes.name_holds(dir, name, since, own)
+        };
+        let told = match (tells, result) {
+            (
+                Tells::Name(dir, name) | Tells::Created(dir, name, _),
+                Ok(Reply::Entry(entry) | Reply::Created { entry, .. }),
+            ) => vec![(*dir, name.clone(), Some(entry.handle))],
+            (Tells::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
+                if touched.is_empty() =>
+            {
+                vec![(*dir, name.clone(), None)]
+            }
+            (Tells::Removal(dir, name), Ok(Reply::Removed(_))) => vec![(*dir, name.clone(), None)],
+            (Tells::Names(dir), Ok(Reply::Listed { entries, .. })) => {
+                let with_handles =
+                    entries.iter().filter_map(|entry| Some((entry, entry.entry.as_ref()?)));
+                with_handles
+                    .map(|(entry, found)| (*dir, entry.name.clone(), Some(found.handle)))
+                    .collect()
+            }
+            _ => Vec::new(),
+        };
+        told.into_iter().filter(|(dir, name, _)| holds(*dir, name)).collect()
+    }
+
+    fn told_text(
+        &self,
+        tells: &Tells,
+        (since, leases): (Moment, Leases),
+        result: &Result<Reply, Error>,
+    ) -> Option<(InodeId, Text, Result<Vec<u8>, Code>)> {
+        let Tells::Text(ino, text) = tells else { return None };
+        let value = match result {
+            Ok(Reply::Bytes(bytes)) => Ok(bytes.clone()),
+            Err(Error { code: Code::NoXattr, .. }) => Err(Code::NoXattr),
+            _ => return None,
+        };
+        let holds = leases.node && self.changes.node_holds(*ino, since, 0);
+        holds.then(|| (*ino, text.clone(), value))
+    }
+
+    fn note_opens(&mut self, tells: &Tells, result: &Result<Reply, Error>) {
+        match (tells, result) {
+            (Tells::Open(open) | Tells::Created(_, _, open), Ok(Reply::Created { entry, .. })) => {
+                self.opens.add_at_server(*open, entry.handle);
+            }
+            (Tells::Open(open), Ok(Reply::Opened { attr, .. })) => {
+                self.opens.add_at_server(*open, pelago_wire::Handle::own(attr.ino));
+            }
+            (Tells::Release(open), _) => self.opens.remove(*open),
+            _ => {}
+        }
+    }
+}
+
+/// Returns whether an open needs nothing of the server yet.
+const fn opens_here(flags: OpenFlags) -> bool {
+    flags.read && !flags.write && !flags.truncate && !flags.append && !flags.strict_atime
+}
+
+/// Returns whether a change may still be carried out although it was answered: its caller does not
+/// wait any more. What it touches is not kept again until the holder ends.
+fn may_still_be_done(result: &Result<Reply, Error>) -> bool {
+    const UNKNOWN: [Code; 4] =
+        [Code::TimedOut, Code::Interrupted, Code::Unavailable, Code::AccessDenied];
+    result.as_ref().is_err_and(|error| UNKNOWN.contains(&error.code))
+}
+
+/// Returns the attributes in an answer.
+fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
+    match result {
+        Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => vec![&mut entry.attr],
+        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
+        Ok(Reply::Listed { entries, .. }) => {
+            let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
+            with_attrs.map(|entry| &mut entry.attr).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the nodes that a change has turned out to touch.
+fn gone_nodes(result: &Result<Reply, Error>) -> Vec<Touched> {
+    match result {
+        Ok(Reply::Removed(attr)) => vec![Touched::Node(attr.ino)],
+        Ok(Reply::Renamed { moved, replaced }) => {
+            let replaced = replaced.map(|replaced| Touched::Node(replaced.attr.ino));
+            [Some(Touched::Node(moved.ino)), replaced].into_iter().flatten().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl Service for Holder {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let Some(this) = self.this.upgrade() else { return Some(Err(Code::Unavailable.into())) };
+        if let Some(answer) = self.answer(context, &request) {
+            return Some(answer);
+        }
+        let (unreported, done) = (self.unreported(&request), later());
+        if unreported.is_empty() {
+            this.forward(context, request, bulk, done);
+            return None;
+        }
+        let names_it = removed_names(&request).is_empty();
+        let (holder, context) = (Arc::clone(&this), *context);
+        let bytes = bulk.into_bytes();
+        let go: Then = Box::new(move || {
+            let failed = request
+                .describe()
+                .subjects
+                .each_open()
+                .find(|open| names_it && holder.state.lock().opens.has_failed(*open));
+            if failed.is_some() {
+                return done(Err(Code::Stale.into()));
+            }
+            let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
+            holder.forward(&context, request, bulk, done);
+        });
+        this.report_all(&unreported, go);
+        None
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.service.cancel(context);
+    }
+
+    fn losses(&self) -> u64 {
+        self.service.losses()
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Holder")
+    }
+}

@@ -1,0 +1,53 @@
+//! Tells the server of opens that were made under a lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use pelago_wire::{Bulk, Code, Context, OpenId, Then};
+
+use crate::holder::Holder;
+use crate::opens::{OnReport, Report};
+
+impl Holder {
+    /// Has the server open what an open names, unless it has, and calls `then`.
+    pub(crate) fn report(self: &Arc<Self>, open: OpenId, then: OnReport) {
+        let (report, then) = self.state.lock().opens.report(open, then);
+        let (request, caller) = match (report, then) {
+            (Report::Known, Some(then)) => return then(Ok(())),
+            (Report::Failed(code), Some(then)) => return then(Err(code)),
+            (Report::Ask { request, caller }, None) => (request, caller),
+            _ => return,
+        };
+        let holder = Arc::clone(self);
+        let done = move |result: Result<_, pelago_wire::Error>, _granted| {
+            let result = result.map(|_| ()).map_err(|error| error.code);
+            if let Err(code) = result {
+                tracing::warn!(why = code.says(), "a file that was opened under a lease is lost");
+            }
+            let waiting = holder.state.lock().opens.reported(open, result);
+            waiting.into_iter().for_each(|then| then(result));
+        };
+        let context = Context::direct(caller.0, caller.1);
+        self.service.ask_leased(&context, request, Bulk::None, Box::new(done));
+    }
+
+    /// Has the server open all of these, and calls `then` once it has, or could not.
+    pub(crate) fn report_all(self: &Arc<Self>, opens: &[OpenId], then: Then) {
+        if opens.is_empty() {
+            return then();
+        }
+        let left = Arc::new((AtomicUsize::new(opens.len()), Mutex::new(Some(then))));
+        for open in opens {
+            let left = Arc::clone(&left);
+            let one_less = move |_result: Result<(), Code>| {
+                if left.0.fetch_sub(1, Ordering::AcqRel) == 1
+                    && let Some(then) = left.1.lock().take()
+                {
+                    then();
+                }
+            };
+            self.report(*open, Box::new(one_less));
+        }
+    }
+}
