@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, DataPath, Done, Error, FileKind, Granted, InodeId, LeasedService,
-    Leases, LocalCache, Name, OpenFlags, OpenId, Reply, Request, Service, Then, Touched,
+    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Granted, InodeId,
+    LeasedService, Leases, LocalCache, Name, OpenFlags, OpenId, Reply, Request, Service, Then,
+    Touched,
 };
 
 use crate::changes::{Changes, Moment};
@@ -54,11 +55,11 @@ enum Tells {
     /// The names of a directory.
     Names(InodeId),
     Text(InodeId, Text),
-    /// It opens a file, or ends that.
-    Open(OpenId),
+    /// It opens a file, perhaps for writing; or ends that.
+    Open(OpenId, bool),
     Release(OpenId),
     /// As [`Tells::Name`], and the file is open.
-    Created(InodeId, Name, OpenId),
+    Created(InodeId, Name, OpenId, bool),
 }
 
 impl Tells {
@@ -69,14 +70,16 @@ impl Tells {
             | Request::MakeNode { dir, name, .. }
             | Request::Symlink { dir, name, .. }
             | Request::Link { dir, name, .. } => Self::Name(dir.ino, name.clone()),
-            Request::Create { dir, name, open, .. } => Self::Created(dir.ino, name.clone(), *open),
+            Request::Create { dir, name, open, flags, .. } => {
+                Self::Created(dir.ino, name.clone(), *open, flags.write)
+            }
             Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
                 Self::Removal(dir.ino, name.clone())
             }
             Request::List { dir, .. } => Self::Names(dir.ino),
-            Request::Open { open, .. }
-            | Request::Reopen { open, .. }
-            | Request::CreateUnnamed { open, .. } => Self::Open(*open),
+            Request::Open { open, flags, .. }
+            | Request::Reopen { open, flags, .. }
+            | Request::CreateUnnamed { open, flags, .. } => Self::Open(*open, flags.write),
             Request::Release { open } => Self::Release(*open),
             request => match Text::of(request) {
                 Some((ino, text)) => Self::Text(ino, text),
@@ -211,7 +214,7 @@ impl State {
             self.note_read(dir.ino);
         }
         let since = self.changes.now();
-        let touched = touches(request, &self.kept, |open| self.opens.inode_of(open));
+        let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
         self.changes.begin(&touched);
         self.kept.drop_touched(&touched);
         Sent { since, touched, tells: Tells::of(request) }
@@ -289,7 +292,7 @@ impl State {
         };
         let told = match (tells, result) {
             (
-                Tells::Name(dir, name) | Tells::Created(dir, name, _),
+                Tells::Name(dir, name) | Tells::Created(dir, name, ..),
                 Ok(Reply::Entry(entry) | Reply::Created { entry, .. }),
             ) => vec![(*dir, name.clone(), Some(entry.handle))],
             (Tells::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
@@ -328,12 +331,10 @@ impl State {
 
     fn note_opens(&mut self, tells: &Tells, result: &Result<Reply, Error>) {
         match (tells, result) {
-            (Tells::Open(open) | Tells::Created(_, _, open), Ok(Reply::Created { entry, .. })) => {
-                self.opens.add_at_server(*open, entry.handle);
-            }
-            (Tells::Open(open), Ok(Reply::Opened { attr, .. })) => {
-                self.opens.add_at_server(*open, pelago_wire::Handle::own(attr.ino));
-            }
+            (
+                Tells::Open(open, writes) | Tells::Created(_, _, open, writes),
+                Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }),
+            ) => self.opens.add_at_server(*open, attr.ino, *writes),
             (Tells::Release(open), _) => self.opens.remove(*open),
             _ => {}
         }

@@ -17,6 +17,7 @@ pub(crate) struct Opens {
 
 struct Open {
     node: Handle,
+    writes: bool,
     at: At,
 }
 
@@ -55,17 +56,22 @@ impl Opens {
         caller: (u32, u32),
     ) {
         self.unreported += 1;
-        self.all.insert(open, Open { node, at: At::Here { flags, caller } });
+        self.all.insert(open, Open { node, writes: false, at: At::Here { flags, caller } });
     }
 
     /// Adds an open that the server has made.
-    pub(crate) fn add_at_server(&mut self, open: OpenId, node: Handle) {
-        self.all.insert(open, Open { node, at: At::Server });
+    pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: bool) {
+        self.all.insert(open, Open { node: Handle::own(ino), writes, at: At::Server });
     }
 
     /// Returns the inode of an open.
     pub(crate) fn inode_of(&self, open: OpenId) -> Option<InodeId> {
         self.all.get(&open).map(|open| open.node.ino)
+    }
+
+    /// Returns the inode of an open that may write it.
+    pub(crate) fn written_inode(&self, open: OpenId) -> Option<InodeId> {
+        self.all.get(&open).filter(|open| open.writes).map(|open| open.node.ino)
     }
 
     /// Returns whether the server does not know an open, and is not being told.
