@@ -134,6 +134,7 @@ impl Field {
         let (own, far) = self.points.split_first().ok_or("no mounts")?;
         let stats = &self.stats;
         phase.start("changer", own, stats, |stats, worker| stats.change(worker))?;
+        phase.start("disk", &self.volume.scratch(), stats, |_, worker| load::sync(worker))?;
         for (number, point) in far.iter().enumerate() {
             for _ in 0..STATERS {
                 phase.start("stat", point, stats, |stats, worker| stats.look(worker))?;

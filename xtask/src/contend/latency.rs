@@ -1,5 +1,6 @@
 //! How long operations took, in buckets, and the gaps that a thread saw which only reads the clock.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// A kind of operation.
@@ -14,10 +15,12 @@ pub(super) enum Kind {
     Tail,
     Stat,
     Change,
+    /// A write and a sync of the disk below, beside the volume.
+    Disk,
 }
 
 /// All kinds, with their names, in the order of [`Kind`].
-pub(super) const KINDS: [(Kind, &str); 9] = [
+pub(super) const KINDS: [(Kind, &str); 10] = [
     (Kind::Create, "create"),
     (Kind::Write, "write+close"),
     (Kind::Rename, "rename"),
@@ -27,6 +30,7 @@ pub(super) const KINDS: [(Kind, &str); 9] = [
     (Kind::Tail, "read of log"),
     (Kind::Stat, "stat"),
     (Kind::Change, "own change"),
+    (Kind::Disk, "disk below"),
 ];
 
 /// Buckets of each power of two of nanoseconds.
@@ -39,20 +43,24 @@ pub(super) struct Latency {
     buckets: Vec<u64>,
     pub(super) count: u64,
     pub(super) longest: Duration,
+    /// When the longest one began.
+    pub(super) when: Option<Instant>,
 }
 
 impl Default for Latency {
     fn default() -> Self {
-        Self { buckets: vec![0; BUCKETS], count: 0, longest: Duration::ZERO }
+        Self { buckets: vec![0; BUCKETS], count: 0, longest: Duration::ZERO, when: None }
     }
 }
 
 impl Latency {
-    fn note(&mut self, took: Duration) {
+    fn note(&mut self, start: Instant, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(nanos)] += 1;
         self.count += 1;
-        self.longest = self.longest.max(took);
+        if took > self.longest {
+            (self.longest, self.when) = (took, Some(start));
+        }
     }
 
     fn add(&mut self, other: &Self) {
@@ -60,7 +68,9 @@ impl Latency {
             *own += more;
         }
         self.count += other.count;
-        self.longest = self.longest.max(other.longest);
+        if other.longest > self.longest {
+            (self.longest, self.when) = (other.longest, other.when);
+        }
     }
 
     /// Returns a duration that this part of all operations did not exceed.
@@ -102,8 +112,8 @@ fn upper(bucket: usize) -> u64 {
 pub(super) struct Times([Latency; KINDS.len()]);
 
 impl Times {
-    pub(super) fn note(&mut self, kind: Kind, took: Duration) {
-        self.0[kind as usize].note(took);
+    pub(super) fn note(&mut self, kind: Kind, start: Instant, took: Duration) {
+        self.0[kind as usize].note(start, took);
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -124,11 +134,13 @@ pub(super) struct Gaps {
     pub(super) longest: Duration,
     /// Looks a second.
     pub(super) rate: f64,
+    /// The part of the time of all processors, meanwhile, that no program used.
+    pub(super) idle: f64,
 }
 
 /// Reads the clock until it is over.
 pub(super) fn spin(is_over: impl Fn() -> bool) -> Gaps {
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), processors());
     let (mut last, mut longest, mut looks) = (start, Duration::ZERO, 0_u64);
     while !is_over() {
         let now = Instant::now();
@@ -136,7 +148,18 @@ pub(super) fn spin(is_over: impl Fn() -> bool) -> Gaps {
         last = now;
         looks += 1;
     }
-    Gaps { longest, rate: looks as f64 / start.elapsed().as_secs_f64() }
+    let (idle, all) = processors();
+    let idle = (idle - before.0) / (all - before.1).max(1.0);
+    Gaps { longest, rate: looks as f64 / start.elapsed().as_secs_f64(), idle }
+}
+
+/// Returns the time that all processors had nothing to do, and all their time, in ticks.
+fn processors() -> (f64, f64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+    // The fourth is idle, the fifth waits for a disk.
+    (ticks.iter().skip(3).take(2).sum(), ticks.iter().sum())
 }
 
 #[cfg(test)]
@@ -161,8 +184,9 @@ mod tests {
     #[test]
     fn one_slow_operation_of_ten_is_beyond_the_ninety_percent() {
         let mut latency = Latency::default();
-        (0..9).for_each(|_| latency.note(Duration::from_millis(1)));
-        latency.note(Duration::from_secs(1));
+        let now = Instant::now();
+        (0..9).for_each(|_| latency.note(now, Duration::from_millis(1)));
+        latency.note(now, Duration::from_secs(1));
         assert!(latency.quantile(0.9) < Duration::from_micros(1040));
         assert_eq!(latency.quantile(0.999), Duration::from_secs(1));
         assert_eq!((latency.count, latency.longest), (10, Duration::from_secs(1)));

@@ -1,5 +1,7 @@
 //! Threads that work for a while, each in one mount, and what they have measured and found.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -11,6 +13,9 @@ use super::latency::{self, Gaps, Kind, Times};
 
 /// How long a thread may take to end after the time is over; one that takes longer is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of a sync of the disk, and the time between two.
+const SYNCED: usize = 4096;
+const BETWEEN_SYNCS: Duration = Duration::from_millis(100);
 /// Findings that are kept; the others are counted.
 const KEPT: usize = 20;
 
@@ -39,6 +44,7 @@ impl Shared {
 
 /// What one phase has measured and found.
 pub(super) struct Outcome {
+    pub(super) started: Instant,
     pub(super) seconds: f64,
     pub(super) times: Times,
     pub(super) gaps: Gaps,
@@ -120,7 +126,13 @@ impl Phase {
             }
         }
         let mut wrong = self.shared.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Outcome { seconds, times, gaps, wrong: std::mem::take(&mut *wrong) })
+        Ok(Outcome {
+            started: self.started,
+            seconds,
+            times,
+            gaps,
+            wrong: std::mem::take(&mut *wrong),
+        })
     }
 }
 
@@ -156,7 +168,7 @@ impl Worker {
     pub(super) fn timed<T>(&mut self, kind: Kind, operation: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let done = operation();
-        self.times.note(kind, start.elapsed());
+        self.times.note(kind, start, start.elapsed());
         done
     }
 
@@ -164,6 +176,20 @@ impl Worker {
     pub(super) fn wrong(&self, what: &str) {
         self.shared.wrong(format!("{}: {what}", self.name));
     }
+}
+
+/// Writes and syncs a file beside the volume, as a group commit does, until the time is over.
+pub(super) fn sync(worker: &mut Worker) -> Result<(), String> {
+    let path = worker.point.join("synced");
+    let said = |why: std::io::Error| format!("{}: {why}", path.display());
+    let mut file = File::create(&path).map_err(said)?;
+    while worker.goes_on() {
+        let synced = worker
+            .timed(Kind::Disk, || file.write_all(&[0; SYNCED]).and_then(|()| file.sync_data()));
+        synced.map_err(said)?;
+        thread::sleep(BETWEEN_SYNCS);
+    }
+    Ok(())
 }
 
 /// Numbers that follow from a seed (SplitMix64).

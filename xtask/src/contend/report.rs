@@ -38,7 +38,8 @@ impl Report {
 
     /// Returns the kinds with an operation that took too long.
     fn slow(&self) -> Vec<&'static str> {
-        let is_slow = |kind| self.together.times.of(kind).longest > self.limit();
+        let is_slow =
+            |kind| kind != Kind::Disk && self.together.times.of(kind).longest > self.limit();
         KINDS.iter().filter(|(kind, _)| is_slow(*kind)).map(|(_, name)| *name).collect()
     }
 
@@ -52,7 +53,10 @@ impl Report {
     }
 
     pub(super) fn print(&self) {
-        println!("{:<12}{:>12}{:>12}{:>14}", "", "count", "99.9 %, ms", "longest, ms");
+        println!(
+            "{:<12}{:>12}{:>12}{:>14}{:>8}",
+            "", "count", "99.9 %, ms", "longest, ms", "at, s"
+        );
         print_line("stat alone", &self.alone, Kind::Stat);
         for (kind, name) in KINDS {
             print_line(name, &self.together, kind);
@@ -63,10 +67,12 @@ impl Report {
         );
         let (alone, together) = (stats_per_second(&self.alone), stats_per_second(&self.together));
         println!(
-            "stats a second: {alone:.0} alone, {together:.0} beside the others, {:.2} of it; \
-             the clock alone kept {:.2}",
+            "stats a second: {alone:.0} alone, {together:.0} beside the others, {:.2} of it; the \
+             clock alone kept {:.2}; processors idle for {:.2} and {:.2} of the time",
             self.kept(),
-            self.spinner_kept()
+            self.spinner_kept(),
+            self.alone.gaps.idle,
+            self.together.gaps.idle
         );
         let phases = [&self.alone.wrong, &self.together.wrong];
         for what in phases.iter().flat_map(|wrong| &wrong.first).chain(&self.wrong) {
@@ -99,6 +105,8 @@ impl Report {
             "longest_gap_ms": millis(self.together.gaps.longest),
             "stats_alone": stats_per_second(&self.alone),
             "stats_together": stats_per_second(&self.together),
+            "idle_alone": self.alone.gaps.idle,
+            "idle_together": self.together.gaps.idle,
             "spinner_kept": self.spinner_kept(),
             "wrong": self.wrongs(),
             "is_good": self.is_good(),
@@ -109,7 +117,8 @@ impl Report {
 fn print_line(name: &str, outcome: &Outcome, kind: Kind) {
     let latency = outcome.times.of(kind);
     let (most, longest) = (millis(latency.quantile(0.999)), millis(latency.longest));
-    println!("{name:<12}{:>12}{most:>12.2}{longest:>14.1}", latency.count);
+    let at = latency.when.map_or(0.0, |when| (when - outcome.started).as_secs_f64());
+    println!("{name:<12}{:>12}{most:>12.2}{longest:>14.1}{at:>8.1}", latency.count);
 }
 
 fn stats_per_second(outcome: &Outcome) -> f64 {
