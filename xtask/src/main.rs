@@ -8,6 +8,7 @@ mod arguments;
 mod bench;
 mod bystander;
 mod check;
+mod contend;
 mod counts;
 mod fsx;
 mod fuzz;
@@ -103,6 +104,12 @@ const VERBS: &[Verb] = &[
         arguments: "[--small] [SECONDS] [LOAD...]",
         does: "measures how long one user waits beside the load of another, compared with nullfs",
         run: bystander::run,
+    },
+    Verb {
+        name: "contend",
+        arguments: "[--seed N] [--pause MICROSECONDS] [--json] [SECONDS]",
+        does: "works on the same names and bytes in two far mounts; checks and times operations",
+        run: contend::run,
     },
     Verb {
         name: "golden",

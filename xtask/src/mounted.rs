@@ -234,7 +234,7 @@ impl Drop for OtherFileSystem {
 
 /// Returns whether something is mounted on `path`, which has no symbolic links, without asking it:
 /// a mount whose server does not answer would keep us waiting.
-fn is_mount(path: &Path) -> bool {
+pub(crate) fn is_mount(path: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut points = table.lines().filter_map(|line| line.split(' ').nth(4));
     points.any(|point| Path::new(&point.replace("\\040", " ")) == path)
