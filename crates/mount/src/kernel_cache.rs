@@ -190,7 +190,11 @@ impl LocalCache for KernelCache {
         let is_known =
             |dir| nodes.contains(dir) || (state.lifetimes.is_leased() && !unknown.contains(dir));
         let names = changes.iter().filter_map(|change| match change {
-            Touched::Name { dir, name } if is_known(dir) => Some((*dir, name.clone())),
+            Touched::Name { dir, name }
+                if is_known(dir) && state.lifetimes.may_keep(*dir, name) =>
+            {
+                Some((*dir, name.clone()))
+            }
             _ => None,
         });
         let names: Vec<_> = names.collect();

@@ -49,6 +49,7 @@ mod locks;
 pub mod mountinfo;
 mod mounting;
 mod name_changes;
+mod name_times;
 mod open;
 mod open_ids;
 mod options;

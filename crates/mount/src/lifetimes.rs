@@ -31,6 +31,7 @@ use pelago_wire::{Attr, InodeId, Name, Time, Touched};
 
 use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::init::{LEASED_TTL, TTL};
+use crate::name_times::NameTimes;
 use crate::options::Keeps;
 use crate::striped::StripedMap;
 
@@ -42,6 +43,7 @@ pub(crate) struct Lifetimes {
     gates: [Gate; GATES],
     nodes: Changes,
     names: Changes,
+    name_times: NameTimes,
     hasher: RandomState,
 }
 
@@ -99,6 +101,7 @@ impl Lifetimes {
             gates: array::from_fn(|_| Gate::default()),
             nodes: Changes::new(),
             names: Changes::new(),
+            name_times: NameTimes::new(),
             hasher: RandomState::new(),
         }
     }
@@ -180,6 +183,7 @@ impl Lifetimes {
                 Touched::Name { dir, name } => {
                     self.names.mark(self.key(*dir, name.as_bytes()));
                     if self.is_leased() {
+                        self.name_times.changed(dir.raw());
                         self.nodes.mark(dir.raw());
                     }
                 }
@@ -213,6 +217,21 @@ impl Lifetimes {
     /// Returns whether others change a node, or have it open for writing.
     pub(crate) fn changes_now(&self, ino: InodeId) -> bool {
         self.nodes.is_marked(ino.raw())
+    }
+
+    /// Returns whether the kernel may keep what a name leads to, or that it does not exist. Asked
+    /// once the name is marked.
+    pub(crate) fn may_keep(&self, dir: InodeId, name: &Name) -> bool {
+        !self.is_leased() || self.name_times.may_be_kept(self.key(dir, name.as_bytes()))
+    }
+
+    /// The kernel is about to move what it keeps of one name to the other, or to exchange both.
+    pub(crate) fn moves(&self, one: &At, other: &At) {
+        if self.is_leased() {
+            let key = |at: &At| self.key(at.dir.ino, at.name.as_bytes());
+            self.name_times.moved(key(one), key(other));
+            self.name_times.moved(key(other), key(one));
+        }
     }
 
     /// Samples a node, before its attributes or its names are requested.
@@ -353,7 +372,9 @@ impl ReplyGuard<'_> {
     fn leased_name(&self, sample: &Sample, dir: InodeId, name: &Name) -> Duration {
         match &self.lifetimes.keeps {
             Keeps::Leased(leases) if self.holds(sample) => {
-                leases.name_left(dir, name).min(LEASED_TTL)
+                let key = self.lifetimes.key(dir, name.as_bytes());
+                let ttl = leases.name_left(dir, name).min(LEASED_TTL);
+                self.lifetimes.name_times.give(dir.raw(), key, ttl)
             }
             _ => Duration::ZERO,
         }

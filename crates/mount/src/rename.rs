@@ -75,6 +75,7 @@ impl Renaming {
         let (files, is_one) = (state.files.clone(), from.dir.ino == to.dir.ino);
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
+        state.lifetimes.moves(&from, &to);
         files.rename(&context, from, to, how).then(move |result| {
             changes.into_iter().for_each(|change| state.end_change(change));
             match state.renamed(result, retained) {

@@ -33,6 +33,7 @@ mod locks;
 mod reclaim;
 mod replay;
 mod role;
+mod sending;
 mod status;
 mod window;
 

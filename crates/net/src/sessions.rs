@@ -12,18 +12,18 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Done, Error, Granted, Handle, InodeId, LeaseMoment,
-    LeasedAnswer, Leases, Replayed, Reply, Request, RequestId, SessionId, SessionService, Touched,
-    limits, version,
+    Bulk, Code, Connections, Context, Done, Granted, Replayed, Request, RequestId, SessionId,
+    SessionService, Touched, limits, version,
 };
 
 use crate::assembler::Frame;
 use crate::clients::list::ClientList;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
-use crate::link::{Bytes, HoldGuard, Link};
+use crate::link::{Bytes, Link};
 use crate::log_limit::ServerLog;
-use crate::session::{Answered, Peer, Session, SessionStatus, Violation};
+use crate::pending_reply::{PendingReply, Told};
+use crate::session::{Peer, Session, SessionStatus, Violation};
 
 /// All sessions of a server.
 pub(crate) struct Sessions {
@@ -386,7 +386,7 @@ impl Sessions {
 
     /// Returns the header of a frame that lengthens the leases of a session, unless a recall waits
     /// for its client.
-    fn header_to(
+    pub(crate) fn header_to(
         &self,
         session: &Session,
         kind: FrameKind,
@@ -442,100 +442,8 @@ impl Connections for Sessions {
     }
 }
 
-/// What the answer to a request tells.
-struct Told {
-    since: LeaseMoment,
-    node: Option<InodeId>,
-    names: Option<InodeId>,
-}
-
-impl Told {
-    fn by(request: &Request, since: LeaseMoment) -> Option<Self> {
-        let (node, names) = (request.told_node(), request.told_names());
-        let of_reply = matches!(
-            request,
-            Request::GetAttr { .. }
-                | Request::SetAttr { .. }
-                | Request::Parent { .. }
-                | Request::Find { .. }
-                | Request::Open { .. }
-        );
-        (of_reply || node.is_some() || names.is_some()).then_some(Self { since, node, names })
-    }
-}
-
-/// An answer that is owed.
-struct PendingReply {
-    sessions: Arc<Sessions>,
-    session: Arc<Session>,
-    number: u64,
-    /// The number of the mutation, 0 if it is none; and [`Session::epochs`] from before it.
-    mutation: (u64, u32),
-    /// The directory in which the request changes names.
-    dir: Option<Handle>,
-    /// What the answer tells, if that may be leased.
-    told: Option<Told>,
-    /// Payload bytes of the request, and those that the reply may have.
-    held: HoldGuard,
-}
-
-impl PendingReply {
-    /// Sends the answer over the connection that the session has now, and remembers that of a
-    /// mutation.
-    fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation: (mutation, epochs), dir, told, held } =
-            self;
-        let sequence = match mutation > 0 && result.is_ok() {
-            true => sessions.service.sequence_of(session.id, mutation),
-            false => 0,
-        };
-        let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence };
-        let mut body = Vec::new();
-        let dir = dir.filter(|_| result.is_ok());
-        let dir = dir.and_then(|dir| sessions.service.dir_attr(dir));
-        let answer = |Told { since, node, names }| {
-            let (is_change, result, dir) = (mutation > 0, &mut result, dir.as_ref());
-            let answer = LeasedAnswer { node, names, is_change, result, dir };
-            sessions.service.lease(session.id, since, answer)
-        };
-        // Answers do not lengthen leases until the recall is answered: one that began now might
-        // outlast their end by the server's clock.
-        let told = told.filter(|_| !session.is_overdue());
-        let leases = told.map_or_else(Leases::default, answer);
-        codec::encode_answer(stamp, &result, Granted { leases, dir }, &mut body);
-        let bulk = match result {
-            Ok(Reply::Data(buffer)) => Some(buffer),
-            _ => None,
-        };
-        let bulk_bytes = bulk.as_ref().map_or(0, |buffer| buffer.as_bytes().len());
-        let sizes = [body.len(), bulk_bytes];
-        let head = sessions.header_to(&session, FrameKind::Reply, number, sizes);
-        let (body, answer) = if mutation > 0 {
-            let answer: Arc<[u8]> = body.into();
-            (Bytes::Shared(Arc::clone(&answer)), Some(answer))
-        } else {
-            (Bytes::Owned(body), None)
-        };
-        let lost = || failure(Code::Io);
-        let Answered { link, lost, is_last } =
-            session.answered(number, (mutation, epochs), answer, lost);
-        match (link, lost) {
-            (Some(link), Some(lost)) => {
-                let head = sessions.header(FrameKind::Reply, number, lost.len(), 0);
-                link.send([head, Bytes::Shared(lost)]);
-            }
-            (Some(link), None) => link.send([head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]),
-            (None, _) => {}
-        }
-        if is_last {
-            sessions.service.end_session(session.id);
-        }
-        drop(held);
-    }
-}
-
 /// Returns an answer that says why a mutation has failed.
-fn failure(code: Code) -> Arc<[u8]> {
+pub(crate) fn failure(code: Code) -> Arc<[u8]> {
     let mut body = Vec::new();
     codec::encode_answer(ReplyStamp::default(), &Err(code.into()), Granted::default(), &mut body);
     body.into()

@@ -45,6 +45,7 @@ mod session_end;
 mod sessions;
 mod shared;
 mod starting;
+mod touches;
 
 /// What a service is built over.
 pub(crate) struct Parts {

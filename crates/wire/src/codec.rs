@@ -6,14 +6,15 @@
 
 pub use field::{DecodeError, LayoutRow};
 use field::{Field, Reader};
+use fields::ErrorPayload;
 pub use fields::RECORDS;
-use fields::{ErrorPayload, RecalledThings};
+use lists::RecalledThings;
 pub use tables::{REPLIES, REQUESTS};
 
 use crate::attr::{Attr, Time};
 use crate::error::{Code, Error};
 use crate::id::Handle;
-use crate::leased_service::{Granted, Leases};
+use crate::leases::{Granted, Leases};
 use crate::limits;
 use crate::local_cache::Touched;
 use crate::reply::Reply;
@@ -21,6 +22,7 @@ use crate::request::Request;
 
 pub(crate) mod field;
 pub(crate) mod fields;
+mod lists;
 mod set_attr;
 mod tables;
 

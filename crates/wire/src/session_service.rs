@@ -5,7 +5,7 @@ use std::sync::Weak;
 use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::{Handle, InodeId, SessionId};
-use crate::leased_service::Leases;
+use crate::leases::Leases;
 use crate::local_cache::Touched;
 use crate::reply::Reply;
 use crate::service::Service;

@@ -108,13 +108,14 @@ fn wrong_headers() -> Vec<(&'static str, Vec<u8>)> {
             .encode()
             .to_vec()
     };
+    let goodbye = Header { number: 1, ..Header::new(FrameKind::Goodbye, 0, 0) };
     vec![
         ("a body of 4 GiB", request(u32::MAX, 0, 1)),
         ("a body over the limit", request(limits::FRAME_BODY_BYTES as u32 + 1, 0, 1)),
         ("bulk of 4 GiB", request(0, u32::MAX, 1)),
         ("bulk over the limit", request(50, limits::FRAME_BULK_BYTES as u32 + 1, 1)),
         ("no number", request(20, 0, 0)),
-        ("a number of a ping", changed(16, &[1])),
+        ("a number of a goodbye", goodbye.encode().to_vec()),
         ("an unknown kind", changed(8, &[200])),
         ("kind 0", changed(8, &[0])),
         ("flags", changed(10, &[1])),

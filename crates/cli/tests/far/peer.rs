@@ -90,6 +90,13 @@ impl Peer {
         let mut body = vec![0; header.body as usize];
         let mut bulk = vec![0; header.bulk as usize];
         self.stream.read_exact(&mut body).and_then(|()| self.stream.read_exact(&mut bulk)).unwrap();
+        if header.kind == FrameKind::Recall {
+            // It keeps nothing. An error says that the connection has ended.
+            let mut recalled = Header::new(FrameKind::Recalled, 0, self.progress);
+            recalled.number = header.number;
+            drop(self.send(&recalled.encode()));
+            return self.hear();
+        }
         Some(Heard { header, body, bulk })
     }
 

@@ -17,7 +17,7 @@ use pelago_wire::{
 };
 
 use crate::clock::boot_time;
-use crate::link::{Bytes, Link};
+use crate::link::Link;
 use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::role::{OpenUse, Role};
@@ -100,7 +100,7 @@ pub(super) struct State {
     /// When the server was heard, and when something was sent, by [`boot_time`].
     heard: Duration,
     pub(super) sent: Duration,
-    pings: Pings,
+    pub(super) pings: Pings,
     connections: u64,
     /// Requests that were answered.
     answers: u64,
@@ -331,6 +331,7 @@ impl Calls {
         let backlog = std::mem::take(&mut state.backlog);
         answered.extend(backlog.into_iter().map(|call| (call.done, Err(REFUSED.into()))));
         drop(state);
+        self.leases.lose();
         call_back(answered);
     }
 
@@ -387,6 +388,7 @@ impl Calls {
         let backlog = std::mem::take(&mut state.backlog);
         drop(state);
         self.changed.notify_all();
+        self.leases.lose();
         let callers = under_way.into_values().filter_map(|call| call.done);
         for done in callers.chain(backlog.into_iter().map(|call| call.done)) {
             fail(done, Code::Unavailable);
@@ -435,50 +437,6 @@ impl State {
         self.note_size(&call);
         self.under_way.insert(numbers.number, call);
         self.send(numbers.number);
-    }
-
-    pub(super) fn send(&mut self, number: u64) {
-        let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
-        let head = self.header(FrameKind::Request, number, call.body.len(), call.bulk.len());
-        let [body, bulk] = [&call.body, &call.bulk].map(|bytes| Bytes::Shared(Arc::clone(bytes)));
-        link.send([head, body, bulk]);
-        self.sent = boot_time();
-    }
-
-    pub(super) fn send_cancel(&mut self, number: u64) {
-        let (Some(link), Some(call)) = (&self.link, self.under_way.get(&number)) else { return };
-        let body = call.mutation.to_le_bytes().to_vec();
-        link.send([self.header(FrameKind::Cancel, number, body.len(), 0), Bytes::Owned(body)]);
-        self.sent = boot_time();
-    }
-
-    /// Asks the server for a sign of life, and what is safe.
-    pub(super) fn send_ping(&mut self) {
-        let Some(link) = &self.link else { return };
-        self.sent = boot_time();
-        let number = self.pings.next(self.sent);
-        link.send([self.header(FrameKind::Ping, number, 0, 0)]);
-    }
-
-    /// Tells the server that what a recall named is not kept any more.
-    fn send_recalled(&mut self, number: u64) {
-        let Some(link) = &self.link else { return };
-        link.send([self.header(FrameKind::Recalled, number, 0, 0)]);
-        self.sent = boot_time();
-    }
-
-    /// Sends a frame that is nothing but its kind.
-    pub(super) fn send_plain(&mut self, kind: FrameKind) {
-        let Some(link) = &self.link else { return };
-        link.send([self.header(kind, 0, 0, 0)]);
-        self.sent = boot_time();
-    }
-
-    pub(super) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
-        // The encoder keeps bodies below their limit, and bulk has the size of one write.
-        let [body, bulk] = [body, bulk].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        let progress = self.machine.acknowledged();
-        Bytes::Header(Header { body, bulk, kind, is_overdue: false, number, progress }.encode())
     }
 
     /// Returns when a frame came last, or a part of one.

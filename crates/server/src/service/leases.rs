@@ -8,7 +8,7 @@ use pelago_wire::{
     SessionId,
 };
 
-use super::{Call, Dispatcher, shared};
+use super::{Call, Dispatcher, shared, touches};
 
 impl Dispatcher {
     /// Carries out a request of the server's own mount. While there is no other session nothing is
@@ -21,7 +21,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let call = Call::from(context);
-        if !shared::concerns_others(&request) {
+        if !touches::concerns_others(&request) {
             return self.ask(&call, request, bulk, later);
         }
         // Recursive, as in `run_here`. No lease is granted while this is locked.

@@ -13,13 +13,12 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
-use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_proto::leases::{ChangeId, Leased, Recall};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Handle, InodeId, LocalCache, Name, Reply, Request, SessionId,
-    Then, Touched,
+    Bulk, Code, Context, Done, Error, InodeId, LocalCache, Reply, Request, SessionId, Then, Touched,
 };
 
+use super::touches::{Announced, Touches};
 use super::{Call, Dispatcher};
 use crate::other_sessions::Noted;
 use crate::pool::{Caller, Invocation};
@@ -27,42 +26,6 @@ use crate::pool::{Caller, Invocation};
 /// How often a change is announced for what its names lead to. The last time it is carried out
 /// whatever they lead to by then.
 const ATTEMPTS: u32 = 8;
-
-/// What a request does to what others keep.
-enum Touches {
-    /// Nothing: it reads, or what it changes is announced already.
-    Nothing,
-    /// It makes an open that writes nothing.
-    Opens(OpenKey),
-    /// The bytes of this file, which the session has open for writing.
-    Bytes(InodeId),
-    /// It ends an open.
-    Release(OpenKey),
-    /// It changes this.
-    Changes(Announced),
-}
-
-/// What a change touches, as it was when it was announced.
-struct Announced {
-    changes: Arc<[Touched]>,
-    /// What the names of the request lead to, if the request relies on it.
-    expected: Option<ExpectedNodes>,
-    /// The open that the request makes.
-    opens: Option<OpenKey>,
-    /// Whether that is one for writing.
-    writes: bool,
-    /// What the announcement to other sessions is known by, once it was made.
-    change: Option<ChangeId>,
-}
-
-impl Announced {
-    /// Leaves out names: until all that was lost is carried out again the kernel has been answered
-    /// none, and one that asks for them must not be waited for.
-    fn forget_names(&mut self) {
-        let inodes = |touched: &&Touched| !matches!(touched, Touched::Name { .. });
-        self.changes = self.changes.iter().filter(inodes).cloned().collect();
-    }
-}
 
 /// A change on its way: announced, carried out, answered.
 struct PendingChange {
@@ -167,48 +130,6 @@ pub(super) fn ask_own(
     }
 }
 
-/// Returns whether others are told of such a request while there are any.
-pub(super) const fn concerns_others(request: &Request) -> bool {
-    match request {
-        Request::Lookup { .. }
-        | Request::Parent { .. }
-        | Request::Find { .. }
-        | Request::GetAttr { .. }
-        | Request::ReadLink { .. }
-        | Request::Flush { .. }
-        | Request::Fsync { .. }
-        | Request::FsyncDir { .. }
-        | Request::Read { .. }
-        | Request::Write { .. }
-        | Request::List { .. }
-        | Request::GetXattr { .. }
-        | Request::ListXattr { .. }
-        | Request::StatFs
-        | Request::Allocate { .. }
-        | Request::Seek { .. }
-        | Request::CopyRange { .. }
-        | Request::GetLock { .. }
-        | Request::SetLock { .. }
-        | Request::ReclaimLock { .. }
-        | Request::CreateUnnamed { .. } => false,
-        Request::Open { flags, .. } | Request::Reopen { flags, .. } => {
-            flags.write || flags.truncate
-        }
-        Request::SetAttr { .. }
-        | Request::Create { .. }
-        | Request::MakeDir { .. }
-        | Request::MakeNode { .. }
-        | Request::Symlink { .. }
-        | Request::Link { .. }
-        | Request::Unlink { .. }
-        | Request::RemoveDir { .. }
-        | Request::Rename { .. }
-        | Request::Release { .. }
-        | Request::SetXattr { .. }
-        | Request::RemoveXattr { .. } => true,
-    }
-}
-
 /// Begins a change: announces it.
 fn begin(
     dispatcher: &Arc<Dispatcher>,
@@ -249,14 +170,6 @@ fn then(
 }
 
 impl Dispatcher {
-    /// Returns what a write to an open touches. Of a request that is carried out again the open may
-    /// have ended.
-    fn bytes_of(&self, context: &Context, open: OpenKey) -> Result<Touches, Error> {
-        let node = context.replayed.and_then(|replayed| replayed.node);
-        let found = self.parts.opens.inode_of(open);
-        found.or_else(|error| node.map(|node| node.ino).ok_or(error)).map(Touches::Bytes)
-    }
-
     /// Releases an open that was made while its session ended.
     fn release_if_ended(&self, open: OpenKey) {
         if self.others.has(open.session) {
@@ -270,135 +183,6 @@ impl Dispatcher {
             }
         }
     }
-
-    /// Returns what a request touches. The match has no wildcard, so the compiler names a new
-    /// request here.
-    fn touches(&self, context: &Context, request: &Request) -> Result<Touches, Error> {
-        let key = |open| OpenKey::of(context, open);
-        Ok(match request {
-            Request::Lookup { .. }
-            | Request::Parent { .. }
-            | Request::Find { .. }
-            | Request::GetAttr { .. }
-            | Request::ReadLink { .. }
-            | Request::Flush { .. }
-            | Request::Fsync { .. }
-            | Request::FsyncDir { .. }
-            | Request::Read { .. }
-            | Request::List { .. }
-            | Request::GetXattr { .. }
-            | Request::ListXattr { .. }
-            | Request::StatFs
-            | Request::Seek { .. }
-            | Request::GetLock { .. }
-            | Request::SetLock { .. }
-            | Request::ReclaimLock { .. } => Touches::Nothing,
-            Request::Write { open, .. }
-            | Request::Allocate { open, .. }
-            | Request::CopyRange { to: open, .. } => self.bytes_of(context, key(*open))?,
-            Request::Release { open } => Touches::Release(key(*open)),
-            Request::SetAttr { node, set, .. } if set.size.is_some() => {
-                changes([Touched::Node(node.ino), Touched::Bytes(node.ino)])
-            }
-            Request::SetAttr { node, .. }
-            | Request::SetXattr { node, .. }
-            | Request::RemoveXattr { node, .. } => changes([Touched::Node(node.ino)]),
-            Request::Open { node, flags, open } if flags.write || flags.truncate => {
-                let mut all = vec![Touched::Node(node.ino)];
-                all.extend(flags.truncate.then_some(Touched::Bytes(node.ino)));
-                let (opens, writes) = (Some(key(*open)), flags.write);
-                Touches::Changes(Announced {
-                    changes: all.into(),
-                    expected: None,
-                    opens,
-                    writes,
-                    change: None,
-                })
-            }
-            Request::Reopen { node, flags, open } if flags.write => {
-                let (opens, writes) = (Some(key(*open)), true);
-                let changes = Arc::new([Touched::Node(node.ino)]);
-                Touches::Changes(Announced { changes, expected: None, opens, writes, change: None })
-            }
-            Request::Open { open, .. } | Request::Reopen { open, .. } => Touches::Opens(key(*open)),
-            Request::CreateUnnamed { flags, open, .. } if !flags.write => {
-                Touches::Opens(key(*open))
-            }
-            // Others may know the inode once it has a name.
-            Request::CreateUnnamed { open, .. } => Touches::Changes(Announced {
-                changes: Arc::new([]),
-                expected: None,
-                opens: Some(key(*open)),
-                writes: true,
-                change: None,
-            }),
-            Request::Create { dir, name, flags, open, .. } => {
-                let (opens, writes) = (Some(key(*open)), flags.write);
-                let changes = Arc::new([Touched::Node(dir.ino), named(*dir, name)]);
-                Touches::Changes(Announced { changes, expected: None, opens, writes, change: None })
-            }
-            Request::MakeDir { dir, name, .. }
-            | Request::MakeNode { dir, name, .. }
-            | Request::Symlink { dir, name, .. } => {
-                changes([Touched::Node(dir.ino), named(*dir, name)])
-            }
-            Request::Link { node, dir, name } => {
-                changes([Touched::Node(node.ino), Touched::Node(dir.ino), named(*dir, name)])
-            }
-            Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
-                self.names((*dir, name), None)?
-            }
-            Request::Rename { from_dir, from, to_dir, to, .. } => {
-                self.names((*from_dir, from), Some((*to_dir, to)))?
-            }
-        })
-    }
-
-    /// Returns what the removal of a name touches, or the move from one to another: the names,
-    /// their directories, and what they lead to.
-    fn names(&self, first: At<'_>, second: Option<At<'_>>) -> Result<Touches, Error> {
-        let expected = ExpectedNodes {
-            first: self.led_to(first)?,
-            second: second.map_or(Ok(None), |at| self.led_to(at))?,
-        };
-        let mut all = vec![Touched::Node(first.0.ino), named(first.0, first.1)];
-        if let Some((dir, name)) = second {
-            all.push(named(dir, name));
-            all.extend((dir.ino != first.0.ino).then_some(Touched::Node(dir.ino)));
-        }
-        let (one, other) = (expected.first, expected.second);
-        all.extend(one.map(Touched::Node));
-        all.extend(other.filter(|_| other != one).map(Touched::Node));
-        let (changes, opens, writes) = (all.into(), None, false);
-        let expected = Some(expected);
-        Ok(Touches::Changes(Announced { changes, expected, opens, writes, change: None }))
-    }
-
-    /// Returns what a name leads to now.
-    fn led_to(&self, (dir, name): At<'_>) -> Result<Option<InodeId>, Error> {
-        match self.parts.shard.lookup(dir, name) {
-            Ok(entry) => Ok(Some(entry.attr.ino)),
-            Err(error) if error.code == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// A name in a directory.
-type At<'a> = (Handle, &'a Name);
-
-fn named(dir: Handle, name: &Name) -> Touched {
-    Touched::Name { dir: dir.ino, name: name.clone() }
-}
-
-fn changes<const N: usize>(changes: [Touched; N]) -> Touches {
-    Touches::Changes(Announced {
-        changes: Arc::new(changes),
-        expected: None,
-        opens: None,
-        writes: false,
-        change: None,
-    })
 }
 
 impl PendingChange {

@@ -4,7 +4,8 @@
 //! never reused.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
-use super::fields::{BulkBytes, DirEntries, Target, XattrName, XattrValue};
+use super::fields::{BulkBytes, Target, XattrName, XattrValue};
+use super::lists::DirEntries;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};

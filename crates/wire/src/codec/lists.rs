@@ -1,0 +1,80 @@
+//! The encoding of lists, each with its number of entries.
+
+use super::field::{DecodeError, Field, Reader};
+use crate::error::{Code, Error};
+use crate::id::InodeId;
+use crate::limits;
+use crate::local_cache::Touched;
+use crate::name::Name;
+use crate::reply::{DirEntry, Entry};
+
+/// Entries of a listing: their number as u16, and each of them.
+pub(crate) enum DirEntries {}
+
+impl Field for DirEntries {
+    type Value = Vec<DirEntry>;
+    const MOST: usize = u16::MOST + limits::LIST_ENTRIES * DirEntry::MOST;
+
+    fn put(value: &Vec<DirEntry>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::LIST_ENTRIES {
+            return Err(Code::Bug.into());
+        }
+        let number = u16::try_from(value.len()).map_err(|_| Code::Bug)?;
+        u16::put(&number, out)?;
+        value.iter().try_for_each(|entry| DirEntry::put(entry, out))
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<DirEntry>, DecodeError> {
+        let number = from.length::<u16>(limits::LIST_ENTRIES)?;
+        // The number is a claim; memory is taken only for entries that the body has room for.
+        let mut entries = Vec::with_capacity(number.min(from.left() / LEAST_DIR_ENTRY));
+        for _ in 0..number {
+            entries.push(DirEntry::take(from)?);
+        }
+        Ok(entries)
+    }
+}
+
+/// Bytes of an entry with a name of one byte and without attributes.
+const LEAST_DIR_ENTRY: usize = DirEntry::MOST - limits::NAME_BYTES + 1 - Entry::MOST;
+
+/// What a recall names, at most [`limits::RECALL_THINGS`]. The bytes of a file have no lease of
+/// their own.
+pub(crate) enum RecalledThings {}
+
+impl Field for RecalledThings {
+    type Value = Vec<Touched>;
+    const MOST: usize =
+        u8::MOST + limits::RECALL_THINGS * (u8::MOST + InodeId::MOST + <Name as Field>::MOST);
+
+    fn put(value: &Vec<Touched>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::RECALL_THINGS {
+            return Err(Code::Bug.into());
+        }
+        u8::put(&u8::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
+        value.iter().try_for_each(|touched| match touched {
+            Touched::Node(ino) => u8::put(&1, out).and_then(|()| InodeId::put(ino, out)),
+            Touched::Name { dir, name } => {
+                u8::put(&2, out)?;
+                InodeId::put(dir, out)?;
+                <Name as Field>::put(name, out)
+            }
+            Touched::Bytes(_) => Err(Code::Bug.into()),
+        })
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<Touched>, DecodeError> {
+        let number = from.length::<u8>(limits::RECALL_THINGS)?;
+        let mut all = Vec::with_capacity(number);
+        for _ in 0..number {
+            all.push(match u8::take(from)? {
+                1 => Touched::Node(InodeId::take(from)?),
+                2 => {
+                    Touched::Name { dir: InodeId::take(from)?, name: <Name as Field>::take(from)? }
+                }
+                kind => return Err(from.unknown(kind.into())),
+            });
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,59 @@
+//! What of an answer may be kept.
+
+use crate::attr::Attr;
+use crate::id::InodeId;
+use crate::request::Request;
+
+/// What of an answer may be kept until it is recalled, or until the time of the leases is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leases {
+    /// All attributes in the reply that are not volatile, and what else it says of their node: the
+    /// target of a link, extended attributes or that there is none.
+    pub node: bool,
+    /// What the name in the request leads to, or that it does not exist; all names in a listing.
+    pub names: bool,
+    /// The attributes of the directory that come with the answer.
+    pub dir: bool,
+}
+
+/// What an answer brings besides its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Granted {
+    /// What may be kept. It must not be if it was changed or recalled since the request was sent.
+    pub leases: Leases,
+    /// The attributes of the directory in which the request has changed a name, if the server tells
+    /// them.
+    pub dir: Option<Attr>,
+}
+
+impl Request {
+    /// Returns the directory of the name, or of the names, that the answer tells: what they lead
+    /// to, or that they do not exist.
+    #[must_use]
+    pub const fn told_names(&self) -> Option<InodeId> {
+        match self {
+            Self::Lookup { dir, .. }
+            | Self::List { dir, .. }
+            | Self::Create { dir, .. }
+            | Self::MakeDir { dir, .. }
+            | Self::MakeNode { dir, .. }
+            | Self::Symlink { dir, .. }
+            | Self::Link { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::RemoveDir { dir, .. } => Some(dir.ino),
+            _ => None,
+        }
+    }
+
+    /// Returns the node of which the answer tells something that is neither a name nor an
+    /// attribute, and changes as attributes do.
+    #[must_use]
+    pub const fn told_node(&self) -> Option<InodeId> {
+        match self {
+            Self::ReadLink { node } | Self::GetXattr { node, .. } | Self::ListXattr { node } => {
+                Some(node.ino)
+            }
+            _ => None,
+        }
+    }
+}
