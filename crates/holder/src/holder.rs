@@ -13,7 +13,7 @@ use pelago_wire::{
 
 use crate::changes::{Changes, Moment};
 use crate::kept::{Kept, Text};
-use crate::opens::Opens;
+use crate::open_files::OpenFiles;
 use crate::touches::{removed_names, touches};
 
 /// After this time a read updates the time of access, whatever has changed.
@@ -33,7 +33,9 @@ pub struct Holder {
 pub(crate) struct State {
     pub(crate) kept: Kept,
     pub(crate) changes: Changes,
-    pub(crate) opens: Opens,
+    pub(crate) opens: OpenFiles,
+    /// Own removals of names that are under way, and of which it is not known what they lead to.
+    blind_removals: usize,
 }
 
 /// A request that was sent.
@@ -41,6 +43,8 @@ struct Sent {
     since: Moment,
     /// What it changes.
     touched: Vec<Touched>,
+    /// It removes a name of which it is not known what it leads to.
+    is_blind: bool,
     tells: Tells,
 }
 
@@ -130,7 +134,7 @@ impl Holder {
             }
             Request::Release { open } => {
                 let mut state = self.state.lock();
-                let is_local = state.opens.is_here(*open) || state.opens.has_failed(*open);
+                let is_local = state.opens.is_here(*open) || state.opens.failure(*open).is_some();
                 if is_local {
                     state.opens.remove(*open);
                 }
@@ -141,31 +145,19 @@ impl Holder {
     }
 
     /// Asks the service. What the request changes is not kept meanwhile.
-    fn forward(self: &Arc<Self>, context: &Context, request: Request, bulk: Bulk<'_>, done: Done) {
-        let sent = self.state.lock().send(&request);
+    fn forward(
+        self: &Arc<Self>,
+        context: &Context,
+        (request, sent): (Request, Sent),
+        bulk: Bulk<'_>,
+        done: Done,
+    ) {
         let holder = Arc::clone(self);
         let answered = move |mut result: Result<Reply, Error>, granted| {
             holder.state.lock().answered(sent, &mut result, granted);
             done(result);
         };
         self.service.ask_leased(context, request, bulk, Box::new(answered));
-    }
-
-    /// Returns the opens that the server must know before it gets a request: one that the request
-    /// names, and those of a file that may lose its name.
-    fn unreported(&self, request: &Request) -> Vec<OpenId> {
-        let state = self.state.lock();
-        let names = removed_names(request);
-        if names.is_empty() {
-            let opens = request.describe().subjects;
-            return opens.each_open().filter(|open| state.opens.is_unreported(*open)).collect();
-        }
-        let of = |(dir, name): (InodeId, &Name)| match state.kept.name(dir, name) {
-            Some(None) => Vec::new(),
-            Some(Some(node)) => state.opens.unreported(Some(node.ino)),
-            None => state.opens.unreported(None),
-        };
-        names.into_iter().flat_map(of).collect()
     }
 }
 
@@ -188,6 +180,9 @@ impl State {
                 (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)))
             }
             Request::Open { node, flags, open } if opens_here(*flags) => {
+                if self.blind_removals > 0 {
+                    return None;
+                }
                 let attr = kept.attr(node.ino)?;
                 if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
                     return None;
@@ -204,6 +199,22 @@ impl State {
         }
     }
 
+    /// Returns the opens that the server must know before it gets a request: one that the request
+    /// names, and those of files that it changes and that may lose their name.
+    fn unreported(&self, request: &Request, sent: &Sent) -> Vec<OpenId> {
+        if sent.is_blind {
+            return self.opens.unreported(None);
+        }
+        let named = request.describe().subjects;
+        let named = named.each_open().filter(|open| self.opens.is_unreported(*open));
+        let of_changed = sent.touched.iter().flat_map(|touched| match touched {
+            Touched::Node(ino) => self.opens.unreported(Some(*ino)),
+            _ => Vec::new(),
+        });
+        named.chain(of_changed).collect()
+    }
+
+    /// A request is about to be sent: what it changes is not kept from now on.
     fn send(&mut self, request: &Request) -> Sent {
         if let Request::Read { open, .. } = request
             && let Some(ino) = self.opens.inode_of(*open)
@@ -215,9 +226,28 @@ impl State {
         }
         let since = self.changes.now();
         let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
+        let is_unknown = |(dir, name): (InodeId, &Name)| self.kept.name(dir, name).is_none();
+        let is_blind = removed_names(request).into_iter().any(is_unknown);
+        self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
         self.kept.drop_touched(&touched);
-        Sent { since, touched, tells: Tells::of(request) }
+        Sent { since, touched, is_blind, tells: Tells::of(request) }
+    }
+
+    /// Returns why the server does not have an open that a request names.
+    fn failure(&self, request: &Request) -> Option<Code> {
+        request.describe().subjects.each_open().find_map(|open| self.opens.failure(open))
+    }
+
+    /// Returns why a request is not sent after all, if an open that it names was reported in vain.
+    fn failed_before(&mut self, request: &Request, sent: &Sent) -> Option<Code> {
+        let code = self.failure(request)?;
+        self.blind_removals -= usize::from(sent.is_blind);
+        self.changes.end(&sent.touched);
+        if let Request::Release { open } = request {
+            self.opens.remove(*open);
+        }
+        Some(code)
     }
 
     /// A read may update the time of access, as `relatime` has it.
@@ -237,8 +267,9 @@ impl State {
     /// Keeps what an answer tells, as far as it may be kept; attributes that are not become
     /// volatile, so that no cache below keeps them.
     fn answered(&mut self, sent: Sent, result: &mut Result<Reply, Error>, granted: Granted) {
-        let Sent { since, touched, tells } = sent;
-        let Granted { leases, dir } = granted;
+        let Sent { since, touched, is_blind, tells } = sent;
+        self.blind_removals -= usize::from(is_blind);
+        let Granted { leases, dir, may_be_done } = granted;
         let own = |ino: InodeId| {
             let is_it = |touched: &&Touched| **touched == Touched::Node(ino);
             u32::try_from(touched.iter().filter(is_it).count()).unwrap_or(u32::MAX)
@@ -257,7 +288,8 @@ impl State {
         }));
         let names = self.told_names(&tells, &touched, (since, leases), result);
         let text = self.told_text(&tells, (since, leases), result);
-        if !may_still_be_done(result) {
+        // If it may still be carried out, what it touches is not kept again.
+        if !may_be_done {
             self.changes.end(&touched);
         }
         let gone = gone_nodes(result);
@@ -346,14 +378,6 @@ const fn opens_here(flags: OpenFlags) -> bool {
     flags.read && !flags.write && !flags.truncate && !flags.append && !flags.strict_atime
 }
 
-/// Returns whether a change may still be carried out although it was answered: its caller does not
-/// wait any more. What it touches is not kept again until the holder ends.
-fn may_still_be_done(result: &Result<Reply, Error>) -> bool {
-    const UNKNOWN: [Code; 4] =
-        [Code::TimedOut, Code::Interrupted, Code::Unavailable, Code::AccessDenied];
-    result.as_ref().is_err_and(|error| UNKNOWN.contains(&error.code))
-}
-
 /// Returns the attributes in an answer.
 fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
     match result {
@@ -391,25 +415,29 @@ impl Service for Holder {
         if let Some(answer) = self.answer(context, &request) {
             return Some(answer);
         }
-        let (unreported, done) = (self.unreported(&request), later());
+        let (sent, unreported) = {
+            let mut state = self.state.lock();
+            if let Some(code) = state.failure(&request) {
+                return Some(Err(code.into()));
+            }
+            let sent = state.send(&request);
+            let unreported = state.unreported(&request, &sent);
+            (sent, unreported)
+        };
+        let done = later();
         if unreported.is_empty() {
-            this.forward(context, request, bulk, done);
+            this.forward(context, (request, sent), bulk, done);
             return None;
         }
-        let names_it = removed_names(&request).is_empty();
         let (holder, context) = (Arc::clone(&this), *context);
         let bytes = bulk.into_bytes();
         let go: Then = Box::new(move || {
-            let failed = request
-                .describe()
-                .subjects
-                .each_open()
-                .find(|open| names_it && holder.state.lock().opens.has_failed(*open));
-            if failed.is_some() {
-                return done(Err(Code::Stale.into()));
+            let failed = holder.state.lock().failed_before(&request, &sent);
+            if let Some(code) = failed {
+                return done(Err(code.into()));
             }
             let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
-            holder.forward(&context, request, bulk, done);
+            holder.forward(&context, (request, sent), bulk, done);
         });
         this.report_all(&unreported, go);
         None

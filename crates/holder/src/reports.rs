@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use pelago_wire::{Bulk, Code, Context, OpenId, Then};
+use pelago_wire::{Code, Context, OpenId, Then};
 
 use crate::holder::Holder;
-use crate::opens::{OnReport, Report};
+use crate::open_files::{OnReport, Report};
+
+/// Opens that are reported at a time.
+const AT_ONCE: usize = 16;
 
 impl Holder {
     /// Has the server open what an open names, unless it has, and calls `then`.
@@ -29,14 +32,17 @@ impl Holder {
             waiting.into_iter().for_each(|then| then(result));
         };
         let context = Context::direct(caller.0, caller.1);
-        self.service.ask_leased(&context, request, Bulk::None, Box::new(done));
+        self.service.ask_first(&context, request, Box::new(done));
     }
 
     /// Has the server open all of these, and calls `then` once it has, or could not.
     pub(crate) fn report_all(self: &Arc<Self>, opens: &[OpenId], then: Then) {
+        let (opens, rest) = opens.split_at(opens.len().min(AT_ONCE));
         if opens.is_empty() {
             return then();
         }
+        let (holder, rest) = (Arc::clone(self), rest.to_vec());
+        let then: Then = Box::new(move || holder.report_all(&rest, then));
         let left = Arc::new((AtomicUsize::new(opens.len()), Mutex::new(Some(then))));
         for open in opens {
             let left = Arc::clone(&left);

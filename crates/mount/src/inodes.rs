@@ -86,6 +86,13 @@ impl Inodes {
         files
     }
 
+    /// Calls `with` for each file that the kernel knows.
+    pub(crate) fn all(&self, mut with: impl FnMut(InodeId)) {
+        for stripe in 0..Self::STRIPES {
+            self.part_of_stripe(stripe, 0, 1).into_iter().for_each(&mut with);
+        }
+    }
+
     /// Returns whether an eighth of the limit is free beyond what starts a sweep.
     pub(crate) fn has_room(&self) -> bool {
         let most = most_pages(self.limit_bytes);

@@ -31,9 +31,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread::Builder;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -44,6 +44,7 @@ use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
 use crate::dir_attrs::DirAttrs;
 use crate::init::LEASED_TTL;
 use crate::mountinfo;
+use crate::notices::{Counts, Notices};
 use crate::state::State;
 
 /// How long a change waits for the invalidation of its names before that of all names.
@@ -84,21 +85,6 @@ struct Teller {
     /// Notified with each change that waits, and at the end.
     waits: Condvar,
     counts: Counts,
-}
-
-/// Notices that were sent to the kernel because others changed something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Notices {
-    /// Names that were invalidated one by one.
-    pub names: u64,
-    /// How often all names were invalidated at once.
-    pub epochs: u64,
-}
-
-#[derive(Default)]
-struct Counts {
-    names: AtomicU64,
-    epochs: AtomicU64,
 }
 
 #[derive(Default)]
@@ -236,11 +222,18 @@ impl LocalCache for KernelCache {
         state.lifetimes.lose();
         state.page_versions.forget_all();
         state.changed(nodes.iter().copied());
-        // If something is mounted below, or the kernel cannot do it, names are used until their
-        // lifetime is over: it ends with the lease, or 2 s after it if the machine has slept.
-        self.teller.invalidate_all_names();
         for ino in nodes {
             drop_pages(&state, *ino);
+        }
+        if let Some(kernel) = state.kernel.get() {
+            // Also those that the holder has forgotten meanwhile.
+            state.inodes.all(|ino| {
+                invalidate(kernel, ino);
+            });
+        }
+        if !self.teller.invalidate_all_names() {
+            // Something is mounted below, or the kernel cannot do it.
+            thread::sleep(LEASED_TTL);
         }
     }
 
@@ -415,7 +408,9 @@ impl Teller {
             }
             let overdue = work.next_epoch();
             if overdue.is_some_and(|at| at <= now) {
-                MutexGuard::unlocked(&mut work, || self.invalidate_all_names());
+                MutexGuard::unlocked(&mut work, || {
+                    self.invalidate_all_names();
+                });
                 continue;
             }
             let again = work.again.front().map(|(when, _)| *when);
@@ -428,21 +423,22 @@ impl Teller {
 
     /// Invalidates all names, unless something is mounted below, and lets all changes go on that
     /// wait for theirs.
-    fn invalidate_all_names(&self) {
-        let Some(state) = self.state.upgrade() else { return };
-        let Some(kernel) = state.kernel.get() else { return };
+    /// Returns whether none is left.
+    fn invalidate_all_names(&self) -> bool {
+        let Some(state) = self.state.upgrade() else { return true };
+        let Some(kernel) = state.kernel.get() else { return true };
         let newest = self.work.lock().last;
         let has_mounts = mountinfo::below(&self.point).map_or(true, |below| !below.is_empty());
         let sent = if has_mounts { None } else { Some(kernel.inc_epoch()) };
         let mut work = self.work.lock();
         work.last_epoch = Some(Instant::now());
         match sent {
-            None => return,
+            None => return false,
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 tracing::debug!(%error, "names cannot be invalidated all at once");
                 work.lacks_epoch = Errno::from_io_error(&error) == Some(Errno::INVAL);
-                return;
+                return false;
             }
         }
         self.counts.epochs.fetch_add(1, Ordering::Relaxed);
@@ -450,6 +446,7 @@ impl Teller {
         let told: Vec<_> = told.collect();
         drop(work);
         told.into_iter().for_each(|then| then());
+        true
     }
 }
 
@@ -493,7 +490,7 @@ impl Work {
     }
 }
 
-fn started(spawned: std::io::Result<std::thread::JoinHandle<()>>) -> bool {
+fn started(spawned: std::io::Result<thread::JoinHandle<()>>) -> bool {
     spawned.inspect_err(|error| tracing::error!(%error, "a thread does not start")).is_ok()
 }
 

@@ -22,8 +22,8 @@
 pub use dir_attrs::DirAttrs;
 pub use init::{LEASED_TTL, TTL};
 pub use inodes::Inodes;
-pub use kernel_cache::Notices;
 pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
+pub use notices::Notices;
 pub use options::{Atime, Keeps, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;
 
@@ -50,6 +50,7 @@ pub mod mountinfo;
 mod mounting;
 mod name_changes;
 mod name_times;
+mod notices;
 mod open;
 mod open_ids;
 mod options;

@@ -17,7 +17,6 @@ pub mod key;
 mod link;
 mod log_limit;
 pub mod own_file;
-mod pending_reply;
 mod reactor;
 mod remote;
 mod serve;

@@ -24,12 +24,14 @@ pub use status::{OnDir, RemoteStatus};
 use calls::{Call, Calls};
 use connect::Connector;
 
+mod answers;
 mod calls;
 mod connect;
 mod given_up;
 mod kept;
 mod lease_clock;
 mod locks;
+mod recalls;
 mod reclaim;
 mod replay;
 mod role;
@@ -107,6 +109,30 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// Asks; `is_first` says whether it goes before what waits for its turn.
+    fn ask_for(
+        &self,
+        context: &Context,
+        request: &Request,
+        bulk: Bulk<'_>,
+        (done, is_first): (LeasedDone, bool),
+    ) {
+        let mut body = Vec::with_capacity(128);
+        // The mutation number is put in once it is known.
+        if let Err(error) = codec::encode_call((context.uid, context.gid), 0, request, &mut body) {
+            return done(Err(error), Granted::default());
+        }
+        let bulk = match bulk {
+            Bulk::None => Arc::default(),
+            bulk => Arc::from(bulk.bytes()),
+        };
+        let mut call = Call::new(context.request, request, (body, bulk), done);
+        call.is_first = is_first;
+        self.calls.begin(call);
+    }
+}
+
 impl Drop for Remote {
     fn drop(&mut self) {
         self.end();
@@ -138,22 +164,17 @@ impl Service for Remote {
 }
 
 impl LeasedService for Remote {
+    fn ask_first(&self, context: &Context, request: Request, done: LeasedDone) {
+        self.ask_for(context, &request, Bulk::None, (done, true));
+    }
+
     fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
         // The count of losses is the server's, and this session does not have it.
         let request = match request {
             Request::FsyncDir { dir, .. } => Request::FsyncDir { dir, since: None },
             request => request,
         };
-        let mut body = Vec::with_capacity(128);
-        // The mutation number is put in once it is known.
-        if let Err(error) = codec::encode_call((context.uid, context.gid), 0, &request, &mut body) {
-            return done(Err(error), Granted::default());
-        }
-        let bulk = match bulk {
-            Bulk::None => Arc::default(),
-            bulk => Arc::from(bulk.bytes()),
-        };
-        self.calls.begin(Call::new(context.request, &request, (body, bulk), done));
+        self.ask_for(context, &request, bulk, (done, false));
     }
 
     fn lease_left(&self) -> Duration {

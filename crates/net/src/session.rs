@@ -301,22 +301,24 @@ impl Session {
     }
 
     /// Sends a recall, and again over later connections until it is answered. From now on answers
-    /// do not lengthen the leases: the client's clock must end them if it does not answer.
+    /// do not lengthen the leases: the client's clock must end them if it does not answer. Returns
+    /// `false` if the session has ended.
     pub(crate) fn recall(
         &self,
         number: u64,
         body: Arc<[u8]>,
         frame: impl FnOnce(&Arc<[u8]>) -> [Bytes; 2],
-    ) {
+    ) -> bool {
         let mut state = self.state.lock();
         if state.ended {
-            return;
+            return false;
         }
         // Its link sends recalls in the order of their numbers.
         if let Some(link) = &state.link {
             link.send(frame(&body));
         }
         state.recalls.insert(number, (body, boot_time()));
+        true
     }
 
     /// Sends the recalls that are not answered once more.
@@ -332,21 +334,23 @@ impl Session {
         self.state.lock().recalls.remove(&number).is_some()
     }
 
-    /// Returns whether the client has not answered a recall.
+    /// Returns whether the client has not answered a recall, or the session has ended.
     pub(crate) fn is_overdue(&self) -> bool {
-        !self.state.lock().recalls.is_empty()
+        let state = self.state.lock();
+        state.ended || !state.recalls.is_empty()
     }
 
     /// Returns whether the client has not answered a recall for longer than `limit`: its leases
-    /// have ended, and none of its recalls matters any more.
+    /// have ended by its own clock.
     pub(crate) fn leases_ended(&self, now: Duration, limit: Duration) -> bool {
+        let state = self.state.lock();
+        state.recalls.values().any(|(_, since)| now.saturating_sub(*since) > limit)
+    }
+
+    /// Forgets the recalls that were not answered for longer than `limit`.
+    pub(crate) fn forget_recalls(&self, now: Duration, limit: Duration) {
         let mut state = self.state.lock();
-        let is_old = |since: &Duration| now.saturating_sub(*since) > limit;
-        let has_ended = state.recalls.values().any(|(_, since)| is_old(since));
-        if has_ended {
-            state.recalls.clear();
-        }
-        has_ended
+        state.recalls.retain(|_, (_, since)| now.saturating_sub(*since) <= limit);
     }
 
     /// Returns whether the client has no connection and has never sent a request.

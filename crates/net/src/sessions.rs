@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use pelago_proto::session::Repetition;
-use pelago_wire::codec::{self, Call, ReplyStamp};
+use pelago_wire::codec::{self, Call};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Done, Granted, Replayed, Request, RequestId, SessionId,
-    SessionService, Touched, limits, version,
+    Bulk, Code, Context, Done, Replayed, Request, RequestId, SessionId, SessionService, limits,
+    version,
 };
 
 use crate::assembler::Frame;
@@ -22,8 +22,12 @@ use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
 use crate::log_limit::ServerLog;
-use crate::pending_reply::{PendingReply, Told};
 use crate::session::{Peer, Session, SessionStatus, Violation};
+
+use pending_reply::{PendingReply, Told, failure};
+
+mod connections;
+mod pending_reply;
 
 /// All sessions of a server.
 pub(crate) struct Sessions {
@@ -159,6 +163,8 @@ impl Sessions {
         let Some(running) = session.end() else { return };
         self.table.lock().remove(&session.id);
         self.log_end(session, why);
+        // Now, although requests run that may wait for others: those may wait for these.
+        self.service.leases_lost(session.id);
         if running.is_empty() {
             return self.service.end_session(session.id);
         }
@@ -181,10 +187,12 @@ impl Sessions {
             if session.silent(now, self.term / 4).min(listens) > self.term + self.term / 64 {
                 self.end(&session, "it was silent for a term");
             } else if session.leases_ended(now, self.term + self.term / 64) {
+                // While it is overdue, so that it is granted none in between.
+                self.service.leases_lost(session.id);
+                session.forget_recalls(now, self.term + self.term / 64);
                 if let Some(left_out) = self.log.overdue.admit() {
                     tracing::warn!(session = ?session.id, left_out, "a recall was not answered");
                 }
-                self.service.leases_lost(session.id);
             }
         }
     }
@@ -386,7 +394,7 @@ impl Sessions {
 
     /// Returns the header of a frame that lengthens the leases of a session, unless a recall waits
     /// for its client.
-    pub(crate) fn header_to(
+    fn header_to(
         &self,
         session: &Session,
         kind: FrameKind,
@@ -407,46 +415,6 @@ impl Sessions {
         let [body, bulk] = sizes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         Bytes::Header(Header { body, bulk, kind, is_overdue, number, progress }.encode())
     }
-}
-
-impl Connections for Sessions {
-    fn suspend(&self) {
-        *self.is_open.write() = false;
-        for session in self.all() {
-            session.disconnect();
-        }
-    }
-
-    fn resume(&self) {
-        let mut is_open = self.is_open.write();
-        for session in self.all() {
-            session.begin_epoch();
-        }
-        *is_open = true;
-    }
-
-    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
-        let found = self.table.lock().get(&session).cloned();
-        let mut body = Vec::new();
-        match (found, codec::encode_recall(touched, &mut body)) {
-            (Some(session), Ok(())) => {
-                session.recall(number, body.into(), |body| self.recall_frame(number, body));
-            }
-            (_, Err(error)) => {
-                // Without the recall the change waits until the leases have ended.
-                tracing::error!(%error, "a recall cannot be sent");
-            }
-            // It has ended, and so have its leases.
-            (None, Ok(())) => {}
-        }
-    }
-}
-
-/// Returns an answer that says why a mutation has failed.
-pub(crate) fn failure(code: Code) -> Arc<[u8]> {
-    let mut body = Vec::new();
-    codec::encode_answer(ReplyStamp::default(), &Err(code.into()), Granted::default(), &mut body);
-    body.into()
 }
 
 /// Returns a hash by which a repeated request is told from another one.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use pelago_proto::leases::{Announced, ChangeId, Grantor, Leased, Recall};
-use pelago_wire::{LeaseMoment, SessionId, Then, Touched};
+use pelago_wire::{InodeId, LeaseMoment, SessionId, Then, Touched};
 
 /// The leases of other sessions.
 pub(crate) struct Leases {
@@ -16,12 +16,15 @@ struct State {
     grantor: Grantor,
     /// What goes on once a change waits no longer.
     waiting: HashMap<ChangeId, Then>,
+    /// No change waits any more.
+    is_stopped: bool,
 }
 
 impl Leases {
     /// Returns at most this many leases.
     pub(crate) fn new(limit: usize) -> Self {
-        let state = State { grantor: Grantor::new(limit), waiting: HashMap::new() };
+        let state =
+            State { grantor: Grantor::new(limit), waiting: HashMap::new(), is_stopped: false };
         Self { state: Mutex::new(state) }
     }
 
@@ -64,7 +67,7 @@ impl Leases {
     ) {
         let mut state = self.state.lock();
         let Announced { change, recalls, waits } = state.grantor.announce(author, touched);
-        if !waits {
+        if !waits || state.is_stopped {
             drop(state);
             return then(change);
         }
@@ -78,9 +81,15 @@ impl Leases {
         self.state.lock().grantor.end(change);
     }
 
-    /// Notes a change of something that could not be leased until now.
-    pub(crate) fn note(&self, author: SessionId, on: Leased) {
-        self.state.lock().grantor.note(author, on);
+    /// A file that is open for writing, so that it has no lease, is about to be closed: what is
+    /// read meanwhile may be old.
+    pub(crate) fn closing(&self, ino: InodeId) {
+        self.state.lock().grantor.begin_untold(Leased::Node(ino));
+    }
+
+    /// It is closed.
+    pub(crate) fn closed(&self, ino: InodeId) {
+        self.state.lock().grantor.end_untold(Leased::Node(ino));
     }
 
     /// A session has dropped what a recall named.
@@ -100,7 +109,11 @@ impl Leases {
 
     /// The service stops: no change waits any more.
     pub(crate) fn stop(&self) {
-        let waiting = std::mem::take(&mut self.state.lock().waiting);
+        let waiting = {
+            let mut state = self.state.lock();
+            state.is_stopped = true;
+            std::mem::take(&mut state.waiting)
+        };
         waiting.into_values().for_each(|then| then());
     }
 

@@ -219,7 +219,7 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
     };
     let leases = Leases::take(from.at("the answer's leases"))?;
     from.finish("an answer")?;
-    Ok(DecodedReply { stamp, result, granted: Granted { leases, dir } })
+    Ok(DecodedReply { stamp, result, granted: Granted { leases, dir, may_be_done: false } })
 }
 
 /// Appends the body of a recall: what another session is about to change.

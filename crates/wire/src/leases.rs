@@ -24,6 +24,9 @@ pub struct Granted {
     /// The attributes of the directory in which the request has changed a name, if the server tells
     /// them.
     pub dir: Option<Attr>,
+    /// The request may still be carried out although it was answered with an error: its caller does
+    /// not wait any more. Not sent: the client's own end of the connection says so.
+    pub may_be_done: bool,
 }
 
 impl Request {

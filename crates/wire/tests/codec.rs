@@ -412,14 +412,14 @@ proptest! {
     ) {
         let mut body = Vec::new();
         let leases = Leases { node: bits & 1 != 0, names: bits & 2 != 0, dir: bits & 4 != 0 };
-        encode_answer(stamp, &result, Granted { leases, dir }, &mut body);
+        encode_answer(stamp, &result, Granted { leases, dir, may_be_done: false }, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
         let DecodedReply { stamp: decoded_stamp, result: decoded, granted } =
             decode_answer(&body, bulk).unwrap();
         prop_assert_eq!(decoded_stamp, stamp);
         prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", result));
         let dir = dir.filter(|_| result.is_ok());
-        prop_assert_eq!(granted, Granted { leases, dir });
+        prop_assert_eq!(granted, Granted { leases, dir, may_be_done: false });
         for end in cuts(&body) {
             prop_assert!(decode_answer(&body[..end], Vec::new()).is_err(), "cut at {}", end);
         }

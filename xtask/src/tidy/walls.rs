@@ -27,6 +27,7 @@ const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
+const HOLDER: &str = "pelago-holder";
 const MOUNT: &str = "pelago-mount";
 const RANDOM: &str = "pelago-random";
 const BENCH: &str = "pelago-bench";
@@ -57,9 +58,10 @@ const WALLS: &[Wall] = &[
         imports: &[WIRE, CLIENT, RANDOM],
         tests_import: &[BENCH, CHECK, SERVER, STORE],
     },
+    Wall { package: HOLDER, imports: &[WIRE], tests_import: &[] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, MOUNT, BENCH],
+        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, BENCH],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },

@@ -12,15 +12,14 @@ use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
-    Code, Error, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId, Touched, codec,
-    limits,
+    Code, Error, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId, codec, limits,
 };
 
 use crate::clock::boot_time;
 use crate::link::Link;
 use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
-use crate::remote::role::{OpenUse, Role};
+use crate::remote::role::OpenUse;
 use crate::remote::status::{OnDir, RemoteStatus};
 
 /// The error of a request while the server gives no session.
@@ -33,6 +32,8 @@ pub(super) struct Call {
     pub(super) is_mutation: bool,
     /// It waits for a lock: others do not wait for its end.
     pub(super) waits: bool,
+    /// It goes before what waits for its turn.
+    pub(super) is_first: bool,
     body: Vec<u8>,
     bulk: Arc<[u8]>,
     /// Payload bytes, of the request and of its reply.
@@ -73,7 +74,7 @@ pub(super) struct Calls {
     /// How long what was answered may be kept, and what keeps it.
     pub(super) leases: LeaseClock,
     /// No callback runs under it, and connections are used under it.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// The connection was lost, or made, or the session ended.
     changed: Condvar,
 }
@@ -98,7 +99,7 @@ pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
     welcome: Option<Welcome>,
     /// When the server was heard, and when something was sent, by [`boot_time`].
-    heard: Duration,
+    pub(super) heard: Duration,
     pub(super) sent: Duration,
     pub(super) pings: Pings,
     connections: u64,
@@ -125,7 +126,8 @@ impl Call {
             (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
         let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        Self { caller, is_mutation, waits, body, bulk, payload, opens, fits, done, since }
+        let is_first = false;
+        Self { caller, is_mutation, waits, is_first, body, bulk, payload, opens, fits, done, since }
     }
 }
 
@@ -175,8 +177,11 @@ impl Calls {
             drop(state);
             return fail(call.done, Code::NoLocks);
         }
-        if (call.waits || state.backlog.is_empty()) && state.has_room(&call) {
+        let is_next = call.is_first || call.waits || state.backlog.is_empty();
+        if is_next && state.has_room(&call) {
             state.number(call);
+        } else if call.is_first {
+            state.backlog.push_front(call);
         } else {
             state.backlog.push_back(call);
         }
@@ -227,27 +232,6 @@ impl Calls {
         }
         call_back(failed);
         fits
-    }
-
-    /// Notes that the server was heard by a pong, and the newest sequence that is safe.
-    pub(super) fn heard(&self, pong: &Header) {
-        let mut state = self.state.lock();
-        state.heard = boot_time();
-        state.note_safe(pong.progress);
-        let (term, asked) = (state.term(), state.pings.answered(pong.number));
-        drop(state);
-        if let Some(asked) = asked.filter(|_| !pong.is_overdue) {
-            self.leases.renew(asked, term);
-        }
-    }
-
-    /// A recall has come. Once what it names is not kept any more the server is told; if there is no
-    /// connection then, the server asks again over the next one.
-    pub(super) fn recalled(self: &Arc<Self>, number: u64, touched: Vec<Touched>) {
-        self.state.lock().heard = boot_time();
-        let calls = Arc::clone(self);
-        let tell = move || calls.state.lock().send_recalled(number);
-        self.leases.recalled(touched.into(), Box::new(tell));
     }
 
     /// The caller of a request does not wait any more. While there is a connection, the server
@@ -361,7 +345,7 @@ impl Calls {
 
     /// Returns the session to resume.
     pub(super) fn session(&self) -> Option<SessionId> {
-        self.state.lock().welcome.as_ref().map(|welcome| welcome.session)
+        self.state.lock().session()
     }
 
     /// Returns the volume of the session, once there is one.
@@ -413,8 +397,19 @@ impl Calls {
 impl State {
     /// Gives a request its numbers, and sends it if there is a connection.
     pub(super) fn number(&mut self, call: Call) {
-        let Call { caller, is_mutation, waits, mut body, bulk, payload, opens, fits, done, since } =
-            call;
+        let Call {
+            caller,
+            is_mutation,
+            waits,
+            mut body,
+            bulk,
+            payload,
+            opens,
+            fits,
+            done,
+            since,
+            ..
+        } = call;
         let numbers = self.machine.begin(is_mutation);
         self.note_asked(numbers.number, opens.role, waits);
         self.requests += 1;
@@ -449,53 +444,14 @@ impl State {
         self.welcome.as_ref().map(|welcome| welcome.epoch)
     }
 
-    fn term(&self) -> Duration {
-        let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
-        Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
+    /// Returns the session.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        self.welcome.as_ref().map(|welcome| welcome.session)
     }
 
-    /// Notes what an answer means for the open files. Returns what the caller gets.
-    fn note_answer(
-        &mut self,
-        number: u64,
-        call: &UnderWay,
-        result: Result<Reply, Error>,
-    ) -> Result<Reply, Error> {
-        let opens = call.opens;
-        self.note_lock_answer(number, call, &result);
-        if let Role::Reopens(open) = opens.role {
-            let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
-            if self.is_made_later(open, reopened) {
-                self.opens.defer(open);
-            } else if let Some(node) = self.opens.reopened(open, reopened) {
-                let why = reopened.err().map(Code::says);
-                tracing::warn!(inode = %node.ino, why, "an open file is lost");
-            }
-        }
-        if let Some((open, node, flags)) = opens.made(&result) {
-            if !self.opens.opened(open, node, flags) {
-                tracing::warn!(inode = %node.ino, "too much is open to be opened again");
-            }
-            if call.done.is_none() {
-                self.release_unwanted(open);
-            }
-        }
-        let lost = |open| self.opens.lost(open);
-        let result = match result {
-            Err(Error { code: Code::BadOpen, .. }) => {
-                match opens.subjects.each_open().find_map(lost) {
-                    // The server has released it long ago.
-                    Some(_) if matches!(opens.role, Role::Ends(_)) => Ok(Reply::Done),
-                    Some(code) => Err(code.into()),
-                    None => result,
-                }
-            }
-            result => result,
-        };
-        if let Some(open) = opens.ended(&result) {
-            self.opens.ended(open);
-        }
-        result
+    pub(super) fn term(&self) -> Duration {
+        let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
+        Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
     }
 
     /// Takes over a connection. Returns the session's last welcome.
@@ -511,8 +467,10 @@ pub(super) fn set_mutation(body: &mut [u8], mutation: u64) {
     body[codec::MUTATION].copy_from_slice(&mutation.to_le_bytes());
 }
 
+/// Answers callers of requests that the server may still carry out.
 fn call_back(answered: Vec<Answered>) {
-    answered.into_iter().for_each(|(done, result)| done(result, Granted::default()));
+    let granted = Granted { may_be_done: true, ..Granted::default() };
+    answered.into_iter().for_each(|(done, result)| done(result, granted));
 }
 
 fn fail(done: LeasedDone, code: Code) {

@@ -7,6 +7,8 @@ use super::calls::{Call, State, UnderWay};
 /// Requests that are sent at a time, besides those that wait for locks: fewer than the server
 /// takes, so that a repetition fits too.
 const WINDOW: usize = limits::SESSION_REQUESTS / 2;
+/// Places besides those for requests that go before others.
+const FIRST: usize = 64;
 /// Payload bytes that are sent or expected at a time.
 const WINDOW_BYTES: usize = limits::SESSION_BYTES / 2;
 
@@ -15,9 +17,13 @@ impl State {
         let held = self.payload + self.kept.bytes();
         let fits = self.payload == 0 || held + call.payload <= WINDOW_BYTES;
         let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
-            && self.kept.bytes() < limits::SESSION_KEPT_BYTES;
-        let has_place = call.waits || self.under_way.len() - self.waits < WINDOW;
-        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
+            && (call.is_first || self.kept.bytes() < limits::SESSION_KEPT_BYTES);
+        let window = if call.is_first { WINDOW + FIRST } else { WINDOW };
+        let has_place = call.waits || self.under_way.len() - self.waits < window;
+        has_place
+            && !self.reclaiming
+            && (fits || call.is_first)
+            && (remembered || !call.is_mutation)
     }
 
     /// Counts a request that is under way.

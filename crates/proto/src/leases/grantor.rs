@@ -171,21 +171,29 @@ impl Grantor {
     /// Ends a change that was carried out or has failed, or is not wanted any more.
     pub fn end(&mut self, change: ChangeId) {
         let Some(Change { author, touched, .. }) = self.changes.remove(&change) else { return };
-        for on in touched {
-            self.recency.note(on, author);
-            if let Some(subject) = self.subjects.get_mut(&on)
-                && let Some(at) = subject.authors.iter().position(|other| *other == author)
-            {
-                subject.authors.swap_remove(at);
-            }
-            self.forget_empty(on);
-        }
+        touched.into_iter().for_each(|on| self.end_of(on, author));
     }
 
-    /// Notes that something was changed for which there is no lease, so that none is granted on
-    /// what was read before.
-    pub fn note(&mut self, author: SessionId, on: Leased) {
+    /// Something begins to change on which there is no lease: none is granted until
+    /// [`Grantor::end_untold`], nor on what was read before.
+    pub fn begin_untold(&mut self, on: Leased) {
+        self.recency.note(on, SessionId::DIRECT);
+        self.subjects.entry(on).or_default().authors.push(SessionId::DIRECT);
+    }
+
+    /// It has changed.
+    pub fn end_untold(&mut self, on: Leased) {
+        self.end_of(on, SessionId::DIRECT);
+    }
+
+    fn end_of(&mut self, on: Leased, author: SessionId) {
         self.recency.note(on, author);
+        if let Some(subject) = self.subjects.get_mut(&on)
+            && let Some(at) = subject.authors.iter().position(|other| *other == author)
+        {
+            subject.authors.swap_remove(at);
+        }
+        self.forget_empty(on);
     }
 
     /// A session has dropped what a recall named. Returns the changes that wait no longer. A number

@@ -54,6 +54,10 @@ impl Dispatcher {
             return Leases::default();
         }
         let mut attrs = attrs_of(result);
+        for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
+            // Nothing would ever recall it.
+            gone.volatile = true;
+        }
         let nodes = attrs.iter().filter(|attr| !attr.volatile).map(|attr| attr.ino);
         let mut all: Vec<Leased> = nodes.chain(node).map(Leased::Node).collect();
         let of_nodes = all.len();

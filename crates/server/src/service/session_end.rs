@@ -22,9 +22,10 @@ impl Dispatcher {
         if *stopped {
             return self.others.ended(&written);
         }
+        written.iter().for_each(|ino| self.leases.closing(*ino));
         self.parts.opens.end_session(session);
         let deleted = self.parts.shard.end_session(session);
-        written.iter().for_each(|ino| self.note_written(session, *ino));
+        written.iter().for_each(|ino| self.leases.closed(*ino));
         drop(stopped);
         // The server's own mount is told before others can have the locks.
         self.others.ended(&written);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
-use pelago_proto::leases::{ChangeId, Leased, Recall};
+use pelago_proto::leases::{ChangeId, Recall};
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, InodeId, LocalCache, Reply, Request, SessionId, Then, Touched,
 };
@@ -84,8 +84,9 @@ pub(super) fn ask(
         (Touches::Release(open), cache) => match others.closed(open) {
             Some(ino) => {
                 let of_answer = Arc::clone(dispatcher);
+                dispatcher.leases.closing(ino);
                 then(dispatcher, &call, asked, later, move |answer| {
-                    of_answer.note_written(open.session, ino);
+                    of_answer.leases.closed(ino);
                     let Some(cache) = cache else { return answer() };
                     let changes = [Touched::Node(ino), Touched::Bytes(ino)];
                     cache.end(&changes);
@@ -119,8 +120,9 @@ pub(super) fn ask_own(
         Touches::Release(open) => match dispatcher.parts.opens.opened(open) {
             Ok((ino, flags)) if flags.write => {
                 let of_answer = Arc::clone(dispatcher);
+                dispatcher.leases.closing(ino);
                 then(dispatcher, &call, (request, bulk), later, move |answer| {
-                    of_answer.note_written(SessionId::DIRECT, ino);
+                    of_answer.leases.closed(ino);
                     answer();
                 })
             }
@@ -384,10 +386,5 @@ impl Dispatcher {
         if let Some(change) = announced.change {
             self.leases.end(change);
         }
-    }
-
-    /// Notes that a file is not open for writing any more: what was read of it before may be old.
-    pub(super) fn note_written(&self, session: SessionId, ino: InodeId) {
-        self.leases.note(session, Leased::Node(ino));
     }
 }

@@ -123,7 +123,7 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        if goes_on(context, &request) {
+        if goes_on(context, &request) || self.opens_existing(context, &request) {
             return self.ask_any(context, request, bulk, later);
         }
         let (context, bytes, done) = (*context, bulk.into_bytes(), later());
@@ -133,6 +133,19 @@ impl Dispatcher {
             self.carry_out(parked);
         }
         None
+    }
+
+    /// Returns whether a request opens a file for reading that exists: a client that comes back
+    /// says so what it has opened under a lease, before others may remove the file.
+    fn opens_existing(&self, context: &Context, request: &Request) -> bool {
+        match request {
+            Request::Open { node, flags, .. } => {
+                let reads = !flags.write && !flags.truncate;
+                let is_other = context.session != SessionId::DIRECT && context.replayed.is_none();
+                reads && is_other && self.parts.shard.attr(*node).is_ok()
+            }
+            _ => false,
+        }
     }
 
     /// Returns whether a request is an append that the last run has begun. If that cannot be read,

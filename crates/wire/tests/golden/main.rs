@@ -138,16 +138,20 @@ fn what_comes_with_a_reply_is_the_bytes_it_always_was() {
     let dir = Some(Attr::empty(InodeId::ROOT, FileKind::Directory));
     let all = Leases { node: true, names: true, dir: true };
     let cases = [
-        ("leases", Ok(Reply::Done), Granted { leases: all, dir: None }),
+        ("leases", Ok(Reply::Done), Granted { leases: all, dir: None, may_be_done: false }),
         (
             "dir",
             Ok(Reply::Done),
-            Granted { leases: Leases { dir: true, ..Leases::default() }, dir },
+            Granted { leases: Leases { dir: true, ..Leases::default() }, dir, may_be_done: false },
         ),
         (
             "absent",
             Err(Code::NotFound.into()),
-            Granted { leases: Leases { names: true, ..Leases::default() }, dir: None },
+            Granted {
+                leases: Leases { names: true, ..Leases::default() },
+                dir: None,
+                may_be_done: false,
+            },
         ),
     ];
     let mut vectors = Vec::new();

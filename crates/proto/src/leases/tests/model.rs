@@ -1,6 +1,7 @@
 //! The server, its own mount and two clients, with messages that overtake each other as far as the
 //! wire permits: no client ever has anything else than the server.
 
+use pelago_wire::LeaseMoment;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

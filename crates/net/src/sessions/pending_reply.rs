@@ -8,19 +8,19 @@ use pelago_wire::{
     Code, Error, Granted, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
 };
 
+use super::Sessions;
 use crate::link::{Bytes, HoldGuard};
 use crate::session::{Answered, Session};
-use crate::sessions::{Sessions, failure};
 
 /// What the answer to a request tells.
-pub(crate) struct Told {
+pub(super) struct Told {
     since: LeaseMoment,
     node: Option<InodeId>,
     names: Option<InodeId>,
 }
 
 impl Told {
-    pub(crate) fn by(request: &Request, since: LeaseMoment) -> Option<Self> {
+    pub(super) fn by(request: &Request, since: LeaseMoment) -> Option<Self> {
         let (node, names) = (request.told_node(), request.told_names());
         let of_reply = matches!(
             request,
@@ -35,24 +35,24 @@ impl Told {
 }
 
 /// An answer that is owed.
-pub(crate) struct PendingReply {
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) session: Arc<Session>,
-    pub(crate) number: u64,
+pub(super) struct PendingReply {
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) session: Arc<Session>,
+    pub(super) number: u64,
     /// The number of the mutation, 0 if it is none; and [`Session::epochs`] from before it.
-    pub(crate) mutation: (u64, u32),
+    pub(super) mutation: (u64, u32),
     /// The directory in which the request changes names.
-    pub(crate) dir: Option<Handle>,
+    pub(super) dir: Option<Handle>,
     /// What the answer tells, if that may be leased.
-    pub(crate) told: Option<Told>,
+    pub(super) told: Option<Told>,
     /// Payload bytes of the request, and those that the reply may have.
-    pub(crate) held: HoldGuard,
+    pub(super) held: HoldGuard,
 }
 
 impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation.
-    pub(crate) fn send(self, mut result: Result<Reply, Error>) {
+    pub(super) fn send(self, mut result: Result<Reply, Error>) {
         let Self { sessions, session, number, mutation: (mutation, epochs), dir, told, held } =
             self;
         let sequence = match mutation > 0 && result.is_ok() {
@@ -72,7 +72,12 @@ impl PendingReply {
         // outlast their end by the server's clock.
         let told = told.filter(|_| !session.is_overdue());
         let leases = told.map_or_else(Leases::default, answer);
-        codec::encode_answer(stamp, &result, Granted { leases, dir }, &mut body);
+        codec::encode_answer(
+            stamp,
+            &result,
+            Granted { leases, dir, may_be_done: false },
+            &mut body,
+        );
         let bulk = match result {
             Ok(Reply::Data(buffer)) => Some(buffer),
             _ => None,
@@ -102,4 +107,11 @@ impl PendingReply {
         }
         drop(held);
     }
+}
+
+/// Returns an answer that says why a mutation has failed.
+pub(super) fn failure(code: Code) -> Arc<[u8]> {
+    let mut body = Vec::new();
+    codec::encode_answer(ReplyStamp::default(), &Err(code.into()), Granted::default(), &mut body);
+    body.into()
 }

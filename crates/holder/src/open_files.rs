@@ -9,7 +9,7 @@ pub(crate) type OnReport = Box<dyn FnOnce(Result<(), Code>) + Send>;
 
 /// The open files of a mount.
 #[derive(Default)]
-pub(crate) struct Opens {
+pub(crate) struct OpenFiles {
     all: HashMap<OpenId, Open>,
     /// Those that the server does not know.
     unreported: usize,
@@ -41,12 +41,12 @@ pub(crate) enum Report {
     Failed(Code),
     /// The server is being told: the callback is kept.
     UnderWay,
-    /// This is to be asked for this caller, and its answer given to [`Opens::reported`]; the
+    /// This is to be asked for this caller, and its answer given to [`OpenFiles::reported`]; the
     /// callback is kept.
     Ask { request: Request, caller: (u32, u32) },
 }
 
-impl Opens {
+impl OpenFiles {
     /// Adds an open that only this mount knows.
     pub(crate) fn add_here(
         &mut self,
@@ -85,9 +85,12 @@ impl Opens {
         self.all.get(&open).is_some_and(is_it)
     }
 
-    /// Returns whether the server could not open the file of an open.
-    pub(crate) fn has_failed(&self, open: OpenId) -> bool {
-        self.all.get(&open).is_some_and(|open| matches!(open.at, At::Failed(_)))
+    /// Returns why the server could not open the file of an open.
+    pub(crate) fn failure(&self, open: OpenId) -> Option<Code> {
+        match self.all.get(&open)?.at {
+            At::Failed(code) => Some(code),
+            _ => None,
+        }
     }
 
     /// Ends an open.

@@ -1,0 +1,42 @@
+//! What the server says of itself: that it lives, and what others are about to change.
+
+use std::sync::Arc;
+
+use pelago_wire::Touched;
+use pelago_wire::frame::Header;
+
+use super::calls::Calls;
+use crate::clock::boot_time;
+
+impl Calls {
+    /// Notes that the server was heard by a pong, and the newest sequence that is safe.
+    pub(super) fn heard(&self, pong: &Header) {
+        let mut state = self.state.lock();
+        state.heard = boot_time();
+        state.note_safe(pong.progress);
+        let (term, asked) = (state.term(), state.pings.answered(pong.number));
+        drop(state);
+        if let Some(asked) = asked.filter(|_| !pong.is_overdue) {
+            self.leases.renew(asked, term);
+        }
+    }
+
+    /// A recall has come. Once what it names is not kept any more the server is told; if there is
+    /// no connection then, the server asks again over the next one.
+    pub(super) fn recalled(self: &Arc<Self>, number: u64, touched: Vec<Touched>) {
+        let session = {
+            let mut state = self.state.lock();
+            state.heard = boot_time();
+            state.session()
+        };
+        let calls = Arc::clone(self);
+        let tell = move || {
+            let mut state = calls.state.lock();
+            // Another session counts its recalls anew.
+            if state.session() == session {
+                state.send_recalled(number);
+            }
+        };
+        self.leases.recalled(touched.into(), Box::new(tell));
+    }
+}

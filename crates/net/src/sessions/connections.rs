@@ -1,0 +1,37 @@
+//! The connections of all sessions, as their service ends them and recalls leases over them.
+
+use pelago_wire::{Connections, SessionId, Touched, codec};
+
+use super::Sessions;
+
+impl Connections for Sessions {
+    fn suspend(&self) {
+        *self.is_open.write() = false;
+        for session in self.all() {
+            session.disconnect();
+        }
+    }
+
+    fn resume(&self) {
+        let mut is_open = self.is_open.write();
+        for session in self.all() {
+            session.begin_epoch();
+        }
+        *is_open = true;
+    }
+
+    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
+        let found = self.table.lock().get(&session).cloned();
+        let mut body = Vec::new();
+        match (found, codec::encode_recall(touched, &mut body)) {
+            (Some(session), Ok(()))
+                if session.recall(number, body.into(), |body| self.recall_frame(number, body)) => {}
+            (Some(_) | None, Err(error)) => {
+                // Without the recall the change waits until the leases have ended.
+                tracing::error!(%error, "a recall cannot be sent");
+            }
+            // It has ended, and so have its leases.
+            (_, Ok(())) => self.service.leases_lost(session),
+        }
+    }
+}
