@@ -20,6 +20,7 @@ mod good;
 #[path = "../harness/all.rs"]
 mod harness;
 mod keys;
+mod leases;
 mod locks;
 mod names;
 mod peer;

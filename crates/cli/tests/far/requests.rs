@@ -1,7 +1,7 @@
 //! What an operation of a far mount asks its server, counted.
 //!
-//! The kernel keeps no name here, so it looks each one up, and asks for the permissions of the
-//! directory if it has changed it itself. RELEASE is counted too, although no program waits for it.
+//! These are operations on what the mount has not seen yet, or changes itself; what it keeps is in
+//! `leases`. RELEASE is counted too, although no program waits for it.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -25,9 +25,9 @@ const ATTEMPTS: u32 = 5;
 const NAMES: u64 = 100;
 
 /// A mount whose requests are counted.
-struct Counted<'a> {
+pub(crate) struct Counted<'a> {
     world: &'a World,
-    mount: FarMount,
+    pub(crate) mount: FarMount,
 }
 
 impl Counted<'_> {
@@ -50,7 +50,7 @@ impl Counted<'_> {
 
     /// Asserts that `work` asks at most so much, and returns what it asks: the least of some
     /// attempts, because a loaded machine lets what holds for a moment expire.
-    fn expect(&self, most: u64, what: &str, mut work: impl FnMut(u32)) -> u64 {
+    pub(crate) fn expect(&self, most: u64, what: &str, mut work: impl FnMut(u32)) -> u64 {
         let mut least = u64::MAX;
         for attempt in 0..ATTEMPTS {
             let before = self.settled();
@@ -68,7 +68,7 @@ impl Counted<'_> {
     }
 }
 
-fn on_counted(work: impl FnOnce(&Counted<'_>, File)) {
+pub(crate) fn on_counted(work: impl FnOnce(&Counted<'_>, File)) {
     on_server(|world| {
         let mount = world.mount_tls("tls");
         fs::create_dir(mount.path("dir")).unwrap();
