@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use pelago_wire::{
@@ -12,12 +11,13 @@ use pelago_wire::{
 };
 
 use crate::changes::{Changes, Moment};
+use crate::clock;
 use crate::kept::{Kept, Text};
 use crate::open_files::OpenFiles;
 use crate::touches::{removed_names, touches};
 
 /// After this time a read updates the time of access, whatever has changed.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// A service that answers from what it keeps under leases.
 pub struct Holder {
@@ -221,9 +221,6 @@ impl State {
         {
             self.note_read(ino);
         }
-        if let Request::List { dir, .. } = request {
-            self.note_read(dir.ino);
-        }
         let since = self.changes.now();
         let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
         let is_unknown = |(dir, name): (InodeId, &Name)| self.kept.name(dir, name).is_none();
@@ -253,11 +250,9 @@ impl State {
     /// A read may update the time of access, as `relatime` has it.
     fn note_read(&mut self, ino: InodeId) {
         let is_due = |attr: &Attr| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let accessed = u64::try_from(attr.atime.seconds).unwrap_or(0);
             attr.atime <= attr.mtime
                 || attr.atime <= attr.ctime
-                || now.saturating_sub(Duration::from_secs(accessed)) >= DAY
+                || clock::seconds().saturating_sub(attr.atime.seconds) >= DAY_SECONDS
         };
         if self.kept.attr(ino).as_ref().is_some_and(is_due) {
             self.kept.drop_attr(ino);

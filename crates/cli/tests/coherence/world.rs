@@ -216,6 +216,11 @@ impl Stall {
         Holding(self)
     }
 
+    fn hold_back(&self, done: Done, result: Result<Reply, Error>) {
+        self.state.lock().held.push((done, result));
+        self.changed.notify_all();
+    }
+
     fn holds(&self, wanted: &Name, creates: bool) -> bool {
         let state = self.state.lock();
         state.creates == creates && state.name.as_ref() == Some(wanted)
@@ -258,10 +263,13 @@ impl Service for Watched {
         if !wanted {
             return self.service.ask(context, request, bulk, later);
         }
-        let result = self.service.ask(context, request, bulk, &mut || panic!("it is ready"));
-        let mut state = self.stall.state.lock();
-        state.held.push((later(), result.unwrap()));
-        self.stall.changed.notify_all();
+        let mut hold = || -> Done {
+            let (stall, done) = (Arc::clone(&self.stall), later());
+            Box::new(move |result| stall.hold_back(done, result))
+        };
+        if let Some(result) = self.service.ask(context, request, bulk, &mut hold) {
+            hold()(result);
+        }
         None
     }
 }

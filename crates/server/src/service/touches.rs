@@ -128,40 +128,10 @@ impl Dispatcher {
             Request::SetAttr { node, .. }
             | Request::SetXattr { node, .. }
             | Request::RemoveXattr { node, .. } => changes([Touched::Node(node.ino)]),
-            Request::Open { node, flags, open } if flags.write || flags.truncate => {
-                let mut all = vec![Touched::Node(node.ino)];
-                all.extend(flags.truncate.then_some(Touched::Bytes(node.ino)));
-                let (opens, writes) = (Some(key(*open)), flags.write);
-                Touches::Changes(Announced {
-                    changes: all.into(),
-                    expected: None,
-                    opens,
-                    writes,
-                    change: None,
-                })
-            }
-            Request::Reopen { node, flags, open } if flags.write => {
-                let (opens, writes) = (Some(key(*open)), true);
-                let changes = Arc::new([Touched::Node(node.ino)]);
-                Touches::Changes(Announced { changes, expected: None, opens, writes, change: None })
-            }
-            Request::Open { open, .. } | Request::Reopen { open, .. } => Touches::Opens(key(*open)),
-            Request::CreateUnnamed { flags, open, .. } if !flags.write => {
-                Touches::Opens(key(*open))
-            }
-            // Others may know the inode once it has a name.
-            Request::CreateUnnamed { open, .. } => Touches::Changes(Announced {
-                changes: Arc::new([]),
-                expected: None,
-                opens: Some(key(*open)),
-                writes: true,
-                change: None,
-            }),
-            Request::Create { dir, name, flags, open, .. } => {
-                let (opens, writes) = (Some(key(*open)), flags.write);
-                let changes = Arc::new([Touched::Node(dir.ino), named(*dir, name)]);
-                Touches::Changes(Announced { changes, expected: None, opens, writes, change: None })
-            }
+            Request::Open { .. }
+            | Request::Reopen { .. }
+            | Request::Create { .. }
+            | Request::CreateUnnamed { .. } => touches_of_open(context, request),
             Request::MakeDir { dir, name, .. }
             | Request::MakeNode { dir, name, .. }
             | Request::Symlink { dir, name, .. } => {
@@ -224,4 +194,37 @@ fn changes<const N: usize>(changes: [Touched; N]) -> Touches {
         writes: false,
         change: None,
     })
+}
+
+/// Returns what a request touches that makes an open.
+fn touches_of_open(context: &Context, request: &Request) -> Touches {
+    let opened = |open, changes: &[Touched], writes| {
+        Touches::Changes(Announced {
+            changes: changes.into(),
+            expected: None,
+            opens: Some(OpenKey::of(context, open)),
+            writes,
+            change: None,
+        })
+    };
+    match request {
+        Request::Open { node, flags, open } if flags.truncate => {
+            let all = [Touched::Node(node.ino), Touched::Bytes(node.ino)];
+            opened(*open, &all, flags.write)
+        }
+        Request::Open { node, flags, open } | Request::Reopen { node, flags, open }
+            if flags.write =>
+        {
+            opened(*open, &[Touched::Node(node.ino)], true)
+        }
+        Request::Create { dir, name, flags, open, .. } => {
+            opened(*open, &[Touched::Node(dir.ino), named(*dir, name)], flags.write)
+        }
+        // Others may know the inode once it has a name.
+        Request::CreateUnnamed { flags, open, .. } if flags.write => opened(*open, &[], true),
+        Request::Open { open, .. }
+        | Request::Reopen { open, .. }
+        | Request::CreateUnnamed { open, .. } => Touches::Opens(OpenKey::of(context, *open)),
+        _ => Touches::Nothing,
+    }
 }
