@@ -74,6 +74,12 @@ impl Changes {
         self.holds(self.name(dir, name), since, own)
     }
 
+    /// Returns whether a listing of a directory may be kept: no name in it changes, or has changed
+    /// since the request.
+    pub(crate) fn names_hold(&self, dir: InodeId, since: Moment) -> bool {
+        self.holds(self.names(dir), since, 0)
+    }
+
     /// Returns whether a node changes.
     pub(crate) fn is_node_changing(&self, ino: InodeId) -> bool {
         !self.under_way.is_empty() && self.under_way.contains_key(&self.node(ino))
@@ -91,12 +97,12 @@ impl Changes {
     }
 
     fn keys(&self, touched: &[Touched]) -> Vec<u64> {
-        let key = |touched: &Touched| match touched {
-            Touched::Node(ino) => Some(self.node(*ino)),
-            Touched::Name { dir, name } => Some(self.name(*dir, name)),
-            Touched::Bytes(_) => None,
+        let keys = |touched: &Touched| match touched {
+            Touched::Node(ino) => [Some(self.node(*ino)), None],
+            Touched::Name { dir, name } => [Some(self.name(*dir, name)), Some(self.names(*dir))],
+            Touched::Bytes(_) => [None, None],
         };
-        touched.iter().filter_map(key).collect()
+        touched.iter().flat_map(keys).flatten().collect()
     }
 
     fn node(&self, ino: InodeId) -> u64 {
@@ -105,6 +111,11 @@ impl Changes {
 
     fn name(&self, dir: InodeId, name: &Name) -> u64 {
         self.hasher.hash_one((dir, name.as_bytes()))
+    }
+
+    /// Returns the key of all names in a directory.
+    fn names(&self, dir: InodeId) -> u64 {
+        self.hasher.hash_one((dir, "names"))
     }
 }
 
@@ -147,6 +158,20 @@ mod tests {
         assert!(!changes.node_holds(ONE, first, 1), "another one is under way");
         changes.end(&node());
         assert!(!changes.node_holds(ONE, second, 1), "another one was under way");
+    }
+
+    #[test]
+    fn a_listing_that_crosses_the_change_of_a_name_is_not_kept() {
+        let mut changes = Changes::default();
+        let name = [Touched::Name { dir: ONE, name: Name::new(b"a").unwrap() }];
+        let before = changes.now();
+        changes.begin(&node());
+        changes.end(&node());
+        assert!(changes.names_hold(ONE, before), "only its attributes change");
+        changes.begin(&name);
+        assert!(!changes.names_hold(ONE, before) && !changes.names_hold(ONE, changes.now()));
+        changes.end(&name);
+        assert!(!changes.names_hold(ONE, before) && changes.names_hold(ONE, changes.now()));
     }
 
     #[test]

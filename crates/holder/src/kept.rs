@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::mem;
 
+use crate::listings::Listings;
 use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Request, Touched, limits};
 
 /// What answers said, as long as it holds.
@@ -13,6 +14,8 @@ pub(crate) struct Kept {
     names: HashMap<InodeId, HashMap<Name, Option<Handle>>>,
     count: usize,
     texts: HashMap<InodeId, HashMap<Text, Result<Vec<u8>, Code>>>,
+    parents: HashMap<InodeId, Handle>,
+    pub(crate) listings: Listings,
 }
 
 /// Something of a node that is neither a name nor an attribute.
@@ -45,7 +48,23 @@ impl Kept {
 
     /// Returns what a name leads to, if that is known: `Some(None)` for one that does not exist.
     pub(crate) fn name(&self, dir: InodeId, name: &Name) -> Option<Option<Handle>> {
-        self.names.get(&dir)?.get(name).copied()
+        match self.names.get(&dir).and_then(|names| names.get(name)) {
+            Some(known) => Some(*known),
+            None => self.listings.is_absent(dir, name).then_some(None),
+        }
+    }
+
+    /// Returns the parent of a directory with its attributes, if both are kept.
+    pub(crate) fn parent(&self, dir: InodeId) -> Option<Entry> {
+        let handle = *self.parents.get(&dir)?;
+        Some(Entry { handle, attr: self.attr(handle.ino)? })
+    }
+
+    pub(crate) fn keep_parent(&mut self, dir: InodeId, parent: Handle) {
+        if self.parents.len() >= limits::HOLDER_NODES {
+            self.parents.clear();
+        }
+        self.parents.insert(dir, parent);
     }
 
     pub(crate) fn text(&self, ino: InodeId, text: &Text) -> Option<Result<Vec<u8>, Code>> {
@@ -63,7 +82,10 @@ impl Kept {
         if self.count >= limits::HOLDER_NAMES {
             self.names.clear();
             self.count = 0;
+            // It is not known any more what their names lead to.
+            self.listings.drop_all();
         }
+        self.listings.know(dir, &name);
         let is_new = self.names.entry(dir).or_default().insert(name, node).is_none();
         self.count += usize::from(is_new);
     }
@@ -89,6 +111,7 @@ impl Kept {
                 Touched::Node(ino) => {
                     self.attrs.remove(ino);
                     self.texts.remove(ino);
+                    self.parents.remove(ino);
                 }
                 Touched::Name { dir, name } => self.drop_name(*dir, name),
                 Touched::Bytes(_) => {}
@@ -112,6 +135,7 @@ impl Kept {
     }
 
     fn drop_name(&mut self, dir: InodeId, name: &Name) {
+        self.listings.drop_name(dir, name);
         let Some(names) = self.names.get_mut(&dir) else { return };
         if names.remove(name).is_some() {
             self.count -= 1;

@@ -1,8 +1,9 @@
 //! The holder of leases: a [`Service`] over a [`LeasedService`] that answers from what it keeps.
 //!
-//! [`Holder`] is the driver: it asks, and is told of recalls. `kept` is what it keeps,
-//! `changes` decides whether an answer may be kept, `open_files` has the opens that the server
-//! does not know, and `touches` says what a request changes. None of these four does I/O.
+//! [`Holder`] is the driver: it asks, and is told of recalls. All else does no I/O: `kept` and
+//! `listings` are what it keeps, `answers` answers from that, `told` keeps what an answer tells,
+//! `changes` decides whether it may, `open_files` has the opens that the server does not know, and
+//! `touches` says what a request changes.
 //!
 //! [`Service`]: pelago_wire::Service
 //! [`LeasedService`]: pelago_wire::LeasedService
@@ -11,13 +12,17 @@
 
 pub use holder::Holder;
 
+mod answers;
 mod changes;
 mod clock;
 mod holder;
 mod kept;
+mod listings;
 mod open_files;
 mod recall;
 mod reports;
+mod state;
 #[cfg(test)]
 mod tests;
+mod told;
 mod touches;

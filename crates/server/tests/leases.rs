@@ -209,7 +209,7 @@ fn names_are_leased_with_their_absence_and_recalled_one_by_one() {
     let served = Served::new(TERM);
     served.rig.put(ROOT, "a", b"").unwrap();
     let (one, two) = (served.client(), served.client());
-    let both = Leases { node: true, names: true, dir: false };
+    let both = Leases { node: true, names: true, ..Leases::default() };
     assert_eq!(one.leases(lookup("a")), both);
     let (absent, granted) = one.ask(lookup("b"));
     assert_eq!(absent.unwrap_err(), Code::NotFound);
@@ -220,7 +220,7 @@ fn names_are_leased_with_their_absence_and_recalled_one_by_one() {
     drop_it();
     let (made, granted) = answer.recv_timeout(DEADLINE).unwrap();
     assert!(matches!(made, Ok(Reply::Entry(entry)) if !entry.attr.volatile));
-    assert_eq!(granted.leases, Leases { node: true, names: true, dir: true });
+    assert_eq!(granted.leases, Leases { node: true, names: true, dir: true, made: true });
     assert!(granted.dir.is_some());
     // The lease on the other names is still there: another change is told.
     let answer = two.send(unlink("a"));

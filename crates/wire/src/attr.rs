@@ -99,6 +99,8 @@ pub struct Attr {
     /// The size and the times may change without a request. They were right when the server read
     /// them, and no cache may keep them.
     pub volatile: bool,
+    /// The node may have extended attributes or access control lists. Without this it has none.
+    pub has_xattrs: bool,
 }
 
 impl Attr {
@@ -122,6 +124,7 @@ impl Attr {
             ctime: time,
             btime: time,
             volatile: false,
+            has_xattrs: false,
         }
     }
 }

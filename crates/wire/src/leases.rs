@@ -7,13 +7,16 @@ use crate::request::Request;
 /// What of an answer may be kept until it is recalled, or until the time of the leases is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leases {
-    /// All attributes in the reply that are not volatile, and what else it says of their node: the
-    /// target of a link, extended attributes or that there is none.
+    /// All attributes in the reply that are not volatile, and what else it says of the node of the
+    /// request: the target of a link, extended attributes or that there is none, the parent of a
+    /// directory.
     pub node: bool,
     /// What the name in the request leads to, or that it does not exist; all names in a listing.
     pub names: bool,
     /// The attributes of the directory that come with the answer.
     pub dir: bool,
+    /// The names of the directory that the request has made: there are none.
+    pub made: bool,
 }
 
 /// What an answer brings besides its reply.
@@ -56,6 +59,7 @@ impl Request {
             Self::ReadLink { node } | Self::GetXattr { node, .. } | Self::ListXattr { node } => {
                 Some(node.ino)
             }
+            Self::Parent { dir } => Some(dir.ino),
             _ => None,
         }
     }

@@ -140,6 +140,9 @@ pub const LOCKS: usize = 1 << 16;
 pub const HOLDER_NODES: usize = 1 << 16;
 /// Names that a client keeps under leases; one more, and it forgets them.
 pub const HOLDER_NAMES: usize = 1 << 16;
+/// Names that may change in a directory of which a client knows all names; one more, and it does
+/// not know that any more.
+pub const HOLDER_UNKNOWN_NAMES: usize = 1024;
 /// Nodes whose targets and extended attributes a client keeps under leases.
 pub const HOLDER_TEXTS: usize = 1 << 14;
 /// Targets and extended attributes of one node that a client keeps.

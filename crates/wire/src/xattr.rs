@@ -1,5 +1,7 @@
-//! Names of the extended attributes that a server interprets.
+//! Names of extended attributes.
 
+/// The prefixes that names may have, except those of access control lists.
+pub const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// The access control list of a file (`acl(5)`).
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The access control list that new nodes inherit from a directory (`acl(5)`).

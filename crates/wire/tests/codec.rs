@@ -277,10 +277,16 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn attr() -> impl Strategy<Value = Attr> {
-    let numbers = (any::<[u32; 4]>(), any::<[u64; 2]>(), any::<bool>());
+    let numbers = (any::<[u32; 4]>(), any::<[u64; 2]>(), any::<[bool; 2]>());
     let times = (time(), time(), time(), time());
     (ino(), kind(), 0..=0o7777_u16, numbers, times).prop_map(
-        |(ino, kind, mode, (words, [size, blocks], volatile), (atime, mtime, ctime, btime))| {
+        |(
+            ino,
+            kind,
+            mode,
+            (words, [size, blocks], [volatile, has_xattrs]),
+            (atime, mtime, ctime, btime),
+        )| {
             let [links, uid, gid, rdev] = words;
             Attr {
                 ino,
@@ -297,6 +303,7 @@ fn attr() -> impl Strategy<Value = Attr> {
                 ctime,
                 btime,
                 volatile,
+                has_xattrs,
             }
         },
     )
@@ -408,10 +415,11 @@ proptest! {
         stamp in stamp(),
         result in result(),
         dir in option::of(attr()),
-        bits in 0..8u8,
+        bits in 0..16u8,
     ) {
         let mut body = Vec::new();
-        let leases = Leases { node: bits & 1 != 0, names: bits & 2 != 0, dir: bits & 4 != 0 };
+        let bit = |number: u8| bits & 1 << number != 0;
+        let leases = Leases { node: bit(0), names: bit(1), dir: bit(2), made: bit(3) };
         encode_answer(stamp, &result, Granted { leases, dir, may_be_done: false }, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
         let DecodedReply { stamp: decoded_stamp, result: decoded, granted } =

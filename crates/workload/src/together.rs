@@ -232,6 +232,8 @@ impl<'a> Together<'a> {
         }
         self.note(format!("{mount}: copy {length} from {from} to {to}"));
         let file = &self.files[mount];
+        // As `cp` does. Without it a copy ends where the kernel of this mount saw the end last.
+        file.metadata().map_err(said("look"))?;
         let (mut from_at, mut to_at) = (from as u64, to as u64);
         while from_at < (from + length) as u64 {
             let left = from + length - from_at as usize;

@@ -4,6 +4,7 @@ use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -39,6 +40,52 @@ fn what_was_seen_asks_the_server_nothing() {
         });
         counted.expect(0, "a name that does not exist, warm", |_| {
             assert!(!dir.join("none").exists() && !dir.join("nowhere").exists());
+        });
+        let run = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).current_dir(&dir).stdout(Stdio::null());
+            assert!(command.status().unwrap().success());
+        };
+        counted.expect(0, "ls -l, warm", |_| run("ls -l"));
+        // find asks of which kind the file system is.
+        counted.expect(1, "find, warm", |_| run("find . -printf %s"));
+        counted.expect(0, "grep -r, warm", |_| run("grep -rc bytes ."));
+    });
+}
+
+#[test]
+fn a_listing_of_a_thousand_files_asks_eight_times_at_most() {
+    on_counted(|counted, _dir| {
+        let served = counted.world.volume.files().join("dir");
+        counted.expect(8, "ls -l of 1,000 files, cold", |attempt| {
+            let dir = counted.mount.path("dir").join(attempt.to_string());
+            // The attempt asks for no more than what is listed: the server's mount makes it.
+            let made = served.join(attempt.to_string());
+            fs::create_dir(&made).unwrap();
+            (0..1000).for_each(|number| drop(File::create(made.join(number.to_string())).unwrap()));
+            let listed =
+                Command::new("ls").arg("-l").arg(&dir).env("LC_ALL", "C").output().unwrap();
+            assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 1001);
+        });
+    });
+}
+
+#[test]
+fn a_new_name_in_a_directory_known_whole_asks_once() {
+    on_counted(|counted, _dir| {
+        let dir = counted.mount.path("dir");
+        fs::create_dir(dir.join("made")).unwrap();
+        let in_new = |attempt: u32| {
+            (0..50).for_each(|number| {
+                let name = dir.join("made").join(format!("{attempt} {number}"));
+                std::os::unix::fs::symlink("target", name).unwrap();
+            });
+        };
+        counted.expect(50, "50 names in a new directory", in_new);
+        fs::write(dir.join("one"), "bytes").unwrap();
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
+        counted.expect(0, "a name that was never asked for", |attempt| {
+            assert!(!dir.join(format!("other {attempt}")).exists());
         });
     });
 }

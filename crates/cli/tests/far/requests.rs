@@ -26,7 +26,7 @@ const NAMES: u64 = 100;
 
 /// A mount whose requests are counted.
 pub(crate) struct Counted<'a> {
-    world: &'a World,
+    pub(crate) world: &'a World,
     pub(crate) mount: FarMount,
 }
 

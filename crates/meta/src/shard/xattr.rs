@@ -12,6 +12,7 @@ use pelago_store::key;
 use pelago_store::report::row_damaged;
 use pelago_store::rows::{Rnode, Row, Xattr, XattrNames};
 use pelago_store::table::Table;
+use pelago_wire::xattr::PREFIXES;
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
 use super::acl::{List, SetXattr};
@@ -22,8 +23,6 @@ use super::{Shard, stored};
 use crate::reply_cache::OpContext;
 use crate::row_cache::Node;
 
-/// The prefixes that names may have, except those of a [`List`].
-const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Extended attributes of a removed file that are deleted under one hold of the lock.
 const DELETED_AT_ONCE: usize = limits::LOCK_ROWS / 8;
 

@@ -269,6 +269,7 @@ impl Node {
             mtime: time(meta.mtime(), meta.mtime_nsec()),
             ctime: self.attr.ctime.max(time(meta.ctime(), meta.ctime_nsec())),
             volatile: true,
+            has_xattrs: false,
             ..self.attr
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pelago_proto::leases::Leased;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Error, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
-    SessionId,
+    Attr, Bulk, Code, Context, Done, Error, FileKind, InodeId, LeaseMoment, LeasedAnswer, Leases,
+    Reply, Request, SessionId,
 };
 
 use super::{Call, Dispatcher, shared, touches};
@@ -53,6 +53,7 @@ impl Dispatcher {
         if is_stored || !tells(result) || !self.others.may_grant(session, is_quiet) {
             return Leases::default();
         }
+        let made = made_dir(result).filter(|_| is_change);
         let mut attrs = attrs_of(result);
         for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
             // Nothing would ever recall it.
@@ -63,15 +64,21 @@ impl Dispatcher {
         let of_nodes = all.len();
         all.extend(names.map(Leased::Names));
         all.extend(dir.map(|dir| Leased::Node(dir.ino)));
+        all.extend(made.map(Leased::Names));
         let granted = self.leases.grant(session, since, &all, |on| self.may_hold(on));
         let mut each = granted.iter().copied();
         for attr in attrs.iter_mut().filter(|attr| !attr.volatile) {
             attr.volatile = !each.next().unwrap_or(false);
         }
         Leases {
-            node: granted[..of_nodes].contains(&true),
+            node: match node {
+                // The last one of them.
+                Some(_) => granted[of_nodes - 1],
+                None => granted[..of_nodes].contains(&true),
+            },
             names: names.is_some() && granted[of_nodes],
-            dir: dir.is_some() && granted[granted.len() - 1],
+            dir: dir.is_some() && granted[of_nodes + usize::from(names.is_some())],
+            made: made.is_some() && granted[granted.len() - 1],
         }
     }
 
@@ -91,6 +98,16 @@ fn tells(result: &Result<Reply, Error>) -> bool {
     match result {
         Ok(_) => true,
         Err(error) => matches!(error.code, Code::NotFound | Code::NoXattr),
+    }
+}
+
+/// Returns the directory that a change has made.
+fn made_dir(result: &Result<Reply, Error>) -> Option<InodeId> {
+    match result {
+        Ok(Reply::Entry(entry)) => {
+            (entry.attr.kind == FileKind::Directory).then_some(entry.attr.ino)
+        }
+        _ => None,
     }
 }
 

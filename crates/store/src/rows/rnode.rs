@@ -118,6 +118,7 @@ impl Rnode {
             ctime: self.ctime,
             btime: self.btime,
             volatile: false,
+            has_xattrs: self.flags.has_xattrs,
         }
     }
 }

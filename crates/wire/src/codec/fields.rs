@@ -381,25 +381,49 @@ flag_sets! {
         strict_atime = 7,
         passthrough = 8,
     }
-    Leases { node = 0, names = 1, dir = 2, }
+    Leases { node = 0, names = 1, dir = 2, made = 3, }
+}
+
+/// Two truths in a byte: bit 0 is the first, bit 1 the second. A byte that had only the first once
+/// can still be read.
+pub(crate) enum TwoBits {}
+
+impl Field for TwoBits {
+    type Value = (bool, bool);
+    const MOST: usize = 1;
+
+    fn put((first, second): &(bool, bool), out: &mut Vec<u8>) -> Result<(), Error> {
+        u8::put(&(u8::from(*first) | u8::from(*second) << 1), out)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
+        let bits = u8::take(from)?;
+        if bits < 4 { Ok((bits & 1 != 0, bits & 2 != 0)) } else { Err(from.invalid()) }
+    }
 }
 
 /// Structures: their fields one after the other. The destructuring finds a field that is missing.
 macro_rules! records {
-    ($($type:ident { $($field:ident: $as:ty,)+ })+) => {
+    ($($type:ident { $($field:ident: $as:ty,)+ $(($first:ident, $second:ident): TwoBits,)? })+) => {
         $(
             impl Field for $type {
                 type Value = Self;
-                const MOST: usize = 0 $(+ <$as as Field>::MOST)+;
+                const MOST: usize = 0 $(+ <$as as Field>::MOST)+ $(+ {
+                    let _ = stringify!($first);
+                    TwoBits::MOST
+                })?;
 
                 fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
-                    let Self { $($field),+ } = value;
+                    let Self { $($field,)+ $($first, $second)? } = value;
                     $(<$as as Field>::put($field, out)?;)+
+                    $(TwoBits::put(&(*$first, *$second), out)?;)?
                     Ok(())
                 }
 
                 fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                    Ok(Self { $($field: <$as as Field>::take(from)?,)+ })
+                    $(let $field = <$as as Field>::take(from)?;)+
+                    $(let ($first, $second) = TwoBits::take(from)?;)?
+                    Ok(Self { $($field,)+ $($first, $second)? })
                 }
             }
         )+
@@ -409,7 +433,10 @@ macro_rules! records {
             LayoutRow {
                 number: 0,
                 name: stringify!($type),
-                fields: &[$((stringify!($field), stringify!($as)),)+],
+                fields: &[
+                    $((stringify!($field), stringify!($as)),)+
+                    $((stringify!($first and $second), "TwoBits"),)?
+                ],
                 reply: "",
                 most: <$type as Field>::MOST,
             },
@@ -422,7 +449,8 @@ records! {
     Time { seconds: i64, nanos: Nanos, }
     Attr {
         ino: InodeId, kind: FileKind, mode: Mode, links: u32, uid: u32, gid: u32, rdev: u32,
-        size: u64, blocks: u64, atime: Time, mtime: Time, ctime: Time, btime: Time, volatile: bool,
+        size: u64, blocks: u64, atime: Time, mtime: Time, ctime: Time, btime: Time,
+        (volatile, has_xattrs): TwoBits,
     }
     Entry { handle: Handle, attr: Attr, }
     DirEntry {

@@ -47,6 +47,7 @@ fn attr() -> Attr {
         ctime: time(3),
         btime: time(i64::MIN),
         volatile: true,
+        has_xattrs: true,
     }
 }
 

@@ -1,0 +1,185 @@
+//! Answers from what is kept, and what a request does to that before it is sent.
+
+use pelago_wire::{
+    Attr, Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, Name, OpenFlags, OpenId,
+    Reply, Request, Touched, limits, xattr,
+};
+
+use crate::clock;
+use crate::kept::{Kept, Text};
+use crate::state::State;
+use crate::told::{Sent, Tells};
+use crate::touches::{removed_names, touches};
+
+/// After this time a read updates the time of access, whatever has changed.
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+impl State {
+    /// Answers a request, if what is kept does.
+    pub(crate) fn answer(
+        &mut self,
+        context: &Context,
+        request: &Request,
+    ) -> Option<Result<Reply, Error>> {
+        let Self { kept, changes, .. } = &*self;
+        match request {
+            Request::Lookup { dir, name } => {
+                if changes.is_name_changing(dir.ino, name) {
+                    return None;
+                }
+                if kept.name(dir.ino, name)?.is_none() {
+                    return Some(Err(Code::NotFound.into()));
+                }
+                let entry = kept.entry(dir.ino, name)?;
+                (!changes.is_node_changing(entry.attr.ino)).then_some(Ok(Reply::Entry(entry)))
+            }
+            Request::GetAttr { node } => {
+                let attr = kept.attr(node.ino)?;
+                (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)))
+            }
+            Request::Open { node, flags, open } if opens_here(*flags) => {
+                if self.blind_removals > 0 {
+                    return None;
+                }
+                let attr = kept.attr(node.ino)?;
+                if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
+                    return None;
+                }
+                self.opens.add_here(*open, *node, *flags, (context.uid, context.gid));
+                Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
+            }
+            Request::Parent { dir } => {
+                let parent = kept.parent(dir.ino)?;
+                let changes =
+                    changes.is_node_changing(dir.ino) || changes.is_node_changing(parent.attr.ino);
+                (!changes).then_some(Ok(Reply::Entry(parent)))
+            }
+            Request::List { .. } => self.page(request).map(Ok),
+            request => {
+                let (ino, text) = Text::of(request)?;
+                if changes.is_node_changing(ino) {
+                    return None;
+                }
+                match kept.text(ino, &text) {
+                    Some(value) => Some(value.map(Reply::Bytes).map_err(Error::new)),
+                    None => without_xattrs(kept, ino, &text),
+                }
+            }
+        }
+    }
+
+    /// Returns a part of a listing that is kept, as long as the attributes are that it needs.
+    fn page(&self, request: &Request) -> Option<Reply> {
+        let Request::List { dir, after, entries, attributes, .. } = request else { return None };
+        let most = usize::try_from(*entries).unwrap_or(usize::MAX);
+        let page = self.kept.listings.page(dir.ino, *after, most)?;
+        let whole = |entry: &DirEntry| match attributes {
+            false => Some(entry.clone()),
+            true => {
+                let found = self.kept.entry(dir.ino, &entry.name)?;
+                let holds = !self.changes.is_node_changing(found.attr.ino);
+                holds.then(|| DirEntry { entry: Some(found), ..entry.clone() })
+            }
+        };
+        let entries: Vec<DirEntry> = page.entries.iter().map_while(whole).collect();
+        let is_cut = entries.len() < page.entries.len();
+        let end = page.end && !is_cut;
+        (!entries.is_empty() || end).then_some(Reply::Listed { entries, end })
+    }
+
+    /// Returns the opens that the server must know before it gets a request: one that the request
+    /// names, and those of files that it changes and that may lose their name.
+    pub(crate) fn unreported(&self, request: &Request, sent: &Sent) -> Vec<OpenId> {
+        if sent.is_blind {
+            return self.opens.unreported(None);
+        }
+        let named = request.describe().subjects;
+        let named = named.each_open().filter(|open| self.opens.is_unreported(*open));
+        let of_changed = sent.touched.iter().flat_map(|touched| match touched {
+            Touched::Node(ino) => self.opens.unreported(Some(*ino)),
+            _ => Vec::new(),
+        });
+        named.chain(of_changed).collect()
+    }
+
+    /// A request is about to be sent: what it changes is not kept from now on.
+    pub(crate) fn send(&mut self, request: &mut Request) -> Sent {
+        if let Request::Read { open, .. } = request
+            && let Some(ino) = self.opens.inode_of(*open)
+        {
+            self.note_read(ino);
+        }
+        let tells = Tells::of(request);
+        self.widen(request);
+        let since = self.changes.now();
+        let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
+        let is_unknown = |(dir, name): (InodeId, &Name)| self.kept.name(dir, name).is_none();
+        let is_blind = removed_names(request).into_iter().any(is_unknown);
+        self.blind_removals += usize::from(is_blind);
+        self.changes.begin(&touched);
+        self.kept.drop_touched(&touched);
+        Sent { since, touched, is_blind, tells }
+    }
+
+    /// Has a listing read ahead that will be kept: a program that lists a directory goes on.
+    fn widen(&self, request: &mut Request) {
+        if let Request::List { dir, after, behind: None, entries, attributes: true } = request
+            && self.kept.attr(dir.ino).is_some()
+            && self.kept.listings.may_follow(dir.ino, *after)
+        {
+            *entries = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// Returns why the server does not have an open that a request names.
+    pub(crate) fn failure(&self, request: &Request) -> Option<Code> {
+        request.describe().subjects.each_open().find_map(|open| self.opens.failure(open))
+    }
+
+    /// Returns why a request is not sent after all, if an open that it names was reported in vain.
+    pub(crate) fn failed_before(&mut self, request: &Request, sent: &Sent) -> Option<Code> {
+        let code = self.failure(request)?;
+        self.blind_removals -= usize::from(sent.is_blind);
+        self.changes.end(&sent.touched);
+        if let Request::Release { open } = request {
+            self.opens.remove(*open);
+        }
+        Some(code)
+    }
+
+    /// A read may update the time of access, as `relatime` has it.
+    fn note_read(&mut self, ino: InodeId) {
+        let is_due = |attr: &Attr| {
+            attr.atime <= attr.mtime
+                || attr.atime <= attr.ctime
+                || clock::seconds().saturating_sub(attr.atime.seconds) >= DAY_SECONDS
+        };
+        if self.kept.attr(ino).as_ref().is_some_and(is_due) {
+            self.kept.drop_attr(ino);
+        }
+    }
+}
+
+/// Returns whether an open needs nothing of the server yet.
+const fn opens_here(flags: OpenFlags) -> bool {
+    flags.read && !flags.write && !flags.truncate && !flags.append && !flags.strict_atime
+}
+
+/// Answers for a node that has no extended attributes.
+fn without_xattrs(kept: &Kept, ino: InodeId, text: &Text) -> Option<Result<Reply, Error>> {
+    let has_none = kept.attr(ino).is_some_and(|attr| !attr.has_xattrs);
+    match text {
+        Text::Xattrs if has_none => Some(Ok(Reply::Bytes(Vec::new()))),
+        Text::Xattr(name) if has_none && may_exist(name) => Some(Err(Code::NoXattr.into())),
+        _ => None,
+    }
+}
+
+/// Returns whether an extended attribute may have this name; the server has errors of their own for
+/// others.
+fn may_exist(name: &[u8]) -> bool {
+    let has_prefix = |prefix: &&[u8]| name.len() > prefix.len() && name.starts_with(prefix);
+    let is_named = xattr::PREFIXES.iter().any(has_prefix) && !name.contains(&0);
+    let is_list = name == xattr::ACL_ACCESS || name == xattr::ACL_DEFAULT;
+    (is_named || is_list) && name.len() <= limits::XATTR_NAME_BYTES
+}

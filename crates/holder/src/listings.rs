@@ -1,0 +1,205 @@
+//! Listings of directories that are kept, and the directories of which all names are known.
+//!
+//! A listing is kept in the order in which the server sends it, from the first name on, as far as
+//! it was read. It goes with the first change of a name. That all names are known outlives changes:
+//! only the changed ones are unknown then.
+
+use std::collections::{HashMap, HashSet};
+
+use pelago_wire::{Cookie, DirEntry, InodeId, Name, limits};
+
+/// What is known of the names of directories as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Listings {
+    listed: HashMap<InodeId, Listing>,
+    /// Names in all listings.
+    count: usize,
+    /// Directories of which all names are known, except these.
+    whole: HashMap<InodeId, HashSet<Name>>,
+}
+
+/// The first names of a directory.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Without handles and attributes, which are kept with the names and nodes.
+    entries: Vec<DirEntry>,
+    /// Nothing follows.
+    is_whole: bool,
+}
+
+/// A part of a listing.
+pub(crate) struct Page<'a> {
+    pub(crate) entries: &'a [DirEntry],
+    /// Nothing follows.
+    pub(crate) end: bool,
+}
+
+impl Listings {
+    /// Returns at most `most` entries after a position; `None` if they are not known.
+    pub(crate) fn page(&self, dir: InodeId, after: Cookie, most: usize) -> Option<Page<'_>> {
+        let Listing { entries, is_whole } = self.listed.get(&dir)?;
+        let from = entries.get(position(entries, after)?..)?;
+        let page = &from[..from.len().min(most)];
+        let end = *is_whole && page.len() == from.len();
+        (end || !page.is_empty()).then_some(Page { entries: page, end })
+    }
+
+    /// Returns whether what follows a position may be kept.
+    pub(crate) fn may_follow(&self, dir: InodeId, after: Cookie) -> bool {
+        let entries = self.listed.get(&dir).map_or(&[][..], |listing| &listing.entries);
+        position(entries, after).is_some()
+    }
+
+    /// Keeps what the server has answered after a position. Entries with ranked positions are not
+    /// kept: those depend on other names.
+    pub(crate) fn keep(&mut self, dir: InodeId, after: Cookie, entries: &[DirEntry], end: bool) {
+        let is_kept = entries.iter().all(|entry| entry.cookie.rank().is_none());
+        let listing = self.listed.entry(dir).or_default();
+        let Some(at) = position(&listing.entries, after).filter(|_| is_kept) else {
+            return self.drop_listing(dir);
+        };
+        self.count -= listing.entries.len() - at;
+        listing.entries.truncate(at);
+        self.count += entries.len();
+        let bare = entries.iter().map(|entry| DirEntry { entry: None, ..entry.clone() });
+        listing.entries.extend(bare);
+        listing.is_whole = end;
+        if end {
+            self.whole.insert(dir, HashSet::new());
+        }
+        if self.count > limits::HOLDER_NAMES {
+            self.drop_all();
+        }
+    }
+
+    /// Notes that a directory is new: it has no names.
+    pub(crate) fn made(&mut self, dir: InodeId) {
+        if self.whole.len() >= limits::HOLDER_NODES {
+            self.whole.clear();
+        }
+        self.whole.insert(dir, HashSet::new());
+    }
+
+    /// Returns whether a name that is not kept does not exist.
+    pub(crate) fn is_absent(&self, dir: InodeId, name: &Name) -> bool {
+        self.whole.get(&dir).is_some_and(|unknown| !unknown.contains(name))
+    }
+
+    /// Notes that it is kept what a name leads to, or that it does not exist.
+    pub(crate) fn know(&mut self, dir: InodeId, name: &Name) {
+        if let Some(unknown) = self.whole.get_mut(&dir) {
+            unknown.remove(name);
+        }
+    }
+
+    /// A name changes.
+    pub(crate) fn drop_name(&mut self, dir: InodeId, name: &Name) {
+        self.drop_listing(dir);
+        if let Some(unknown) = self.whole.get_mut(&dir) {
+            unknown.insert(name.clone());
+            if unknown.len() > limits::HOLDER_UNKNOWN_NAMES {
+                self.whole.remove(&dir);
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn drop_all(&mut self) {
+        *self = Self::default();
+    }
+
+    fn drop_listing(&mut self, dir: InodeId) {
+        if let Some(listing) = self.listed.remove(&dir) {
+            self.count -= listing.entries.len();
+        }
+    }
+}
+
+/// Returns the index of the entry that follows a position; `None` if that is not known.
+fn position(entries: &[DirEntry], after: Cookie) -> Option<usize> {
+    if after == Cookie::AFTER_DOT_DOT {
+        return Some(0);
+    }
+    entries.binary_search_by_key(&after.0, |entry| entry.cookie.0).ok().map(|at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::FileKind;
+
+    use super::*;
+
+    const DIR: InodeId = InodeId::from_raw(7);
+    const START: Cookie = Cookie::AFTER_DOT_DOT;
+
+    fn name(number: u64) -> Name {
+        Name::new(number.to_string().as_bytes()).unwrap()
+    }
+
+    fn entries(numbers: std::ops::Range<u64>) -> Vec<DirEntry> {
+        let entry = |number| DirEntry {
+            name: name(number),
+            ino: InodeId::from_raw(number),
+            kind: FileKind::Regular,
+            cookie: Cookie(number),
+            entry: None,
+        };
+        numbers.map(entry).collect()
+    }
+
+    fn numbers(listings: &Listings, after: u64, most: usize) -> Option<(Vec<u64>, bool)> {
+        let page = listings.page(DIR, Cookie(after), most)?;
+        Some((page.entries.iter().map(|entry| entry.cookie.0).collect(), page.end))
+    }
+
+    #[test]
+    fn a_listing_is_answered_as_far_as_it_was_read() {
+        let mut listings = Listings::default();
+        assert_eq!(numbers(&listings, START.0, 5), None);
+        listings.keep(DIR, START, &entries(10..14), false);
+        assert_eq!(numbers(&listings, START.0, 3), Some((vec![10, 11, 12], false)));
+        assert_eq!(numbers(&listings, 12, 3), Some((vec![13], false)));
+        assert_eq!(numbers(&listings, 13, 3), None, "what follows is not known");
+        assert_eq!(numbers(&listings, 99, 3), None);
+        listings.keep(DIR, Cookie(13), &entries(14..16), true);
+        assert_eq!(numbers(&listings, 12, 3), Some((vec![13, 14, 15], true)));
+        assert_eq!(numbers(&listings, 15, 3), Some((vec![], true)));
+        // It is read again from the middle.
+        listings.keep(DIR, Cookie(11), &entries(13..15), false);
+        assert_eq!(numbers(&listings, 10, 9), Some((vec![11, 13, 14], false)));
+        assert_eq!(listings.count, 4);
+        listings.drop_name(DIR, &name(1));
+        assert_eq!((numbers(&listings, START.0, 5), listings.count), (None, 0));
+        // A part behind one that is not known is of no use.
+        listings.keep(DIR, Cookie(13), &entries(14..16), true);
+        assert_eq!((numbers(&listings, 13, 5), listings.count), (None, 0));
+        assert!(!Listings::is_absent(&listings, DIR, &name(1)));
+    }
+
+    #[test]
+    fn names_that_change_in_a_directory_known_whole_are_unknown() {
+        let mut listings = Listings::default();
+        listings.keep(DIR, START, &entries(10..14), false);
+        assert!(!listings.is_absent(DIR, &name(5)));
+        listings.keep(DIR, Cookie(13), &[], true);
+        assert!(listings.is_absent(DIR, &name(5)));
+        listings.drop_name(DIR, &name(5));
+        assert!(!listings.is_absent(DIR, &name(5)) && listings.is_absent(DIR, &name(6)));
+        listings.know(DIR, &name(5));
+        assert!(listings.is_absent(DIR, &name(5)));
+        for number in 0..=limits::HOLDER_UNKNOWN_NAMES as u64 {
+            listings.drop_name(DIR, &name(number));
+        }
+        assert!(!listings.is_absent(DIR, &name(u64::MAX)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut listings = Listings::default();
+        let half = limits::HOLDER_NAMES as u64 / 2;
+        for (dir, count) in [(1, half), (2, 2 * half), (3, 0), (4, half)] {
+            listings.keep(InodeId::from_raw(dir), START, &entries(10..10 + half), true);
+            assert_eq!(listings.count as u64, count, "one more, and all are forgotten");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What answers tell, and how much of it is kept.
+
+use pelago_wire::{
+    Attr, Code, Cookie, DirEntry, Entry, Error, Granted, Handle, InodeId, Leases, Name, OpenId,
+    Reply, Request, Touched,
+};
+
+use crate::changes::Moment;
+use crate::kept::Text;
+use crate::state::State;
+
+/// A request that was sent.
+pub(crate) struct Sent {
+    pub(crate) since: Moment,
+    /// What it changes.
+    pub(crate) touched: Vec<Touched>,
+    /// It removes a name of which it is not known what it leads to.
+    pub(crate) is_blind: bool,
+    pub(crate) tells: Tells,
+}
+
+/// What the answer to a request tells.
+pub(crate) enum Tells {
+    /// Attributes, if there are any in it.
+    Attrs,
+    /// What a name leads to afterwards.
+    Name(InodeId, Name),
+    /// That a name does not exist any more.
+    Removal(InodeId, Name),
+    /// As [`Tells::Name`], and that the directory there has no names.
+    Made(InodeId, Name),
+    /// The parent of a directory.
+    Parent(InodeId),
+    /// Names of a directory after a position, of which so many were wanted.
+    Names {
+        dir: InodeId,
+        after: Cookie,
+        most: usize,
+    },
+    Text(InodeId, Text),
+    /// It opens a file, perhaps for writing; or ends that.
+    Open(OpenId, bool),
+    Release(OpenId),
+    /// As [`Tells::Name`], and the file is open.
+    Created(InodeId, Name, OpenId, bool),
+}
+
+impl Tells {
+    /// Returns what the answer to a request will tell.
+    pub(crate) fn of(request: &Request) -> Self {
+        match request {
+            Request::Lookup { dir, name }
+            | Request::MakeNode { dir, name, .. }
+            | Request::Symlink { dir, name, .. }
+            | Request::Link { dir, name, .. } => Self::Name(dir.ino, name.clone()),
+            Request::Create { dir, name, open, flags, .. } => {
+                Self::Created(dir.ino, name.clone(), *open, flags.write)
+            }
+            Request::MakeDir { dir, name, .. } => Self::Made(dir.ino, name.clone()),
+            Request::Parent { dir } => Self::Parent(dir.ino),
+            Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
+                Self::Removal(dir.ino, name.clone())
+            }
+            Request::List { dir, after, entries, .. } => {
+                let most = usize::try_from(*entries).unwrap_or(usize::MAX);
+                Self::Names { dir: dir.ino, after: *after, most }
+            }
+            Request::Open { open, flags, .. }
+            | Request::Reopen { open, flags, .. }
+            | Request::CreateUnnamed { open, flags, .. } => Self::Open(*open, flags.write),
+            Request::Release { open } => Self::Release(*open),
+            request => match Text::of(request) {
+                Some((ino, text)) => Self::Text(ino, text),
+                None => Self::Attrs,
+            },
+        }
+    }
+}
+
+impl State {
+    /// Keeps what an answer tells, as far as it may be kept; attributes that are not become
+    /// volatile, so that no cache below keeps them.
+    pub(crate) fn answered(
+        &mut self,
+        sent: Sent,
+        result: &mut Result<Reply, Error>,
+        granted: Granted,
+    ) {
+        let Sent { since, touched, is_blind, tells } = sent;
+        self.blind_removals -= usize::from(is_blind);
+        let Granted { leases, dir, may_be_done } = granted;
+        let own = |ino: InodeId| {
+            let is_it = |touched: &&Touched| **touched == Touched::Node(ino);
+            u32::try_from(touched.iter().filter(is_it).count()).unwrap_or(u32::MAX)
+        };
+        let mut kept = Vec::new();
+        for attr in attrs_of(result) {
+            let holds = || self.changes.node_holds(attr.ino, since, own(attr.ino));
+            if leases.node && !attr.volatile && holds() {
+                kept.push(*attr);
+            } else {
+                attr.volatile = true;
+            }
+        }
+        kept.extend(dir.filter(|dir| {
+            leases.dir && !dir.volatile && self.changes.node_holds(dir.ino, since, own(dir.ino))
+        }));
+        let names = self.told_names(&tells, &touched, (since, leases), result);
+        let text = self.told_text(&tells, (since, leases), result);
+        // If it may still be carried out, what it touches is not kept again.
+        if !may_be_done {
+            self.changes.end(&touched);
+        }
+        let gone = gone_nodes(result);
+        self.changes.begin(&gone);
+        self.changes.end(&gone);
+        self.kept.drop_touched(&gone);
+        kept.into_iter().for_each(|attr| self.kept.keep_attr(attr));
+        for (dir, name, node) in names {
+            self.kept.keep_name(dir, name, node);
+        }
+        if let Some((ino, text, value)) = text {
+            self.kept.keep_text(ino, text, value);
+        }
+        self.keep_listing(&tells, (since, leases), result);
+        match (&tells, &*result) {
+            (Tells::Made(..), Ok(Reply::Entry(entry)))
+                if leases.made && self.changes.names_hold(entry.attr.ino, since) =>
+            {
+                self.kept.listings.made(entry.attr.ino);
+            }
+            (Tells::Parent(dir), Ok(Reply::Entry(entry)))
+                if leases.node && self.changes.node_holds(*dir, since, 0) =>
+            {
+                self.kept.keep_parent(*dir, entry.handle);
+            }
+            _ => {}
+        }
+        self.note_opens(&tells, result);
+    }
+
+    fn told_names(
+        &self,
+        tells: &Tells,
+        touched: &[Touched],
+        (since, leases): (Moment, Leases),
+        result: &Result<Reply, Error>,
+    ) -> Vec<(InodeId, Name, Option<Handle>)> {
+        if !leases.names {
+            return Vec::new();
+        }
+        let holds = |dir: InodeId, name: &Name| {
+            let it = Touched::Name { dir, name: name.clone() };
+            let own = touched.iter().filter(|touched| **touched == it).count();
+            let own = u32::try_from(own).unwrap_or(u32::MAX);
+            self.changes.name_holds(dir, name, since, own)
+        };
+        let told = match (tells, result) {
+            (
+                Tells::Name(dir, name) | Tells::Made(dir, name) | Tells::Created(dir, name, ..),
+                Ok(Reply::Entry(entry) | Reply::Created { entry, .. }),
+            ) => vec![(*dir, name.clone(), Some(entry.handle))],
+            (Tells::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
+                if touched.is_empty() =>
+            {
+                vec![(*dir, name.clone(), None)]
+            }
+            (Tells::Removal(dir, name), Ok(Reply::Removed(_))) => vec![(*dir, name.clone(), None)],
+            (Tells::Names { dir, .. }, Ok(Reply::Listed { entries, .. })) => {
+                let with_handles =
+                    entries.iter().filter_map(|entry| Some((entry, entry.entry.as_ref()?)));
+                with_handles
+                    .map(|(entry, found)| (*dir, entry.name.clone(), Some(found.handle)))
+                    .collect()
+            }
+            _ => Vec::new(),
+        };
+        told.into_iter().filter(|(dir, name, _)| holds(*dir, name)).collect()
+    }
+
+    fn told_text(
+        &self,
+        tells: &Tells,
+        (since, leases): (Moment, Leases),
+        result: &Result<Reply, Error>,
+    ) -> Option<(InodeId, Text, Result<Vec<u8>, Code>)> {
+        let Tells::Text(ino, text) = tells else { return None };
+        let value = match result {
+            Ok(Reply::Bytes(bytes)) => Ok(bytes.clone()),
+            Err(Error { code: Code::NoXattr, .. }) => Err(Code::NoXattr),
+            _ => return None,
+        };
+        let holds = leases.node && self.changes.node_holds(*ino, since, 0);
+        holds.then(|| (*ino, text.clone(), value))
+    }
+
+    /// Keeps a part of a listing, and leaves in it what was wanted.
+    fn keep_listing(
+        &mut self,
+        tells: &Tells,
+        (since, leases): (Moment, Leases),
+        result: &mut Result<Reply, Error>,
+    ) {
+        let (Tells::Names { dir, after, most }, Ok(Reply::Listed { entries, end })) =
+            (tells, result)
+        else {
+            return;
+        };
+        // A name that is not kept must not seem to be absent.
+        let is_kept = |entry: &DirEntry| matches!(self.kept.name(*dir, &entry.name), Some(Some(_)));
+        if leases.names && self.changes.names_hold(*dir, since) && entries.iter().all(is_kept) {
+            self.kept.listings.keep(*dir, *after, entries, *end);
+        }
+        if entries.len() > *most {
+            entries.truncate(*most);
+            *end = false;
+        }
+    }
+
+    fn note_opens(&mut self, tells: &Tells, result: &Result<Reply, Error>) {
+        match (tells, result) {
+            (
+                Tells::Open(open, writes) | Tells::Created(_, _, open, writes),
+                Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }),
+            ) => self.opens.add_at_server(*open, attr.ino, *writes),
+            (Tells::Release(open), _) => self.opens.remove(*open),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the attributes in an answer.
+fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
+    match result {
+        Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => vec![&mut entry.attr],
+        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
+        Ok(Reply::Listed { entries, .. }) => {
+            let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
+            with_attrs.map(|entry| &mut entry.attr).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the nodes that a change has turned out to touch.
+fn gone_nodes(result: &Result<Reply, Error>) -> Vec<Touched> {
+    match result {
+        Ok(Reply::Removed(attr)) => vec![Touched::Node(attr.ino)],
+        Ok(Reply::Renamed { moved, replaced }) => {
+            let replaced = replaced.map(|replaced| Touched::Node(replaced.attr.ino));
+            [Some(Touched::Node(moved.ino)), replaced].into_iter().flatten().collect()
+        }
+        _ => Vec::new(),
+    }
+}
