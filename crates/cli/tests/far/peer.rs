@@ -100,6 +100,12 @@ impl Peer {
         Some(Heard { header, body, bulk })
     }
 
+    /// Ends the session.
+    pub(crate) fn leave(mut self) {
+        self.send(&Header::new(FrameKind::Goodbye, 0, self.progress).encode()).unwrap();
+        assert!(self.hear().is_none());
+    }
+
     pub(crate) fn hear_welcome(&mut self) -> Welcome {
         let heard = self.hear().unwrap();
         assert_eq!(heard.header.kind, FrameKind::Welcome);
