@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use pelago_wire::{LeaseMoment, SessionId, Touched, limits};
+use pelago_wire::{InodeId, LeaseMoment, SessionId, Touched, limits};
 
 use super::Leased;
 use super::recency::Recency;
+
+/// Leases that are taken away at a time, if there are too many.
+const TAKEN: usize = 512;
 
 /// The server's end of leases: who has which, and which changes wait for their end.
 #[derive(Debug)]
@@ -132,6 +135,41 @@ impl Grantor {
         self.forget_empty(on);
     }
 
+    /// Takes leases on nodes away if this session can be granted no more: its own if it has too
+    /// many, else those of the session that has most. No change waits for the recalls.
+    pub fn make_room(&mut self, session: SessionId) -> Vec<Recall> {
+        let count = |holder: &Holder| holder.leases.len();
+        let is_full = self.sessions.get(&session).map_or(0, count) >= limits::SESSION_LEASES;
+        let victim = match is_full {
+            true => Some(session),
+            false if self.leases < self.limit => None,
+            false => self.sessions.iter().max_by_key(|(_, it)| count(it)).map(|(id, _)| *id),
+        };
+        let Some((victim, holder)) = victim.and_then(|id| Some((id, self.sessions.get(&id)?)))
+        else {
+            return Vec::new();
+        };
+        let node = |on: &Leased| match on {
+            Leased::Node(ino) => Some(*ino),
+            Leased::Names(_) => None,
+        };
+        // In the order of a hash table: any of them may be needed again.
+        let nodes: Vec<InodeId> = holder.leases.iter().filter_map(node).take(TAKEN).collect();
+        for ino in &nodes {
+            self.remove(victim, Leased::Node(*ino));
+        }
+        let touched = nodes.chunks(limits::RECALL_THINGS);
+        let touched = touched.map(|part| part.iter().copied().map(Touched::Node).collect());
+        touched.map(|part| self.recall(victim, part, None)).collect()
+    }
+
+    /// Ends all leases on something that will not change any more.
+    pub fn forget_subject(&mut self, on: Leased) {
+        let holders = self.subjects.get(&on).map(|subject| subject.holders.clone());
+        holders.into_iter().flatten().for_each(|session| self.remove(session, on));
+        self.forget_empty(on);
+    }
+
     /// Announces a change by `author`: until [`Grantor::end`] others are granted nothing on what it
     /// touches. The author's own leases on nodes have ended.
     pub fn announce(&mut self, author: SessionId, touched: &[Touched]) -> Announced {
@@ -161,7 +199,7 @@ impl Grantor {
                 holders.into_iter().for_each(|session| self.remove(session, on));
             }
         }
-        let recall = |(session, touched)| self.recall(session, touched, change);
+        let recall = |(session, touched)| self.recall(session, touched, Some(change));
         let recalls: Vec<Recall> = recalled.into_iter().map(recall).collect();
         waits += recalls.len();
         self.changes.insert(change, Change { author, touched: on, waits });
@@ -241,7 +279,12 @@ impl Grantor {
         self.leases
     }
 
-    fn recall(&mut self, session: SessionId, touched: Vec<Touched>, change: ChangeId) -> Recall {
+    fn recall(
+        &mut self,
+        session: SessionId,
+        touched: Vec<Touched>,
+        change: Option<ChangeId>,
+    ) -> Recall {
         let holder = self.sessions.entry(session).or_default();
         holder.last_recall += 1;
         let number = holder.last_recall;
@@ -251,7 +294,7 @@ impl Grantor {
                 self.subjects.entry(*on).or_default().recalls.push((session, number));
             }
         }
-        holder.recalls.insert(number, Unanswered { nodes, changes: vec![change] });
+        holder.recalls.insert(number, Unanswered { nodes, changes: change.into_iter().collect() });
         Recall { session, number, touched }
     }
 

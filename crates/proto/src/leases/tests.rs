@@ -137,6 +137,12 @@ fn leases_are_bounded_by_session_and_in_all() {
     assert!(!grant(&mut grantor, ONE, node(most)));
     assert!(grant(&mut grantor, ONE, node(0)), "it has that one");
     assert!(grant(&mut grantor, TWO, node(most)));
+    let recalls = grantor.make_room(ONE);
+    assert!(!recalls.is_empty() && recalls.iter().all(|recall| recall.session == ONE));
+    let taken: usize = recalls.iter().map(|recall| recall.touched.len()).sum();
+    assert_eq!(grantor.leases(), limits::SESSION_LEASES + 1 - taken);
+    assert!(grant(&mut grantor, ONE, node(most)), "there is room");
+    assert!(grantor.make_room(TWO).is_empty(), "there was");
     let mut grantor = Grantor::new(1);
     assert!(grant(&mut grantor, ONE, FILE) && !grant(&mut grantor, TWO, FILE));
     grantor.take_back(ONE, FILE);

@@ -48,6 +48,8 @@ enum Act {
     Release { client: usize },
     /// The time of a client is over.
     Expire { client: usize },
+    /// The grantor takes leases away if there is no room for more of a client.
+    MakeRoom { client: usize },
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -63,7 +65,8 @@ fn act() -> impl Strategy<Value = Act> {
         4 => which.prop_map(|which| Act::End { which }),
         5 => client.clone().prop_map(|client| Act::Recall { client }),
         5 => client.clone().prop_map(|client| Act::Release { client }),
-        1 => client.prop_map(|client| Act::Expire { client }),
+        1 => client.clone().prop_map(|client| Act::Expire { client }),
+        2 => client.prop_map(|client| Act::MakeRoom { client }),
     ]
 }
 
@@ -107,18 +110,22 @@ struct World {
     /// Answers that were kept, and recalls that ended a lease.
     kept: u32,
     recalls: u32,
+    /// Recalls that made room.
+    taken: usize,
 }
 
 impl World {
-    fn new() -> Self {
+    /// Few leases make the grantor take some away.
+    fn new(leases: usize) -> Self {
         Self {
-            grantor: grantor(),
+            grantor: Grantor::new(leases),
             values: [0; THINGS],
             clients: Default::default(),
             questions: Vec::new(),
             changes: Vec::new(),
             kept: 0,
             recalls: 0,
+            taken: 0,
         }
     }
 
@@ -139,6 +146,11 @@ impl World {
                     let (since, _) = question.read.unwrap();
                     question.granted = Some(self.grantor.grant(session, on, since));
                 }
+            }
+            Act::MakeRoom { client } => {
+                let recalls = self.grantor.make_room(CLIENTS[client]);
+                self.taken += recalls.len();
+                self.send(recalls);
             }
             Act::Answer { which } => self.answer(which),
             Act::Change { author, thing } => self.change(author, thing),
@@ -206,7 +218,11 @@ impl World {
         let author = CLIENTS.get(changing.author).copied().unwrap_or(SessionId::DIRECT);
         let announced = self.grantor.announce(author, &[touched(changing.thing)]);
         (changing.change, changing.waits) = (Some(announced.change), announced.waits);
-        for Recall { session, number, touched } in announced.recalls {
+        self.send(announced.recalls);
+    }
+
+    fn send(&mut self, recalls: Vec<Recall>) {
+        for Recall { session, number, touched } in recalls {
             let client = CLIENTS.iter().position(|it| *it == session).unwrap();
             self.clients[client].on_the_way.push((number, touched));
         }
@@ -261,8 +277,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn no_client_has_anything_else_than_the_server(acts in vec(act(), 1..120)) {
-        let mut world = World::new();
+    fn no_client_has_anything_else_than_the_server(
+        leases in 1..6_usize,
+        acts in vec(act(), 1..120),
+    ) {
+        let mut world = World::new(leases);
         for act in &acts {
             world.act(act);
             world.check();
@@ -274,13 +293,15 @@ proptest! {
 #[test]
 fn the_model_keeps_and_recalls() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (mut kept, mut recalls) = (0, 0);
+    let (mut kept, mut recalls, mut taken) = (0, 0, 0);
     for _ in 0..100 {
         let acts = vec(act(), 120).new_tree(&mut runner).unwrap().current();
-        let mut world = World::new();
+        let mut world = World::new(2);
         acts.iter().for_each(|act| world.act(act));
         kept += world.kept;
         recalls += world.recalls;
+        taken += world.taken;
     }
     assert!(kept > 100 && recalls > 50, "{kept} answers were kept, {recalls} recalled");
+    assert!(taken > 20, "{taken} leases were taken away to make room");
 }
