@@ -71,10 +71,33 @@ struct State {
     epochs: u32,
     /// Recalls that the client has not answered, and since when by [`boot_time`].
     recalls: BTreeMap<u64, (Arc<[u8]>, Duration)>,
+    distrust: Distrust,
     /// No request is taken any more.
     ended: bool,
     /// The next run of the server goes on with it.
     suspended: bool,
+}
+
+/// A client that does not answer recalls gets no leases for a while, twice as long each time.
+#[derive(Debug, Default)]
+struct Distrust {
+    times: u32,
+    /// By [`boot_time`].
+    until: Duration,
+}
+
+impl Distrust {
+    /// The longest is so many times doubled.
+    const MOST_TIMES: u32 = 6;
+
+    fn grow(&mut self, now: Duration, limit: Duration) {
+        self.times = (self.times + 1).min(Self::MOST_TIMES);
+        self.until = now + limit * (1 << self.times);
+    }
+
+    fn lasts(&self) -> bool {
+        self.times > 0 && boot_time() < self.until
+    }
 }
 
 /// Where the answer to a request goes.
@@ -331,13 +354,19 @@ impl Session {
 
     /// The client has answered a recall. Returns whether it was asked.
     pub(crate) fn recalled(&self, number: u64) -> bool {
-        self.state.lock().recalls.remove(&number).is_some()
+        let mut state = self.state.lock();
+        let was_asked = state.recalls.remove(&number).is_some();
+        if was_asked {
+            state.distrust = Distrust::default();
+        }
+        was_asked
     }
 
-    /// Returns whether the client has not answered a recall, or the session has ended.
+    /// Returns whether the client has not answered a recall, now or a while ago, or the session has
+    /// ended: it is granted no leases, and those that it has are not lengthened.
     pub(crate) fn is_overdue(&self) -> bool {
         let state = self.state.lock();
-        state.ended || !state.recalls.is_empty()
+        state.ended || !state.recalls.is_empty() || state.distrust.lasts()
     }
 
     /// Returns whether the client has not answered a recall for longer than `limit`: its leases
@@ -347,10 +376,12 @@ impl Session {
         state.recalls.values().any(|(_, since)| now.saturating_sub(*since) > limit)
     }
 
-    /// Forgets the recalls that were not answered for longer than `limit`.
+    /// Forgets the recalls that were not answered for longer than `limit`, and grants no leases for
+    /// a while: each of them would delay a change by others for as long.
     pub(crate) fn forget_recalls(&self, now: Duration, limit: Duration) {
         let mut state = self.state.lock();
         state.recalls.retain(|_, (_, since)| now.saturating_sub(*since) <= limit);
+        state.distrust.grow(now, limit);
     }
 
     /// Returns whether the client has no connection and has never sent a request.
@@ -416,6 +447,7 @@ impl State {
             waiting: HashSet::new(),
             epochs: 0,
             recalls: BTreeMap::new(),
+            distrust: Distrust::default(),
             ended: false,
             suspended: false,
         }

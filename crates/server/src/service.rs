@@ -213,7 +213,9 @@ impl Service for LocalService {
             (parked.done)(Err(Code::Interrupted.into()));
             return;
         }
-        self.dispatcher.locks.cancel(context.session, context.request);
+        if !self.dispatcher.leases.cancel((context.session, context.request)) {
+            self.dispatcher.locks.cancel(context.session, context.request);
+        }
     }
 
     fn losses(&self) -> u64 {

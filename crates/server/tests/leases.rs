@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Entry, Granted, Handle, InodeId, LeaseHolder, LeasedService, Leases,
-    NewMode, OpenFlags, Reply, Request, SetAttr, Then, Touched,
+    Attr, Bulk, Code, Context, Done, Entry, Granted, Handle, InodeId, LeaseHolder, LeasedService,
+    Leases, NewMode, OpenFlags, Reply, Request, RequestId, SetAttr, Then, Touched,
 };
 
 use harness::requests::next_open;
@@ -294,10 +294,48 @@ fn a_client_that_ignores_recalls_loses_its_leases_and_nothing_else() {
     }
     chmod.join().unwrap();
     assert_eq!(*deaf.holder.lost.lock(), 1, "its own clock has ended them before");
-    assert!(deaf.attr(file.handle).1 && deaf.attr(file.handle).0.mode == 0o600);
+    let (attr, is_leased) = deaf.attr(file.handle);
+    assert!(attr.mode == 0o600 && !is_leased, "it would delay the next change as well");
+    served.chmod(file.handle, 0o640).join().unwrap();
+    assert!(!deaf.has_recall());
     unanswered();
-    let chmod = served.chmod(file.handle, 0o640);
+    // It is trusted again after a while.
+    let deadline = Instant::now() + DEADLINE;
+    while !deaf.attr(file.handle).1 {
+        assert!(Instant::now() < deadline, "it is never trusted again");
+        thread::sleep(SHORT / 50);
+    }
+    let chmod = served.chmod(file.handle, 0o600);
     deaf.recall().1();
+    chmod.join().unwrap();
+}
+
+#[test]
+fn a_change_that_waits_for_a_recall_ends_with_its_caller() {
+    let served = Served::new(TERM);
+    let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
+    let (deaf, other) = (served.client(), served.client());
+    assert!(deaf.attr(file.handle).1);
+    let (interrupted, answers) = channel();
+    let context = Context { request: RequestId(77), ..Context::direct(0, 0) };
+    let mut later = || -> Done {
+        let interrupted = interrupted.clone();
+        Box::new(move |result| interrupted.send(result.map_err(|error| error.code)).unwrap())
+    };
+    let service = served.rig.server.service();
+    let now = service.ask(&context, chmod(file.handle, 0o600), Bulk::None, &mut later);
+    assert!(now.is_none());
+    let (_, drop_it) = deaf.recall();
+    service.cancel(&Context { request: RequestId(78), ..context });
+    assert!(answers.try_recv().is_err(), "another request was cancelled");
+    service.cancel(&context);
+    assert_eq!(answers.recv_timeout(DEADLINE).unwrap().unwrap_err(), Code::Interrupted);
+    drop_it();
+    // Nothing is left of it: the file has its old mode, and can be leased and changed.
+    let (attr, is_leased) = other.attr(file.handle);
+    assert!(attr.mode != 0o600 && is_leased);
+    let chmod = served.chmod(file.handle, 0o640);
+    other.recall().1();
     chmod.join().unwrap();
 }
 

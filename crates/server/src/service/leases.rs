@@ -66,6 +66,9 @@ impl Dispatcher {
         all.extend(dir.map(|dir| Leased::Node(dir.ino)));
         all.extend(made.map(Leased::Names));
         let granted = self.leases.grant(session, since, &all, |on| self.may_hold(on));
+        if granted.contains(&false) {
+            self.make_room(session);
+        }
         let mut each = granted.iter().copied();
         for attr in attrs.iter_mut().filter(|attr| !attr.volatile) {
             attr.volatile = !each.next().unwrap_or(false);

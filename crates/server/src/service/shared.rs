@@ -13,13 +13,15 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
-use pelago_proto::leases::{ChangeId, Recall};
+use pelago_proto::leases::Recall;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, InodeId, LocalCache, Reply, Request, SessionId, Then, Touched,
+    Bulk, Code, Context, Done, Error, FileKind, InodeId, LocalCache, Reply, Request, SessionId,
+    Then, Touched,
 };
 
 use super::touches::{Announced, Touches};
 use super::{Call, Dispatcher};
+use crate::leases::{Asker, Wait};
 use crate::other_sessions::Noted;
 use crate::pool::{Caller, Invocation};
 
@@ -195,9 +197,12 @@ impl PendingChange {
             announced.expected = None;
         }
         let here = thread::current().id();
-        let (dispatcher, author) = (Arc::clone(&self.dispatcher), self.context.session);
+        let (dispatcher, asker) = (Arc::clone(&self.dispatcher), self.asker());
         let changes = Arc::clone(&announced.changes);
-        dispatcher.announce(author, &changes, move |change| {
+        dispatcher.announce(asker, &changes, move |wait| {
+            let Wait::Over(change) = wait else {
+                return self.answer(Err(Code::Interrupted.into()));
+            };
             announced.change = Some(change);
             let (cache, changes) = (self.cache.clone(), Arc::clone(&announced.changes));
             let go = move || self.go_on(here, announced);
@@ -269,12 +274,8 @@ impl PendingChange {
                 };
                 self.opened((open, ino), Ok(reply));
             }
-            (result, ..) => {
-                if let Ok(reply) = &result {
-                    self.announce_late(&announced, reply);
-                }
-                self.end(&announced, result);
-            }
+            (Ok(reply), ..) => self.announce_late(announced, reply),
+            (result, ..) => self.end(&announced, result),
         }
     }
 
@@ -283,30 +284,41 @@ impl PendingChange {
         self.context.session == SessionId::DIRECT
     }
 
+    fn asker(&self) -> Asker {
+        (self.context.session, self.context.request)
+    }
+
     /// Announces inodes that the names led to when the change was carried out, and not when it was
-    /// announced: until it is answered others may show what they were before.
-    fn announce_late(&self, announced: &Announced, reply: &Reply) {
-        let led_to = match reply {
+    /// announced: until it is answered others may show what they were before. Then answers.
+    fn announce_late(self, announced: Announced, reply: Reply) {
+        let led_to = match &reply {
             Reply::Removed(attr) => [Some(attr.ino), None],
             Reply::Renamed { moved, replaced } => {
                 [Some(moved.ino), replaced.map(|replaced| replaced.attr.ino)]
             }
-            _ => return,
+            _ => [None, None],
         };
+        if let Some(dir) = removed_dir(&reply) {
+            self.dispatcher.leases.dir_removed(dir);
+        }
         let late = led_to.into_iter().flatten().map(Touched::Node);
         let late: Arc<[Touched]> = late.filter(|node| !announced.changes.contains(node)).collect();
         if late.is_empty() {
-            return;
+            return self.end(&announced, Ok(reply));
         }
-        let dispatcher = Arc::clone(&self.dispatcher);
-        self.dispatcher.announce(self.context.session, &late, move |change| {
-            dispatcher.leases.end(change);
-        });
         if let Some(cache) = &self.cache {
             // No name: the cache has dropped it when this returns.
             cache.begin(&late, Box::new(|| {}));
             cache.end(&late);
         }
+        let dispatcher = Arc::clone(&self.dispatcher);
+        dispatcher.announce(self.asker(), &late, move |wait| {
+            if let Wait::Over(change) = wait {
+                self.dispatcher.leases.end(change);
+            }
+            // It is carried out, also if its caller waits no more.
+            self.end(&announced, Ok(reply));
+        });
     }
 
     /// Answers an open for writing. The change of its inode goes on until the release.
@@ -364,22 +376,37 @@ impl PendingChange {
     }
 }
 
+/// Returns the directory that a change has removed.
+fn removed_dir(reply: &Reply) -> Option<InodeId> {
+    let removed = match reply {
+        Reply::Removed(attr) => attr,
+        Reply::Renamed { replaced: Some(replaced), .. } => &replaced.attr,
+        _ => return None,
+    };
+    (removed.kind == FileKind::Directory && removed.links == 0).then_some(removed.ino)
+}
+
 impl Dispatcher {
     /// Announces a change to the other sessions that have leases on what it touches; `then` is
     /// called once they have dropped it.
     fn announce(
         self: &Arc<Self>,
-        author: SessionId,
+        asker: Asker,
         touched: &[Touched],
-        then: impl FnOnce(ChangeId) + Send + 'static,
+        then: impl FnOnce(Wait) + Send + 'static,
     ) {
-        let connections = self.connections();
-        let send = |recall: &Recall| {
-            if let Some(connections) = &connections {
-                connections.recall(recall.session, recall.number, &recall.touched);
-            }
-        };
-        self.leases.announce(author, touched, send, then);
+        self.leases.announce(asker, touched, |recall| self.send(recall), then);
+    }
+
+    /// Takes leases away if there are too many to grant a session more.
+    pub(super) fn make_room(&self, session: SessionId) {
+        self.leases.make_room(session, |recall| self.send(recall));
+    }
+
+    fn send(&self, recall: &Recall) {
+        if let Some(connections) = self.connections() {
+            connections.recall(recall.session, recall.number, &recall.touched);
+        }
     }
 
     fn end_announced(&self, announced: &Announced) {
