@@ -22,7 +22,5 @@ mod open_files;
 mod recall;
 mod reports;
 mod state;
-#[cfg(test)]
-mod tests;
 mod told;
 mod touches;

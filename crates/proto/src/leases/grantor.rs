@@ -171,7 +171,8 @@ impl Grantor {
     }
 
     /// Announces a change by `author`: until [`Grantor::end`] others are granted nothing on what it
-    /// touches. The author's own leases on nodes have ended.
+    /// touches. The author's own leases stay: it need not know yet what a name that it removes
+    /// leads to.
     pub fn announce(&mut self, author: SessionId, touched: &[Touched]) -> Announced {
         self.last_change += 1;
         let change = ChangeId(self.last_change);
@@ -196,7 +197,8 @@ impl Grantor {
                 }
             }
             if let Leased::Node(_) = on {
-                holders.into_iter().for_each(|session| self.remove(session, on));
+                let others = holders.into_iter().filter(|session| *session != author);
+                others.for_each(|session| self.remove(session, on));
             }
         }
         let recall = |(session, touched)| self.recall(session, touched, Some(change));

@@ -1,0 +1,289 @@
+//! Two holders over one server, under every order of messages that a network has: what a holder
+//! answers by itself is what the server would answer at that moment.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pelago_holder::Holder;
+use pelago_wire::{
+    Attr, Bulk, Code, Context, Cookie, Done, Error, Handle, InodeId, Name, OpenFlags, OpenId,
+    RenameFlags, Reply, Request, Service, SetAttr, Touched,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+
+use world::{DIR, SESSIONS, Server, ino, name};
+
+mod world;
+
+/// Files and names.
+const FILES: u64 = 3;
+const NAMES: u64 = 5;
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// A program of a client asks.
+    Ask { client: usize, asks: Asks },
+    /// The server takes the `which`th request of a client.
+    Take { client: usize, which: usize },
+    /// It carries out the `which`th change that need not wait.
+    CarryOut { which: usize },
+    /// The `which`th answer arrives.
+    Deliver { client: usize, which: usize },
+    /// The next recall arrives.
+    Recall { client: usize },
+    /// The next answer to a recall arrives.
+    Recalled { client: usize },
+    /// The time of all leases of a client is over.
+    Expire { client: usize },
+}
+
+#[derive(Debug, Clone)]
+enum Asks {
+    Lookup(u64),
+    GetAttr(u64),
+    GetDirAttr,
+    SetAttr(u64),
+    Link(u64, u64),
+    Unlink(u64),
+    Rename(u64, u64),
+    List(bool),
+    Open(u64),
+    Release,
+}
+
+fn asks() -> impl Strategy<Value = Asks> {
+    let (file, one, other) = (0..FILES, 0..NAMES, 0..NAMES);
+    prop_oneof![
+        4 => one.clone().prop_map(Asks::Lookup),
+        3 => file.clone().prop_map(Asks::GetAttr),
+        2 => Just(Asks::GetDirAttr),
+        2 => file.clone().prop_map(Asks::SetAttr),
+        2 => (file.clone(), one.clone()).prop_map(|(file, name)| Asks::Link(file, name)),
+        1 => one.clone().prop_map(Asks::Unlink),
+        1 => (one, other).prop_map(|(one, other)| Asks::Rename(one, other)),
+        5 => any::<bool>().prop_map(Asks::List),
+        2 => file.prop_map(Asks::Open),
+        1 => Just(Asks::Release),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let (client, which) = (0..2usize, 0..8usize);
+    let both = (client.clone(), which.clone());
+    prop_oneof![
+        12 => (client.clone(), asks()).prop_map(|(client, asks)| Act::Ask { client, asks }),
+        10 => both.clone().prop_map(|(client, which)| Act::Take { client, which }),
+        6 => which.prop_map(|which| Act::CarryOut { which }),
+        10 => both.prop_map(|(client, which)| Act::Deliver { client, which }),
+        6 => client.clone().prop_map(|client| Act::Recall { client }),
+        6 => client.clone().prop_map(|client| Act::Recalled { client }),
+        1 => client.prop_map(|client| Act::Expire { client }),
+    ]
+}
+
+struct Client {
+    holder: Arc<Holder>,
+    /// The files that its programs have open, since no lease was lost.
+    opens: Arc<Mutex<HashMap<OpenId, InodeId>>>,
+}
+
+struct World {
+    server: Server,
+    clients: [Client; 2],
+    last_open: u64,
+    last_mode: u16,
+    /// Answers that a holder gave by itself: names, absent names, attributes, listings, opens.
+    local: [u32; 5],
+    /// Files that lost their last name while a client had them open without a message.
+    reported: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = Server::new(FILES);
+        let client = |number: usize| Client {
+            holder: Holder::new(Arc::clone(&server.lines[number]) as Arc<_>),
+            opens: Arc::default(),
+        };
+        let clients = [client(0), client(1)];
+        Self { server, clients, last_open: 0, last_mode: 0, local: [0; 5], reported: 0 }
+    }
+
+    fn act(&mut self, act: &Act) {
+        match *act {
+            Act::Ask { client, ref asks } => self.ask(client, asks),
+            Act::Take { client, which } => self.server.take(client, which),
+            Act::CarryOut { which } => {
+                if self.server.carry_out(which) {
+                    self.check_opens();
+                }
+            }
+            Act::Deliver { client, which } => self.server.lines[client].deliver(which),
+            Act::Recall { client } => self.server.lines[client].recall(),
+            Act::Recalled { client } => self.server.recalled(client),
+            Act::Expire { client } => {
+                // What was open without a message may be lost with the leases.
+                self.clients[client].opens.lock().clear();
+                self.server.expire(client);
+            }
+        }
+    }
+
+    fn request(&mut self, client: usize, asks: &Asks) -> Option<Request> {
+        let node = |number| Handle::own(ino(number));
+        Some(match *asks {
+            Asks::Lookup(number) => Request::Lookup { dir: DIR, name: name(number) },
+            Asks::GetAttr(number) => Request::GetAttr { node: node(number) },
+            Asks::GetDirAttr => Request::GetAttr { node: DIR },
+            Asks::SetAttr(number) => {
+                self.last_mode = (self.last_mode + 1) % 0o1000;
+                let set = SetAttr { mode: Some(self.last_mode), ..SetAttr::default() };
+                Request::SetAttr { node: node(number), open: None, set }
+            }
+            Asks::Link(file, to) => Request::Link { node: node(file), dir: DIR, name: name(to) },
+            Asks::Unlink(number) => Request::Unlink { dir: DIR, name: name(number) },
+            Asks::Rename(from, to) if from != to => Request::Rename {
+                from_dir: DIR,
+                from: name(from),
+                to_dir: DIR,
+                to: name(to),
+                flags: RenameFlags::Replace,
+            },
+            Asks::Rename(..) => return None,
+            Asks::List(is_short) => Request::List {
+                dir: DIR,
+                after: Cookie::AFTER_DOT_DOT,
+                behind: None,
+                entries: if is_short { 2 } else { 100 },
+                attributes: true,
+            },
+            Asks::Open(number) => {
+                self.last_open += 1;
+                let flags = OpenFlags { read: true, ..OpenFlags::default() };
+                Request::Open { node: node(number), flags, open: OpenId(self.last_open) }
+            }
+            Asks::Release => {
+                let mut opens = self.clients[client].opens.lock();
+                let open = *opens.keys().min()?;
+                opens.remove(&open);
+                Request::Release { open }
+            }
+        })
+    }
+
+    fn ask(&mut self, client: usize, asks: &Asks) {
+        let Some(request) = self.request(client, asks) else { return };
+        let opens = Arc::clone(&self.clients[client].opens);
+        let opened = match request {
+            Request::Open { open, node, .. } => Some((open, node.ino)),
+            _ => None,
+        };
+        let mut later = || -> Done {
+            let opens = Arc::clone(&opens);
+            Box::new(move |result| {
+                if let (Some((open, ino)), Ok(_)) = (opened, result) {
+                    opens.lock().insert(open, ino);
+                }
+            })
+        };
+        let holder = &self.clients[client].holder;
+        let context = Context::direct(0, 0);
+        let answer = holder.ask(&context, request.clone(), Bulk::None, &mut later);
+        if let Some(answer) = answer {
+            self.check(client, &request, &answer);
+            later()(answer);
+        }
+    }
+
+    /// Asserts that an answer of a holder is what the server would answer. An own change may be
+    /// carried out whose answer is on its way: until then both states are right.
+    fn check(&mut self, client: usize, request: &Request, answer: &Result<Reply, Error>) {
+        let unseen = self.server.lines[client].unseen();
+        let is_unseen = |touched: &Touched| unseen.contains(touched);
+        let is_name_unseen =
+            |name: &Name| is_unseen(&Touched::Name { dir: DIR.ino, name: name.clone() });
+        let nodes = &self.server.nodes;
+        let holds = |attr: &Attr| nodes[&attr.ino] == *attr || is_unseen(&Touched::Node(attr.ino));
+        let led_to = |wanted: &Name| {
+            self.server.names.values().find(|(name, _)| name == wanted).map(|(_, ino)| *ino)
+        };
+        match (request, answer) {
+            (Request::Lookup { name, .. }, _) if is_name_unseen(name) => {}
+            (Request::Lookup { name, .. }, Ok(Reply::Entry(entry))) => {
+                assert_eq!(led_to(name), Some(entry.handle.ino), "{name:?} leads elsewhere");
+                assert!(holds(&entry.attr), "old attributes with a name: {entry:?}");
+                self.local[0] += 1;
+            }
+            (Request::Lookup { name, .. }, Err(error)) => {
+                assert_eq!((error.code, led_to(name)), (Code::NotFound, None), "{name:?} exists");
+                self.local[1] += 1;
+            }
+            (Request::GetAttr { .. }, Ok(Reply::Attr(attr))) => {
+                assert!(holds(attr), "old attributes: {attr:?}, {:?}", nodes[&attr.ino]);
+                self.local[2] += 1;
+            }
+            (Request::List { .. }, _) if !unseen.is_empty() => {}
+            (Request::List { after, entries: most, .. }, Ok(Reply::Listed { entries, end })) => {
+                let (all, _) = self.server.list(*after, usize::MAX);
+                assert!(all.starts_with(entries), "{entries:?}, {all:?}");
+                assert!(!end || entries.len() == all.len(), "{entries:?}, {all:?}");
+                assert!(entries.len() <= *most as usize);
+                self.local[3] += 1;
+            }
+            (Request::Open { .. }, Ok(Reply::Opened { attr, .. })) => {
+                assert!(holds(attr) && attr.links > 0, "{attr:?}");
+                self.local[4] += 1;
+            }
+            (Request::Release { .. } | Request::Open { .. }, _) => {}
+            other => panic!("a holder does not answer this by itself: {other:?}"),
+        }
+    }
+
+    /// Asserts that the server knows every open of a file that has just lost its last name.
+    fn check_opens(&mut self) {
+        for client in &self.clients {
+            for (open, ino) in client.opens.lock().iter() {
+                if self.server.removed.contains(ino) {
+                    assert!(self.server.opens.contains(open), "{open:?} of {ino:?} is not known");
+                    self.reported += 1;
+                }
+            }
+        }
+        self.server.removed.clear();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_holder_answers_what_the_server_would(acts in vec(act(), 1..250)) {
+        let mut world = World::new();
+        acts.iter().for_each(|act| world.act(act));
+    }
+}
+
+/// The model meets what it is about.
+#[test]
+fn the_model_meets_every_kind_of_answer() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut local, mut reported) = ([0; 5], 0);
+    for _ in 0..400 {
+        let acts = vec(act(), 250).new_tree(&mut runner).unwrap().current();
+        let mut world = World::new();
+        acts.iter().for_each(|act| world.act(act));
+        local.iter_mut().zip(world.local).for_each(|(all, one)| *all += one);
+        reported += world.reported;
+    }
+    println!("answered by holders: {local:?}; opens of removed files: {reported}");
+    assert!(local.iter().all(|count| *count > 50) && reported > 10, "{local:?}, {reported}");
+    assert_eq!(SESSIONS.len(), 2);
+}

@@ -1,0 +1,419 @@
+//! A server of one directory, and the lines between it and its clients.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_proto::leases::{ChangeId, Grantor, Leased};
+use pelago_wire::{
+    Attr, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind, Granted,
+    Handle, InodeId, LeaseHolder, LeaseMoment, LeasedDone, LeasedService, Leases, Name, NameHash,
+    OpenId, Reply, Request, Service, SessionId, SetAttr, Touched,
+};
+
+pub(crate) const DIR: Handle = Handle::ROOT;
+pub(crate) const SESSIONS: [SessionId; 2] = [SessionId::new(1, 1), SessionId::new(1, 2)];
+
+/// The line between a client and the server: requests and answers overtake each other, recalls
+/// do not.
+#[derive(Default)]
+pub(crate) struct Line {
+    queues: Mutex<Queues>,
+    holder: Mutex<Option<Weak<dyn LeaseHolder>>>,
+}
+
+#[derive(Default)]
+struct Queues {
+    requests: Vec<Asked>,
+    answers: Vec<Answer>,
+    recalls: VecDeque<(u64, Arc<[Touched]>)>,
+    recalled: VecDeque<u64>,
+    is_lost: bool,
+}
+
+struct Asked {
+    request: Request,
+    done: LeasedDone,
+}
+
+struct Answer {
+    result: Result<Reply, Error>,
+    granted: Granted,
+    done: LeasedDone,
+    /// What the change has touched that this answers.
+    touched: Vec<Touched>,
+}
+
+impl Line {
+    fn holder(&self) -> Arc<dyn LeaseHolder> {
+        self.holder.lock().as_ref().unwrap().upgrade().unwrap()
+    }
+
+    /// Brings an answer to the client.
+    pub(crate) fn deliver(&self, which: usize) {
+        let answer = {
+            let mut queues = self.queues.lock();
+            let answers = &mut queues.answers;
+            if answers.is_empty() {
+                return;
+            }
+            let at = which % answers.len();
+            answers.swap_remove(at)
+        };
+        (answer.done)(answer.result, answer.granted);
+    }
+
+    /// Brings the next recall to the client.
+    pub(crate) fn recall(self: &Arc<Self>) {
+        let Some((number, touched)) = self.queues.lock().recalls.pop_front() else { return };
+        let line = Arc::clone(self);
+        let then = move || line.queues.lock().recalled.push_back(number);
+        self.holder().recalled(touched, Box::new(then));
+    }
+
+    /// The client's clock ends its leases.
+    pub(crate) fn lose(&self) {
+        self.queues.lock().is_lost = true;
+        self.holder().lost();
+    }
+
+    /// Returns what changes have touched whose answers are on their way.
+    pub(crate) fn unseen(&self) -> Vec<Touched> {
+        self.queues.lock().answers.iter().flat_map(|it| it.touched.iter().cloned()).collect()
+    }
+}
+
+impl Service for Line {
+    fn ask(
+        &self,
+        _: &Context,
+        _: Request,
+        _: Bulk<'_>,
+        _: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        Some(Err(Code::NotSupported.into()))
+    }
+}
+
+impl LeasedService for Line {
+    fn ask_leased(&self, _: &Context, request: Request, _: Bulk<'_>, done: LeasedDone) {
+        self.queues.lock().requests.push(Asked { request, done });
+    }
+
+    fn ask_first(&self, context: &Context, request: Request, done: LeasedDone) {
+        self.ask_leased(context, request, Bulk::None, done);
+    }
+
+    fn lease_left(&self) -> Duration {
+        Duration::from_secs(if self.queues.lock().is_lost { 0 } else { 10 })
+    }
+
+    fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
+        *self.holder.lock() = Some(holder);
+    }
+}
+
+/// A change that was announced.
+struct Parked {
+    client: usize,
+    asked: Asked,
+    since: LeaseMoment,
+    change: ChangeId,
+    touched: Vec<Touched>,
+    waits: bool,
+}
+
+/// The server.
+pub(crate) struct Server {
+    pub(crate) lines: [Arc<Line>; 2],
+    pub(crate) names: BTreeMap<u64, (Name, InodeId)>,
+    pub(crate) nodes: HashMap<InodeId, Attr>,
+    pub(crate) opens: BTreeSet<OpenId>,
+    grantor: Grantor,
+    parked: Vec<Parked>,
+    version: i64,
+    /// Nodes that have lost their last name with the last change.
+    pub(crate) removed: Vec<InodeId>,
+}
+
+/// Returns a name whose position in listings is its number.
+pub(crate) fn name(number: u64) -> Name {
+    Name::new(format!("n{number}").as_bytes()).unwrap()
+}
+
+fn number(name: &Name) -> u64 {
+    u64::from(name.as_bytes()[1] - b'0')
+}
+
+pub(crate) fn ino(number: u64) -> InodeId {
+    InodeId::from_raw(100 + number)
+}
+
+fn cookie(number: u64) -> Cookie {
+    Cookie::of(NameHash((number + 1) << 40))
+}
+
+impl Server {
+    /// Returns a server of some files with a name each.
+    pub(crate) fn new(files: u64) -> Self {
+        let mut root = Attr::empty(DIR.ino, FileKind::Directory);
+        root.size = files;
+        let file = |number| Attr::empty(ino(number), FileKind::Regular);
+        let nodes = (0..files).map(|number| (ino(number), file(number)));
+        Self {
+            lines: Default::default(),
+            names: (0..files).map(|number| (number, (name(number), ino(number)))).collect(),
+            nodes: nodes.chain([(DIR.ino, root)]).collect(),
+            opens: BTreeSet::new(),
+            grantor: Grantor::new(1 << 10),
+            parked: Vec::new(),
+            version: 0,
+            removed: Vec::new(),
+        }
+    }
+
+    fn handle(&self, ino: InodeId) -> Handle {
+        Handle::own(ino)
+    }
+
+    fn led_to(&self, name: &Name) -> Option<InodeId> {
+        self.names.get(&number(name)).map(|(_, ino)| *ino)
+    }
+
+    /// Takes a request of a client.
+    pub(crate) fn take(&mut self, client: usize, which: usize) {
+        let asked = {
+            let requests = &mut self.lines[client].queues.lock().requests;
+            if requests.is_empty() {
+                return;
+            }
+            let at = which % requests.len();
+            requests.swap_remove(at)
+        };
+        let since = self.grantor.now();
+        match self.touches(&asked.request) {
+            Some(touched) => self.announce(client, asked, since, touched),
+            None => {
+                let result = self.read(&asked.request);
+                self.answer(client, asked, since, (result, Vec::new()));
+            }
+        }
+    }
+
+    fn announce(&mut self, client: usize, asked: Asked, since: LeaseMoment, touched: Vec<Touched>) {
+        let announced = self.grantor.announce(SESSIONS[client], &touched);
+        for recall in announced.recalls {
+            let to = SESSIONS.iter().position(|it| *it == recall.session).unwrap();
+            let body = (recall.number, recall.touched.into());
+            self.lines[to].queues.lock().recalls.push_back(body);
+        }
+        let (change, waits) = (announced.change, announced.waits);
+        self.parked.push(Parked { client, asked, since, change, touched, waits });
+    }
+
+    /// Takes the next answer to a recall.
+    pub(crate) fn recalled(&mut self, client: usize) {
+        let number = self.lines[client].queues.lock().recalled.pop_front();
+        if let Some(number) = number {
+            let ready = self.grantor.recalled(SESSIONS[client], number);
+            self.go_on(&ready);
+        }
+    }
+
+    /// The time of the leases of a client is over, after its own clock has said so.
+    pub(crate) fn expire(&mut self, client: usize) {
+        self.lines[client].lose();
+        let ready = self.grantor.expire(SESSIONS[client]);
+        self.go_on(&ready);
+        let mut queues = self.lines[client].queues.lock();
+        queues.recalls.clear();
+        queues.is_lost = false;
+    }
+
+    fn go_on(&mut self, ready: &[ChangeId]) {
+        let is_ready = |it: &&mut Parked| ready.contains(&it.change);
+        self.parked.iter_mut().filter(is_ready).for_each(|it| it.waits = false);
+    }
+
+    /// Carries out a change that waits no longer. Returns whether there was one.
+    pub(crate) fn carry_out(&mut self, which: usize) -> bool {
+        let due: Vec<usize> = (0..self.parked.len()).filter(|at| !self.parked[*at].waits).collect();
+        if due.is_empty() {
+            return false;
+        }
+        let Parked { client, asked, since, change, touched, .. } =
+            self.parked.swap_remove(due[which % due.len()]);
+        if self.touches(&asked.request).as_ref() != Some(&touched) {
+            // A name leads elsewhere by now.
+            self.grantor.end(change);
+            let touched = self.touches(&asked.request).unwrap();
+            self.announce(client, asked, since, touched);
+            return true;
+        }
+        self.removed.clear();
+        let result = self.change(&asked.request);
+        self.grantor.end(change);
+        let touched = if result.is_ok() { touched } else { Vec::new() };
+        self.answer(client, asked, since, (result, touched));
+        true
+    }
+
+    /// Returns what a request changes; `None` if nothing.
+    fn touches(&self, request: &Request) -> Option<Vec<Touched>> {
+        let named = |name: &Name| Touched::Name { dir: DIR.ino, name: name.clone() };
+        let led_to = |name: &Name| self.led_to(name).map(Touched::Node);
+        let dir = Touched::Node(DIR.ino);
+        Some(match request {
+            Request::SetAttr { node, .. } => vec![Touched::Node(node.ino)],
+            Request::Link { node, name, .. } => vec![Touched::Node(node.ino), dir, named(name)],
+            Request::Unlink { name, .. } => {
+                [dir, named(name)].into_iter().chain(led_to(name)).collect()
+            }
+            Request::Rename { from, to, .. } => {
+                let known = [dir, named(from), named(to)].into_iter();
+                known.chain(led_to(from)).chain(led_to(to)).collect()
+            }
+            _ => return None,
+        })
+    }
+
+    fn read(&mut self, request: &Request) -> Result<Reply, Error> {
+        match request {
+            Request::Lookup { name, .. } => self.entry(name).map(Reply::Entry),
+            Request::GetAttr { node } => Ok(Reply::Attr(self.nodes[&node.ino])),
+            Request::List { after, entries, .. } => {
+                let (entries, end) = self.list(*after, *entries as usize);
+                Ok(Reply::Listed { entries, end })
+            }
+            Request::Open { node, open, .. } => {
+                let attr = self.nodes[&node.ino];
+                if attr.links == 0 {
+                    return Err(Code::Stale.into());
+                }
+                self.opens.insert(*open);
+                Ok(Reply::Opened { attr, path: DataPath::Cached })
+            }
+            Request::Release { open } => {
+                self.opens.remove(open);
+                Ok(Reply::Done)
+            }
+            _ => Err(Code::NotSupported.into()),
+        }
+    }
+
+    fn entry(&self, name: &Name) -> Result<Entry, Error> {
+        let ino = self.led_to(name).ok_or(Code::NotFound)?;
+        Ok(Entry { handle: self.handle(ino), attr: self.nodes[&ino] })
+    }
+
+    /// Returns a part of the listing, and whether nothing follows.
+    pub(crate) fn list(&self, after: Cookie, most: usize) -> (Vec<DirEntry>, bool) {
+        let behind = self.names.iter().filter(|(number, _)| cookie(**number).0 > after.0);
+        let entry = |(number, (name, ino)): (&u64, &(Name, InodeId))| DirEntry {
+            name: name.clone(),
+            ino: *ino,
+            kind: FileKind::Regular,
+            cookie: cookie(*number),
+            entry: Some(Entry { handle: self.handle(*ino), attr: self.nodes[ino] }),
+        };
+        let all: Vec<DirEntry> = behind.map(entry).collect();
+        let end = all.len() <= most;
+        (all.into_iter().take(most).collect(), end)
+    }
+
+    fn change(&mut self, request: &Request) -> Result<Reply, Error> {
+        match request {
+            Request::SetAttr { node, set: SetAttr { mode, .. }, .. } => {
+                self.touch(node.ino).mode = mode.unwrap();
+                Ok(Reply::Attr(self.nodes[&node.ino]))
+            }
+            Request::Link { node, name, .. } => {
+                if self.led_to(name).is_some() {
+                    return Err(Code::Exists.into());
+                }
+                if self.nodes[&node.ino].links == 0 {
+                    return Err(Code::NotFound.into());
+                }
+                self.touch(node.ino).links += 1;
+                self.touch(DIR.ino).size += 1;
+                self.names.insert(number(name), (name.clone(), node.ino));
+                self.entry(name).map(Reply::Entry)
+            }
+            Request::Unlink { name, .. } => {
+                let ino = self.led_to(name).ok_or(Code::NotFound)?;
+                self.names.remove(&number(name));
+                self.touch(DIR.ino).size -= 1;
+                Ok(Reply::Removed(self.drop_link(ino)))
+            }
+            Request::Rename { from, to, .. } => {
+                let ino = self.led_to(from).ok_or(Code::NotFound)?;
+                let other = self.led_to(to);
+                if other == Some(ino) {
+                    return Err(Code::Exists.into());
+                }
+                self.names.remove(&number(from));
+                self.names.insert(number(to), (to.clone(), ino));
+                self.touch(ino);
+                self.touch(DIR.ino).size -= u64::from(other.is_some());
+                let replaced = other
+                    .map(|other| Entry { handle: self.handle(other), attr: self.drop_link(other) });
+                Ok(Reply::Renamed { moved: self.handle(ino), replaced })
+            }
+            _ => Err(Code::NotSupported.into()),
+        }
+    }
+
+    fn drop_link(&mut self, ino: InodeId) -> Attr {
+        let attr = self.touch(ino);
+        attr.links -= 1;
+        let attr = *attr;
+        if attr.links == 0 {
+            self.removed.push(ino);
+        }
+        attr
+    }
+
+    /// Returns the attributes of a node, with a new time of change.
+    fn touch(&mut self, ino: InodeId) -> &mut Attr {
+        self.version += 1;
+        let attr = self.nodes.get_mut(&ino).unwrap();
+        attr.ctime.seconds = self.version;
+        attr
+    }
+
+    /// Grants leases as the server does, and sends the answer.
+    fn answer(
+        &mut self,
+        client: usize,
+        Asked { request, done }: Asked,
+        since: LeaseMoment,
+        (mut result, touched): (Result<Reply, Error>, Vec<Touched>),
+    ) {
+        let session = SESSIONS[client];
+        let mut leases = Leases::default();
+        let mut grant = |on| self.grantor.grant(session, on, since);
+        let tells = result.as_ref().map_or_else(|error| error.code == Code::NotFound, |_| true);
+        for attr in attrs_of(&mut result) {
+            attr.volatile = attr.links == 0 || !grant(Leased::Node(attr.ino));
+            leases.node |= !attr.volatile;
+        }
+        leases.names = tells && request.told_names().is_some_and(|dir| grant(Leased::Names(dir)));
+        let dir = (!touched.is_empty()).then(|| self.nodes[&DIR.ino]);
+        leases.dir = dir.is_some() && grant(Leased::Node(DIR.ino));
+        let granted = Granted { leases, dir, may_be_done: false };
+        let answer = Answer { result, granted, done, touched };
+        self.lines[client].queues.lock().answers.push(answer);
+    }
+}
+
+fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
+    match result {
+        Ok(Reply::Entry(entry)) => vec![&mut entry.attr],
+        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
+        Ok(Reply::Listed { entries, .. }) => {
+            entries.iter_mut().filter_map(|it| Some(&mut it.entry.as_mut()?.attr)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
