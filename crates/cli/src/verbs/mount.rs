@@ -19,9 +19,9 @@ use crate::{detach, locate, log, output};
 const AFTER: &str = "\
 The server is the socket `pelago.sock` in the folder of a volume that is up here, or the address \
 that `pelago up --listen` printed on another machine, which must have this machine's key (`pelago \
-key new`) in its list (`pelago key allow`). The mount keeps nothing: each operation asks the \
-server, so all mounts agree at once. If the connection is lost, it is made again, and programs \
-wait. Ctrl-C, SIGTERM, SIGHUP and `pelago unmount` end the mount.";
+key new`) in its list (`pelago key allow`). The mount keeps what it has seen until another \
+mount is about to change it, so all mounts agree at once. If the connection is lost, it is made \
+again, and programs wait. Ctrl-C, SIGTERM, SIGHUP and `pelago unmount` end the mount.";
 
 /// Mount a volume that another process serves.
 #[derive(Debug, clap::Args)]
