@@ -58,7 +58,7 @@ const WALLS: &[Wall] = &[
         imports: &[WIRE, CLIENT, RANDOM],
         tests_import: &[BENCH, CHECK, SERVER, STORE],
     },
-    Wall { package: HOLDER, imports: &[WIRE], tests_import: &[] },
+    Wall { package: HOLDER, imports: &[WIRE], tests_import: &[PROTO] },
     Wall {
         package: "pelago-cli",
         imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, BENCH],
