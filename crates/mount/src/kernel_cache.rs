@@ -355,6 +355,7 @@ impl Teller {
                 continue;
             };
             drop(work);
+            // Also if all names were invalidated meanwhile: a listing may have installed it since.
             self.invalidate_name(dir, &name);
             let nodes = self.work.lock().changes.get(&number).map(|waiting| waiting.nodes.clone());
             if let Some(state) = self.state.upgrade()
@@ -429,7 +430,11 @@ impl Teller {
         let Some(kernel) = state.kernel.get() else { return true };
         let newest = self.work.lock().last;
         let has_mounts = mountinfo::below(&self.point).map_or(true, |below| !below.is_empty());
+        let time = state.lifetimes.name_time();
         let sent = if has_mounts { None } else { Some(kernel.inc_epoch()) };
+        if let Some(Ok(())) = sent {
+            state.lifetimes.names_invalidated(time);
+        }
         let mut work = self.work.lock();
         work.last_epoch = Some(Instant::now());
         match sent {

@@ -225,6 +225,16 @@ impl Lifetimes {
         !self.is_leased() || self.name_times.may_be_kept(self.key(dir, name.as_bytes()))
     }
 
+    /// Returns the present time, before all names are invalidated.
+    pub(crate) fn name_time(&self) -> u64 {
+        self.name_times.now()
+    }
+
+    /// The kernel uses no name any more that it was answered before this time, except in listings.
+    pub(crate) fn names_invalidated(&self, time: u64) {
+        self.name_times.invalidated(time);
+    }
+
     /// The kernel is about to move what it keeps of one name to the other, or to exchange both.
     pub(crate) fn moves(&self, one: &At, other: &At) {
         if self.is_leased() {
@@ -354,7 +364,7 @@ impl ReplyGuard<'_> {
     /// returned.
     pub(crate) fn name_at(&self, sample: &Sample, at: Option<&At>) -> Duration {
         match at {
-            Some(At { dir, name }) => self.leased_name(sample, dir.ino, name),
+            Some(At { dir, name }) => self.leased_name(sample, (dir.ino, name), false),
             None => self.name(sample),
         }
     }
@@ -363,18 +373,23 @@ impl ReplyGuard<'_> {
     pub(crate) fn name_listed(&self, sample: &Sample, name: &Name) -> Duration {
         match sample.subject {
             Subject::Node(dir, _) if self.lifetimes.is_leased() => {
-                self.leased_name(sample, dir, name)
+                self.leased_name(sample, (dir, name), true)
             }
             _ => self.name(sample),
         }
     }
 
-    fn leased_name(&self, sample: &Sample, dir: InodeId, name: &Name) -> Duration {
+    fn leased_name(
+        &self,
+        sample: &Sample,
+        (dir, name): (InodeId, &Name),
+        is_listed: bool,
+    ) -> Duration {
         match &self.lifetimes.keeps {
             Keeps::Leased(leases) if self.holds(sample) => {
                 let key = self.lifetimes.key(dir, name.as_bytes());
                 let ttl = leases.name_left(dir, name).min(LEASED_TTL);
-                self.lifetimes.name_times.give(dir.raw(), key, ttl)
+                self.lifetimes.name_times.give(dir.raw(), key, ttl, is_listed)
             }
             _ => Duration::ZERO,
         }
