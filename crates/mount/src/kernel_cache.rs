@@ -423,8 +423,7 @@ impl Teller {
     }
 
     /// Invalidates all names, unless something is mounted below, and lets all changes go on that
-    /// wait for theirs.
-    /// Returns whether none is left.
+    /// wait for theirs. Returns whether none is left.
     fn invalidate_all_names(&self) -> bool {
         let Some(state) = self.state.upgrade() else { return true };
         let Some(kernel) = state.kernel.get() else { return true };
