@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pelago_wire::{LeaseHolder, Then, Touched};
 
 use crate::clock::boot_time;
@@ -21,6 +22,8 @@ const PINGS: usize = 8;
 pub(super) struct LeaseClock {
     /// By [`boot_time`], in nanoseconds; 0 if they have ended.
     until: AtomicU64,
+    /// Locked until the holder has dropped what leases have ended on: none begins before.
+    ending: Mutex<()>,
     holder: OnceLock<Weak<dyn LeaseHolder>>,
 }
 
@@ -47,8 +50,14 @@ impl LeaseClock {
     pub(super) fn renew(&self, asked: Duration, term: Duration) {
         self.look();
         let until = asked + term * 63 / 64;
-        if until > boot_time() {
-            let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        if until <= boot_time() {
+            return;
+        }
+        let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        let lengthen = |present: u64| (present > 0).then(|| present.max(until));
+        if self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, lengthen).is_err() {
+            // They have ended, and begin anew.
+            let _ending = self.ending.lock();
             self.until.fetch_max(until, Ordering::AcqRel);
         }
     }
@@ -63,6 +72,7 @@ impl LeaseClock {
 
     /// Ends the leases. Returns when nothing that was kept is used any more.
     pub(super) fn lose(&self) {
+        let _ending = self.ending.lock();
         if self.until.swap(0, Ordering::AcqRel) > 0
             && let Some(holder) = self.holder()
         {
@@ -104,7 +114,8 @@ impl Pings {
 
 #[cfg(test)]
 mod tests {
-    use parking_lot::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
 
     use super::*;
 
@@ -150,6 +161,41 @@ mod tests {
         clock.lose();
         clock.lose();
         assert_eq!((*holder.0.lock(), clock.left()), (2, Duration::ZERO));
+    }
+
+    /// Takes its time to drop what it keeps.
+    struct Slow(Sender<()>, Mutex<Receiver<()>>);
+
+    impl LeaseHolder for Slow {
+        fn recalled(&self, _touched: Arc<[Touched]>, then: Then) {
+            then();
+        }
+
+        fn lost(&self) {
+            self.0.send(()).unwrap();
+            self.1.lock().recv().unwrap();
+        }
+    }
+
+    #[test]
+    fn leases_begin_anew_once_what_had_ended_is_dropped() {
+        let clock = LeaseClock::default();
+        let ((begun, begins), (end, ends)) = (channel(), channel());
+        let holder = Arc::new(Slow(begun, Mutex::new(ends)));
+        clock.set_holder(Arc::downgrade(&holder) as _);
+        clock.renew(boot_time(), TERM);
+        thread::scope(|scope| {
+            let losing = scope.spawn(|| clock.lose());
+            begins.recv().unwrap();
+            let renewing = scope.spawn(|| clock.renew(boot_time(), TERM));
+            thread::sleep(Duration::from_millis(20));
+            let meanwhile = (clock.left(), renewing.is_finished());
+            end.send(()).unwrap();
+            losing.join().unwrap();
+            renewing.join().unwrap();
+            assert_eq!(meanwhile, (Duration::ZERO, false));
+        });
+        assert!(clock.left() > Duration::ZERO);
     }
 
     #[test]
