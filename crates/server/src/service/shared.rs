@@ -179,7 +179,12 @@ impl Dispatcher {
         if self.others.has(open.session) {
             return;
         }
-        match self.parts.opens.release(open, MayBlock::Yes) {
+        let opened = self.parts.opens.opened(open).ok();
+        let written = opened.filter(|(_, flags)| flags.write).map(|(ino, _)| ino);
+        written.into_iter().for_each(|ino| self.leases.closing(ino));
+        let released = self.parts.opens.release(open, MayBlock::Yes);
+        written.into_iter().for_each(|ino| self.leases.closed(ino));
+        match released {
             // It was not made, or the end of the session has found it.
             Ok(()) | Err(OpError::Failed(Error { code: Code::BadOpen })) => {}
             Err(error) => {
