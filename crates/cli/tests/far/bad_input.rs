@@ -187,7 +187,7 @@ fn half_a_frame_holds_nothing_up() {
         for cut in [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, frame.len() - 1] {
             let (mut peer, _) = Peer::session(&socket);
             peer.send(&frame[..cut]).unwrap();
-            drop(peer);
+            peer.vanish();
         }
         // One byte at a time it is a frame all the same.
         let (mut peer, _) = Peer::session(&socket);
@@ -197,8 +197,6 @@ fn half_a_frame_holds_nothing_up() {
         let (number, answer) = peer.hear_answer();
         assert!(number == 1 && answer.is_ok(), "{answer:?}");
         assert!(world.volume.files().join("half").is_dir());
-        // A session that vanishes keeps its leases for a term.
-        peer.leave();
     });
 }
 

@@ -21,6 +21,18 @@ pub(crate) struct Peer {
     stream: Box<dyn Stream>,
     /// What each frame says: every mutation up to this one is answered.
     pub(crate) progress: u64,
+    /// It ends its session with the connection: one that vanishes keeps its leases for a term, and
+    /// delays the good mounts for so long.
+    leaves: bool,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if self.leaves {
+            // The server may have closed the connection.
+            drop(self.send(&Header::new(FrameKind::Goodbye, 0, self.progress).encode()));
+        }
+    }
 }
 
 /// A frame of the server.
@@ -45,7 +57,7 @@ impl Peer {
     }
 
     pub(crate) fn over(stream: impl Stream + 'static) -> Self {
-        Self { stream: Box::new(stream), progress: 0 }
+        Self { stream: Box::new(stream), progress: 0, leaves: true }
     }
 
     /// Connects and begins a session.
@@ -100,10 +112,9 @@ impl Peer {
         Some(Heard { header, body, bulk })
     }
 
-    /// Ends the session.
-    pub(crate) fn leave(mut self) {
-        self.send(&Header::new(FrameKind::Goodbye, 0, self.progress).encode()).unwrap();
-        assert!(self.hear().is_none());
+    /// Ends the connection, and not the session.
+    pub(crate) fn vanish(mut self) {
+        self.leaves = false;
     }
 
     pub(crate) fn hear_welcome(&mut self) -> Welcome {
