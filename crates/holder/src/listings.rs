@@ -16,6 +16,8 @@ pub(crate) struct Listings {
     count: usize,
     /// Directories of which all names are known, except these.
     whole: HashMap<InodeId, HashSet<Name>>,
+    /// The exceptions of all.
+    unknown: usize,
 }
 
 /// The first names of a directory.
@@ -65,19 +67,20 @@ impl Listings {
         listing.entries.extend(bare);
         listing.is_whole = end;
         if end {
-            self.whole.insert(dir, HashSet::new());
+            self.know_whole(dir);
         }
-        if self.count > limits::HOLDER_NAMES {
+        if self.count > limits::HOLDER_NAMES || self.listed.len() > limits::HOLDER_NODES {
             self.drop_all();
         }
     }
 
-    /// Notes that a directory is new: it has no names.
-    pub(crate) fn made(&mut self, dir: InodeId) {
+    /// Notes that all names of a directory are known: it was listed to its end, or is new.
+    pub(crate) fn know_whole(&mut self, dir: InodeId) {
         if self.whole.len() >= limits::HOLDER_NODES {
-            self.whole.clear();
+            self.forget_whole();
         }
-        self.whole.insert(dir, HashSet::new());
+        let before = self.whole.insert(dir, HashSet::new());
+        self.unknown -= before.map_or(0, |unknown| unknown.len());
     }
 
     /// Returns whether a name that is not kept does not exist.
@@ -88,7 +91,7 @@ impl Listings {
     /// Notes that it is kept what a name leads to, or that it does not exist.
     pub(crate) fn know(&mut self, dir: InodeId, name: &Name) {
         if let Some(unknown) = self.whole.get_mut(&dir) {
-            unknown.remove(name);
+            self.unknown -= usize::from(unknown.remove(name));
         }
     }
 
@@ -96,9 +99,12 @@ impl Listings {
     pub(crate) fn drop_name(&mut self, dir: InodeId, name: &Name) {
         self.drop_listing(dir);
         if let Some(unknown) = self.whole.get_mut(&dir) {
-            unknown.insert(name.clone());
+            self.unknown += usize::from(unknown.insert(name.clone()));
             if unknown.len() > limits::HOLDER_UNKNOWN_NAMES {
+                self.unknown -= unknown.len();
                 self.whole.remove(&dir);
+            } else if self.unknown > limits::HOLDER_NAMES {
+                self.forget_whole();
             }
         }
     }
@@ -106,6 +112,10 @@ impl Listings {
     /// Forgets everything.
     pub(crate) fn drop_all(&mut self) {
         *self = Self::default();
+    }
+
+    fn forget_whole(&mut self) {
+        (self.whole, self.unknown) = (HashMap::new(), 0);
     }
 
     fn drop_listing(&mut self, dir: InodeId) {
@@ -191,6 +201,25 @@ mod tests {
             listings.drop_name(DIR, &name(number));
         }
         assert!(!listings.is_absent(DIR, &name(u64::MAX)));
+        assert_eq!((listings.whole.len(), listings.unknown), (0, 0));
+    }
+
+    #[test]
+    fn names_that_are_unknown_are_bounded_over_all_directories() {
+        let mut listings = Listings::default();
+        let each = limits::HOLDER_UNKNOWN_NAMES as u64;
+        let dirs = limits::HOLDER_NAMES as u64 / each;
+        let dir = |number: u64| InodeId::from_raw(1000 + number);
+        (0..=dirs).for_each(|number| listings.know_whole(dir(number)));
+        for number in 0..dirs * each {
+            listings.drop_name(dir(number / each), &name(number));
+        }
+        assert!(listings.is_absent(dir(dirs), &name(1)), "all are at their limit");
+        listings.know(dir(0), &name(1));
+        listings.drop_name(dir(dirs), &name(1));
+        assert!(listings.is_absent(dir(dirs), &name(2)));
+        listings.drop_name(dir(dirs), &name(2));
+        assert_eq!((listings.whole.len(), listings.unknown), (0, 0), "one more");
     }
 
     #[test]
@@ -201,5 +230,8 @@ mod tests {
             listings.keep(InodeId::from_raw(dir), START, &entries(10..10 + half), true);
             assert_eq!(listings.count as u64, count, "one more, and all are forgotten");
         }
+        let empty = limits::HOLDER_NODES as u64;
+        (0..=empty).for_each(|dir| listings.keep(InodeId::from_raw(dir), START, &[], true));
+        assert!(listings.listed.len() <= limits::HOLDER_NODES);
     }
 }

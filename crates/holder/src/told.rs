@@ -127,7 +127,7 @@ impl State {
             (Tells::Made(..), Ok(Reply::Entry(entry)))
                 if leases.made && self.changes.names_hold(entry.attr.ino, since) =>
             {
-                self.kept.listings.made(entry.attr.ino);
+                self.kept.listings.know_whole(entry.attr.ino);
             }
             (Tells::Parent(dir), Ok(Reply::Entry(entry)))
                 if leases.node && self.changes.node_holds(*dir, since, 0) =>

@@ -141,7 +141,7 @@ pub const HOLDER_NODES: usize = 1 << 16;
 /// Names that a client keeps under leases; one more, and it forgets them.
 pub const HOLDER_NAMES: usize = 1 << 16;
 /// Names that may change in a directory of which a client knows all names; one more, and it does
-/// not know that any more.
+/// not know that any more. There are at most [`HOLDER_NAMES`] of them in all.
 pub const HOLDER_UNKNOWN_NAMES: usize = 1024;
 /// Nodes whose targets and extended attributes a client keeps under leases.
 pub const HOLDER_TEXTS: usize = 1 << 14;
