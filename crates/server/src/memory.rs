@@ -44,11 +44,21 @@ pub fn inode_table_bytes(total: u64) -> u64 {
 }
 
 /// Returns the most leases of all sessions, if all limits together are `total` bytes.
+///
+/// They are not part of these limits, so a small process has few: 64 MiB must do for one of 48.
 #[must_use]
 pub(crate) fn most_leases(total: u64) -> usize {
-    let share = limits::LEASES as u64 * total.min(MEMORY_BYTES) / MEMORY_BYTES;
-    usize::try_from(share).unwrap_or(limits::LEASES)
+    if total >= MEMORY_BYTES {
+        return limits::LEASES;
+    }
+    let share = total.saturating_sub(MEMORY_LEAST) / 10 / LEASE_BYTES;
+    usize::try_from(share).unwrap_or(limits::LEASES).clamp(1, limits::LEASES)
 }
+
+/// The least of all limits together, of which nothing is left for leases.
+const MEMORY_LEAST: u64 = 20 << 20;
+/// What a lease takes, about: an entry of each of two hash tables, and a list of its holders.
+const LEASE_BYTES: u64 = 180;
 
 /// The least memory in bytes with which the engine works.
 const TABLE_BYTES_MIN: u64 = 8 << 20;

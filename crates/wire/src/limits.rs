@@ -149,7 +149,8 @@ pub const HOLDER_TEXTS: usize = 1 << 14;
 pub const HOLDER_NODE_TEXTS: usize = 16;
 /// Bytes of a target or an extended attribute that a client keeps.
 pub const HOLDER_TEXT_BYTES: usize = 1024;
-/// Leases of all sessions with the default memory, 100 bytes each; with less, fewer in proportion.
+/// Leases of all sessions with the default memory, about 180 bytes each; with less a tenth of what
+/// is above 20 MiB is for them. Beyond that some are recalled to grant others.
 pub const LEASES: usize = 1 << 18;
 /// Leases of one session: beyond that it is granted none, and asks each time.
 pub const SESSION_LEASES: usize = 1 << 16;
