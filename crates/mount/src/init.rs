@@ -19,6 +19,9 @@ pub const LEASED_TTL: Duration = Duration::from_secs(2);
 const BACKGROUND: u16 = 64;
 /// Limit of readahead in bytes; the kernel offers less by default.
 const READAHEAD_BYTES: u32 = 1 << 20;
+/// The same for a process with little memory. Each request that reads ahead takes as much in the
+/// mount, and in the server if that is another process; several are under way for each reader.
+const SMALL_READAHEAD_BYTES: u32 = 128 << 10;
 
 /// Wanted capabilities, each with its reason. Never `WRITEBACK_CACHE`: it excludes passthrough and
 /// hides changes of other clients. Never `ATOMIC_O_TRUNC`: the kernel notices that a program is
@@ -57,15 +60,25 @@ const WANTED: [Capabilities; 14] = [
 /// Returns the options of the negotiation. With `passthrough` the kernel shall accept descriptors
 /// of files. Our mount then counts as stacked on the file system of those files, which must not be
 /// stacked itself: on an overlay nothing shows whether a file is still mapped.
-pub(crate) fn init_options(passthrough: bool) -> InitOptions {
+pub(crate) fn init_options(passthrough: bool, max_readahead: u32) -> InitOptions {
     let wanted = WANTED.iter().fold(0, |all, one| all | one.0);
     let max_write = u32::try_from(limits::IO_BYTES).expect("a request is far below 4 GiB");
     InitOptions {
         capabilities: Capabilities(wanted),
         max_write,
-        max_readahead: READAHEAD_BYTES,
+        max_readahead,
         max_background: BACKGROUND,
         passthrough,
+    }
+}
+
+/// Returns how many bytes the kernel shall read ahead in a file, if the inode table may take
+/// `inode_table_bytes`: less than the default says that the process shall take little memory.
+pub(crate) const fn readahead_bytes(inode_table_bytes: u64) -> u32 {
+    if inode_table_bytes < limits::INODE_TABLE_BYTES as u64 {
+        SMALL_READAHEAD_BYTES
+    } else {
+        READAHEAD_BYTES
     }
 }
 

@@ -16,7 +16,7 @@ use pelago_wire::LocalCache;
 
 use crate::adapter::Adapter;
 use crate::dir_attrs::DirAttrs;
-use crate::init::{event_loops, init_options};
+use crate::init::{event_loops, init_options, readahead_bytes};
 use crate::inodes::Inodes;
 use crate::kernel_cache::KernelCache;
 use crate::notices::Notices;
@@ -105,10 +105,11 @@ fn start(
     begin: impl FnOnce(&Session) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
     let (attached, descriptor) = device::attach(point, options)?;
+    let readahead = readahead_bytes(options.inode_table_bytes);
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
-        init_options: init_options(uses_passthrough(options)),
+        init_options: init_options(uses_passthrough(options), readahead),
     };
     let started = Session::start(descriptor, how).and_then(|session| {
         begin(&session)?;
@@ -121,7 +122,7 @@ fn start(
     });
     match started {
         Ok(end) => {
-            attached.read_further_ahead();
+            attached.read_ahead(readahead);
             // Until the kernel has requested attributes of the top directory once, it takes uid 0
             // for its owner and refuses changes by other users.
             if let Err(error) = fs::metadata(&attached.point) {

@@ -25,8 +25,6 @@ const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 /// The environment variable with the socket over which the helper sends the device.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
-/// Limit of readahead in KiB, as `/sys/class/bdi` expects it.
-const READAHEAD_KIB: &[u8] = b"1024";
 
 /// A mount point with our device on it.
 pub(super) struct Attached {
@@ -71,12 +69,12 @@ impl Attached {
         if self.device.is_some() { self.detach() } else { Ok(()) }
     }
 
-    /// Raises readahead to the bytes of one request, of which the kernel's default is an eighth.
+    /// Sets readahead. The kernel's default is an eighth of what one request may read.
     /// Only root may; without it reads are slower.
-    pub(super) fn read_further_ahead(&self) {
+    pub(super) fn read_ahead(&self, bytes: u32) {
         let Some(device) = &self.device else { return };
         let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
-        if let Err(error) = fs::write(&setting, READAHEAD_KIB) {
+        if let Err(error) = fs::write(&setting, (bytes >> 10).to_string()) {
             tracing::debug!(%error, setting, "readahead stays small: reads are slower");
         }
     }
