@@ -51,14 +51,13 @@ pub(crate) fn most_leases(total: u64) -> usize {
     if total >= MEMORY_BYTES {
         return limits::LEASES;
     }
-    let share = total.saturating_sub(MEMORY_LEAST) / 10 / LEASE_BYTES;
+    let share = total.saturating_sub(limits::LEAST_MEMORY_BYTES) / 20 / LEASE_BYTES;
     usize::try_from(share).unwrap_or(limits::LEASES).clamp(1, limits::LEASES)
 }
 
-/// The least of all limits together, of which nothing is left for leases.
-const MEMORY_LEAST: u64 = 20 << 20;
-/// What a lease takes, about: an entry of each of two hash tables, and a list of its holders.
-const LEASE_BYTES: u64 = 180;
+/// The most that a lease takes, measured: an entry of each of two hash tables that have just grown
+/// to twice their size, and a list of its holders. In full tables it takes 170 bytes.
+const LEASE_BYTES: u64 = 300;
 
 /// The least memory in bytes with which the engine works.
 const TABLE_BYTES_MIN: u64 = 8 << 20;

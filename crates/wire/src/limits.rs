@@ -149,10 +149,10 @@ pub const HOLDER_TEXTS: usize = 1 << 14;
 pub const HOLDER_NODE_TEXTS: usize = 16;
 /// Bytes of a target or an extended attribute that a client keeps.
 pub const HOLDER_TEXT_BYTES: usize = 1024;
-/// Leases of all sessions with the default memory, about 180 bytes each; with less a tenth of what
-/// is above 20 MiB is for them. Beyond that some are recalled to grant others.
+/// Leases of all sessions with the default memory, 170 to 300 bytes each; with less a twentieth of
+/// the memory above 20 MiB is for them. Beyond that some are recalled to grant others.
 pub const LEASES: usize = 1 << 18;
-/// Leases of one session: beyond that it is granted none, and asks each time.
+/// Leases of one session. Beyond that some of its own are recalled to grant others.
 pub const SESSION_LEASES: usize = 1 << 16;
 /// Requests of one session that wait for a lock.
 pub const LOCK_WAITERS: usize = 4096;
