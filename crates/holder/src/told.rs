@@ -1,8 +1,8 @@
 //! What answers tell, and how much of it is kept.
 
 use pelago_wire::{
-    Attr, Code, Cookie, DirEntry, Entry, Error, Granted, Handle, InodeId, Leases, Name, OpenId,
-    Reply, Request, Touched,
+    Code, Cookie, DirEntry, Entry, Error, Granted, Handle, InodeId, Leases, Name, OpenId, Reply,
+    Request, Touched,
 };
 
 use crate::changes::Moment;
@@ -94,7 +94,7 @@ impl State {
             u32::try_from(touched.iter().filter(is_it).count()).unwrap_or(u32::MAX)
         };
         let mut kept = Vec::new();
-        for attr in attrs_of(result) {
+        for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
             let holds = || self.changes.node_holds(attr.ino, since, own(attr.ino));
             if leases.node && !attr.volatile && holds() {
                 kept.push(*attr);
@@ -226,19 +226,6 @@ impl State {
             (Tells::Release(open), _) => self.opens.remove(*open),
             _ => {}
         }
-    }
-}
-
-/// Returns the attributes in an answer.
-fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
-    match result {
-        Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => vec![&mut entry.attr],
-        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
-        Ok(Reply::Listed { entries, .. }) => {
-            let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
-            with_attrs.map(|entry| &mut entry.attr).collect()
-        }
-        _ => Vec::new(),
     }
 }
 

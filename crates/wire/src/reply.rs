@@ -158,3 +158,18 @@ pub enum Reply {
     /// The lock that conflicts with the tested one; `None` if that could be set.
     Lock(Option<FileLock>),
 }
+
+impl Reply {
+    /// Returns the attributes in the reply, without those of what a rename has replaced.
+    pub fn attrs_mut(&mut self) -> Vec<&mut Attr> {
+        match self {
+            Self::Entry(entry) | Self::Created { entry, .. } => vec![&mut entry.attr],
+            Self::Attr(attr) | Self::Opened { attr, .. } | Self::Removed(attr) => vec![attr],
+            Self::Listed { entries, .. } => {
+                let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
+                with_attrs.map(|entry| &mut entry.attr).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

@@ -173,10 +173,6 @@ impl Server {
         }
     }
 
-    fn handle(&self, ino: InodeId) -> Handle {
-        Handle::own(ino)
-    }
-
     fn led_to(&self, name: &Name) -> Option<InodeId> {
         self.names.get(&number(name)).map(|(_, ino)| *ino)
     }
@@ -304,7 +300,7 @@ impl Server {
 
     fn entry(&self, name: &Name) -> Result<Entry, Error> {
         let ino = self.led_to(name).ok_or(Code::NotFound)?;
-        Ok(Entry { handle: self.handle(ino), attr: self.nodes[&ino] })
+        Ok(Entry { handle: Handle::own(ino), attr: self.nodes[&ino] })
     }
 
     /// Returns a part of the listing, and whether nothing follows.
@@ -315,7 +311,7 @@ impl Server {
             ino: *ino,
             kind: FileKind::Regular,
             cookie: cookie(*number),
-            entry: Some(Entry { handle: self.handle(*ino), attr: self.nodes[ino] }),
+            entry: Some(Entry { handle: Handle::own(*ino), attr: self.nodes[ino] }),
         };
         let all: Vec<DirEntry> = behind.map(entry).collect();
         let end = all.len() <= most;
@@ -357,8 +353,8 @@ impl Server {
                 self.touch(ino);
                 self.touch(DIR.ino).size -= u64::from(other.is_some());
                 let replaced = other
-                    .map(|other| Entry { handle: self.handle(other), attr: self.drop_link(other) });
-                Ok(Reply::Renamed { moved: self.handle(ino), replaced })
+                    .map(|other| Entry { handle: Handle::own(other), attr: self.drop_link(other) });
+                Ok(Reply::Renamed { moved: Handle::own(ino), replaced })
             }
             _ => Err(Code::NotSupported.into()),
         }
@@ -394,7 +390,7 @@ impl Server {
         let mut leases = Leases::default();
         let mut grant = |on| self.grantor.grant(session, on, since);
         let tells = result.as_ref().map_or_else(|error| error.code == Code::NotFound, |_| true);
-        for attr in attrs_of(&mut result) {
+        for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
             attr.volatile = attr.links == 0 || !grant(Leased::Node(attr.ino));
             leases.node |= !attr.volatile;
         }
@@ -404,16 +400,5 @@ impl Server {
         let granted = Granted { leases, dir, may_be_done: false };
         let answer = Answer { result, granted, done, touched };
         self.lines[client].queues.lock().answers.push(answer);
-    }
-}
-
-fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
-    match result {
-        Ok(Reply::Entry(entry)) => vec![&mut entry.attr],
-        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
-        Ok(Reply::Listed { entries, .. }) => {
-            entries.iter_mut().filter_map(|it| Some(&mut it.entry.as_mut()?.attr)).collect()
-        }
-        _ => Vec::new(),
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pelago_proto::leases::Leased;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Error, FileKind, InodeId, LeaseMoment, LeasedAnswer, Leases,
-    Reply, Request, SessionId,
+    Bulk, Code, Context, Done, Error, FileKind, InodeId, LeaseMoment, LeasedAnswer, Leases, Reply,
+    Request, SessionId,
 };
 
 use super::{Call, Dispatcher, shared, touches};
@@ -54,7 +54,7 @@ impl Dispatcher {
             return Leases::default();
         }
         let made = made_dir(result).filter(|_| is_change);
-        let mut attrs = attrs_of(result);
+        let mut attrs: Vec<_> = result.iter_mut().flat_map(Reply::attrs_mut).collect();
         for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
             // Nothing would ever recall it.
             gone.volatile = true;
@@ -111,18 +111,5 @@ fn made_dir(result: &Result<Reply, Error>) -> Option<InodeId> {
             (entry.attr.kind == FileKind::Directory).then_some(entry.attr.ino)
         }
         _ => None,
-    }
-}
-
-/// Returns the attributes in an answer.
-fn attrs_of(result: &mut Result<Reply, Error>) -> Vec<&mut Attr> {
-    match result {
-        Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => vec![&mut entry.attr],
-        Ok(Reply::Attr(attr) | Reply::Opened { attr, .. } | Reply::Removed(attr)) => vec![attr],
-        Ok(Reply::Listed { entries, .. }) => {
-            let with_attrs = entries.iter_mut().filter_map(|entry| entry.entry.as_mut());
-            with_attrs.map(|entry| &mut entry.attr).collect()
-        }
-        _ => Vec::new(),
     }
 }
