@@ -13,13 +13,16 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelago_wire::{Generation, InodeId, VolumeStats};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstatvfs, ftruncate, openat, statat, unlinkat};
+use rustix::fs::{
+    Advice, AtFlags, Dir, Mode, OFlags, Stat, fadvise, fstatvfs, ftruncate, openat, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
 use self::root::Root;
@@ -41,6 +44,8 @@ const PROBE: &str = "probe";
 #[derive(Debug)]
 pub struct ContentStore {
     root: Arc<Root>,
+    /// Whether the kernel may read more of an opened file than was asked for.
+    reads_ahead: bool,
 }
 
 /// An entry that [`ContentStore::list`] finds.
@@ -100,7 +105,16 @@ impl ContentStore {
     /// # Errors
     /// [`Error`] if its file system cannot be examined.
     pub fn open_in(folder: &Folder) -> Result<Self, Error> {
-        Ok(Self { root: Arc::new(Root::open(folder)?) })
+        Ok(Self { root: Arc::new(Root::open(folder)?), reads_ahead: true })
+    }
+
+    /// Returns the store with readahead off: of the files that it opens, only what is read comes
+    /// into the page cache. Pages under readahead are locked, and a control group of processes that
+    /// is out of memory cannot free them. Their amount for each reader is a setting of the disk,
+    /// some 8 MiB.
+    #[must_use]
+    pub fn without_readahead(self) -> Self {
+        Self { reads_ahead: false, ..self }
     }
 
     /// Creates a content file and opens it for reading and writing. A leftover with this name is
@@ -110,7 +124,7 @@ impl ContentStore {
     /// [`Error`] if a system call fails.
     pub fn create(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
         let fd = self.root.create_file(&root::file_name(ino, generation))?;
-        Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true))
+        Ok(self.opened(fd, ino, generation, true))
     }
 
     /// Creates a content file as [`ContentStore::create`] does, and opens it for reading only.
@@ -125,7 +139,7 @@ impl ContentStore {
         let name = root::file_name(ino, generation);
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL;
         if let Ok(fd) = self.root.open_file(&name, flags) {
-            return Ok(ContentFile::new(fd, Arc::clone(&self.root), ino, generation, true));
+            return Ok(self.opened(fd, ino, generation, true));
         }
         // There is a leftover, or no subfolder: `create` handles both.
         drop(self.create(ino, generation)?);
@@ -146,13 +160,24 @@ impl ContentStore {
         let name = root::file_name(ino, generation);
         let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
         match self.root.open_file(&name, flags) {
-            Ok(fd) => {
-                let root = Arc::clone(&self.root);
-                Ok(Some(ContentFile::new(fd, root, ino, generation, false)))
-            }
+            Ok(fd) => Ok(Some(self.opened(fd, ino, generation, false))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(self.failed("opening", ino, generation, error)),
         }
+    }
+
+    fn opened(
+        &self,
+        fd: OwnedFd,
+        ino: InodeId,
+        generation: Generation,
+        is_new: bool,
+    ) -> ContentFile {
+        if !self.reads_ahead {
+            // A file system without readahead may refuse the advice, and needs none.
+            let _refused = fadvise(&fd, 0, None, Advice::Random);
+        }
+        ContentFile::new(fd, Arc::clone(&self.root), ino, generation, is_new)
     }
 
     /// Opens a content file, which must exist, for reading only.

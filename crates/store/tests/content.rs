@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use pelago_store::content::{ContentEntry, ContentStore};
 use pelago_wire::{AllocateMode, Generation, InodeId, Time, Whence};
+use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 
 const INO: InodeId = InodeId::from_raw(0x1_0000_0000_02ab);
@@ -19,6 +20,13 @@ fn temp() -> TempDir {
 
 fn path_in(dir: &Path) -> PathBuf {
     dir.join("ab/00010000000002ab.00000001")
+}
+
+/// Returns how many bytes the kernel has read from disks for this thread, readahead included.
+fn disk_reads_of_this_thread() -> u64 {
+    let counts = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = counts.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    line.unwrap().parse().unwrap()
 }
 
 fn listed(content: &ContentStore) -> Vec<ContentEntry> {
@@ -265,6 +273,32 @@ fn a_missing_folder_is_an_error_that_names_it() {
     let error = ContentStore::open(&temp.path().join("none")).unwrap_err();
     assert!(error.to_string().ends_with("none failed"), "{error}");
     assert!(!error.is_no_space() && !error.is_read_only());
+}
+
+/// The kernel reads files ahead, up to a limit of the disk. A store without readahead reads the one
+/// page that was asked for.
+#[test]
+fn without_readahead_only_what_is_read_is_read_from_the_disk() {
+    const SIZE: usize = 1 << 20;
+    let temp = temp();
+    let content = ContentStore::open(temp.path()).unwrap();
+    let file = content.create(INO, FIRST).unwrap();
+    file.write_at(&vec![1; SIZE], 0).unwrap();
+    file.sync(false).unwrap();
+    let read_bytes = |content: &ContentStore| {
+        let file = content.open_existing(INO, FIRST).unwrap();
+        fadvise(file.backing(), 0, None, Advice::DontNeed).unwrap();
+        let before = disk_reads_of_this_thread();
+        file.read_at(&mut [0; 1], 0).unwrap();
+        disk_reads_of_this_thread() - before
+    };
+    let with_readahead = read_bytes(&content);
+    let page = rustix::param::page_size() as u64;
+    if with_readahead <= page {
+        println!("skipped: {} is read without readahead here", temp.path().display());
+        return;
+    }
+    assert_eq!(read_bytes(&content.without_readahead()), page);
 }
 
 /// On a full disk the error says how many bytes of the write are in the file.

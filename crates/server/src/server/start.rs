@@ -24,7 +24,7 @@ use crate::background::{
 };
 use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
-use crate::memory::{MemoryLimits, most_leases};
+use crate::memory::{MEMORY_BYTES, MemoryLimits, most_leases};
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
@@ -45,7 +45,11 @@ impl Server {
         let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
         let table = open_table(&volume, &reserve, &options)?;
         table.set_reserve(Arc::clone(&reserve));
-        let content = Arc::new(ContentStore::open_in(volume.content())?);
+        let mut content = ContentStore::open_in(volume.content())?;
+        if options.memory_bytes < MEMORY_BYTES {
+            content = content.without_readahead();
+        }
+        let content = Arc::new(content);
         volume.mark_unclean()?;
         let parts = Parts {
             table: Arc::clone(&table) as SharedTable,
