@@ -94,6 +94,11 @@ impl FarMount {
         if let Some(cache) = mount.local_cache() {
             holder.set_cache(cache);
         }
+        if !plan.read_only
+            && let Err(error) = holder.write_behind()
+        {
+            tracing::warn!(%error, "no thread: each write waits for the server");
+        }
         let parts = Parts { remote, mount, plan: plan.clone() };
         let opened = RuntimeDir::create(parts.mount.point()).and_then(|runtime_dir| {
             let control = parts.open_control(&runtime_dir, events.stop())?;

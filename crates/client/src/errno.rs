@@ -13,6 +13,7 @@
 //! | `NoData` | ENXIO | `lseek` with `SEEK_DATA` after the last byte |
 //! | `WouldLoop` | EINVAL | `rename` of a directory below itself; ELOOP is about symbolic links |
 //! | `LockHeld` | EAGAIN | not EACCES, which POSIX allows too: Linux returns EAGAIN |
+//! | `LeaseLost` | EIO | as for bytes that a disk did not take |
 //! | `Corrupt`, `Bug` | EIO | the only errno in POSIX; the log has the cause |
 //!
 //! The FUSE adapter has one exception: a `NotSupported` seek fails with ENOSYS, so that the kernel
@@ -69,6 +70,7 @@ table! {
     NoLocks => NOLCK "ENOLCK",
     Deadlock => DEADLK "EDEADLK",
     LockHeld => AGAIN "EAGAIN",
+    LeaseLost => IO "EIO",
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, FileLock, Handle,
     InodeId, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom,
-    Service, SetAttr, VolumeStats, XattrFlags,
+    Service, SetAttr, VolumeStats, WriteFlags, XattrFlags,
 };
 
 use crate::pending::Pending;
 use crate::values::{
-    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, WriteFlags,
-    Written, Xattr,
+    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
 };
 
 /// The files of one server, reached by direct calls or over the transport of its [`Service`].
@@ -248,8 +247,7 @@ impl Files {
         flags: WriteFlags,
     ) -> Pending<Written> {
         let FilePos { open, offset } = to;
-        let WriteFlags { append, kill_privileges } = flags;
-        let request = Request::Write { open, offset, append, kill_privileges };
+        let request = Request::Write { open, offset, flags };
         self.ask_with(context, request, Bulk::Borrowed(bytes), written)
     }
 

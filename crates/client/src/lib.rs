@@ -12,8 +12,7 @@
 pub use files::Files;
 pub use pending::{Completer, Pending};
 pub use values::{
-    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, WriteFlags,
-    Written, Xattr,
+    At, ByteRange, Created, FilePos, Listing, NewNode, Opened, Removed, Renamed, Written, Xattr,
 };
 
 pub mod errno;

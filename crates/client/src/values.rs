@@ -58,16 +58,6 @@ pub struct FilePos {
     /// Bytes from the start of the file.
     pub offset: u64,
 }
-
-/// What a write does besides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WriteFlags {
-    /// Write at the end of the file at that moment; the offset is ignored.
-    pub append: bool,
-    /// Clear setuid and setgid bits.
-    pub kill_privileges: bool,
-}
-
 /// A file that was created and opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {

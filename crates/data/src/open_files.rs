@@ -21,7 +21,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
 use pelago_store::table::SharedTable;
-use pelago_wire::{Error, InodeId, OpenFlags, limits};
+use pelago_wire::{Error, InodeId, OpenFlags, SessionId, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::dirty::DirtySet;
@@ -187,6 +187,12 @@ impl OpenFiles {
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.memory.taken() as u64
+    }
+
+    /// Returns whether this session has the file open, and nothing else uses it.
+    #[must_use]
+    pub fn is_used_only_by(&self, session: SessionId, ino: InodeId) -> bool {
+        self.opens.is_used_only_by(session, ino)
     }
 
     /// Whether a loss of power may lose bytes of any content file.

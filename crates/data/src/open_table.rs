@@ -88,6 +88,8 @@ struct Shared {
     /// Opens by [`PathKind::Passthrough`]. The kernel ends an open before it sends the release, so
     /// neither count is ever lower than the kernel's.
     passthrough: u32,
+    /// The session of all opens since there was none; `None` if there are several.
+    user: Option<SessionId>,
 }
 
 impl Shared {
@@ -264,6 +266,14 @@ impl OpenTable {
         self.state.lock().inodes.get(&ino).is_some_and(|shared| shared.openers == 1)
     }
 
+    /// Returns whether an inode has opens of this session, and no other opener.
+    pub(crate) fn is_used_only_by(&self, session: SessionId, ino: InodeId) -> bool {
+        let is_alone = |shared: &Shared| {
+            shared.user == Some(session) && shared.opens > 0 && shared.openers == shared.opens
+        };
+        self.state.lock().inodes.get(&ino).is_some_and(is_alone)
+    }
+
     /// Counts the openers of an inode that may write it.
     pub(crate) fn writers(&self, ino: InodeId) -> u32 {
         self.state.lock().inodes.get(&ino).map_or(0, |shared| shared.writers)
@@ -290,7 +300,8 @@ impl State {
         let shared = self.inodes.entry(ino).or_insert_with(|| {
             self.closed += 1;
             let (openers, writers, opens) = (0, 0, 0);
-            Shared { inode: Arc::new(make()), openers, writers, opens, cached: 0, passthrough: 0 }
+            let inode = Arc::new(make());
+            Shared { inode, openers, writers, opens, cached: 0, passthrough: 0, user: None }
         });
         shared.openers += 1;
         shared.writers += u32::from(writes);
@@ -320,6 +331,8 @@ impl State {
             *count += 1;
         }
         self.closed -= usize::from(shared.opens == 0);
+        let is_alone = shared.opens == 0 || shared.user == Some(open.session);
+        shared.user = is_alone.then_some(open.session);
         shared.opens += 1;
         let errors_seen = inode.errors.sample();
         let inode = Arc::clone(inode);
@@ -373,6 +386,28 @@ mod tests {
         assert_eq!(table.opens_of(SessionId(2)), [key(2, 7)]);
         assert!(table.remove(key(1, 7)));
         assert_eq!((table.count(), insert(key(1, 7))), (1, Ok(true)));
+    }
+
+    #[test]
+    fn an_inode_has_one_user_while_all_its_openers_are_opens_of_one_session() {
+        let table = OpenTable::new(LIMIT);
+        let is_used = |session| table.is_used_only_by(SessionId(session), INO);
+        let shared = table.enter(INO, false, inode);
+        assert!(!is_used(1), "its opener has no open yet");
+        let insert = |key| table.insert(key, &shared, READ, PathKind::Direct);
+        assert_eq!(insert(key(1, 1)), Ok(true));
+        assert!(is_used(1) && !is_used(2));
+        let _second = table.enter(INO, false, inode);
+        assert!(!is_used(1), "a second opener, of a session that is not known yet");
+        assert_eq!(insert(key(2, 1)), Ok(true));
+        assert!(!is_used(1) && !is_used(2));
+        for of in [1, 2] {
+            assert!(table.remove(key(of, 1)));
+            table.leave(INO, false, |_| {});
+        }
+        let shared = table.enter(INO, false, inode);
+        assert_eq!(table.insert(key(2, 2), &shared, READ, PathKind::Direct), Ok(true));
+        assert!(is_used(2));
     }
 
     #[test]

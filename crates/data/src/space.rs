@@ -81,6 +81,13 @@ impl Space {
         }
     }
 
+    /// Returns whether so many new bytes fit now. Measures the disk now and then.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let fits = || !self.is_short() && self.left.load(Ordering::Relaxed) >= bytes;
+        fits() || (!self.is_short() && self.measure().is_ok() && fits())
+    }
+
     /// Counts as many of these bytes as are left. Returns how many.
     fn count_down(&self, bytes: u64) -> u64 {
         let less = |left: u64| Some(left.saturating_sub(bytes));

@@ -110,6 +110,7 @@ impl State {
             self.note_read(ino);
         }
         let tells = Tells::of(request);
+        self.end_changed_bytes(request);
         self.widen(request);
         let since = self.changes.now();
         let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
@@ -118,7 +119,8 @@ impl State {
         self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
         self.kept.drop_touched(&touched);
-        Sent { since, touched, is_blind, tells }
+        let dirty_then = self.dirty_files_shown(request);
+        Sent { since, touched, is_blind, tells, dirty_then }
     }
 
     /// Has a listing read ahead that will be kept: a program that lists a directory goes on.
@@ -136,15 +138,13 @@ impl State {
         request.describe().subjects.each_open().find_map(|open| self.opens.failure(open))
     }
 
-    /// Returns why a request is not sent after all, if an open that it names was reported in vain.
-    pub(crate) fn failed_before(&mut self, request: &Request, sent: &Sent) -> Option<Code> {
-        let code = self.failure(request)?;
+    /// A request is not sent after all.
+    pub(crate) fn give_up(&mut self, request: &Request, sent: &Sent) {
         self.blind_removals -= usize::from(sent.is_blind);
         self.changes.end(&sent.touched);
         if let Request::Release { open } = request {
             self.opens.remove(*open);
         }
-        Some(code)
     }
 
     /// A read may update the time of access, as `relatime` has it.

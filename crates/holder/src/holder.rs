@@ -5,11 +5,14 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, LeasedService, LocalCache, Reply, Request, Service, Then,
+    Bulk, Code, Context, Done, Error, InodeId, LeasedService, LocalCache, OpenId, Reply, Request,
+    Service, Then,
 };
 
 use crate::state::State;
+use crate::timer::Timer;
 use crate::told::Sent;
+use crate::writes::Written;
 
 /// A service that answers from what it keeps under leases.
 pub struct Holder {
@@ -18,6 +21,7 @@ pub struct Holder {
     pub(crate) cache: OnceLock<Arc<dyn LocalCache>>,
     /// A leaf lock: nothing is called under it.
     pub(crate) state: Mutex<State>,
+    pub(crate) timer: Arc<Timer>,
     pub(crate) this: Weak<Self>,
 }
 
@@ -29,6 +33,7 @@ impl Holder {
             service,
             cache: OnceLock::new(),
             state: Mutex::default(),
+            timer: Arc::default(),
             this: Weak::clone(this),
         });
         let weak: Weak<Self> = Arc::downgrade(&holder);
@@ -74,6 +79,52 @@ impl Holder {
         }
     }
 
+    /// Asks the service once the server has the bytes and the opens that it must have before.
+    fn ask_after(
+        self: &Arc<Self>,
+        context: &Context,
+        (request, sent): (Request, Sent),
+        (dirty, unreported): (Vec<InodeId>, Vec<OpenId>),
+        bulk: Bulk<'_>,
+        done: Done,
+    ) {
+        let (holder, context) = (Arc::clone(self), *context);
+        let bytes = bulk.into_bytes();
+        let go: Then = Box::new(move || {
+            let mut state = holder.state.lock();
+            let failed = state.failure(&request);
+            let lost = state.write_error(&request);
+            let fails =
+                failed.or_else(|| lost.filter(|_| !matches!(request, Request::Flush { .. })));
+            if let Some(code) = fails {
+                state.give_up(&request, &sent);
+                drop(state);
+                return done(Err(code.into()));
+            }
+            drop(state);
+            let done: Done = match lost {
+                // The flush lets go of locks.
+                Some(code) => Box::new(move |result| done(result.and(Err(code.into())))),
+                None => done,
+            };
+            let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
+            holder.forward(&context, (request, sent), bulk, done);
+        });
+        let holder = Arc::clone(self);
+        let report: Then = Box::new(move || holder.report_all(&unreported, go));
+        self.flush_all(&dirty, report);
+    }
+
+    /// Flushes an open whose dirty bytes go with one request, which commits them.
+    fn commit(self: &Arc<Self>, (ino, open): (InodeId, OpenId), done: Done) {
+        let holder = Arc::clone(self);
+        let answer: Then = Box::new(move || {
+            let lost = holder.state.lock().opens.take_error(open);
+            done(lost.map_or(Ok(Reply::Done), |code| Err(code.into())));
+        });
+        self.flush_all(&[ino], answer);
+    }
+
     /// Asks the service. What the request changes is not kept meanwhile.
     fn forward(
         self: &Arc<Self>,
@@ -82,12 +133,22 @@ impl Holder {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        let holder = Arc::clone(self);
+        let (holder, context) = (Arc::clone(self), *context);
+        let again = sent.dirty_then.is_some().then(|| request.clone());
         let answered = move |mut result: Result<Reply, Error>, granted| {
-            holder.state.lock().answered(sent, &mut result, granted);
+            let dirty_then = sent.dirty_then.clone();
+            let mut state = holder.state.lock();
+            state.answered(sent, &mut result, granted);
+            let is_old = dirty_then.is_some_and(|then| state.is_old(&then, &mut result));
+            if let Some(mut request) = again.filter(|_| is_old) {
+                let sent = Sent { dirty_then: None, ..state.send(&mut request) };
+                drop(state);
+                return holder.forward(&context, (request, sent), Bulk::None, done);
+            }
+            drop(state);
             done(result);
         };
-        self.service.ask_leased(context, request, bulk, Box::new(answered));
+        self.service.ask_leased(&context, request, bulk, Box::new(answered));
     }
 }
 
@@ -103,32 +164,40 @@ impl Service for Holder {
         if let Some(answer) = self.answer(context, &request) {
             return Some(answer);
         }
+        if let Request::Write { .. } = request {
+            match self.keep_write(context, &request, &bulk) {
+                Written::Here(answer) => return Some(answer),
+                Written::Full => {
+                    self.wait_for_room(context, (request, bulk), later());
+                    return None;
+                }
+                Written::Through => {}
+            }
+        }
         let mut request = request;
-        let (sent, unreported) = {
+        let (sent, before) = {
             let mut state = self.state.lock();
             if let Some(code) = state.failure(&request) {
                 return Some(Err(code.into()));
             }
-            let sent = state.send(&mut request);
-            let unreported = state.unreported(&request, &sent);
-            (sent, unreported)
-        };
-        let done = later();
-        if unreported.is_empty() {
-            this.forward(context, (request, sent), bulk, done);
-            return None;
-        }
-        let (holder, context) = (Arc::clone(&this), *context);
-        let bytes = bulk.into_bytes();
-        let go: Then = Box::new(move || {
-            let failed = holder.state.lock().failed_before(&request, &sent);
-            if let Some(code) = failed {
-                return done(Err(code.into()));
+            if let Some(open) = state.commit_with_bytes(&request) {
+                drop(state);
+                this.commit(open, later());
+                return None;
             }
-            let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
-            holder.forward(&context, (request, sent), bulk, done);
-        });
-        this.report_all(&unreported, go);
+            let sent = state.send(&mut request);
+            let dirty = state.dirty_before(&request, (&sent.touched, sent.is_blind));
+            let unreported = state.unreported(&request, &sent);
+            if dirty.is_empty() && unreported.is_empty() && !state.opens.has_errors() {
+                (sent, None)
+            } else {
+                (sent, Some((dirty, unreported)))
+            }
+        };
+        match before {
+            None => this.forward(context, (request, sent), bulk, later()),
+            Some(before) => this.ask_after(context, (request, sent), before, bulk, later()),
+        }
         None
     }
 
@@ -138,6 +207,12 @@ impl Service for Holder {
 
     fn losses(&self) -> u64 {
         self.service.losses()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.timer.end();
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! [`Holder`] is the driver: it asks, and is told of recalls. All else does no I/O: `kept` and
 //! `listings` are what it keeps, `answers` answers from that, `told` keeps what an answer tells,
-//! `changes` decides whether it may, `open_files` has the opens that the server does not know, and
-//! `touches` says what a request changes.
+//! `changes` decides whether it may, `open_files` has the opens that the server does not know,
+//! `dirty` the bytes that it does not have, `writes` decides which bytes are kept back, and
+//! `touches` says what a request changes. `reports` tells the server of those opens, and
+//! `write_behind` sends those bytes.
 //!
 //! [`Service`]: pelago_wire::Service
 //! [`LeasedService`]: pelago_wire::LeasedService
@@ -15,6 +17,8 @@ pub use holder::Holder;
 mod answers;
 mod changes;
 mod clock;
+mod dirty;
+mod full_write;
 mod holder;
 mod kept;
 mod listings;
@@ -22,5 +26,8 @@ mod open_files;
 mod recall;
 mod reports;
 mod state;
+mod timer;
 mod told;
 mod touches;
+mod write_behind;
+mod writes;

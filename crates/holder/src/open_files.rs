@@ -13,12 +13,38 @@ pub(crate) struct OpenFiles {
     all: HashMap<OpenId, Open>,
     /// Those that the server does not know.
     unreported: usize,
+    /// Those with an error that is not reported.
+    errors: usize,
 }
 
 struct Open {
     node: Handle,
-    writes: bool,
+    writes: Writes,
     at: At,
+    /// Why bytes are lost that were written, until that is reported.
+    error: Option<Code>,
+}
+
+/// Whether an open writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// It only reads.
+    No,
+    /// What it writes may be kept back under a lease.
+    Held,
+    /// What it writes is safe when it is answered.
+    Through,
+}
+
+impl Writes {
+    /// Returns whether an open with these flags writes.
+    pub(crate) const fn of(flags: OpenFlags) -> Self {
+        match (flags.write, flags.sync) {
+            (false, _) => Self::No,
+            (true, false) => Self::Held,
+            (true, true) => Self::Through,
+        }
+    }
 }
 
 /// Where an open is known.
@@ -56,12 +82,14 @@ impl OpenFiles {
         caller: (u32, u32),
     ) {
         self.unreported += 1;
-        self.all.insert(open, Open { node, writes: false, at: At::Here { flags, caller } });
+        let at = At::Here { flags, caller };
+        self.all.insert(open, Open { node, writes: Writes::No, at, error: None });
     }
 
     /// Adds an open that the server has made.
-    pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: bool) {
-        self.all.insert(open, Open { node: Handle::own(ino), writes, at: At::Server });
+    pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: Writes) {
+        let node = Handle::own(ino);
+        self.all.insert(open, Open { node, writes, at: At::Server, error: None });
     }
 
     /// Returns the inode of an open.
@@ -71,7 +99,37 @@ impl OpenFiles {
 
     /// Returns the inode of an open that may write it.
     pub(crate) fn written_inode(&self, open: OpenId) -> Option<InodeId> {
-        self.all.get(&open).filter(|open| open.writes).map(|open| open.node.ino)
+        self.all.get(&open).filter(|open| open.writes != Writes::No).map(|open| open.node.ino)
+    }
+
+    /// Returns the inode of an open whose writes may be kept back.
+    pub(crate) fn held_inode(&self, open: OpenId) -> Option<InodeId> {
+        self.all.get(&open).filter(|open| open.writes == Writes::Held).map(|open| open.node.ino)
+    }
+
+    /// Bytes of a file are lost: each open that may have written them reports that once.
+    pub(crate) fn note_error(&mut self, ino: InodeId, code: Code) {
+        let writers = self.all.values_mut();
+        for open in writers.filter(|open| open.node.ino == ino && open.writes != Writes::No) {
+            self.errors += usize::from(open.error.replace(code).is_none());
+        }
+    }
+
+    /// Returns whether an open has an error that is not reported.
+    pub(crate) fn has_error(&self, open: OpenId) -> bool {
+        self.errors > 0 && self.all.get(&open).is_some_and(|open| open.error.is_some())
+    }
+
+    /// Returns whether any open has an error that is not reported.
+    pub(crate) const fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// Returns the error of an open, which counts as reported now.
+    pub(crate) fn take_error(&mut self, open: OpenId) -> Option<Code> {
+        let code = self.all.get_mut(&open)?.error.take()?;
+        self.errors -= 1;
+        Some(code)
     }
 
     /// Returns whether the server does not know an open, and is not being told.
@@ -95,9 +153,9 @@ impl OpenFiles {
 
     /// Ends an open.
     pub(crate) fn remove(&mut self, open: OpenId) {
-        if let Some(Open { at: At::Here { .. }, .. }) = self.all.remove(&open) {
-            self.unreported -= 1;
-        }
+        let Some(Open { at, error, .. }) = self.all.remove(&open) else { return };
+        self.unreported -= usize::from(matches!(at, At::Here { .. }));
+        self.errors -= usize::from(error.is_some());
     }
 
     /// Returns the opens of an inode that the server does not know, or not yet; with `None` all.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use pelago_wire::{InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched};
 
+use crate::clock;
 use crate::holder::Holder;
 
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
-        let opens = {
+        let (dirty, opens) = {
             let mut state = self.state.lock();
             state.changes.begin(&touched);
             state.kept.drop_touched(&touched);
@@ -18,11 +19,19 @@ impl LeaseHolder for Holder {
                 Touched::Node(ino) => Some(*ino),
                 _ => None,
             });
-            nodes.flat_map(|ino| state.opens.unreported(Some(ino))).collect::<Vec<_>>()
+            let nodes: Vec<InodeId> = nodes.collect();
+            nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
+            let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
+            let opens: Vec<_> = opens.collect();
+            (nodes, opens)
         };
         let holder = Arc::clone(&this);
-        let reported = move || holder.tell_cache(touched, then);
-        this.report_all(&opens, Box::new(reported));
+        let flushed: Then = Box::new(move || {
+            let of_report = Arc::clone(&holder);
+            let reported = move || of_report.tell_cache(touched, then);
+            holder.report_all(&opens, Box::new(reported));
+        });
+        this.flush_all(&dirty, flushed);
     }
 
     fn lost(&self) {
@@ -30,8 +39,11 @@ impl LeaseHolder for Holder {
         let (nodes, opens) = {
             let mut state = self.state.lock();
             state.changes.lose();
+            // The server knows whether others have changed the files since.
+            state.dirty.end_all();
             (state.kept.drop_all(), state.opens.unreported(None))
         };
+        self.send_dirty(clock::monotonic());
         if let Some(cache) = self.cache.get() {
             cache.drop_all(&nodes);
         }

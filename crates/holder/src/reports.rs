@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use pelago_wire::{Code, Context, OpenId, Then};
+use pelago_wire::{Bulk, Code, Context, OpenId, Then};
 
 use crate::holder::Holder;
 use crate::open_files::{OnReport, Report};
@@ -32,7 +32,7 @@ impl Holder {
             waiting.into_iter().for_each(|then| then(result));
         };
         let context = Context::direct(caller.0, caller.1);
-        self.service.ask_first(&context, request, Box::new(done));
+        self.service.ask_first(&context, request, Bulk::None, Box::new(done));
     }
 
     /// Has the server open all of these, and calls `then` once it has, or could not.

@@ -1,12 +1,13 @@
 //! What answers tell, and how much of it is kept.
 
 use pelago_wire::{
-    Code, Cookie, DirEntry, Entry, Error, Granted, Handle, InodeId, Leases, Name, OpenId, Reply,
-    Request, Touched,
+    Attr, Code, Cookie, DirEntry, Entry, Error, Granted, Handle, InodeId, Leases, Name, OpenId,
+    Reply, Request, Touched,
 };
 
 use crate::changes::Moment;
 use crate::kept::Text;
+use crate::open_files::Writes;
 use crate::state::State;
 
 /// A request that was sent.
@@ -17,6 +18,8 @@ pub(crate) struct Sent {
     /// It removes a name of which it is not known what it leads to.
     pub(crate) is_blind: bool,
     pub(crate) tells: Tells,
+    /// Files that were dirty then, if the request shows files that it does not name.
+    pub(crate) dirty_then: Option<Vec<InodeId>>,
 }
 
 /// What the answer to a request tells.
@@ -39,10 +42,10 @@ pub(crate) enum Tells {
     },
     Text(InodeId, Text),
     /// It opens a file, perhaps for writing; or ends that.
-    Open(OpenId, bool),
+    Open(OpenId, Writes),
     Release(OpenId),
     /// As [`Tells::Name`], and the file is open.
-    Created(InodeId, Name, OpenId, bool),
+    Created(InodeId, Name, OpenId, Writes),
 }
 
 impl Tells {
@@ -54,7 +57,7 @@ impl Tells {
             | Request::Symlink { dir, name, .. }
             | Request::Link { dir, name, .. } => Self::Name(dir.ino, name.clone()),
             Request::Create { dir, name, open, flags, .. } => {
-                Self::Created(dir.ino, name.clone(), *open, flags.write)
+                Self::Created(dir.ino, name.clone(), *open, Writes::of(*flags))
             }
             Request::MakeDir { dir, name, .. } => Self::Made(dir.ino, name.clone()),
             Request::Parent { dir } => Self::Parent(dir.ino),
@@ -67,7 +70,7 @@ impl Tells {
             }
             Request::Open { open, flags, .. }
             | Request::Reopen { open, flags, .. }
-            | Request::CreateUnnamed { open, flags, .. } => Self::Open(*open, flags.write),
+            | Request::CreateUnnamed { open, flags, .. } => Self::Open(*open, Writes::of(*flags)),
             Request::Release { open } => Self::Release(*open),
             request => match Text::of(request) {
                 Some((ino, text)) => Self::Text(ino, text),
@@ -86,7 +89,7 @@ impl State {
         result: &mut Result<Reply, Error>,
         granted: Granted,
     ) {
-        let Sent { since, touched, is_blind, tells } = sent;
+        let Sent { since, touched, is_blind, tells, dirty_then: _ } = sent;
         self.blind_removals -= usize::from(is_blind);
         let Granted { leases, dir, may_be_done } = granted;
         let own = |ino: InodeId| {
@@ -95,6 +98,10 @@ impl State {
         };
         let mut kept = Vec::new();
         for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
+            if let Some(size) = self.dirty.size(attr.ino) {
+                // The answer may be older than bytes that the server was sent meanwhile.
+                attr.size = size;
+            }
             let holds = || self.changes.node_holds(attr.ino, since, own(attr.ino));
             if leases.node && !attr.volatile && holds() {
                 kept.push(*attr);
@@ -107,6 +114,12 @@ impl State {
         }));
         let names = self.told_names(&tells, &touched, (since, leases), result);
         let text = self.told_text(&tells, (since, leases), result);
+        let opened = opened_file(&tells, result).filter(|_| leases.bytes);
+        if let Some(Attr { ino, size, .. }) = opened
+            && self.changes.node_holds(ino, since, own(ino))
+        {
+            self.dirty.lease(ino, size);
+        }
         // If it may still be carried out, what it touches is not kept again.
         if !may_be_done {
             self.changes.end(&touched);
@@ -226,6 +239,17 @@ impl State {
             (Tells::Release(open), _) => self.opens.remove(*open),
             _ => {}
         }
+    }
+}
+
+/// Returns the file that an answer opens for writing.
+fn opened_file(tells: &Tells, result: &Result<Reply, Error>) -> Option<Attr> {
+    match (tells, result) {
+        (
+            Tells::Open(_, Writes::Held) | Tells::Created(_, _, _, Writes::Held),
+            Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }),
+        ) => Some(*attr),
+        _ => None,
     }
 }
 

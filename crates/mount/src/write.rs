@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use pelago_client::{FilePos, WriteFlags, Written};
+use pelago_client::{FilePos, Written};
 use pelago_fuse::operation::Write;
 use pelago_fuse::{Header, Reply, reply};
-use pelago_wire::OpenId;
+use pelago_wire::{OpenId, WriteFlags};
 
 use crate::open_ids::OpenPath;
 use crate::replies::written;
@@ -29,7 +29,7 @@ pub(crate) fn write(
     state.entry_attrs.changes(node);
     let finder = EndFinder::of(state, request);
     let append = finder != EndFinder::Kernel;
-    let write_flags = WriteFlags { append, kill_privileges };
+    let write_flags = WriteFlags { append, kill_privileges, ..WriteFlags::NONE };
     let answer = state.files.write(&state.context(header), to, data, write_flags);
     let has_pages =
         append && (state.lifetimes.keeps_everything() || state.page_versions.are_used(node));

@@ -164,8 +164,8 @@ impl Service for Remote {
 }
 
 impl LeasedService for Remote {
-    fn ask_first(&self, context: &Context, request: Request, done: LeasedDone) {
-        self.ask_for(context, &request, Bulk::None, (done, true));
+    fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        self.ask_for(context, &request, bulk, (done, true));
     }
 
     fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {

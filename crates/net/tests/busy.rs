@@ -18,7 +18,7 @@ use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Hello;
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, FileLock, LockKind, LockMode, LockOwner, OpenId,
-    Reply, Request, RequestId, Service, SessionId, SessionService, limits, version,
+    Reply, Request, RequestId, Service, SessionId, SessionService, WriteFlags, limits, version,
 };
 use tempfile::TempDir;
 
@@ -132,7 +132,7 @@ fn read(open: OpenId, size: u32) -> Request {
 }
 
 fn write(offset: u64) -> Request {
-    Request::Write { open: OpenId(1), offset, append: false, kill_privileges: false }
+    Request::Write { open: OpenId(1), offset, flags: WriteFlags::NONE }
 }
 
 fn lock(number: u64, mode: LockMode, wait: bool) -> Request {
@@ -238,8 +238,7 @@ fn a_disk_that_stands_still_for_terms_ends_no_session() {
     let before = sessions();
     for stuck in &remotes[1..3] {
         let disk = world.service.service.disk.lock();
-        let request =
-            Request::Write { open: STUCK, offset: 0, append: false, kill_privileges: false };
+        let request = Request::Write { open: STUCK, offset: 0, flags: WriteFlags::NONE };
         let written = begin(stuck, 1, request, &[7; 100]);
         assert!(written.recv_timeout(3 * TERM).is_err(), "the disk stands still");
         drop(disk);

@@ -15,7 +15,9 @@ use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
 use pelago_net::{Remote, ServerTarget, SessionServer};
-use pelago_wire::{Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Service};
+use pelago_wire::{
+    Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Service, WriteFlags,
+};
 
 use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
 
@@ -62,10 +64,9 @@ fn exchange(remote: &Remote) {
         let (sent, wanted) = (pattern(offset, size), pattern(offset, size));
         let writes = number % 3 == 0;
         let (request, bulk) = match writes {
-            true => (
-                Request::Write { open, offset, append: false, kill_privileges: false },
-                Bulk::Borrowed(&sent),
-            ),
+            true => {
+                (Request::Write { open, offset, flags: WriteFlags::NONE }, Bulk::Borrowed(&sent))
+            }
             false => (Request::Read { open, offset, size }, Bulk::None),
         };
         let send = send.clone();

@@ -16,17 +16,22 @@
 //! A recall of a node ends the lease on it. A recall of a name does not end the lease on the names
 //! of its directory: the session keeps what it knows of the others.
 //!
+//! A lease on the *bytes* of a file lets a session write them later. It is recalled with the node,
+//! also before others only look: see `writers`.
+//!
 //! [`Grantor`] is the server's end (Gray and Cheriton, Leases, SOSP 1989). It has no clock: a
 //! driver says whose time is over.
 
 use pelago_wire::{InodeId, Touched};
 
-pub use grantor::{Announced, ChangeId, Grantor, Recall};
+pub use grantor::{Announced, Grantor, Recall};
 
 mod grantor;
 mod recency;
 #[cfg(test)]
 mod tests;
+mod writer;
+mod writers;
 
 /// What a lease is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +41,10 @@ pub enum Leased {
     /// The names of a directory, and what each leads to.
     Names(InodeId),
 }
+
+/// Names a change that was announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChangeId(u64);
 
 impl Leased {
     /// Returns the lease that a change of this recalls. The bytes of a file have none.

@@ -407,7 +407,7 @@ fn goes_first(request: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use pelago_wire::codec::ReplyStamp;
-    use pelago_wire::{Handle, OpenId, Replayed, RequestId};
+    use pelago_wire::{Handle, OpenId, Replayed, RequestId, WriteFlags};
 
     use super::*;
 
@@ -420,7 +420,7 @@ mod tests {
     }
 
     fn write() -> Request {
-        Request::Write { open: OpenId(1), offset: 0, append: false, kill_privileges: false }
+        Request::Write { open: OpenId(1), offset: 0, flags: WriteFlags::NONE }
     }
 
     fn read() -> Request {

@@ -1,6 +1,7 @@
 //! Leases of other sessions: the driver of [`Grantor`].
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use pelago_proto::leases::{Announced, ChangeId, Grantor, Leased, Recall};
@@ -10,6 +11,8 @@ use pelago_wire::{InodeId, LeaseMoment, RequestId, SessionId, Touched};
 pub(crate) struct Leases {
     /// A leaf lock.
     state: Mutex<State>,
+    /// Files on whose bytes a session has the lease. It is changed under the lock only.
+    writers: AtomicUsize,
 }
 
 struct State {
@@ -44,7 +47,7 @@ impl Leases {
     pub(crate) fn new(limit: usize) -> Self {
         let state =
             State { grantor: Grantor::new(limit), waiting: HashMap::new(), is_stopped: false };
-        Self { state: Mutex::new(state) }
+        Self { state: Mutex::new(state), writers: AtomicUsize::new(0) }
     }
 
     /// Returns the present moment.
@@ -73,6 +76,71 @@ impl Leases {
             }
         }
         granted
+    }
+
+    /// Grants the lease on the bytes of a file whose attributes were read after `since`; see
+    /// [`Leases::grant`]. `is_right` is asked whether no other session has the file open.
+    pub(crate) fn grant_bytes(
+        &self,
+        session: SessionId,
+        since: LeaseMoment,
+        ino: InodeId,
+        is_right: impl FnOnce() -> bool,
+    ) -> bool {
+        let granted = {
+            let mut state = self.state.lock();
+            let granted = state.grantor.grant_bytes(session, ino, since);
+            self.count_writers(&state);
+            granted
+        };
+        let is_right = granted && is_right();
+        if granted && !is_right {
+            self.end_bytes(session, ino);
+        }
+        is_right
+    }
+
+    /// A session has closed a file, or is not told that it has the lease on its bytes.
+    pub(crate) fn end_bytes(&self, session: SessionId, ino: InodeId) {
+        if self.writers.load(Ordering::SeqCst) > 0 {
+            let mut state = self.state.lock();
+            state.grantor.end_bytes(session, ino);
+            self.count_writers(&state);
+        }
+    }
+
+    /// Returns those of these files on whose bytes another session has the lease. Asked after
+    /// something was opened or read; without any such lease it costs a look at a number.
+    pub(crate) fn written_by_others(
+        &self,
+        session: SessionId,
+        files: impl Iterator<Item = InodeId>,
+    ) -> Vec<InodeId> {
+        if self.writers.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let state = self.state.lock();
+        files.filter(|ino| state.grantor.is_written_by_other(session, *ino)).collect()
+    }
+
+    /// A session writes bytes that its client has kept back. Returns whether it has the lease; then
+    /// [`Leases::end_write`] follows.
+    pub(crate) fn begin_write(&self, session: SessionId, ino: InodeId) -> bool {
+        self.state.lock().grantor.begin_write(session, ino)
+    }
+
+    /// The bytes are written, or that has failed.
+    pub(crate) fn end_write(&self, session: SessionId, ino: InodeId) {
+        self.go_on(|grantor| grantor.end_write(session, ino));
+    }
+
+    /// Returns on how many files a session has the lease on the bytes.
+    pub(crate) fn writers(&self) -> usize {
+        self.writers.load(Ordering::SeqCst)
+    }
+
+    fn count_writers(&self, state: &State) {
+        self.writers.store(state.grantor.writers(), Ordering::SeqCst);
     }
 
     /// Announces a change, and calls `then` once no other session relies on what it touches: before
@@ -169,6 +237,7 @@ impl Leases {
         let ready = event(&mut state.grantor);
         let waiting = |change| Some((change, state.waiting.remove(&change)?));
         let ready: Vec<(ChangeId, Waiting)> = ready.into_iter().filter_map(waiting).collect();
+        self.count_writers(&state);
         drop(state);
         ready.into_iter().for_each(|(change, waiting)| (waiting.then)(Wait::Over(change)));
     }

@@ -22,7 +22,7 @@ use pelago_store::volume::{Owner, VolumeId};
 use pelago_store::{clock, key};
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
-    OpenFlags, OpenId, Reply, Request, Served, Service, SetAttr, Time,
+    OpenFlags, OpenId, Reply, Request, Served, Service, SetAttr, Time, WriteFlags,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -253,12 +253,16 @@ impl Rig {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(u64, u64), Code> {
-        self.write_by(Request::Write { open, offset, append: false, kill_privileges: false }, bytes)
+        self.write_by(Request::Write { open, offset, flags: WriteFlags::NONE }, bytes)
     }
 
     /// Writes at the end; returns as [`Rig::write`] does.
     pub(crate) fn append(&self, open: OpenId, bytes: &[u8]) -> Result<(u64, u64), Code> {
-        let request = Request::Write { open, offset: 0, append: true, kill_privileges: false };
+        let request = Request::Write {
+            open,
+            offset: 0,
+            flags: WriteFlags { append: true, ..WriteFlags::NONE },
+        };
         self.write_by(request, bytes)
     }
 

@@ -12,7 +12,8 @@ use pelago_server::Options;
 use pelago_store::table;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileLock, Handle, LockKind, LockMode, LockOwner, NewMode,
-    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, limits,
+    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord,
+    WriteFlags, limits,
 };
 
 use harness::rig::{DEADLINE, Rig, by_hand, name};
@@ -208,7 +209,11 @@ fn a_lock_stays_until_its_session_is_forgotten() {
 }
 
 fn append() -> Request {
-    Request::Write { open: OpenId(1), offset: 0, append: true, kill_privileges: false }
+    Request::Write {
+        open: OpenId(1),
+        offset: 0,
+        flags: WriteFlags { append: true, ..WriteFlags::NONE },
+    }
 }
 
 fn written(reply: Result<Reply, Code>) -> (u64, u64) {

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use pelago_check as check;
 use pelago_server::{Options, Server};
-use pelago_wire::{AllocateMode, Code, Handle, OpenFlags, OpenId, Reply, Request, SetAttr, limits};
+use pelago_wire::{
+    AllocateMode, Code, Handle, OpenFlags, OpenId, Reply, Request, SetAttr, WriteFlags, limits,
+};
 
 use harness::requests;
 
@@ -46,7 +48,7 @@ fn available(server: &Server) -> u64 {
 }
 
 fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<u64, Code> {
-    let request = Request::Write { open, offset, append: false, kill_privileges: false };
+    let request = Request::Write { open, offset, flags: WriteFlags::NONE };
     match requests::call(server, request, bytes)? {
         Reply::Written { bytes, .. } => Ok(bytes),
         other => panic!("{other:?}"),

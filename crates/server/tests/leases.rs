@@ -220,7 +220,7 @@ fn names_are_leased_with_their_absence_and_recalled_one_by_one() {
     drop_it();
     let (made, granted) = answer.recv_timeout(DEADLINE).unwrap();
     assert!(matches!(made, Ok(Reply::Entry(entry)) if !entry.attr.volatile));
-    assert_eq!(granted.leases, Leases { node: true, names: true, dir: true, made: true });
+    assert_eq!(granted.leases, Leases { dir: true, made: true, ..both });
     assert!(granted.dir.is_some());
     // The lease on the other names is still there: another change is told.
     let answer = two.send(unlink("a"));

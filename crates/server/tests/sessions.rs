@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pelago_server::{Options, Passthrough};
 use pelago_wire::{
     Code, Context, DataPath, Entry, Handle, InodeId, NewMode, OpenFlags, OpenId, RenameFlags,
-    Reply, Request, RequestId, SessionId, SetAttr, XattrFlags,
+    Reply, Request, RequestId, SessionId, SetAttr, WriteFlags, XattrFlags,
 };
 
 use harness::rig::{Rig, by_hand, name};
@@ -148,7 +148,7 @@ fn an_open_belongs_to_its_session() {
     rig.call_as(&asks(1), create("one"), &[]).unwrap();
     assert_eq!(rig.call_as(&asks(2), create("again"), &[]).err(), Some(Code::Invalid));
     assert_eq!(rig.lookup(dir, "again").err(), Some(Code::NotFound));
-    let write = || Request::Write { open, offset: 0, append: false, kill_privileges: false };
+    let write = || Request::Write { open, offset: 0, flags: WriteFlags::NONE };
     assert_eq!(rig.call_as(&other(1), write(), b"x").err(), Some(Code::BadOpen));
     rig.call_as(&other(2), create("two"), &[]).unwrap();
     rig.call_as(&asks(3), write(), b"one").unwrap();
@@ -253,7 +253,7 @@ fn a_repeated_create_opens_its_file_again() {
     assert_eq!(inode(rig.call_as(&asks(2), unnamed(), &[])), second);
     assert_eq!(rig.server.status().open_files, 2);
     for (number, open) in [(3, OpenId(1)), (4, OpenId(2))] {
-        let write = Request::Write { open, offset: 0, append: false, kill_privileges: false };
+        let write = Request::Write { open, offset: 0, flags: WriteFlags::NONE };
         rig.call_as(&asks(number), write, b"bytes").unwrap();
     }
     assert_eq!(rig.lookup(dir, "file").unwrap().attr.size, 5);
@@ -270,8 +270,7 @@ fn files_are_opened_again_after_a_restart() {
     let Ok(Reply::Created { entry, .. }) = rig.call_as(&asks(1), create, &[]) else {
         panic!("it is created");
     };
-    let write =
-        |at: u64| Request::Write { open, offset: at, append: false, kill_privileges: false };
+    let write = |at: u64| Request::Write { open, offset: at, flags: WriteFlags::NONE };
     rig.call_as(&asks(2), write(0), b"first").unwrap();
     rig.unlink(dir, "file").unwrap();
     let rig = rig.restarted(false, by_hand());

@@ -137,6 +137,8 @@ codes! {
     Deadlock = 33, Busy, "waiting for the lock would be a deadlock";
     /// Another owner has the lock, and the caller does not wait.
     LockHeld = 34, Busy, "another process has the lock";
+    /// Bytes that a program has written were not sent before the lease on them was lost.
+    LeaseLost = 35, Stale, "the lease on the bytes was lost";
 }
 
 /// The result of a request that failed.

@@ -47,6 +47,28 @@ impl OpenFlags {
     };
 }
 
+/// How bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteFlags {
+    /// At the end of the file at that moment, whatever the offset (`O_APPEND`, which can change
+    /// after the open).
+    pub append: bool,
+    /// The program was answered before: the bytes are written only as long as the session has the
+    /// lease on the bytes of the file, else the request fails with [`crate::Code::LeaseLost`].
+    pub behind: bool,
+    /// Do afterwards what [`crate::Request::Flush`] without an owner does.
+    pub commit: bool,
+    /// Clear the setuid and setgid bits, as for an unprivileged user
+    /// (`FUSE_WRITE_KILL_SUIDGID`).
+    pub kill_privileges: bool,
+}
+
+impl WriteFlags {
+    /// None of them.
+    pub const NONE: Self =
+        Self { append: false, behind: false, commit: false, kill_privileges: false };
+}
+
 /// What a rename does if the target exists, and what it leaves in the old place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameFlags {

@@ -23,7 +23,7 @@ pub trait LeasedService: Service {
 
     /// As [`LeasedService::ask_leased`], before requests that wait for their turn: a change by
     /// another session waits for this one. There are few at a time.
-    fn ask_first(&self, context: &Context, request: Request, done: LeasedDone);
+    fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone);
 
     /// Returns how long all leases last, unless they are recalled; zero if they have ended.
     fn lease_left(&self) -> Duration;

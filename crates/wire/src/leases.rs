@@ -17,6 +17,9 @@ pub struct Leases {
     pub dir: bool,
     /// The names of the directory that the request has made: there are none.
     pub made: bool,
+    /// The bytes of the file that the request has opened for writing: no other session reads or
+    /// writes them, nor sees its attributes, before the lease is recalled.
+    pub bytes: bool,
 }
 
 /// What an answer brings besides its reply.

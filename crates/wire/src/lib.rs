@@ -16,7 +16,7 @@ pub use buffer::{Buffer, Lender};
 pub use codec::Replayed;
 pub use description::{Effect, Right, Subjects};
 pub use error::{Code, Error, Kind};
-pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
+pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
 pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
 pub use leased_service::{LeaseHolder, LeaseTimes, LeasedDone, LeasedService};
 pub use leases::{Granted, Leases};

@@ -147,6 +147,12 @@ pub const HOLDER_UNKNOWN_NAMES: usize = 1024;
 pub const HOLDER_TEXTS: usize = 1 << 14;
 /// Targets and extended attributes of one node that a client keeps.
 pub const HOLDER_NODE_TEXTS: usize = 16;
+/// Bytes written to one file that a client keeps back under a lease, those on their way included.
+pub const DIRTY_FILE_BYTES: usize = 4 << 20;
+/// Bytes written to all files that a client keeps back.
+pub const DIRTY_BYTES: usize = 16 << 20;
+/// How long a client keeps back bytes, in milliseconds.
+pub const WRITE_BEHIND_MILLIS: u64 = 100;
 /// Bytes of a target or an extended attribute that a client keeps.
 pub const HOLDER_TEXT_BYTES: usize = 1024;
 /// Leases of all sessions with the default memory, 170 to 300 bytes each; with less a twentieth of

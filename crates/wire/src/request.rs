@@ -5,7 +5,7 @@
 
 use crate::attr::{FileKind, NewMode, SetAttr};
 use crate::description::{Effect, Right, Subjects};
-use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};
+use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
@@ -255,12 +255,8 @@ pub enum Request {
         open: OpenId,
         /// Bytes from the start of the file; ignored with `append`.
         offset: u64,
-        /// Write at the end of the file at that moment (`O_APPEND`, which can change after the
-        /// open).
-        append: bool,
-        /// Clear the setuid and setgid bits, as for an unprivileged user
-        /// (`FUSE_WRITE_KILL_SUIDGID`).
-        kill_privileges: bool,
+        /// How they are written.
+        flags: WriteFlags,
     },
     /// Lists a directory. Reply: `Listed`.
     List {

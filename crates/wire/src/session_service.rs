@@ -68,6 +68,8 @@ pub struct LeasedAnswer<'a> {
     pub names: Option<InodeId>,
     /// Whether the request changes something.
     pub is_change: bool,
+    /// Whether it opens a file for writing.
+    pub opens_for_writing: bool,
     /// The reply or the error. Attributes in it that are not leased become volatile.
     pub result: &'a mut Result<Reply, Error>,
     /// The attributes of a directory that come with the answer.

@@ -12,7 +12,7 @@ use pelago_wire::{
     AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
     FileLock, Granted, Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash,
     NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, SetAttr, SetTime, Time,
-    VolumeStats, Whence, XattrFlags, limits,
+    VolumeStats, Whence, WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -66,6 +66,15 @@ fn time() -> impl Strategy<Value = Time> {
 
 fn set_time() -> impl Strategy<Value = SetTime> {
     prop_oneof![Just(SetTime::Now), time().prop_map(SetTime::To)]
+}
+
+fn write_flags() -> impl Strategy<Value = WriteFlags> {
+    (any::<[bool; 4]>()).prop_map(|[append, behind, commit, kill_privileges]| WriteFlags {
+        append,
+        behind,
+        commit,
+        kill_privileges,
+    })
 }
 
 fn flags() -> impl Strategy<Value = OpenFlags> {
@@ -246,14 +255,11 @@ fn of_opens() -> impl Strategy<Value = Request> {
             offset,
             size
         }),
-        (open_id(), any::<u64>(), any::<bool>(), any::<bool>()).prop_map(
-            |(open, offset, append, kill_privileges)| Request::Write {
-                open,
-                offset,
-                append,
-                kill_privileges
-            }
-        ),
+        (open_id(), any::<u64>(), write_flags()).prop_map(|(open, offset, flags)| Request::Write {
+            open,
+            offset,
+            flags
+        }),
         (open_id(), any::<u64>(), any::<u64>(), allocate_mode()).prop_map(
             |(open, offset, length, mode)| Request::Allocate { open, offset, length, mode }
         ),
@@ -415,11 +421,12 @@ proptest! {
         stamp in stamp(),
         result in result(),
         dir in option::of(attr()),
-        bits in 0..16u8,
+        bits in 0..32u8,
     ) {
         let mut body = Vec::new();
         let bit = |number: u8| bits & 1 << number != 0;
-        let leases = Leases { node: bit(0), names: bit(1), dir: bit(2), made: bit(3) };
+        let [node, names, dir_leased, made, bytes] = [0, 1, 2, 3, 4].map(bit);
+        let leases = Leases { node, names, dir: dir_leased, made, bytes };
         encode_answer(stamp, &result, Granted { leases, dir, may_be_done: false }, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
         let DecodedReply { stamp: decoded_stamp, result: decoded, granted } =

@@ -14,7 +14,8 @@ use pelago_client::{
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry,
     Error, FileKind, Handle, InodeId, Name, NameHash, NewMode, OpenFlags, OpenId, RenameFlags,
-    Reply, Request, SeekFrom, Service, SetAttr, SetTime, Time, VolumeStats, Whence, XattrFlags,
+    Reply, Request, SeekFrom, Service, SetAttr, SetTime, Time, VolumeStats, Whence, WriteFlags,
+    XattrFlags,
 };
 use pelago_workload::compare::run_program;
 use pelago_workload::target::FilesTarget;
@@ -355,7 +356,7 @@ impl Naive {
             Request::Read { open, offset, size } => {
                 Reply::Data(self.read(context, open, offset, size)?)
             }
-            Request::Write { open, offset, append, .. } => {
+            Request::Write { open, offset, flags: WriteFlags { append, .. } } => {
                 written(self.write(context, pos(open, offset), bytes, append)?)
             }
             Request::List { dir, after, behind, entries, attributes } => {

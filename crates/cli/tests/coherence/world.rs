@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use pelago_client::{At, FilePos, Files, WriteFlags};
+use pelago_client::{At, FilePos, Files};
 use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_server::{Options, Passthrough, Server};
 use pelago_wire::{
     Bulk, Context, Done, Entry, Error, Handle, Name, NewMode, OpenFlags, OpenId, Operation,
-    RecordedPeer, Reply, Request, RequestId, Service, SessionId, SessionRecord, limits,
+    RecordedPeer, Reply, Request, RequestId, Service, SessionId, SessionRecord, WriteFlags, limits,
 };
 use tempfile::TempDir;
 

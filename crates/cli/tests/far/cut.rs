@@ -236,6 +236,8 @@ fn a_soft_write_that_was_given_up_never_comes() {
         let forwarder = Forwarder::to(world.tcp());
         let far = world.mount(&world.address_at(forwarder.port), "tls", &["--soft", "2"]);
         fs::write(far.path("file"), "written before").unwrap();
+        // While another mount has it open each write goes to the server.
+        let _shared = File::open(world.volume.files().join("file")).unwrap();
         // In a process of its own, which alone waits when it closes the file.
         let mut writer = locker(&far.path("file"));
         assert_eq!(writer.ask("get"), "yes");

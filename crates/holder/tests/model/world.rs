@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_proto::leases::{ChangeId, Grantor, Leased};
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind, Granted,
-    Handle, InodeId, LeaseHolder, LeaseMoment, LeasedDone, LeasedService, Leases, Name, NameHash,
-    OpenId, Reply, Request, Service, SessionId, SetAttr, Touched,
+    Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
+    Granted, Handle, InodeId, LeaseHolder, LeaseMoment, LeasedDone, LeasedService, Leases, Name,
+    NameHash, OpenId, Reply, Request, Service, SessionId, SetAttr, Touched,
 };
 
 pub(crate) const DIR: Handle = Handle::ROOT;
@@ -34,6 +34,7 @@ struct Queues {
 
 struct Asked {
     request: Request,
+    bytes: Vec<u8>,
     done: LeasedDone,
 }
 
@@ -97,12 +98,12 @@ impl Service for Line {
 }
 
 impl LeasedService for Line {
-    fn ask_leased(&self, _: &Context, request: Request, _: Bulk<'_>, done: LeasedDone) {
-        self.queues.lock().requests.push(Asked { request, done });
+    fn ask_leased(&self, _: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        self.queues.lock().requests.push(Asked { request, bytes: bulk.into_bytes(), done });
     }
 
-    fn ask_first(&self, context: &Context, request: Request, done: LeasedDone) {
-        self.ask_leased(context, request, Bulk::None, done);
+    fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        self.ask_leased(context, request, bulk, done);
     }
 
     fn lease_left(&self) -> Duration {
@@ -122,16 +123,44 @@ struct Parked {
     change: ChangeId,
     touched: Vec<Touched>,
     waits: bool,
+    /// The answer of a request that only waits until nobody else writes what it shows.
+    read: Option<Result<Reply, Error>>,
 }
+
+/// A write that was admitted.
+struct Writing {
+    client: usize,
+    asked: Asked,
+    ino: InodeId,
+    is_leased: bool,
+}
+
+/// An open file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opened {
+    client: usize,
+    ino: InodeId,
+    writes: bool,
+}
+
+/// The value of a part of a file, of 8 bytes.
+pub(crate) type Value = u64;
+/// Parts of a file.
+pub(crate) const PARTS: u64 = 3;
 
 /// The server.
 pub(crate) struct Server {
     pub(crate) lines: [Arc<Line>; 2],
     pub(crate) names: BTreeMap<u64, (Name, InodeId)>,
     pub(crate) nodes: HashMap<InodeId, Attr>,
-    pub(crate) opens: BTreeSet<OpenId>,
+    pub(crate) opens: BTreeMap<OpenId, Opened>,
+    pub(crate) bytes: HashMap<InodeId, [Value; PARTS as usize]>,
     grantor: Grantor,
     parked: Vec<Parked>,
+    writing: Vec<Writing>,
+    /// Values that were written here, and those that were refused.
+    pub(crate) arrived: BTreeSet<Value>,
+    pub(crate) refused: Vec<(usize, InodeId, Value)>,
     version: i64,
     /// Nodes that have lost their last name with the last change.
     pub(crate) removed: Vec<InodeId>,
@@ -165,9 +194,13 @@ impl Server {
             lines: Default::default(),
             names: (0..files).map(|number| (number, (name(number), ino(number)))).collect(),
             nodes: nodes.chain([(DIR.ino, root)]).collect(),
-            opens: BTreeSet::new(),
+            opens: BTreeMap::new(),
+            bytes: (0..files).map(|number| (ino(number), Default::default())).collect(),
             grantor: Grantor::new(1 << 10),
             parked: Vec::new(),
+            writing: Vec::new(),
+            arrived: BTreeSet::new(),
+            refused: Vec::new(),
             version: 0,
             removed: Vec::new(),
         }
@@ -188,16 +221,84 @@ impl Server {
             requests.swap_remove(at)
         };
         let since = self.grantor.now();
+        if let Request::Write { open, flags, .. } = asked.request {
+            return self.admit_write(client, asked, open, flags.behind);
+        }
         match self.touches(&asked.request) {
-            Some(touched) => self.announce(client, asked, since, touched),
+            Some(touched) => self.announce(client, (asked, None), since, touched),
             None => {
-                let result = self.read(&asked.request);
-                self.answer(client, asked, since, (result, Vec::new()));
+                let result = self.read(client, &asked.request);
+                self.show(client, asked, since, result);
             }
         }
     }
 
-    fn announce(&mut self, client: usize, asked: Asked, since: LeaseMoment, touched: Vec<Touched>) {
+    /// Answers what reads once no other client has kept back bytes of what it shows.
+    fn show(
+        &mut self,
+        client: usize,
+        asked: Asked,
+        since: LeaseMoment,
+        mut result: Result<Reply, Error>,
+    ) {
+        let shown = result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino);
+        let is_written = |ino: &InodeId| self.grantor.is_written_by_other(SESSIONS[client], *ino);
+        let written: Vec<Touched> = shown.filter(is_written).map(Touched::Node).collect();
+        match written.is_empty() {
+            true => self.answer(client, asked, since, (result, Vec::new())),
+            false => self.announce(client, (asked, Some(result)), since, written),
+        }
+    }
+
+    fn admit_write(&mut self, client: usize, asked: Asked, open: OpenId, behind: bool) {
+        let now = self.grantor.now();
+        let Some(Opened { ino, .. }) = self.opens.get(&open).copied() else {
+            return self.answer(client, asked, now, (Err(Code::BadOpen.into()), Vec::new()));
+        };
+        let is_leased = behind && self.grantor.begin_write(SESSIONS[client], ino);
+        if behind && !is_leased {
+            for value in asked.bytes.chunks(8) {
+                let value = Value::from_le_bytes(value.try_into().unwrap());
+                self.refused.push((client, ino, value));
+            }
+            return self.answer(client, asked, now, (Err(Code::LeaseLost.into()), Vec::new()));
+        }
+        self.writing.push(Writing { client, asked, ino, is_leased });
+    }
+
+    /// Carries out the `which`th write.
+    pub(crate) fn write(&mut self, which: usize) {
+        if self.writing.is_empty() {
+            return;
+        }
+        let at = which % self.writing.len();
+        let Writing { client, asked, ino, is_leased } = self.writing.swap_remove(at);
+        let Request::Write { offset, .. } = asked.request else { unreachable!() };
+        let parts = self.bytes.get_mut(&ino).unwrap();
+        for (at, value) in asked.bytes.chunks(8).enumerate() {
+            let value = Value::from_le_bytes(value.try_into().unwrap());
+            parts[usize::try_from(offset / 8).unwrap() + at] = value;
+            self.arrived.insert(value);
+        }
+        let end = offset + asked.bytes.len() as u64;
+        let attr = self.touch(ino);
+        attr.size = attr.size.max(end);
+        let reply = Reply::Written { bytes: asked.bytes.len() as u64, size: attr.size };
+        if is_leased {
+            let ready = self.grantor.end_write(SESSIONS[client], ino);
+            self.go_on(&ready);
+        }
+        let now = self.grantor.now();
+        self.answer(client, asked, now, (Ok(reply), Vec::new()));
+    }
+
+    fn announce(
+        &mut self,
+        client: usize,
+        (asked, read): (Asked, Option<Result<Reply, Error>>),
+        since: LeaseMoment,
+        touched: Vec<Touched>,
+    ) {
         let announced = self.grantor.announce(SESSIONS[client], &touched);
         for recall in announced.recalls {
             let to = SESSIONS.iter().position(|it| *it == recall.session).unwrap();
@@ -205,7 +306,7 @@ impl Server {
             self.lines[to].queues.lock().recalls.push_back(body);
         }
         let (change, waits) = (announced.change, announced.waits);
-        self.parked.push(Parked { client, asked, since, change, touched, waits });
+        self.parked.push(Parked { client, asked, since, change, touched, waits, read });
     }
 
     /// Takes the next answer to a recall.
@@ -238,17 +339,25 @@ impl Server {
         if due.is_empty() {
             return false;
         }
-        let Parked { client, asked, since, change, touched, .. } =
+        let Parked { client, asked, since, change, touched, read, .. } =
             self.parked.swap_remove(due[which % due.len()]);
+        if let Some(mut result) = read {
+            self.grantor.end(change);
+            for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
+                *attr = self.nodes[&attr.ino];
+            }
+            self.show(client, asked, since, result);
+            return true;
+        }
         if self.touches(&asked.request).as_ref() != Some(&touched) {
             // A name leads elsewhere by now.
             self.grantor.end(change);
             let touched = self.touches(&asked.request).unwrap();
-            self.announce(client, asked, since, touched);
+            self.announce(client, (asked, None), since, touched);
             return true;
         }
         self.removed.clear();
-        let result = self.change(&asked.request);
+        let result = self.change(client, &asked.request);
         self.grantor.end(change);
         let touched = if result.is_ok() { touched } else { Vec::new() };
         self.answer(client, asked, since, (result, touched));
@@ -261,6 +370,7 @@ impl Server {
         let led_to = |name: &Name| self.led_to(name).map(Touched::Node);
         let dir = Touched::Node(DIR.ino);
         Some(match request {
+            Request::Open { node, flags, .. } if flags.write => vec![Touched::Node(node.ino)],
             Request::SetAttr { node, .. } => vec![Touched::Node(node.ino)],
             Request::Link { node, name, .. } => vec![Touched::Node(node.ino), dir, named(name)],
             Request::Unlink { name, .. } => {
@@ -274,7 +384,7 @@ impl Server {
         })
     }
 
-    fn read(&mut self, request: &Request) -> Result<Reply, Error> {
+    fn read(&mut self, client: usize, request: &Request) -> Result<Reply, Error> {
         match request {
             Request::Lookup { name, .. } => self.entry(name).map(Reply::Entry),
             Request::GetAttr { node } => Ok(Reply::Attr(self.nodes[&node.ino])),
@@ -282,20 +392,37 @@ impl Server {
                 let (entries, end) = self.list(*after, *entries as usize);
                 Ok(Reply::Listed { entries, end })
             }
-            Request::Open { node, open, .. } => {
-                let attr = self.nodes[&node.ino];
-                if attr.links == 0 {
-                    return Err(Code::Stale.into());
-                }
-                self.opens.insert(*open);
-                Ok(Reply::Opened { attr, path: DataPath::Cached })
-            }
+            Request::Open { node, open, .. } => self.open(client, node.ino, (*open, false)),
             Request::Release { open } => {
-                self.opens.remove(open);
+                if let Some(Opened { ino, writes: true, .. }) = self.opens.remove(open) {
+                    self.grantor.begin_untold(Leased::Node(ino));
+                    self.grantor.end_bytes(SESSIONS[client], ino);
+                    self.grantor.end_untold(Leased::Node(ino));
+                }
                 Ok(Reply::Done)
+            }
+            Request::Flush { .. } => Ok(Reply::Done),
+            Request::Read { open, offset, .. } => {
+                let Opened { ino, .. } = self.opens.get(open).ok_or(Code::BadOpen)?;
+                let value = self.bytes[ino][usize::try_from(offset / 8).unwrap()];
+                Ok(Reply::Data(Buffer::new(value.to_le_bytes().to_vec())))
             }
             _ => Err(Code::NotSupported.into()),
         }
+    }
+
+    fn open(
+        &mut self,
+        client: usize,
+        ino: InodeId,
+        (open, writes): (OpenId, bool),
+    ) -> Result<Reply, Error> {
+        let attr = self.nodes[&ino];
+        if attr.links == 0 {
+            return Err(Code::Stale.into());
+        }
+        self.opens.insert(open, Opened { client, ino, writes });
+        Ok(Reply::Opened { attr, path: DataPath::Cached })
     }
 
     fn entry(&self, name: &Name) -> Result<Entry, Error> {
@@ -318,8 +445,9 @@ impl Server {
         (all.into_iter().take(most).collect(), end)
     }
 
-    fn change(&mut self, request: &Request) -> Result<Reply, Error> {
+    fn change(&mut self, client: usize, request: &Request) -> Result<Reply, Error> {
         match request {
+            Request::Open { node, open, .. } => self.open(client, node.ino, (*open, true)),
             Request::SetAttr { node, set: SetAttr { mode, .. }, .. } => {
                 self.touch(node.ino).mode = mode.unwrap();
                 Ok(Reply::Attr(self.nodes[&node.ino]))
@@ -382,13 +510,25 @@ impl Server {
     fn answer(
         &mut self,
         client: usize,
-        Asked { request, done }: Asked,
+        Asked { request, done, .. }: Asked,
         since: LeaseMoment,
         (mut result, touched): (Result<Reply, Error>, Vec<Touched>),
     ) {
         let session = SESSIONS[client];
         let mut leases = Leases::default();
-        let mut grant = |on| self.grantor.grant(session, on, since);
+        if let (Request::Open { node, flags, .. }, Ok(_)) = (&request, &result)
+            && flags.write
+        {
+            let mut opens = self.opens.values().filter(|it| it.ino == node.ino);
+            leases.bytes = opens.all(|it| it.client == client)
+                && self.grantor.grant_bytes(session, node.ino, since);
+        }
+        let written: BTreeSet<InodeId> =
+            self.opens.values().filter(|it| it.writes).map(|it| it.ino).collect();
+        let mut grant = |on| match on {
+            Leased::Node(ino) if written.contains(&ino) => false,
+            on => self.grantor.grant(session, on, since),
+        };
         let tells = result.as_ref().map_or_else(|error| error.code == Code::NotFound, |_| true);
         for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
             attr.volatile = attr.links == 0 || !grant(Leased::Node(attr.ino));

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pelago_wire::{
     Attr, Backing, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error,
     FileKind, Handle, InodeId, Name, NameHash, OpenFlags, OpenId, RenameFlags, Reply, Request,
-    Service, SetAttr, SetTime, Time, VolumeStats, XattrFlags,
+    Service, SetAttr, SetTime, Time, VolumeStats, WriteFlags, XattrFlags,
 };
 use rustix::process::{getegid, geteuid};
 
@@ -514,7 +514,7 @@ impl State {
             Request::Read { open, offset, size } => {
                 Ok(Reply::Data(Buffer::new(self.opened(open)?.read(offset, size as usize))))
             }
-            Request::Write { open, offset, append, .. } => {
+            Request::Write { open, offset, flags: WriteFlags { append, .. } } => {
                 let node = self.opened(open)?;
                 let start = if append { node.attr().size } else { offset };
                 node.write(start as usize, bulk);

@@ -17,6 +17,7 @@ pub(super) struct Told {
     since: LeaseMoment,
     node: Option<InodeId>,
     names: Option<InodeId>,
+    opens_for_writing: bool,
 }
 
 impl Told {
@@ -30,7 +31,14 @@ impl Told {
                 | Request::Find { .. }
                 | Request::Open { .. }
         );
-        (of_reply || node.is_some() || names.is_some()).then_some(Self { since, node, names })
+        let opens_for_writing = match request {
+            Request::Open { flags, .. } | Request::Create { flags, .. } => {
+                flags.write && !flags.sync
+            }
+            _ => false,
+        };
+        let tells = of_reply || node.is_some() || names.is_some();
+        tells.then_some(Self { since, node, names, opens_for_writing })
     }
 }
 
@@ -63,9 +71,9 @@ impl PendingReply {
         let mut body = Vec::new();
         let dir = dir.filter(|_| result.is_ok());
         let dir = dir.and_then(|dir| sessions.service.dir_attr(dir));
-        let answer = |Told { since, node, names }| {
+        let answer = |Told { since, node, names, opens_for_writing }| {
             let (is_change, result, dir) = (mutation > 0, &mut result, dir.as_ref());
-            let answer = LeasedAnswer { node, names, is_change, result, dir };
+            let answer = LeasedAnswer { node, names, is_change, opens_for_writing, result, dir };
             sessions.service.lease(session.id, since, answer)
         };
         // Answers do not lengthen leases until the recall is answered: one that began now might

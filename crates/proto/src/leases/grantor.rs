@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pelago_wire::{InodeId, LeaseMoment, SessionId, Touched, limits};
 
-use super::Leased;
 use super::recency::Recency;
+use super::writer::Writer;
+use super::{ChangeId, Leased};
 
 /// Leases that are taken away at a time, if there are too many.
 const TAKEN: usize = 512;
@@ -13,30 +14,36 @@ const TAKEN: usize = 512;
 /// The server's end of leases: who has which, and which changes wait for their end.
 #[derive(Debug)]
 pub struct Grantor {
-    subjects: HashMap<Leased, Subject>,
-    sessions: HashMap<SessionId, Holder>,
-    changes: HashMap<ChangeId, Change>,
-    recency: Recency,
+    pub(super) subjects: HashMap<Leased, Subject>,
+    pub(super) sessions: HashMap<SessionId, Holder>,
+    pub(super) changes: HashMap<ChangeId, Change>,
+    pub(super) recency: Recency,
     /// Leases of all sessions, and the most that there may be.
     leases: usize,
     limit: usize,
+    /// Leases on the bytes of files.
+    pub(super) writers: usize,
     last_change: u64,
 }
 
 /// What is known of something that a lease is on.
 #[derive(Debug, Default)]
-struct Subject {
+pub(super) struct Subject {
     /// The authors of the changes that were announced and have not ended.
-    authors: Vec<SessionId>,
-    holders: Vec<SessionId>,
+    pub(super) authors: Vec<SessionId>,
+    pub(super) holders: Vec<SessionId>,
     /// Recalls of it that ended leases and are not answered.
-    recalls: Vec<(SessionId, u64)>,
+    pub(super) recalls: Vec<(SessionId, u64)>,
+    /// The lease on the bytes of a node.
+    pub(super) writer: Option<Writer>,
 }
 
 /// What is known of a session.
 #[derive(Debug, Default)]
-struct Holder {
+pub(super) struct Holder {
     leases: HashSet<Leased>,
+    /// The files on whose bytes it has the lease.
+    pub(super) writes: HashSet<InodeId>,
     last_recall: u64,
     /// Recalls that are not answered.
     recalls: BTreeMap<u64, Unanswered>,
@@ -52,16 +59,12 @@ struct Unanswered {
 
 /// A change that was announced.
 #[derive(Debug)]
-struct Change {
+pub(super) struct Change {
     author: SessionId,
     touched: Vec<Leased>,
-    /// Recalls that it waits for.
-    waits: usize,
+    /// Recalls that it waits for, and files whose last writes under a lease that has ended run.
+    pub(super) waits: usize,
 }
-
-/// Names a change that was announced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChangeId(u64);
 
 /// Asks a session to drop what it keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +99,7 @@ impl Grantor {
             recency: Recency::default(),
             leases: 0,
             limit,
+            writers: 0,
             last_change: 0,
         }
     }
@@ -191,9 +195,16 @@ impl Grantor {
                 }
             }
             let holders = subject.holders.clone();
-            for session in &holders {
-                if *session != author {
-                    recalled.entry(*session).or_default().push(touched.clone());
+            let writer = subject.writer.as_mut().filter(|writer| writer.session != author);
+            let (writer, waits_for_writes) = match writer {
+                Some(writer) => writer.announce(change),
+                None => (None, false),
+            };
+            waits += usize::from(waits_for_writes);
+            for session in holders.iter().chain(&writer).filter(|session| **session != author) {
+                let named = recalled.entry(*session).or_default();
+                if named.last() != Some(touched) {
+                    named.push(touched.clone());
                 }
             }
             if let Leased::Node(_) = on {
@@ -249,7 +260,8 @@ impl Grantor {
     /// The time of a session is over, or it has ended: so have its leases. Returns the changes that
     /// wait no longer.
     pub fn expire(&mut self, session: SessionId) -> Vec<ChangeId> {
-        let Some(Holder { leases, recalls, last_recall }) = self.sessions.remove(&session) else {
+        let Some(Holder { leases, writes, recalls, last_recall }) = self.sessions.remove(&session)
+        else {
             return Vec::new();
         };
         for on in leases {
@@ -265,6 +277,7 @@ impl Grantor {
         for (number, unanswered) in recalls {
             ready.extend(self.answered(session, number, unanswered));
         }
+        writes.into_iter().for_each(|ino| self.end_writer(session, ino));
         ready
     }
 
@@ -310,14 +323,20 @@ impl Grantor {
             if let Some(subject) = self.subjects.get_mut(&on) {
                 subject.recalls.retain(|recall| *recall != (session, number));
             }
+            self.end_recalled_writer((session, on), &unanswered.changes);
             self.forget_empty(on);
         }
+        self.wait_less(&unanswered.changes)
+    }
+
+    /// These changes wait for one thing less. Returns those that wait for none.
+    pub(super) fn wait_less(&mut self, changes: &[ChangeId]) -> Vec<ChangeId> {
         let mut ready = Vec::new();
-        for id in unanswered.changes {
-            if let Some(change) = self.changes.get_mut(&id) {
+        for id in changes {
+            if let Some(change) = self.changes.get_mut(id) {
                 change.waits -= 1;
                 if change.waits == 0 {
-                    ready.push(id);
+                    ready.push(*id);
                 }
             }
         }
@@ -334,10 +353,10 @@ impl Grantor {
         }
     }
 
-    fn forget_empty(&mut self, on: Leased) {
+    pub(super) fn forget_empty(&mut self, on: Leased) {
         let is_empty = |subject: &Subject| {
-            let Subject { authors, holders, recalls } = subject;
-            authors.is_empty() && holders.is_empty() && recalls.is_empty()
+            let Subject { authors, holders, recalls, writer } = subject;
+            authors.is_empty() && holders.is_empty() && recalls.is_empty() && writer.is_none()
         };
         if self.subjects.get(&on).is_some_and(is_empty) {
             self.subjects.remove(&on);

@@ -128,6 +128,86 @@ fn what_was_read_before_a_change_is_granted_to_its_author_only() {
     assert!(!grantor.grant(ONE, FILE, since) && grant(&mut grantor, ONE, FILE));
 }
 
+const INO: InodeId = InodeId::from_raw(7);
+
+/// Grants the lease on the bytes of the file as it is now.
+fn grant_bytes(grantor: &mut Grantor, session: SessionId) -> bool {
+    let now = grantor.now();
+    grantor.grant_bytes(session, INO, now)
+}
+
+#[test]
+fn one_session_has_the_lease_on_the_bytes_of_a_file() {
+    let mut grantor = grantor();
+    assert!(grant_bytes(&mut grantor, ONE) && grant_bytes(&mut grantor, ONE));
+    assert!(!grant_bytes(&mut grantor, TWO) && grantor.is_written_by_other(TWO, INO));
+    assert!(!grantor.is_written_by_other(ONE, INO) && !grantor.begin_write(TWO, INO));
+    // Its own changes recall nothing.
+    let own = grantor.announce(ONE, &[node()]);
+    assert!(!own.waits && grantor.begin_write(ONE, INO));
+    grantor.end(own.change);
+    assert_eq!((grantor.end_write(ONE, INO), grantor.writers()), (vec![], 1));
+    // Another one looks at the file.
+    let look = grantor.announce(TWO, &[node()]);
+    assert_eq!(look.recalls, [recall(ONE, 1, &[node()])]);
+    assert!(grantor.begin_write(ONE, INO), "the client sends what it has kept back");
+    assert!(grantor.end_write(ONE, INO).is_empty());
+    assert!(!grant_bytes(&mut grantor, ONE), "it is recalled");
+    let second = grantor.announce(SessionId::DIRECT, &[node()]);
+    assert!(second.waits && second.recalls.is_empty());
+    assert_eq!(grantor.recalled(ONE, 1), [look.change, second.change]);
+    assert!(!grantor.begin_write(ONE, INO) && grantor.writers() == 0);
+    grantor.end(look.change);
+    grantor.end(second.change);
+    assert!(grantor.is_empty());
+    assert!(grant_bytes(&mut grantor, TWO));
+    grantor.end_bytes(TWO, INO);
+    assert!(grantor.is_empty());
+}
+
+/// The client is silent, and its time is over: what it has sent before must not be written after
+/// what others write.
+#[test]
+fn writes_under_a_lease_that_ended_are_waited_for() {
+    let mut grantor = grantor();
+    assert!(grant_bytes(&mut grantor, ONE));
+    assert!(grantor.begin_write(ONE, INO) && grantor.begin_write(ONE, INO));
+    let first = grantor.announce(TWO, &[node()]);
+    assert!(grantor.expire(ONE).is_empty(), "two writes run");
+    assert!(!grantor.begin_write(ONE, INO), "it has no lease any more");
+    let second = grantor.announce(SessionId::DIRECT, &[node()]);
+    assert!(second.waits && second.recalls.is_empty());
+    assert!(!grant_bytes(&mut grantor, ONE), "its old writes run");
+    assert!(grantor.end_write(ONE, INO).is_empty());
+    assert_eq!(grantor.end_write(ONE, INO), [first.change, second.change]);
+    grantor.end(first.change);
+    grantor.end(second.change);
+    assert!(grantor.is_empty());
+    // Without a change that waits nothing is left either.
+    assert!(grant_bytes(&mut grantor, ONE) && grantor.begin_write(ONE, INO));
+    assert!(grantor.expire(ONE).is_empty() && grantor.writers() == 1);
+    assert!(grantor.end_write(ONE, INO).is_empty() && grantor.is_empty());
+}
+
+#[test]
+fn the_lease_on_bytes_is_granted_only_to_who_is_alone() {
+    let mut grantor = grantor();
+    let since = grantor.now();
+    assert!(grant(&mut grantor, TWO, FILE));
+    assert!(!grant_bytes(&mut grantor, ONE), "another one has a lease on the file");
+    let change = grantor.announce(ONE, &[node()]).change;
+    assert!(!grant_bytes(&mut grantor, ONE), "and is not done with it");
+    grantor.recalled(TWO, 1);
+    assert!(grant_bytes(&mut grantor, ONE), "its own change is under way");
+    grantor.end_bytes(ONE, INO);
+    grantor.end(change);
+    let change = grantor.announce(TWO, &[node()]).change;
+    assert!(!grant_bytes(&mut grantor, ONE), "another one changes it");
+    grantor.end(change);
+    assert!(!grantor.grant_bytes(ONE, INO, since), "its size may have changed");
+    assert!(grant_bytes(&mut grantor, ONE));
+}
+
 #[test]
 fn leases_are_bounded_by_session_and_in_all() {
     let node = |number| Leased::Node(InodeId::from_raw(number));

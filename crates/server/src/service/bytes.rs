@@ -5,7 +5,7 @@ use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::Appended;
 use pelago_wire::{
     AllocateMode, Code, DataPath, Entry, Handle, Name, NewMode, OpenFlags, OpenId, Reply, SeekFrom,
-    SessionId, SetAttr,
+    SessionId, SetAttr, WriteFlags,
 };
 
 use super::execute::Executor;
@@ -130,22 +130,19 @@ impl Executor<'_> {
         Ok(Reply::Offset(offset).into())
     }
 
-    pub(super) fn write(
-        &self,
-        open: OpenId,
-        (offset, append): (u64, bool),
-        kill_privileges: bool,
-    ) -> OpResult {
+    pub(super) fn write(&self, (open, offset): (OpenId, u64), flags: WriteFlags) -> OpResult {
+        let WriteFlags { append, kill_privileges, commit, .. } = flags;
         let write = Write { offset, append, once: None, bytes: self.bytes, kill_privileges };
-        match RequestKey::of(self.context).filter(|_| append) {
-            Some(request_key) => self.append_once(self.key(open), write, request_key),
-            None => {
-                let open = self.key(open);
-                let done = self.parts.opens.write(open, write, self.may_block)?;
-                self.journal(open, &reply_to(&done))?;
-                Ok(written(done, open))
-            }
+        if let Some(request_key) = RequestKey::of(self.context).filter(|_| append) {
+            return self.append_once(self.key(open), write, request_key);
         }
+        let open = self.key(open);
+        let done = self.parts.opens.write(open, write, self.may_block)?;
+        self.journal(open, &reply_to(&done))?;
+        if commit {
+            self.parts.opens.flush(open, self.may_block)?;
+        }
+        Ok(written(done, open))
     }
 
     /// Appends to a file. If the request was carried out before, or may have been, the bytes are

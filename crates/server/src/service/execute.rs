@@ -72,9 +72,7 @@ impl Executor<'_> {
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
-            Request::Write { open, offset, append, kill_privileges } => {
-                self.write(*open, (*offset, *append), *kill_privileges)
-            }
+            Request::Write { open, offset, flags } => self.write((*open, *offset), *flags),
             Request::List { dir, after, behind, entries, attributes } => {
                 let (behind, attributes) = (behind.as_ref(), *attributes);
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
@@ -108,7 +106,7 @@ impl Executor<'_> {
         match (request, reply) {
             (_, reply) if self.context.replayed.is_some() => Ok(reply.into()),
             // Its bytes may be missing.
-            (Request::Write { append: true, .. }, _) => self.execute(request),
+            (Request::Write { flags, .. }, _) if flags.append => self.execute(request),
             (Request::Open { node, flags, open }, Reply::Opened { .. }) => {
                 self.reopen(*node, *open, *flags)
             }

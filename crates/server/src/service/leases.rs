@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pelago_proto::leases::Leased;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, FileKind, InodeId, LeaseMoment, LeasedAnswer, Leases, Reply,
-    Request, SessionId,
+    Attr, Bulk, Code, Context, Done, Entry, Error, FileKind, Handle, InodeId, LeaseMoment,
+    LeasedAnswer, Leases, Reply, Request, SessionId, Touched, limits,
 };
 
 use super::{Call, Dispatcher, shared, touches};
+use crate::leases::{Asker, Wait};
 
 impl Dispatcher {
     /// Carries out a request of the server's own mount. While there is no other session nothing is
@@ -46,7 +47,7 @@ impl Dispatcher {
         since: LeaseMoment,
         answer: LeasedAnswer<'_>,
     ) -> Leases {
-        let LeasedAnswer { node, names, is_change, result, dir } = answer;
+        let LeasedAnswer { node, names, is_change, opens_for_writing, result, dir } = answer;
         // A stored reply of an earlier epoch tells what was then.
         let is_stored = is_change && session.epoch() < self.parts.shard.epoch();
         let is_quiet = || self.stopped.try_write().is_some();
@@ -54,6 +55,7 @@ impl Dispatcher {
             return Leases::default();
         }
         let made = made_dir(result).filter(|_| is_change);
+        let opened = opened_file(result).filter(|_| opens_for_writing);
         let mut attrs: Vec<_> = result.iter_mut().flat_map(Reply::attrs_mut).collect();
         for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
             // Nothing would ever recall it.
@@ -82,7 +84,57 @@ impl Dispatcher {
             names: names.is_some() && granted[of_nodes],
             dir: dir.is_some() && granted[of_nodes + usize::from(names.is_some())],
             made: made.is_some() && granted[granted.len() - 1],
+            bytes: opened.is_some_and(|ino| self.lease_bytes(session, since, ino)),
         }
+    }
+
+    /// Leases the bytes of a file that the session has opened for writing, if nobody else has it
+    /// open and the disk has room for what the client may keep back.
+    fn lease_bytes(&self, session: SessionId, since: LeaseMoment, ino: InodeId) -> bool {
+        let opens = &self.parts.opens;
+        let kept_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
+        self.parts.space.has_room(kept_back)
+            && opens.is_used_only_by(session, ino)
+            && self.leases.grant_bytes(session, since, ino, || opens.is_used_only_by(session, ino))
+    }
+
+    /// Answers a request once no other session has the lease on the bytes of a file that the answer
+    /// opens or shows: their client may have kept back what it wrote.
+    pub(super) fn answer_after_writers(
+        self: &Arc<Self>,
+        asker: Asker,
+        mut result: Result<Reply, Error>,
+        done: Done,
+    ) {
+        let written = self.shown_and_written(asker.0, &mut result);
+        let Some(some) = written.chunks(limits::RECALL_THINGS).next() else { return done(result) };
+        let some: Vec<Touched> = some.iter().copied().map(Touched::Node).collect();
+        let (dispatcher, shown) = (Arc::clone(self), some.clone());
+        self.announce(asker, &some, move |wait| {
+            let Wait::Over(change) = wait else {
+                return done(interrupted(result));
+            };
+            dispatcher.leases.end(change);
+            for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
+                if shown.contains(&Touched::Node(attr.ino))
+                    && let Ok(now) = dispatcher.parts.shard.attr(Handle::own(attr.ino))
+                {
+                    *attr = now;
+                }
+            }
+            // A listing shows more than one recall names.
+            dispatcher.answer_after_writers(asker, result, done);
+        });
+    }
+
+    /// Returns the files in an answer on whose bytes another session has the lease.
+    pub(super) fn shown_and_written(
+        &self,
+        session: SessionId,
+        result: &mut Result<Reply, Error>,
+    ) -> Vec<InodeId> {
+        let shown = result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino);
+        self.leases.written_by_others(session, shown)
     }
 
     /// Returns whether something holds until it is announced that it changes: not a file that is
@@ -101,6 +153,29 @@ fn tells(result: &Result<Reply, Error>) -> bool {
     match result {
         Ok(_) => true,
         Err(error) => matches!(error.code, Code::NotFound | Code::NoXattr),
+    }
+}
+
+/// Returns the answer to a caller that does not wait until its attributes are true: none, unless it
+/// has opened a file.
+fn interrupted(mut result: Result<Reply, Error>) -> Result<Reply, Error> {
+    match &mut result {
+        Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }) => {
+            attr.volatile = true;
+            result
+        }
+        _ => Err(Code::Interrupted.into()),
+    }
+}
+
+/// Returns the file that an answer opens.
+fn opened_file(result: &Result<Reply, Error>) -> Option<InodeId> {
+    match result {
+        Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }) => {
+            let Attr { kind, links, ino, .. } = *attr;
+            (kind == FileKind::Regular && links > 0).then_some(ino)
+        }
+        _ => None,
     }
 }
 

@@ -77,6 +77,9 @@ pub(super) fn ask(
                 answer();
             })
         }
+        (Touches::Bytes(ino), cache) if is_kept_back(&call.context, &asked.0) => {
+            write_behind(dispatcher, &call, asked, later, (ino, cache))
+        }
         (Touches::Bytes(ino), Some(cache)) => {
             then(dispatcher, &call, asked, later, move |answer| {
                 cache.bytes_changed(ino);
@@ -87,6 +90,7 @@ pub(super) fn ask(
             Some(ino) => {
                 let of_answer = Arc::clone(dispatcher);
                 dispatcher.leases.closing(ino);
+                dispatcher.leases.end_bytes(context.session, ino);
                 then(dispatcher, &call, asked, later, move |answer| {
                     of_answer.leases.closed(ino);
                     let Some(cache) = cache else { return answer() };
@@ -99,6 +103,37 @@ pub(super) fn ask(
         },
         _ => dispatcher.ask(&call, asked.0, asked.1, later),
     }
+}
+
+/// Returns whether a request writes bytes that its client has kept back under a lease. What is
+/// carried out again was under one.
+fn is_kept_back(context: &Context, request: &Request) -> bool {
+    matches!(request, Request::Write { flags, .. } if flags.behind) && context.replayed.is_none()
+}
+
+/// Writes bytes that a client has kept back, if its session still has the lease on them: others may
+/// have written there since. Until the sessions of the last run are back no other one has.
+fn write_behind(
+    dispatcher: &Arc<Dispatcher>,
+    call: &Call,
+    asked: (Request, Bulk<'_>),
+    later: &mut dyn FnMut() -> Done,
+    (ino, cache): (InodeId, Option<Arc<dyn LocalCache>>),
+) -> Option<Result<Reply, Error>> {
+    let session = call.context.session;
+    let is_leased = dispatcher.leases.begin_write(session, ino);
+    if !is_leased && dispatcher.parts.grace.is_over() {
+        return Some(Err(Code::LeaseLost.into()));
+    }
+    let of_answer = Arc::clone(dispatcher);
+    then(dispatcher, call, asked, later, move |answer| {
+        if is_leased {
+            of_answer.leases.end_write(session, ino);
+        }
+        let Some(cache) = cache else { return answer() };
+        cache.bytes_changed(ino);
+        cache.when_dropped(&[Touched::Bytes(ino)], answer);
+    })
 }
 
 /// Carries out a request of the server's own mount while there are other sessions.
@@ -394,7 +429,7 @@ fn removed_dir(reply: &Reply) -> Option<InodeId> {
 impl Dispatcher {
     /// Announces a change to the other sessions that have leases on what it touches; `then` is
     /// called once they have dropped it.
-    fn announce(
+    pub(super) fn announce(
         self: &Arc<Self>,
         asker: Asker,
         touched: &[Touched],

@@ -151,7 +151,7 @@ impl Dispatcher {
     /// Returns whether a request is an append that the last run has begun. If that cannot be read,
     /// the request fails in its turn.
     fn is_placed(&self, context: &Context, request: &Request) -> bool {
-        let is_append = matches!(request, Request::Write { append: true, .. });
+        let is_append = matches!(request, Request::Write { flags, .. } if flags.append);
         let request_key = RequestKey::of(context).filter(|_| is_append);
         let stored = request_key.map(|request_key| self.parts.shard.cached_reply(&request_key));
         matches!(stored, Some(Ok(Some(_))))
@@ -165,10 +165,21 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        match context.session {
-            SessionId::DIRECT => self.ask_own(context, request, bulk, later),
-            _ => shared::ask(self, context, request, bulk, later),
+        let asker = (context.session, context.request);
+        let mut after_writers = || -> Done {
+            let (dispatcher, done) = (Arc::clone(self), later());
+            Box::new(move |result| dispatcher.answer_after_writers(asker, result, done))
+        };
+        let answered = match context.session {
+            SessionId::DIRECT => self.ask_own(context, request, bulk, &mut after_writers),
+            _ => shared::ask(self, context, request, bulk, &mut after_writers),
+        };
+        let mut result = answered?;
+        if self.shown_and_written(context.session, &mut result).is_empty() {
+            return Some(result);
         }
+        self.answer_after_writers(asker, result, later());
+        None
     }
 
     /// Carries out, one after the other, what the last run has answered and may have lost. Each

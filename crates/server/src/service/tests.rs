@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use parking_lot::Mutex;
 use pelago_store::table;
-use pelago_wire::{Bulk, Code, Done, Error, Handle, NewMode, Reply, Request, Service, limits};
+use pelago_wire::{
+    Bulk, Code, Done, Error, Handle, NewMode, Reply, Request, Service, WriteFlags, limits,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
@@ -115,7 +117,7 @@ fn payloads_that_wait_are_kept_to_a_limit() {
     let writes: Vec<_> = (0..COUNT)
         .map(|number| {
             let offset = (number * bytes.len()) as u64;
-            let request = Request::Write { open, offset, append: false, kill_privileges: false };
+            let request = Request::Write { open, offset, flags: WriteFlags::NONE };
             rig.begin(request, &bytes)
         })
         .collect();

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use pelago_data::{Counts, Passthrough};
 use pelago_store::table;
 use pelago_wire::{
-    Code, DataPath, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, limits,
+    Code, DataPath, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, WriteFlags,
+    limits,
 };
 
 use crate::testing::{BOTH, Options, READ, ROOT, Rig, answer, at, name, next_open, reopened};
@@ -290,7 +291,7 @@ fn a_synchronous_write_is_answered_when_it_is_safe() {
     let rig = Rig::new();
     let (_, open) = rig.create("f", OpenFlags { sync: true, ..BOTH });
     for (offset, length) in [(0, 10), (10, 10_000)] {
-        let request = Request::Write { open, offset, append: false, kill_privileges: false };
+        let request = Request::Write { open, offset, flags: WriteFlags::NONE };
         let reply = rig.begin(request, &pattern(length));
         let mut answered = None;
         while answered.is_none() {
@@ -425,7 +426,11 @@ fn a_write_by_an_unprivileged_caller_clears_setuid() {
     rig.set(entry.handle, None, set).unwrap();
     rig.write(open, 0, b"x").unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o4755);
-    let request = Request::Write { open, offset: 0, append: false, kill_privileges: true };
+    let request = Request::Write {
+        open,
+        offset: 0,
+        flags: WriteFlags { kill_privileges: true, ..WriteFlags::NONE },
+    };
     answer(&rig.begin(request, b"y")).unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o755);
     rig.close(open);
@@ -441,7 +446,7 @@ fn requests_with_an_id_that_is_not_open_are_refused() {
     rig.close(open);
     for request in [
         Request::Read { open, offset: 0, size: 1 },
-        Request::Write { open, offset: 0, append: false, kill_privileges: false },
+        Request::Write { open, offset: 0, flags: WriteFlags::NONE },
         Request::Flush { open, owner: None },
         Request::Release { open },
         Request::Fsync { open, data_only: false },

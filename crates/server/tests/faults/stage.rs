@@ -9,7 +9,7 @@ use pelago_lossfs::{Counting, Lossfs, Model, Random, Survival};
 use pelago_server::{Options, Passthrough, Server, StartError, Step};
 use pelago_wire::{
     Bulk, Code, Context, Cookie, Done, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
-    Reply, Request,
+    Reply, Request, WriteFlags,
 };
 use rustix::thread::gettid;
 
@@ -194,7 +194,7 @@ impl Stage {
 
     /// Writes all bytes, or answers why not.
     pub(crate) fn write(&self, open: OpenId, at: u64, bytes: &[u8]) -> Result<(), Code> {
-        let request = Request::Write { open, offset: at, append: false, kill_privileges: false };
+        let request = Request::Write { open, offset: at, flags: WriteFlags::NONE };
         match self.call(request, bytes)? {
             Reply::Written { bytes: written, .. } if written == bytes.len() as u64 => Ok(()),
             Reply::Written { .. } => Err(Code::NoSpace),

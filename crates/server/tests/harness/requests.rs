@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use pelago_server::Server;
 use pelago_wire::{
     Bulk, Code, Context, Done, Entry, Handle, Name, NewMode, OpenFlags, OpenId, RecordedPeer,
-    Reply, Request, SessionId, SessionRecord, limits,
+    Reply, Request, SessionId, SessionRecord, WriteFlags, limits,
 };
 
 use super::rig::DEADLINE;
@@ -62,7 +62,7 @@ pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry,
 /// Writes all bytes; `NoSpace` if only a part was written.
 pub(crate) fn write(server: &Server, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
     for (part, at) in bytes.chunks(limits::IO_BYTES).zip((offset..).step_by(limits::IO_BYTES)) {
-        let request = Request::Write { open, offset: at, append: false, kill_privileges: false };
+        let request = Request::Write { open, offset: at, flags: WriteFlags::NONE };
         match call(server, request, part)? {
             Reply::Written { bytes, .. } if bytes == part.len() as u64 => {}
             _ => return Err(Code::NoSpace),

@@ -14,7 +14,7 @@ use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
-    Request, limits,
+    Request, WriteFlags, limits,
 };
 
 use super::requests::{self, next_open};
@@ -186,8 +186,7 @@ impl Rig {
 
     pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
         for (part, at) in bytes.chunks(limits::IO_BYTES).zip((offset..).step_by(limits::IO_BYTES)) {
-            let request =
-                Request::Write { open, offset: at, append: false, kill_privileges: false };
+            let request = Request::Write { open, offset: at, flags: WriteFlags::NONE };
             self.call_with(request, part)?;
         }
         Ok(())

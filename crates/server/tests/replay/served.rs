@@ -9,7 +9,7 @@ use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::Options;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Entry, Handle, InodeId, LocalCache, NewMode, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, Service, Then, Touched,
+    OpenId, RenameFlags, Reply, Request, Service, Then, Touched, WriteFlags,
 };
 
 use crate::harness::requests::next_open;
@@ -173,7 +173,7 @@ impl Client {
     }
 
     pub(crate) fn write(&self, open: OpenId, offset: u64, bytes: &[u8]) {
-        let request = Request::Write { open, offset, append: false, kill_privileges: false };
+        let request = Request::Write { open, offset, flags: WriteFlags::NONE };
         self.ask(request, bytes).unwrap();
     }
 

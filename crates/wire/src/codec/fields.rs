@@ -4,7 +4,9 @@ use super::field::{DecodeError, Field, LayoutRow, Reader};
 use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
-use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, XattrFlags};
+use crate::flags::{
+    AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags,
+};
 use crate::id::{Cookie, Handle, InodeId, NameHash, OpenId, SessionId};
 use crate::leases::Leases;
 use crate::limits;
@@ -381,7 +383,8 @@ flag_sets! {
         strict_atime = 7,
         passthrough = 8,
     }
-    Leases { node = 0, names = 1, dir = 2, made = 3, }
+    WriteFlags { append = 0, behind = 1, commit = 2, kill_privileges = 8, }
+    Leases { node = 0, names = 1, dir = 2, made = 3, bytes = 4, }
 }
 
 /// Two truths in a byte: bit 0 is the first, bit 1 the second. A byte that had only the first once

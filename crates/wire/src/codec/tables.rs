@@ -8,7 +8,7 @@ use super::fields::{BulkBytes, Target, XattrName, XattrValue};
 use super::lists::DirEntries;
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
-use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, XattrFlags};
+use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
@@ -97,7 +97,7 @@ requests! {
     19 Fsync { open: OpenId, data_only: bool } -> Done;
     20 FsyncDir { dir: Handle, since: Option<u64> } -> Done;
     21 Read { open: OpenId, offset: u64, size: u32 } -> Data;
-    22 Write { open: OpenId, offset: u64, append: bool, kill_privileges: bool } -> Written;
+    22 Write { open: OpenId, offset: u64, flags: WriteFlags } -> Written;
     23 List {
         dir: Handle, after: Cookie, behind: Option<Name>, entries: u32, attributes: bool
     } -> Listed;

@@ -136,7 +136,7 @@ fn every_reply_is_the_bytes_it_always_was() {
 #[test]
 fn what_comes_with_a_reply_is_the_bytes_it_always_was() {
     let dir = Some(Attr::empty(InodeId::ROOT, FileKind::Directory));
-    let all = Leases { node: true, names: true, dir: true, made: true };
+    let all = Leases { node: true, names: true, dir: true, made: true, bytes: true };
     let cases = [
         ("leases", Ok(Reply::Done), Granted { leases: all, dir: None, may_be_done: false }),
         (

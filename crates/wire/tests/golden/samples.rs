@@ -6,7 +6,7 @@ use pelago_wire::{
     AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock, Handle,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
     RenameFlags, Replayed, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, Touched,
-    VolumeStats, Whence, XattrFlags,
+    VolumeStats, Whence, WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -175,6 +175,12 @@ fn of_nodes() -> Vec<(&'static str, Request)> {
 fn of_opens() -> Vec<(&'static str, Request)> {
     let (open, offset, length) = (OPEN, OFFSET, 4096);
     let opening = |flags| Request::Open { node: NODE, flags, open: OPEN };
+    let [append, behind, kill_privileges] = [0, 1, 2].map(|at| WriteFlags {
+        append: at == 0,
+        behind: at == 1,
+        commit: at == 1,
+        kill_privileges: at == 2,
+    });
     let allocate = |mode| Request::Allocate { open, offset, length, mode };
     let all = OpenFlags {
         append: true,
@@ -195,7 +201,9 @@ fn of_opens() -> Vec<(&'static str, Request)> {
         ("", Request::Release { open }),
         ("", Request::Fsync { open, data_only: true }),
         ("", Request::Read { open, offset, size: 4096 }),
-        ("", Request::Write { open, offset, append: false, kill_privileges: true }),
+        ("", Request::Write { open, offset, flags: kill_privileges }),
+        (".append", Request::Write { open, offset, flags: append }),
+        (".behind", Request::Write { open, offset, flags: behind }),
         (".reserve", allocate(AllocateMode::Reserve { keep_size: false })),
         (".reserve-keep", allocate(AllocateMode::Reserve { keep_size: true })),
         (".punch", allocate(AllocateMode::PunchHole)),

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, WriteFlags, Xattr, errno};
+use pelago_client::{self as client, ByteRange, FilePos, Files, NewNode, Xattr, errno};
 use pelago_random::bytes_of;
 use pelago_wire::{
     Attr, Code, Context, Cookie, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags, OpenId,
-    SetAttr,
+    SetAttr, WriteFlags,
 };
 
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
@@ -129,7 +129,7 @@ impl FilesTarget {
                 let Slot { open, append, .. } = self.slot(*slot)?;
                 let to = FilePos { open, offset: patch.offset };
                 let bytes = bytes_of(patch.seed, patch.length);
-                let flags = WriteFlags { append, kill_privileges: false };
+                let flags = WriteFlags { append, ..WriteFlags::NONE };
                 let written = files.write(&context, to, &bytes, flags).wait()?;
                 Outcome::Written { bytes: written.bytes, size: written.size }
             }

@@ -1,0 +1,323 @@
+//! Dirty bytes: programs have written them, and the server does not have them yet.
+//!
+//! While the session has the lease on the bytes of a file, a write to it is answered here. Writes
+//! that continue each other become one. They are sent after [`limits::WRITE_BEHIND_MILLIS`], once
+//! there are enough of them, or when something waits for them; those that overlap one after the
+//! other.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::mem;
+use std::time::Duration;
+
+use pelago_wire::{InodeId, OpenId, Request, Then, WriteFlags, limits};
+
+/// Bytes that one request carries.
+const CHUNK_BYTES: usize = limits::IO_BYTES;
+/// Requests under way at a time.
+const AT_ONCE: usize = 32;
+/// Writes of one file that do not continue each other.
+const CHUNKS: usize = 64;
+/// What a slow server is sent may take this long, so that a recall is answered within a term.
+const PATIENCE: Duration = Duration::from_secs(limits::TERM_SECONDS * 2 / 5);
+/// So many bytes may be dirty, however slow the server is.
+const LEAST_BYTES: usize = 1 << 20;
+
+/// The dirty bytes of all files.
+pub(crate) struct Dirty {
+    files: HashMap<InodeId, File>,
+    /// Files with bytes that are not sent yet.
+    unsent: BTreeSet<InodeId>,
+    /// Bytes of all files, those on their way included, and how many there may be.
+    bytes: usize,
+    limit: usize,
+    /// Requests under way.
+    under_way: usize,
+    last_number: u64,
+}
+
+/// A file on whose bytes the session has the lease, or had it when some were written.
+#[derive(Default)]
+struct File {
+    is_leased: bool,
+    /// Its size, in bytes, with those that are dirty.
+    size: u64,
+    bytes: usize,
+    unsent: VecDeque<Chunk>,
+    sent: Vec<Sent>,
+    /// What waits until nothing is dirty.
+    waiting: Vec<Then>,
+}
+
+/// Bytes that are sent with one request.
+struct Chunk {
+    by: Writer,
+    offset: u64,
+    bytes: Vec<u8>,
+    since: Duration,
+    commit: bool,
+}
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Writer {
+    pub(crate) open: OpenId,
+    /// User and group.
+    pub(crate) caller: (u32, u32),
+    pub(crate) kill_privileges: bool,
+}
+
+/// A request under way.
+struct Sent {
+    number: u64,
+    offset: u64,
+    bytes: usize,
+    at: Duration,
+}
+
+/// A request that is to be sent.
+pub(crate) struct Send {
+    pub(crate) ino: InodeId,
+    pub(crate) number: u64,
+    pub(crate) by: Writer,
+    pub(crate) offset: u64,
+    pub(crate) bytes: Vec<u8>,
+    commit: bool,
+}
+
+/// What became of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It is dirty. The file is that large now.
+    New { size: u64 },
+    /// As `New`, and the bytes continue others.
+    Joined { size: u64 },
+    /// There is no room until bytes were sent.
+    Full,
+}
+
+impl Send {
+    /// Returns the request, whose bulk are the bytes.
+    pub(crate) const fn request(&self) -> Request {
+        let Writer { open, kill_privileges, .. } = self.by;
+        let commit = self.commit;
+        let flags = WriteFlags { append: false, behind: true, commit, kill_privileges };
+        Request::Write { open, offset: self.offset, flags }
+    }
+}
+
+impl Default for Dirty {
+    fn default() -> Self {
+        Self {
+            files: HashMap::new(),
+            unsent: BTreeSet::new(),
+            bytes: 0,
+            limit: LEAST_BYTES,
+            under_way: 0,
+            last_number: 0,
+        }
+    }
+}
+
+impl Dirty {
+    /// The session has the lease on the bytes of a file of this size.
+    pub(crate) fn lease(&mut self, ino: InodeId, size: u64) {
+        let file = self.files.entry(ino).or_default();
+        if !file.is_leased && file.is_clean() {
+            (file.is_leased, file.size) = (true, size);
+        }
+    }
+
+    /// The lease on the bytes of a file has ended: all that is dirty is sent.
+    pub(crate) fn end_lease(&mut self, ino: InodeId) {
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.is_leased = false;
+            self.forget_clean(ino);
+        }
+    }
+
+    /// All leases have ended.
+    pub(crate) fn end_all(&mut self) {
+        self.files.values_mut().for_each(|file| file.is_leased = false);
+        self.files.retain(|_, file| !file.is_clean());
+    }
+
+    /// Returns whether the session has the lease on the bytes of a file.
+    pub(crate) fn is_leased(&self, ino: InodeId) -> bool {
+        self.files.get(&ino).is_some_and(|file| file.is_leased)
+    }
+
+    /// Returns the size of a file, if only this client changes it or has changed it.
+    pub(crate) fn size(&self, ino: InodeId) -> Option<u64> {
+        self.files.get(&ino).map(|file| file.size)
+    }
+
+    /// Returns all files of which the server does not have all bytes.
+    pub(crate) fn all(&self) -> Vec<InodeId> {
+        if self.bytes == 0 {
+            return Vec::new();
+        }
+        let dirty = self.files.iter().filter(|(_, file)| !file.is_clean());
+        dirty.map(|(ino, _)| *ino).collect()
+    }
+
+    /// Keeps bytes that a program has written to a file of which the session has the lease.
+    pub(crate) fn write(
+        &mut self,
+        ino: InodeId,
+        by: Writer,
+        offset: u64,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Kept {
+        let Some(file) = self.files.get_mut(&ino) else { return Kept::Full };
+        let added = bytes.len();
+        let fits = file.bytes + added <= limits::DIRTY_FILE_BYTES
+            && (self.bytes + added <= self.limit || self.bytes == 0);
+        if !fits || !file.is_leased {
+            return Kept::Full;
+        }
+        let end = offset + added as u64;
+        file.size = file.size.max(end);
+        let size = file.size;
+        if let Some(last) = file.unsent.back_mut().filter(|last| last.takes(by, offset, added)) {
+            let at = usize::try_from(offset - last.offset).unwrap_or(usize::MAX);
+            let over = last.bytes.len().saturating_sub(at).min(added);
+            last.bytes[at..at + over].copy_from_slice(&bytes[..over]);
+            last.bytes.extend_from_slice(&bytes[over..]);
+            file.bytes += added - over;
+            self.bytes += added - over;
+            return Kept::Joined { size };
+        }
+        let chunk = Chunk { by, offset, bytes: bytes.to_vec(), since: now, commit: false };
+        file.unsent.push_back(chunk);
+        file.bytes += added;
+        self.bytes += added;
+        self.unsent.insert(ino);
+        Kept::New { size }
+    }
+
+    /// Has all that is dirty of a file sent, and `then` called once the server has it, or could not
+    /// take it. Returns `then` if nothing is dirty.
+    pub(crate) fn flush(&mut self, ino: InodeId, then: Then) -> Option<Then> {
+        match self.files.get_mut(&ino).filter(|file| !file.is_clean()) {
+            Some(file) => {
+                file.waiting.push(then);
+                None
+            }
+            None => Some(then),
+        }
+    }
+
+    /// Has the commit of a file go with its dirty bytes, if one request has all of them. Returns
+    /// whether that is so.
+    pub(crate) fn commit(&mut self, ino: InodeId, open: OpenId) -> bool {
+        let Some(file) = self.files.get_mut(&ino) else { return false };
+        let is_all = file.sent.is_empty() && file.unsent.len() == 1 && file.waiting.is_empty();
+        match file.unsent.front_mut().filter(|chunk| is_all && chunk.by.open == open) {
+            Some(chunk) => {
+                chunk.commit = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes what is to be sent now.
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Send> {
+        let mut due = Vec::new();
+        let mut empty = Vec::new();
+        for ino in &self.unsent {
+            let Some(file) = self.files.get_mut(ino) else { continue };
+            while self.under_way < AT_ONCE
+                && let Some(chunk) = file.take_due(now)
+            {
+                self.last_number += 1;
+                self.under_way += 1;
+                let Chunk { by, offset, bytes, commit, .. } = chunk;
+                let number = self.last_number;
+                file.sent.push(Sent { number, offset, bytes: bytes.len(), at: now });
+                due.push(Send { ino: *ino, number, by, offset, bytes, commit });
+            }
+            if file.unsent.is_empty() {
+                empty.push(*ino);
+            }
+        }
+        for ino in empty {
+            self.unsent.remove(&ino);
+        }
+        due
+    }
+
+    /// Returns when the oldest bytes are to be sent that are not on their way.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let first = |ino| self.files.get(ino)?.unsent.front().map(|chunk| chunk.since);
+        let oldest = self.unsent.iter().filter_map(first).min()?;
+        Some(oldest + Duration::from_millis(limits::WRITE_BEHIND_MILLIS))
+    }
+
+    /// The server has answered a request. Returns what waited for that.
+    pub(crate) fn answered(&mut self, ino: InodeId, number: u64, now: Duration) -> Vec<Then> {
+        self.under_way -= 1;
+        let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
+        let Some(at) = file.sent.iter().position(|sent| sent.number == number) else {
+            return Vec::new();
+        };
+        let Sent { bytes, at, .. } = file.sent.swap_remove(at);
+        file.bytes -= bytes;
+        self.bytes -= bytes;
+        self.limit = limit(bytes, now.saturating_sub(at)).max(LEAST_BYTES);
+        let file_is_clean = file.is_clean();
+        let ready = if file_is_clean { mem::take(&mut file.waiting) } else { Vec::new() };
+        self.forget_clean(ino);
+        ready
+    }
+
+    fn forget_clean(&mut self, ino: InodeId) {
+        if self.files.get(&ino).is_some_and(|file| file.is_clean() && !file.is_leased) {
+            self.files.remove(&ino);
+        }
+    }
+}
+
+impl File {
+    fn is_clean(&self) -> bool {
+        self.unsent.is_empty() && self.sent.is_empty()
+    }
+
+    /// Takes the next bytes if they are due.
+    fn take_due(&mut self, now: Duration) -> Option<Chunk> {
+        let is_wanted = !self.waiting.is_empty() || !self.is_leased || self.unsent.len() > CHUNKS;
+        let next = self.unsent.front()?;
+        let age = now.saturating_sub(next.since);
+        let is_due = is_wanted
+            || next.bytes.len() >= CHUNK_BYTES
+            || self.bytes + CHUNK_BYTES > limits::DIRTY_FILE_BYTES
+            || age >= Duration::from_millis(limits::WRITE_BEHIND_MILLIS);
+        // The server takes requests in any order.
+        let is_free = !self.sent.iter().any(|sent| next.overlaps(sent.offset, sent.bytes));
+        if is_due && is_free { self.unsent.pop_front() } else { None }
+    }
+}
+
+impl Chunk {
+    /// Returns whether a write continues these bytes, or overwrites the last of them.
+    fn takes(&self, by: Writer, offset: u64, bytes: usize) -> bool {
+        let end = self.offset + self.bytes.len() as u64;
+        let joined = end.max(offset + bytes as u64) - self.offset;
+        self.by == by
+            && (self.offset..=end).contains(&offset)
+            && joined <= CHUNK_BYTES as u64
+            && !self.commit
+    }
+
+    const fn overlaps(&self, offset: u64, bytes: usize) -> bool {
+        self.offset < offset + bytes as u64 && offset < self.offset + self.bytes.len() as u64
+    }
+}
+
+/// Returns how many bytes may be dirty if the server took so many in so long.
+fn limit(bytes: usize, took: Duration) -> usize {
+    let micros = took.as_micros().max(1);
+    let within = (bytes as u128).saturating_mul(PATIENCE.as_micros()) / micros;
+    usize::try_from(within).unwrap_or(usize::MAX).min(limits::DIRTY_BYTES)
+}

@@ -1,0 +1,51 @@
+//! Wakes the thread that sends dirty bytes.
+
+use parking_lot::{Condvar, Mutex};
+
+/// Wakes the thread that sends dirty bytes.
+#[derive(Default)]
+pub(crate) struct Timer {
+    state: Mutex<TimerState>,
+    changed: Condvar,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum TimerState {
+    #[default]
+    Idle,
+    Armed,
+    Ended,
+}
+
+impl Timer {
+    /// There are dirty bytes.
+    pub(crate) fn arm(&self) {
+        let mut state = self.state.lock();
+        if *state == TimerState::Idle {
+            *state = TimerState::Armed;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The thread ends.
+    pub(crate) fn end(&self) {
+        *self.state.lock() = TimerState::Ended;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there are dirty bytes. Returns `false` at the end.
+    pub(crate) fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while *state == TimerState::Idle {
+            self.changed.wait(&mut state);
+        }
+        *state == TimerState::Armed
+    }
+
+    pub(crate) fn disarm(&self) {
+        let mut state = self.state.lock();
+        if *state == TimerState::Armed {
+            *state = TimerState::Idle;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Writes that are answered under a lease and sent later.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{io, thread};
+
+use parking_lot::Mutex;
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, InodeId, Reply, Request, Service, Then, limits,
+};
+
+use crate::clock;
+use crate::dirty::{Kept, Send};
+use crate::full_write::FullWrite;
+use crate::holder::Holder;
+use crate::writes::Written;
+
+impl Holder {
+    /// Answers writes under leases from now on, and sends them later, on a thread of its own.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub fn write_behind(self: &Arc<Self>) -> io::Result<()> {
+        let (timer, holder) = (Arc::clone(&self.timer), Arc::downgrade(self));
+        let run = move || {
+            while timer.wait() {
+                // A little late is early enough: more bytes go with one request.
+                let Some(holder) = holder.upgrade() else { return };
+                let next = holder.state.lock().dirty.next_due();
+                let Some(next) = next else {
+                    timer.disarm();
+                    // Bytes that came in between are not forgotten.
+                    if holder.state.lock().dirty.next_due().is_some() {
+                        timer.arm();
+                    }
+                    continue;
+                };
+                let now = clock::monotonic();
+                if next > now {
+                    drop(holder);
+                    thread::sleep(next - now);
+                } else {
+                    holder.send_dirty(now);
+                    // What is due and cannot be sent waits for an answer, which sends it.
+                    drop(holder);
+                    thread::sleep(Duration::from_millis(limits::WRITE_BEHIND_MILLIS / 10));
+                }
+            }
+        };
+        thread::Builder::new().name("write-behind".to_owned()).spawn(run)?;
+        self.keep_writes();
+        Ok(())
+    }
+
+    /// Answers writes under leases from now on; the caller sends them, with
+    /// [`Holder::send_dirty`].
+    pub fn keep_writes(&self) {
+        self.state.lock().keeps_writes = true;
+    }
+
+    /// Sends the dirty bytes that are due at this time of `CLOCK_MONOTONIC`.
+    pub fn send_dirty(&self, now: Duration) {
+        let due = self.state.lock().dirty.take_due(now);
+        let Some(this) = self.this.upgrade() else { return };
+        due.into_iter().for_each(|send| this.send(send));
+    }
+
+    /// Returns files of which written bytes were lost, at most 16.
+    #[must_use]
+    pub fn lost_files(&self) -> Vec<InodeId> {
+        self.state.lock().lost_files.clone()
+    }
+
+    /// Keeps the bytes of a write, if the session has the lease on those of the file.
+    pub(crate) fn keep_write(
+        &self,
+        context: &Context,
+        request: &Request,
+        bulk: &Bulk<'_>,
+    ) -> Written {
+        if self.service.lease_left().is_zero() {
+            return Written::Through;
+        }
+        let mut state = self.state.lock();
+        let kept = state.keep_write((context.uid, context.gid), request, bulk.bytes());
+        drop(state);
+        let (size, is_new) = match kept {
+            Some(Kept::New { size }) => (size, true),
+            Some(Kept::Joined { size }) => (size, false),
+            Some(Kept::Full) => return Written::Full,
+            None => return Written::Through,
+        };
+        if is_new {
+            self.timer.arm();
+        }
+        self.send_dirty(clock::monotonic());
+        Written::Here(Ok(Reply::Written { bytes: bulk.bytes().len() as u64, size }))
+    }
+
+    /// Has a write wait until there is room.
+    pub(crate) fn wait_for_room(
+        &self,
+        context: &Context,
+        (request, bulk): (Request, Bulk<'_>),
+        done: Done,
+    ) {
+        let write = FullWrite { context: *context, request, bytes: bulk.into_bytes(), done };
+        let mut state = self.state.lock();
+        state.full.push(write);
+        // All that it waits for may be over by now.
+        let retried = if state.dirty.all().is_empty() { state.take_full() } else { Vec::new() };
+        drop(state);
+        self.write_again(retried);
+        self.send_dirty(clock::monotonic());
+    }
+
+    /// Calls `then` once the server has all that is dirty of these files, or could not take it.
+    pub(crate) fn flush_all(self: &Arc<Self>, files: &[InodeId], then: Then) {
+        if files.is_empty() {
+            return then();
+        }
+        let left = Arc::new((AtomicUsize::new(files.len()), Mutex::new(Some(then))));
+        for ino in files {
+            let left = Arc::clone(&left);
+            let one_less: Then = Box::new(move || {
+                if left.0.fetch_sub(1, Ordering::AcqRel) == 1
+                    && let Some(then) = left.1.lock().take()
+                {
+                    then();
+                }
+            });
+            let clean = self.state.lock().dirty.flush(*ino, one_less);
+            if let Some(then) = clean {
+                then();
+            }
+        }
+        self.send_dirty(clock::monotonic());
+    }
+
+    fn send(self: &Arc<Self>, send: Send) {
+        let (request, context) =
+            (send.request(), Context::direct(send.by.caller.0, send.by.caller.1));
+        let Send { ino, number, bytes, .. } = send;
+        let (holder, length) = (Arc::clone(self), bytes.len() as u64);
+        let done = move |result: Result<Reply, Error>, _granted| {
+            let failed = match result {
+                Ok(Reply::Written { bytes, .. }) if bytes < length => Some(Code::NoSpace),
+                Ok(_) => None,
+                Err(error) => Some(error.code),
+            };
+            if let Some(code) = failed {
+                let why = code.says();
+                tracing::error!(inode = %ino, bytes = length, why, "written bytes are lost");
+            }
+            let now = clock::monotonic();
+            let (ready, retried) = holder.state.lock().dirty_answered((ino, number), failed, now);
+            ready.into_iter().for_each(|then| then());
+            holder.write_again(retried);
+            holder.send_dirty(now);
+        };
+        self.service.ask_first(&context, request, Bulk::Owned(bytes), Box::new(done));
+    }
+
+    fn write_again(&self, writes: Vec<FullWrite>) {
+        for FullWrite { context, request, bytes, done } in writes {
+            let mut done = Some(done);
+            let mut later = || done.take().expect("a service asks for one callback");
+            let answered = self.ask(&context, request, Bulk::Owned(bytes), &mut later);
+            if let (Some(result), Some(done)) = (answered, done) {
+                done(result);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Which writes are kept back, and what waits until they were sent.
+
+use std::time::Duration;
+
+use pelago_wire::{Code, Error, InodeId, OpenId, Reply, Request, Then, Touched, limits};
+
+use crate::clock;
+use crate::dirty::{Kept, Writer};
+use crate::full_write::FullWrite;
+use crate::state::State;
+
+/// Files with lost bytes that are remembered.
+const LOST_FILES: usize = 16;
+
+/// What becomes of a write.
+pub(crate) enum Written {
+    /// It is answered.
+    Here(Result<Reply, Error>),
+    /// It waits for room.
+    Full,
+    /// The server is asked.
+    Through,
+}
+
+impl State {
+    /// Keeps the bytes of a write; `None` if it is not for a file on whose bytes the session has
+    /// the lease, or must be safe when it is answered, or has failed before.
+    pub(crate) fn keep_write(
+        &mut self,
+        caller: (u32, u32),
+        request: &Request,
+        bytes: &[u8],
+    ) -> Option<Kept> {
+        let Request::Write { open, offset, flags } = request else { return None };
+        let ino = self.opens.held_inode(*open)?;
+        let size = self.dirty.size(ino).filter(|_| self.dirty.is_leased(ino))?;
+        let offset = if flags.append { size } else { *offset };
+        let end = offset.checked_add(bytes.len() as u64)?;
+        if !self.keeps_writes
+            || bytes.is_empty()
+            || end > limits::FILE_BYTES
+            || self.opens.has_error(*open)
+        {
+            return None;
+        }
+        let by = Writer { open: *open, caller, kill_privileges: flags.kill_privileges };
+        let kept = self.dirty.write(ino, by, offset, bytes, clock::monotonic());
+        if matches!(kept, Kept::New { .. }) {
+            // What the server says of the file is old until it has the bytes.
+            let touched = [Touched::Node(ino)];
+            self.changes.begin(&touched);
+            self.kept.drop_touched(&touched);
+        }
+        Some(kept)
+    }
+
+    /// The server has answered a request with dirty bytes. Returns what waited for that.
+    pub(crate) fn dirty_answered(
+        &mut self,
+        (ino, number): (InodeId, u64),
+        failed: Option<Code>,
+        now: Duration,
+    ) -> (Vec<Then>, Vec<FullWrite>) {
+        self.changes.end(&[Touched::Node(ino)]);
+        if let Some(code) = failed {
+            self.opens.note_error(ino, code);
+            if self.lost_files.len() < LOST_FILES && !self.lost_files.contains(&ino) {
+                self.lost_files.push(ino);
+            }
+        }
+        (self.dirty.answered(ino, number, now), self.take_full())
+    }
+
+    pub(crate) fn take_full(&mut self) -> Vec<FullWrite> {
+        std::mem::take(&mut self.full)
+    }
+
+    /// Returns the files of which the server must have all bytes before it gets a request: those
+    /// that the request names or changes, or all, if it is not known what it changes.
+    pub(crate) fn dirty_before(
+        &self,
+        request: &Request,
+        (touched, is_blind): (&[Touched], bool),
+    ) -> Vec<InodeId> {
+        let mut all = self.dirty.all();
+        if all.is_empty() || is_blind {
+            return all;
+        }
+        let subjects = request.describe().subjects;
+        let opened: Vec<InodeId> =
+            subjects.each_open().filter_map(|open| self.opens.inode_of(open)).collect();
+        all.retain(|ino| {
+            subjects.each_inode().any(|named| named == *ino)
+                || opened.contains(ino)
+                || touched.contains(&Touched::Node(*ino))
+        });
+        all
+    }
+
+    /// Returns the dirty files, if a request may show some of them that it does not name.
+    pub(crate) fn dirty_files_shown(&self, request: &Request) -> Option<Vec<InodeId>> {
+        let shows = matches!(
+            request,
+            Request::Lookup { .. }
+                | Request::List { attributes: true, .. }
+                | Request::Find { .. }
+                | Request::Parent { .. }
+        );
+        let dirty = if shows { self.dirty.all() } else { Vec::new() };
+        (!dirty.is_empty()).then_some(dirty)
+    }
+
+    /// Returns whether an answer shows a file as it was before bytes that were dirty when the
+    /// request was sent, and of which nothing is known any more.
+    pub(crate) fn is_old(&self, dirty_then: &[InodeId], result: &mut Result<Reply, Error>) -> bool {
+        let mut shown = result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino);
+        shown.any(|ino| dirty_then.contains(&ino) && self.dirty.size(ino).is_none())
+    }
+
+    /// Has the lease on the bytes of a file end that a request changes in another way than by a
+    /// write that is kept: its size is not known here afterwards.
+    pub(crate) fn end_changed_bytes(&mut self, request: &Request) {
+        let ino = match request {
+            Request::SetAttr { node, set, .. } if set.size.is_some() => Some(node.ino),
+            Request::Open { node, flags, .. } if flags.truncate => Some(node.ino),
+            Request::Write { open, .. }
+            | Request::Allocate { open, .. }
+            | Request::CopyRange { to: open, .. }
+            | Request::Release { open } => self.opens.written_inode(*open),
+            _ => None,
+        };
+        if let Some(ino) = ino {
+            self.dirty.end_lease(ino);
+        }
+    }
+
+    /// Returns the error of bytes that an open has written, once, to a request that reports it.
+    pub(crate) fn write_error(&mut self, request: &Request) -> Option<Code> {
+        match request {
+            Request::Write { open, .. }
+            | Request::Fsync { open, .. }
+            | Request::Flush { open, .. } => self.opens.take_error(*open),
+            _ => None,
+        }
+    }
+
+    /// Has the commit of a file go with the bytes that are dirty. Returns the file if it does.
+    pub(crate) fn commit_with_bytes(&mut self, request: &Request) -> Option<(InodeId, OpenId)> {
+        let Request::Flush { open, owner: None } = request else { return None };
+        let ino = self.opens.inode_of(*open)?;
+        self.dirty.commit(ino, *open).then_some((ino, *open))
+    }
+}
