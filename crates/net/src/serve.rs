@@ -163,6 +163,13 @@ impl Shared {
         });
     }
 
+    /// Returns whether there is a session, or a connection that may begin one on the thread of
+    /// another reactor, which wakes nobody.
+    fn has_clients(&self) -> bool {
+        // In this order: a connection is counted until its session is there.
+        self.unfinished.load(Ordering::Acquire) > 0 || !self.sessions.is_empty()
+    }
+
     /// Ends a connection that makes room. Within an unfinished handshake of TLS it is not told why.
     fn evict(&self, link: &Link) {
         if let Some(left_out) = self.sessions.log.evicted.admit() {
@@ -209,7 +216,7 @@ impl Listener for UnixAcceptor {
     }
 
     fn wants_ticks(&self) -> bool {
-        !self.shared.sessions.is_empty() || self.shared.sessions.log.has_rest()
+        self.shared.has_clients() || self.shared.sessions.log.has_rest()
     }
 }
 
@@ -251,7 +258,7 @@ impl Listener for TcpAcceptor {
     }
 
     fn wants_ticks(&self) -> bool {
-        !self.shared.sessions.is_empty()
+        self.shared.has_clients()
     }
 }
 

@@ -90,7 +90,7 @@ impl Service for Keeping {
 struct World {
     service: Arc<WithSessions<Keeping>>,
     socket: PathBuf,
-    _server: SessionServer,
+    server: SessionServer,
     folder: TempDir,
 }
 
@@ -102,7 +102,7 @@ impl World {
         let server = SessionServer::start_with(sessions, term).unwrap();
         let socket = folder.path().join("socket");
         server.listen_unix(&socket).unwrap();
-        Self { service, socket, _server: server, folder }
+        Self { service, socket, server, folder }
     }
 }
 
@@ -192,6 +192,18 @@ fn slow_line(listener: &UnixListener, server: &Path) {
             }
         };
         thread::Builder::new().spawn(forward).unwrap();
+    }
+}
+
+/// The connections of a server are on two threads, and one of them watches the time of all. It must
+/// do so also if the only session there is began on the other thread.
+#[test]
+fn a_silent_session_ends_whichever_thread_has_it() {
+    let world = World::new(TERM);
+    for _ in 0..3 {
+        let _peer = Peer::join(&world.socket);
+        until("it begins", || world.server.status().len() == 1);
+        until("it ends", || world.server.status().is_empty());
     }
 }
 
