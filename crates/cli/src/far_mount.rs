@@ -12,7 +12,7 @@ use pelago_net::tls::TlsError;
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
-use pelago_wire::limits;
+use pelago_wire::{InodeId, limits};
 
 use crate::allocator;
 use crate::control::{Control, ControlReply, Request};
@@ -59,6 +59,7 @@ pub(crate) struct FarMount {
 #[derive(Clone)]
 struct Parts {
     remote: Arc<Remote>,
+    holder: Arc<Holder>,
     mount: Arc<Mount>,
     plan: FarPlan,
 }
@@ -99,7 +100,7 @@ impl FarMount {
         {
             tracing::warn!(%error, "no thread: each write waits for the server");
         }
-        let parts = Parts { remote, mount, plan: plan.clone() };
+        let parts = Parts { remote, holder, mount, plan: plan.clone() };
         let opened = RuntimeDir::create(parts.mount.point()).and_then(|runtime_dir| {
             let control = parts.open_control(&runtime_dir, events.stop())?;
             Ok((runtime_dir, control))
@@ -160,6 +161,7 @@ impl Parts {
             connections: status.connections,
             requests: status.requests,
             locks_lost: status.locks_lost,
+            lost_writes: self.holder.lost_files().into_iter().map(InodeId::raw).collect(),
         }
     }
 }

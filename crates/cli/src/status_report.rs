@@ -99,6 +99,8 @@ pub(crate) struct FarReport {
     pub(crate) requests: u64,
     /// File locks that programs held and that were lost.
     pub(crate) locks_lost: u64,
+    /// Inode numbers of files of which written bytes were lost.
+    pub(crate) lost_writes: Vec<u64>,
 }
 
 /// A mount by another process or machine.
@@ -229,6 +231,7 @@ impl FarReport {
             connections: 9,
             requests: 10,
             locks_lost: 11,
+            lost_writes: vec![12],
         }
     }
 }

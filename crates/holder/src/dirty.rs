@@ -321,3 +321,138 @@ fn limit(bytes: usize, took: Duration) -> usize {
     let within = (bytes as u128).saturating_mul(PATIENCE.as_micros()) / micros;
     usize::try_from(within).unwrap_or(usize::MAX).min(limits::DIRTY_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: InodeId = InodeId::from_raw(1);
+    const TWO: InodeId = InodeId::from_raw(2);
+    const ZERO: Duration = Duration::ZERO;
+    const LATER: Duration = Duration::from_millis(limits::WRITE_BEHIND_MILLIS);
+
+    fn by(open: u64) -> Writer {
+        Writer { open: OpenId(open), caller: (0, 0), kill_privileges: false }
+    }
+
+    fn dirty() -> Dirty {
+        let mut dirty = Dirty::default();
+        dirty.lease(ONE, 0);
+        dirty.lease(TWO, 0);
+        dirty
+    }
+
+    fn write(dirty: &mut Dirty, ino: InodeId, offset: u64, bytes: &[u8]) -> Kept {
+        dirty.write(ino, by(1), offset, bytes, ZERO)
+    }
+
+    fn sent(dirty: &mut Dirty, now: Duration) -> Vec<(InodeId, u64, Vec<u8>)> {
+        let due = dirty.take_due(now);
+        due.into_iter().map(|send| (send.ino, send.offset, send.bytes)).collect()
+    }
+
+    #[test]
+    fn writes_that_continue_each_other_are_one_request_after_a_while() {
+        let mut dirty = dirty();
+        assert_eq!(write(&mut dirty, ONE, 0, b"abc"), Kept::New { size: 3 });
+        assert_eq!(write(&mut dirty, ONE, 3, b"def"), Kept::Joined { size: 6 });
+        assert_eq!(write(&mut dirty, ONE, 4, b"EFGH"), Kept::Joined { size: 8 });
+        assert_eq!(write(&mut dirty, ONE, 1, b"B"), Kept::Joined { size: 8 });
+        assert_eq!(dirty.next_due(), Some(LATER));
+        assert!(sent(&mut dirty, LATER - Duration::from_millis(1)).is_empty());
+        assert_eq!(sent(&mut dirty, LATER), [(ONE, 0, b"aBcdEFGH".to_vec())]);
+        assert_eq!((dirty.bytes, dirty.next_due()), (8, None), "they are on their way");
+        assert_eq!(dirty.all(), [ONE]);
+        dirty.answered(ONE, 1, LATER);
+        assert_eq!((dirty.bytes, dirty.all(), dirty.size(ONE)), (0, vec![], Some(8)));
+    }
+
+    #[test]
+    fn other_opens_users_and_places_are_requests_of_their_own() {
+        let mut dirty = dirty();
+        write(&mut dirty, ONE, 0, b"ab");
+        assert_eq!(dirty.write(ONE, by(2), 2, b"c", ZERO), Kept::New { size: 3 });
+        let other = Writer { caller: (7, 7), ..by(2) };
+        assert_eq!(dirty.write(ONE, other, 3, b"d", ZERO), Kept::New { size: 4 });
+        assert_eq!(dirty.write(ONE, other, 9, b"e", ZERO), Kept::New { size: 10 });
+        assert_eq!(sent(&mut dirty, LATER).len(), 4);
+    }
+
+    /// The server carries requests out in any order.
+    #[test]
+    fn bytes_that_overlap_go_one_after_the_other() {
+        let mut dirty = dirty();
+        write(&mut dirty, ONE, 0, b"old");
+        assert_eq!(sent(&mut dirty, LATER).len(), 1);
+        write(&mut dirty, ONE, 2, b"new");
+        write(&mut dirty, ONE, 9, b"behind it");
+        assert!(sent(&mut dirty, 2 * LATER).is_empty(), "what it overlaps is on its way");
+        dirty.answered(ONE, 1, LATER);
+        assert_eq!(sent(&mut dirty, 2 * LATER).len(), 2);
+    }
+
+    #[test]
+    fn what_waits_for_a_file_has_it_sent_at_once_and_goes_on_after_the_last_answer() {
+        let mut dirty = dirty();
+        write(&mut dirty, ONE, 0, b"a");
+        write(&mut dirty, ONE, 9, b"b");
+        write(&mut dirty, TWO, 0, b"c");
+        assert!(dirty.flush(ONE, Box::new(|| {})).is_none());
+        assert_eq!(sent(&mut dirty, ZERO).len(), 2, "not those of the other file");
+        assert!(dirty.answered(ONE, 2, ZERO).is_empty());
+        assert_eq!(dirty.answered(ONE, 1, ZERO).len(), 1);
+        assert!(dirty.flush(ONE, Box::new(|| {})).is_some(), "nothing is dirty");
+        dirty.end_lease(TWO);
+        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "without a lease nothing is kept back");
+        assert_eq!(write(&mut dirty, TWO, 1, b"d"), Kept::Full);
+        assert_eq!(dirty.size(TWO), Some(1));
+        dirty.answered(TWO, 3, ZERO);
+        assert_eq!((dirty.size(TWO), dirty.files.len()), (None, 1));
+        dirty.end_all();
+        assert_eq!(dirty.files.len(), 0);
+    }
+
+    #[test]
+    fn a_commit_goes_with_bytes_that_are_one_request() {
+        let mut dirty = dirty();
+        assert!(!dirty.commit(ONE, OpenId(1)), "nothing is dirty");
+        write(&mut dirty, ONE, 0, b"a");
+        assert!(!dirty.commit(ONE, OpenId(2)), "another open has written them");
+        assert!(dirty.commit(ONE, OpenId(1)));
+        assert_eq!(write(&mut dirty, ONE, 1, b"b"), Kept::New { size: 2 }, "it comes behind");
+        let due = dirty.take_due(LATER);
+        let commits: Vec<bool> = due.iter().map(|send| send.commit).collect();
+        assert_eq!(commits, [true, false]);
+        write(&mut dirty, ONE, 9, b"c");
+        assert!(!dirty.commit(ONE, OpenId(1)), "others are on their way");
+    }
+
+    #[test]
+    fn dirty_bytes_are_bounded_for_a_file_in_all_and_by_the_pace_of_the_server() {
+        let mut dirty = dirty();
+        let chunk = vec![0; CHUNK_BYTES];
+        let at = |chunks: usize| (chunks * CHUNK_BYTES) as u64;
+        assert!(matches!(write(&mut dirty, ONE, 0, &chunk), Kept::New { .. }));
+        assert_eq!(write(&mut dirty, TWO, 0, b"x"), Kept::Full, "its pace is not known");
+        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "a whole request waits for nothing");
+        dirty.answered(ONE, 1, Duration::from_millis(10));
+        assert_eq!(dirty.limit, limits::DIRTY_BYTES);
+        let most = limits::DIRTY_FILE_BYTES / CHUNK_BYTES;
+        for chunks in 0..most {
+            assert!(matches!(write(&mut dirty, ONE, at(chunks), &chunk), Kept::New { .. }));
+        }
+        assert_eq!(write(&mut dirty, ONE, at(most), b"x"), Kept::Full);
+        assert!(matches!(write(&mut dirty, TWO, 0, b"x"), Kept::New { .. }));
+        assert_eq!(sent(&mut dirty, ZERO).len(), most);
+        // 1 MiB in 8 s: half of it in the time that a recall may take.
+        dirty.answered(ONE, 2, Duration::from_secs(8));
+        assert_eq!(dirty.limit, LEAST_BYTES);
+        dirty.answered(ONE, 3, Duration::from_secs(2));
+        assert_eq!(dirty.limit, 2 * CHUNK_BYTES);
+        let apart = |number: usize| 2 * number as u64;
+        let kept = (0..=CHUNKS).map(|number| write(&mut dirty, TWO, apart(number), b"x"));
+        assert!(
+            kept.collect::<Vec<_>>().contains(&Kept::Full) || !sent(&mut dirty, ZERO).is_empty()
+        );
+    }
+}

@@ -119,7 +119,7 @@ impl Holder {
     fn commit(self: &Arc<Self>, (ino, open): (InodeId, OpenId), done: Done) {
         let holder = Arc::clone(self);
         let answer: Then = Box::new(move || {
-            let lost = holder.state.lock().opens.take_error(open);
+            let lost = holder.state.lock().opens.error(open);
             done(lost.map_or(Ok(Reply::Done), |code| Err(code.into())));
         });
         self.flush_all(&[ino], answer);

@@ -115,9 +115,9 @@ impl OpenFiles {
         }
     }
 
-    /// Returns whether an open has an error that is not reported.
-    pub(crate) fn has_error(&self, open: OpenId) -> bool {
-        self.errors > 0 && self.all.get(&open).is_some_and(|open| open.error.is_some())
+    /// Returns the error of an open that is not reported.
+    pub(crate) fn error(&self, open: OpenId) -> Option<Code> {
+        if self.errors == 0 { None } else { self.all.get(&open)?.error }
     }
 
     /// Returns whether any open has an error that is not reported.

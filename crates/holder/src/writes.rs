@@ -39,7 +39,7 @@ impl State {
         if !self.keeps_writes
             || bytes.is_empty()
             || end > limits::FILE_BYTES
-            || self.opens.has_error(*open)
+            || self.opens.error(*open).is_some()
         {
             return None;
         }
@@ -134,12 +134,15 @@ impl State {
         }
     }
 
-    /// Returns the error of bytes that an open has written, once, to a request that reports it.
+    /// Returns the error of bytes that an open has written, to a request that reports it. A flush
+    /// does not count as the report: a process that forks and executes another program flushes what
+    /// that does not inherit, and looks at no result.
     pub(crate) fn write_error(&mut self, request: &Request) -> Option<Code> {
         match request {
-            Request::Write { open, .. }
-            | Request::Fsync { open, .. }
-            | Request::Flush { open, .. } => self.opens.take_error(*open),
+            Request::Write { open, .. } | Request::Fsync { open, .. } => {
+                self.opens.take_error(*open)
+            }
+            Request::Flush { open, .. } => self.opens.error(*open),
             _ => None,
         }
     }

@@ -90,6 +90,7 @@ impl FarReport {
             "connections": self.connections,
             "requests": self.requests,
             "locks_lost": self.locks_lost,
+            "lost_writes": self.lost_writes,
         })
     }
 }
@@ -112,6 +113,7 @@ impl FromJson for FarReport {
             connections: field(value, "connections")?,
             requests: field(value, "requests")?,
             locks_lost: field(value, "locks_lost")?,
+            lost_writes: field(value, "lost_writes")?,
         })
     }
 }

@@ -30,6 +30,7 @@ mod runtime_dir;
 mod strangers;
 mod together;
 mod world;
+mod write_behind;
 
 /// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;
 /// afterwards the volume must be whole.
