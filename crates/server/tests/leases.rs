@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Entry, Granted, Handle, InodeId, LeaseHolder, LeasedService,
-    Leases, NewMode, OpenFlags, Reply, Request, RequestId, SetAttr, Then, Touched,
+    Attr, Bulk, Code, Context, Cookie, Done, Entry, Granted, Handle, InodeId, LeaseHolder,
+    LeasedService, Leases, NewMode, OpenFlags, OpenId, Reply, Request, RequestId, SetAttr, Then,
+    Touched, WriteFlags,
 };
 
 use harness::requests::next_open;
@@ -267,7 +268,8 @@ fn a_file_that_is_open_for_writing_is_leased_once_it_is_closed() {
     assert!(!client.attr(file.handle).1);
     served.rig.close(open).unwrap();
     let other = served.client();
-    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    // With `sync` nothing is kept back.
+    let flags = OpenFlags { sync: true, ..OpenFlags::READ_WRITE };
     let open = next_open();
     other.ask(Request::Open { node: file.handle, flags, open }).0.unwrap();
     assert!(!client.attr(file.handle).1 && !other.attr(file.handle).1);
@@ -359,7 +361,7 @@ fn a_listing_leases_its_names_and_their_attributes() {
     let written = served.rig.put(ROOT, "b", b"bytes").unwrap();
     let open = served.rig.open(written.handle).unwrap();
     let client = served.client();
-    let (dir, after) = (ROOT, pelago_wire::Cookie::START);
+    let (dir, after) = (ROOT, Cookie::START);
     let list = Request::List { dir, after, behind: None, entries: 100, attributes: true };
     let (reply, granted) = client.ask(list);
     let Ok(Reply::Listed { entries, .. }) = reply else { panic!("{reply:?}") };
@@ -425,4 +427,109 @@ fn a_recall_is_sent_again_over_the_next_connection() {
     again();
     chmod.join().unwrap();
     first();
+}
+
+/// A client that has made a file and may keep back what it writes to it.
+fn making(served: &Served, text: &str) -> (Client, Entry, OpenId) {
+    let (client, open) = (served.client(), next_open());
+    let (flags, mode) = (OpenFlags::READ_WRITE, NewMode::exactly(0o644));
+    let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
+    let (made, granted) = client.ask(request);
+    assert!(granted.leases.bytes, "it is alone");
+    match made.unwrap() {
+        Reply::Created { entry, .. } => (client, entry, open),
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Client {
+    /// Writes bytes that were kept back.
+    fn write_behind(&self, open: OpenId, offset: u64, bytes: &[u8]) -> Result<(), Code> {
+        let (sender, answers) = channel();
+        let done = move |result: Result<Reply, pelago_wire::Error>, _granted| {
+            let _sent = sender.send(result.map(drop).map_err(|error| error.code));
+        };
+        let flags = WriteFlags { behind: true, commit: true, ..WriteFlags::NONE };
+        let request = Request::Write { open, offset, flags };
+        let context = Context::direct(0, 0);
+        self.remote.ask_first(&context, request, Bulk::Borrowed(bytes), Box::new(done));
+        answers.recv_timeout(DEADLINE).unwrap()
+    }
+}
+
+/// Whatever shows or opens the file waits until the client has sent what it has kept back.
+#[test]
+fn others_see_a_file_once_its_bytes_are_not_kept_back_any_more() {
+    let served = Served::new(TERM);
+    let list = Request::List {
+        dir: ROOT,
+        after: Cookie::AFTER_DOT_DOT,
+        behind: None,
+        entries: 100,
+        attributes: true,
+    };
+    let looks: [fn(Handle, &Request) -> Request; 5] = [
+        |node, _| Request::GetAttr { node },
+        |_, _| lookup("a"),
+        |node, _| Request::Open { node, flags: OpenFlags::READ, open: next_open() },
+        |node, _| Request::Open { node, flags: OpenFlags::WRITE, open: next_open() },
+        |_, list| list.clone(),
+    ];
+    for (turn, look) in looks.iter().enumerate() {
+        let (writer, entry, open) = making(&served, "a");
+        let (rig, request) = (Arc::clone(&served.rig), look(entry.handle, &list));
+        let other = served.client();
+        // By turns another session and the server's own mount.
+        let look: JoinHandle<Result<Reply, Code>> = match turn % 2 {
+            0 => thread::Builder::new().spawn(move || other.ask(request).0).unwrap(),
+            _ => thread::Builder::new().spawn(move || rig.call(request)).unwrap(),
+        };
+        let (touched, sent) = writer.recall();
+        assert_eq!(*touched, [ino(entry.handle)], "{turn}");
+        assert!(!look.is_finished(), "{turn}: it waits");
+        writer.write_behind(open, 0, b"bytes").unwrap();
+        sent();
+        let mut shown = look.join().unwrap();
+        let mut attrs = shown.iter_mut().flat_map(Reply::attrs_mut);
+        let attr = attrs.find(|attr| attr.ino == entry.attr.ino).unwrap();
+        assert_eq!(attr.size, 5, "{turn}");
+        assert_eq!(writer.write_behind(open, 0, b"late"), Err(Code::LeaseLost));
+        writer.ask(unlink("a")).0.unwrap();
+    }
+}
+
+#[test]
+fn bytes_are_leased_to_a_session_that_is_alone_until_it_closes_the_file() {
+    let served = Served::new(TERM);
+    let (writer, entry, open) = making(&served, "a");
+    let bytes = |client: &Client, flags| {
+        let open = next_open();
+        (client.leases(Request::Open { node: entry.handle, flags, open }).bytes, open)
+    };
+    let sync = OpenFlags { sync: true, ..OpenFlags::WRITE };
+    assert!(!bytes(&writer, OpenFlags::READ).0 && !bytes(&writer, sync).0);
+    assert!(bytes(&writer, OpenFlags::WRITE).0, "another one of its own");
+    writer.write_behind(open, 0, b"bytes").unwrap();
+    writer.ask(Request::Release { open }).0.unwrap();
+    let (_, open) = bytes(&writer, OpenFlags::READ);
+    assert_eq!(writer.write_behind(open, 0, b"x"), Err(Code::LeaseLost), "it has closed it");
+    let other = served.client();
+    let (is_leased, open) = bytes(&other, OpenFlags::WRITE);
+    assert!(!is_leased, "the first one still reads it");
+    assert_eq!(other.write_behind(open, 0, b"x"), Err(Code::LeaseLost));
+    assert!(!writer.has_recall());
+}
+
+/// A client that does not answer delays others for a term. What it sends then is too late.
+#[test]
+fn bytes_that_a_deaf_client_has_kept_back_are_refused() {
+    let served = Served::new(SHORT);
+    let (deaf, entry, open) = making(&served, "a");
+    let look = served.chmod(entry.handle, 0o600);
+    let (_, _unanswered) = deaf.recall();
+    look.join().unwrap();
+    assert_eq!(deaf.write_behind(open, 0, b"late"), Err(Code::LeaseLost));
+    assert_eq!(served.rig.lookup(ROOT, "a").unwrap().attr.size, 0);
+    let plain = Request::GetAttr { node: entry.handle };
+    assert!(deaf.ask(plain).0.is_ok(), "all else goes on");
 }
