@@ -62,12 +62,20 @@ const LEASE_BYTES: u64 = 300;
 /// The least memory in bytes with which the engine works.
 const TABLE_BYTES_MIN: u64 = 8 << 20;
 
+/// The most that the caches of a small process leave.
+const MOST_SPARED_BYTES: u64 = 8 << 20;
+
 impl MemoryLimits {
-    /// Divides `total` bytes in the proportions of the default limits.
+    /// Divides `total` bytes in the proportions of the default limits. Below the default some are
+    /// left for what has no limit of its own: a control group has little above the total.
     #[must_use]
     pub(crate) fn of(total: u64) -> Self {
+        let spared = match total < MEMORY_BYTES {
+            true => (total.saturating_sub(limits::LEAST_MEMORY_BYTES) / 4).min(MOST_SPARED_BYTES),
+            false => 0,
+        };
         let share = |limit: usize| {
-            let exact = u128::from(total) * limit as u128 / u128::from(MEMORY_BYTES);
+            let exact = u128::from(total - spared) * limit as u128 / u128::from(MEMORY_BYTES);
             u64::try_from(exact).unwrap_or(u64::MAX)
         };
         Self {
@@ -106,6 +114,17 @@ mod tests {
     #[test]
     fn the_table_never_gets_less_than_the_engine_needs() {
         assert_eq!(MemoryLimits::of(0).table, TABLE_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_small_process_leaves_memory_for_what_has_no_limit() {
+        let sum = |total| {
+            let MemoryLimits { table, rows, filters, opens, inodes } = MemoryLimits::of(total);
+            table + rows + filters + opens + inodes
+        };
+        assert_eq!(sum(48 << 20) >> 20, 40);
+        assert_eq!(sum(MEMORY_BYTES - (1 << 20)) >> 20, 150);
+        assert_eq!(sum(2 * MEMORY_BYTES), 2 * MEMORY_BYTES);
     }
 
     #[test]

@@ -1,0 +1,137 @@
+//! The order in which a server gets what programs do to a file with bytes that were kept back.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_holder::Holder;
+use pelago_wire::{
+    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Granted, Handle, InodeId,
+    LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags, OpenId, RenameFlags, Reply,
+    Request, Service, SetAttr, WriteFlags,
+};
+
+const DIR: Handle = Handle::ROOT;
+const FILE: Handle = Handle::own(InodeId::from_raw(7));
+const OPEN: OpenId = OpenId(1);
+
+/// A server that answers at once, and notes what it was asked.
+#[derive(Default)]
+struct Noting(Mutex<Vec<&'static str>>);
+
+impl Noting {
+    fn answer(&self, request: &Request, bulk: &Bulk<'_>) -> (Result<Reply, Error>, Leases) {
+        self.0.lock().push(request.describe().operation.name());
+        let attr = Attr::empty(FILE.ino, FileKind::Regular);
+        let all = Leases { node: true, names: true, ..Leases::default() };
+        match request {
+            Request::Lookup { .. } => (Ok(Reply::Entry(Entry { handle: FILE, attr })), all),
+            Request::Open { .. } => {
+                let attr = Attr { volatile: true, ..attr };
+                let leases = Leases { bytes: true, ..Leases::default() };
+                (Ok(Reply::Opened { attr, path: DataPath::Cached }), leases)
+            }
+            Request::Write { flags, .. } => {
+                assert!(flags.behind);
+                let bytes = bulk.bytes().len() as u64;
+                (Ok(Reply::Written { bytes, size: bytes }), Leases::default())
+            }
+            _ => (Err(Code::NotSupported.into()), Leases::default()),
+        }
+    }
+}
+
+impl Service for Noting {
+    fn ask(
+        &self,
+        _: &Context,
+        _: Request,
+        _: Bulk<'_>,
+        _: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        None
+    }
+}
+
+impl LeasedService for Noting {
+    fn ask_leased(&self, _: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        let (result, leases) = self.answer(&request, &bulk);
+        done(result, Granted { leases, ..Granted::default() });
+    }
+
+    fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        self.ask_leased(context, request, bulk, done);
+    }
+
+    fn lease_left(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    fn set_holder(&self, _: Weak<dyn LeaseHolder>) {}
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn ask(holder: &Holder, request: Request, bytes: &[u8]) {
+    let mut later = || -> Done { Box::new(|_| {}) };
+    let _answer = holder.ask(&Context::direct(0, 0), request, Bulk::Borrowed(bytes), &mut later);
+}
+
+/// Returns what the server is asked for a request behind a write that was kept back. The holder
+/// knows that `file` leads to the file.
+fn asked_behind_a_write(request: Request) -> Vec<&'static str> {
+    let server = Arc::new(Noting::default());
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    ask(&holder, Request::Lookup { dir: DIR, name: name("file") }, b"");
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
+    let write = Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE };
+    ask(&holder, write, b"bytes");
+    let before = server.0.lock().len();
+    assert_eq!(before, 2, "the write is kept back");
+    ask(&holder, request, b"");
+    server.0.lock().split_off(before)
+}
+
+#[test]
+fn what_changes_or_reads_a_file_or_its_names_comes_behind_its_bytes() {
+    let rename = |from: &str, to: &str| Request::Rename {
+        from_dir: DIR,
+        from: name(from),
+        to_dir: DIR,
+        to: name(to),
+        flags: RenameFlags::Replace,
+    };
+    let cases = [
+        ("rename", rename("file", "other")),
+        // It may lead to the file as well.
+        ("rename", rename("unknown", "other")),
+        ("unlink", Request::Unlink { dir: DIR, name: name("unknown") }),
+        ("link", Request::Link { node: FILE, dir: DIR, name: name("second") }),
+        ("setattr", Request::SetAttr { node: FILE, open: None, set: SetAttr::default() }),
+        ("getattr", Request::GetAttr { node: FILE }),
+        ("read", Request::Read { open: OPEN, offset: 0, size: 5 }),
+        ("fsync", Request::Fsync { open: OPEN, data_only: false }),
+        ("release", Request::Release { open: OPEN }),
+    ];
+    for (operation, request) in cases {
+        assert_eq!(asked_behind_a_write(request), ["write", operation], "{operation}");
+    }
+}
+
+#[test]
+fn what_concerns_other_files_does_not_wait() {
+    let other = Handle::own(InodeId::from_raw(8));
+    assert_eq!(asked_behind_a_write(Request::GetAttr { node: other }), ["getattr"]);
+    let lookup = Request::Lookup { dir: DIR, name: name("other") };
+    assert_eq!(asked_behind_a_write(lookup), ["lookup"]);
+}
+
+/// The flush goes with the write that commits the file.
+#[test]
+fn a_flush_is_one_request_with_the_bytes() {
+    assert_eq!(asked_behind_a_write(Request::Flush { open: OPEN, owner: None }), ["write"]);
+}
