@@ -26,6 +26,9 @@ impl Noting {
         let attr = Attr::empty(FILE.ino, FileKind::Regular);
         let all = Leases { node: true, names: true, ..Leases::default() };
         match request {
+            Request::Lookup { name: text, .. } if *text == name("absent") => {
+                (Err(Code::NotFound.into()), all)
+            }
             Request::Lookup { .. } => (Ok(Reply::Entry(Entry { handle: FILE, attr })), all),
             Request::Open { .. } => {
                 let attr = Attr { volatile: true, ..attr };
@@ -81,17 +84,19 @@ fn ask(holder: &Holder, request: Request, bytes: &[u8]) {
 }
 
 /// Returns what the server is asked for a request behind a write that was kept back. The holder
-/// knows that `file` leads to the file.
+/// knows that `file` leads to the file, and that `absent` does not exist.
 fn asked_behind_a_write(request: Request) -> Vec<&'static str> {
     let server = Arc::new(Noting::default());
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();
-    ask(&holder, Request::Lookup { dir: DIR, name: name("file") }, b"");
+    for text in ["file", "absent"] {
+        ask(&holder, Request::Lookup { dir: DIR, name: name(text) }, b"");
+    }
     ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
     let write = Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE };
     ask(&holder, write, b"bytes");
     let before = server.0.lock().len();
-    assert_eq!(before, 2, "the write is kept back");
+    assert_eq!(before, 3, "the write is kept back");
     ask(&holder, request, b"");
     server.0.lock().split_off(before)
 }
@@ -106,9 +111,10 @@ fn what_changes_or_reads_a_file_or_its_names_comes_behind_its_bytes() {
         flags: RenameFlags::Replace,
     };
     let cases = [
-        ("rename", rename("file", "other")),
-        // It may lead to the file as well.
-        ("rename", rename("unknown", "other")),
+        ("rename", rename("file", "absent")),
+        ("unlink", Request::Unlink { dir: DIR, name: name("file") }),
+        // They may lead to the file as well.
+        ("rename", rename("unknown", "absent")),
         ("unlink", Request::Unlink { dir: DIR, name: name("unknown") }),
         ("link", Request::Link { node: FILE, dir: DIR, name: name("second") }),
         ("setattr", Request::SetAttr { node: FILE, open: None, set: SetAttr::default() }),
