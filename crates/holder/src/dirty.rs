@@ -19,6 +19,8 @@ const AT_ONCE: usize = 32;
 const CHUNKS: usize = 64;
 /// What a slow server is sent may take this long, so that a recall is answered within a term.
 const PATIENCE: Duration = Duration::from_secs(limits::TERM_SECONDS * 2 / 5);
+/// A request with fewer bytes does not tell the server's pace.
+const TELLING_BYTES: usize = 64 << 10;
 /// So many bytes may be dirty, however slow the server is.
 const LEAST_BYTES: usize = 1 << 20;
 
@@ -265,7 +267,9 @@ impl Dirty {
         let Sent { bytes, at, .. } = file.sent.swap_remove(at);
         file.bytes -= bytes;
         self.bytes -= bytes;
-        self.limit = limit(bytes, now.saturating_sub(at)).max(LEAST_BYTES);
+        if bytes >= TELLING_BYTES {
+            self.limit = limit(bytes, now.saturating_sub(at)).max(LEAST_BYTES);
+        }
         let file_is_clean = file.is_clean();
         let ready = if file_is_clean { mem::take(&mut file.waiting) } else { Vec::new() };
         self.forget_clean(ino);

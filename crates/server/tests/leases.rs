@@ -533,3 +533,33 @@ fn bytes_that_a_deaf_client_has_kept_back_are_refused() {
     let plain = Request::GetAttr { node: entry.handle };
     assert!(deaf.ask(plain).0.is_ok(), "all else goes on");
 }
+
+/// A program that was interrupted sees no old attributes, and has no open file with old bytes.
+#[test]
+fn a_look_at_bytes_that_are_kept_back_ends_with_its_caller_and_an_open_waits() {
+    let served = Served::new(TERM);
+    let (writer, entry, open) = making(&served, "a");
+    let service = served.rig.server.service();
+    let ask = |number, request| {
+        let (sender, answers) = channel();
+        let context = Context { request: RequestId(number), ..Context::direct(0, 0) };
+        let mut later = || -> Done {
+            let sender = sender.clone();
+            Box::new(move |result| sender.send(result.map_err(|error| error.code)).unwrap())
+        };
+        assert!(service.ask(&context, request, Bulk::None, &mut later).is_none());
+        (context, answers)
+    };
+    let (looking, shown) = ask(77, Request::GetAttr { node: entry.handle });
+    let (_, sent) = writer.recall();
+    service.cancel(&looking);
+    assert_eq!(shown.recv_timeout(DEADLINE).unwrap().unwrap_err(), Code::Interrupted);
+    let flags = OpenFlags::READ;
+    let (opening, opened) = ask(78, Request::Open { node: entry.handle, flags, open: next_open() });
+    service.cancel(&opening);
+    assert!(opened.try_recv().is_err(), "it would be read too early");
+    writer.write_behind(open, 0, b"bytes").unwrap();
+    sent();
+    let opened = opened.recv_timeout(DEADLINE).unwrap();
+    assert!(matches!(opened, Ok(Reply::Opened { attr, .. }) if attr.size == 5));
+}

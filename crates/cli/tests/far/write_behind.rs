@@ -127,27 +127,6 @@ fn bytes_that_were_kept_back_outlive_the_server() {
     });
 }
 
-/// The mount is cut off for so long that the server goes on without it.
-#[test]
-fn bytes_that_cannot_be_written_any_more_are_an_error_of_the_sync() {
-    on_server(|world| {
-        let forwarder = Forwarder::to(world.tcp());
-        let mount = world.mount(&world.address_at(forwarder.port), "tls", &[]);
-        let mut file = File::create(mount.path("file")).unwrap();
-        forwarder.cut(true);
-        file.write_all(b"kept back").unwrap();
-        // Waits for a term.
-        fs::write(world.volume.files().join("file"), "after").unwrap();
-        forwarder.cut(false);
-        assert_eq!(errno(file.sync_all()), Errno::IO);
-        drop(file);
-        assert_eq!(fs::read_to_string(mount.path("file")).unwrap(), "after");
-        let point = mount.point.to_str().unwrap();
-        let said = world.pelago(&["status", point, "--json"]).expect_success().json();
-        assert_eq!(said["lost_writes"].as_array().unwrap().len(), 1, "{said}");
-    });
-}
-
 /// A mount that gives up says so where a program looks.
 #[test]
 fn bytes_that_are_given_up_are_an_error_of_the_sync() {

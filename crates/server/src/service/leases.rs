@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelago_proto::leases::Leased;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Entry, Error, FileKind, Handle, InodeId, LeaseMoment,
-    LeasedAnswer, Leases, Reply, Request, SessionId, Touched, limits,
+    LeasedAnswer, Leases, Reply, Request, RequestId, SessionId, Touched, limits,
 };
 
 use super::{Call, Dispatcher, shared, touches};
@@ -107,23 +107,43 @@ impl Dispatcher {
         done: Done,
     ) {
         let written = self.shown_and_written(asker.0, &mut result);
-        let Some(some) = written.chunks(limits::RECALL_THINGS).next() else { return done(result) };
-        let some: Vec<Touched> = some.iter().copied().map(Touched::Node).collect();
-        let (dispatcher, shown) = (Arc::clone(self), some.clone());
-        self.announce(asker, &some, move |wait| {
-            let Wait::Over(change) = wait else {
-                return done(interrupted(result));
-            };
-            dispatcher.leases.end(change);
-            for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
-                if shown.contains(&Touched::Node(attr.ino))
-                    && let Ok(now) = dispatcher.parts.shard.attr(Handle::own(attr.ino))
-                {
-                    *attr = now;
+        self.wait_for_writers(asker, written, result, done);
+    }
+
+    /// Recalls these leases, and answers with the attributes of then. What a session is granted
+    /// after that is for writes that the answer need not show.
+    fn wait_for_writers(
+        self: &Arc<Self>,
+        asker: Asker,
+        mut written: Vec<InodeId>,
+        mut result: Result<Reply, Error>,
+        done: Done,
+    ) {
+        if written.is_empty() {
+            return done(result);
+        }
+        // A listing shows more than one recall names.
+        let rest = written.split_off(written.len().min(limits::RECALL_THINGS));
+        let touched: Vec<Touched> = written.iter().copied().map(Touched::Node).collect();
+        let dispatcher = Arc::clone(self);
+        self.announce(asker, &touched, move |wait| match wait {
+            Wait::Over(change) => {
+                dispatcher.leases.end(change);
+                for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
+                    if written.contains(&attr.ino)
+                        && let Ok(now) = dispatcher.parts.shard.attr(Handle::own(attr.ino))
+                    {
+                        *attr = now;
+                    }
                 }
+                dispatcher.wait_for_writers(asker, rest, result, done);
             }
-            // A listing shows more than one recall names.
-            dispatcher.answer_after_writers(asker, result, done);
+            // The file is open, and must not be read before; this ends within a term.
+            Wait::Cancelled if opened_file(&result).is_some() => {
+                let nobody = (asker.0, RequestId(0));
+                dispatcher.wait_for_writers(nobody, written, result, done);
+            }
+            Wait::Cancelled => done(Err(Code::Interrupted.into())),
         });
     }
 
@@ -153,18 +173,6 @@ fn tells(result: &Result<Reply, Error>) -> bool {
     match result {
         Ok(_) => true,
         Err(error) => matches!(error.code, Code::NotFound | Code::NoXattr),
-    }
-}
-
-/// Returns the answer to a caller that does not wait until its attributes are true: none, unless it
-/// has opened a file.
-fn interrupted(mut result: Result<Reply, Error>) -> Result<Reply, Error> {
-    match &mut result {
-        Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }) => {
-            attr.volatile = true;
-            result
-        }
-        _ => Err(Code::Interrupted.into()),
     }
 }
 
