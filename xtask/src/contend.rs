@@ -176,6 +176,7 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace;
 
     #[test]
     fn options_are_read_and_unknown_words_refused() {
@@ -186,5 +187,20 @@ mod tests {
         for wrong in ["--slow", "0", "x", "--seed", "--seed x"] {
             assert!(Options::parse(&words(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    /// The short form: what took how long is not asserted.
+    #[test]
+    fn programs_on_the_same_names_and_bytes_in_several_mounts_see_nothing_wrong() {
+        if !machine::is_root() {
+            println!("skipped: mounts by other processes for all users need root");
+            return;
+        }
+        let (seconds, pause) = (3.0, Duration::ZERO);
+        let options = Options { seconds, seed: 2, pause, json: false };
+        let pelago = workspace::target_folder().unwrap().join("release/pelago");
+        assert!(pelago.exists(), "`cargo xtask test` builds it before");
+        let report = contend(&pelago, &options).unwrap();
+        assert_eq!(report.wrongs(), 0);
     }
 }

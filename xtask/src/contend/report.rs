@@ -28,7 +28,8 @@ impl Report {
         self.wrongs() == 0 && self.slow().is_empty() && self.kept() >= KEPT
     }
 
-    fn wrongs(&self) -> u64 {
+    /// Counts what programs saw and should not have seen.
+    pub(super) fn wrongs(&self) -> u64 {
         self.wrong.len() as u64 + self.alone.wrong.count + self.together.wrong.count
     }
 
