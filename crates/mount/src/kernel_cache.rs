@@ -232,7 +232,7 @@ impl LocalCache for KernelCache {
             });
         }
         if !self.teller.invalidate_all_names() {
-            // Something is mounted below, or the kernel cannot do it.
+            // It cannot do it here, and believes no name for longer than this.
             thread::sleep(LEASED_TTL);
         }
     }

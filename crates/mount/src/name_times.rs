@@ -129,6 +129,7 @@ mod tests {
         let times = NameTimes::new();
         assert_eq!(times.give(9, 1, TTL, false), TTL);
         assert_eq!(times.give(9, 2, TTL, true), TTL);
+        // Names are compared by the clock, which must have moved on.
         std::thread::sleep(Duration::from_millis(1));
         let now = times.now();
         assert_eq!(times.give(9, 3, TTL, false), TTL);

@@ -305,6 +305,7 @@ fn a_client_that_ignores_recalls_loses_its_leases_and_nothing_else() {
     let deadline = Instant::now() + DEADLINE;
     while !deaf.attr(file.handle).1 {
         assert!(Instant::now() < deadline, "it is never trusted again");
+        // Only the clock ends that.
         thread::sleep(SHORT / 50);
     }
     let chmod = served.chmod(file.handle, 0o600);

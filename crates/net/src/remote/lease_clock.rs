@@ -188,6 +188,7 @@ mod tests {
             let losing = scope.spawn(|| clock.lose());
             begins.recv().unwrap();
             let renewing = scope.spawn(|| clock.renew(boot_time(), TERM));
+            // Nothing tells that it waits: one that did not would be over by then.
             thread::sleep(Duration::from_millis(20));
             let meanwhile = (clock.left(), renewing.is_finished());
             end.send(()).unwrap();

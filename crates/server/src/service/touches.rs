@@ -45,7 +45,9 @@ impl Announced {
     }
 }
 
-/// Returns whether others are told of such a request while there are any.
+/// Returns whether others are told of such a request while there are any. It is asked for each
+/// request of the server's own mount, and so looks at nothing but the request:
+/// [`Dispatcher::touches`] looks names and open files up.
 pub(super) const fn concerns_others(request: &Request) -> bool {
     match request {
         Request::Lookup { .. }
