@@ -63,7 +63,7 @@ const LEASE_BYTES: u64 = 300;
 const TABLE_BYTES_MIN: u64 = 8 << 20;
 
 /// The most that the caches of a small process leave.
-const MOST_SPARED_BYTES: u64 = 8 << 20;
+const MOST_SPARED_BYTES: u64 = 16 << 20;
 
 impl MemoryLimits {
     /// Divides `total` bytes in the proportions of the default limits. Below the default some are
@@ -71,7 +71,7 @@ impl MemoryLimits {
     #[must_use]
     pub(crate) fn of(total: u64) -> Self {
         let spared = match total < MEMORY_BYTES {
-            true => (total.saturating_sub(limits::LEAST_MEMORY_BYTES) / 4).min(MOST_SPARED_BYTES),
+            true => (total.saturating_sub(limits::LEAST_MEMORY_BYTES) / 2).min(MOST_SPARED_BYTES),
             false => 0,
         };
         let share = |limit: usize| {
@@ -122,8 +122,8 @@ mod tests {
             let MemoryLimits { table, rows, filters, opens, inodes } = MemoryLimits::of(total);
             table + rows + filters + opens + inodes
         };
-        assert_eq!(sum(48 << 20) >> 20, 40);
-        assert_eq!(sum(MEMORY_BYTES - (1 << 20)) >> 20, 150);
+        assert_eq!(sum(48 << 20) >> 20, 33);
+        assert_eq!(sum(MEMORY_BYTES - (1 << 20)) >> 20, 142);
         assert_eq!(sum(2 * MEMORY_BYTES), 2 * MEMORY_BYTES);
     }
 
