@@ -58,6 +58,7 @@ pub struct FilePos {
     /// Bytes from the start of the file.
     pub offset: u64,
 }
+
 /// A file that was created and opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {

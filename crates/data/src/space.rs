@@ -81,7 +81,7 @@ impl Space {
         }
     }
 
-    /// Returns whether so many new bytes fit now. Measures the disk now and then.
+    /// Returns whether so many new bytes fit now. Measures the disk if they do not seem to.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         let fits = || !self.is_short() && self.left.load(Ordering::Relaxed) >= bytes;

@@ -111,6 +111,7 @@ impl State {
         }
         let tells = Tells::of(request);
         self.end_changed_bytes(request);
+        let shows_dirty = self.shows_dirty(request);
         self.widen(request);
         let since = self.changes.now();
         let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
@@ -119,8 +120,7 @@ impl State {
         self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
         self.kept.drop_touched(&touched);
-        let dirty_then = self.dirty_files_shown(request);
-        Sent { since, touched, is_blind, tells, dirty_then }
+        Sent { since, touched, is_blind, tells, shows_dirty }
     }
 
     /// Has a listing read ahead that will be kept: a program that lists a directory goes on.

@@ -11,7 +11,7 @@ use pelago_wire::{
 
 use crate::state::State;
 use crate::timer::Timer;
-use crate::told::Sent;
+use crate::told::{Sent, ShowsDirty};
 use crate::writes::Written;
 
 /// A service that answers from what it keeps under leases.
@@ -134,14 +134,18 @@ impl Holder {
         done: Done,
     ) {
         let (holder, context) = (Arc::clone(self), *context);
-        let again = sent.dirty_then.is_some().then(|| request.clone());
         let answered = move |mut result: Result<Reply, Error>, granted| {
-            let dirty_then = sent.dirty_then.clone();
+            let mut sent = sent;
+            let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();
             state.answered(sent, &mut result, granted);
-            let is_old = dirty_then.is_some_and(|then| state.is_old(&then, &mut result));
-            if let Some(mut request) = again.filter(|_| is_old) {
-                let sent = Sent { dirty_then: None, ..state.send(&mut request) };
+            let is_old = |shown: &ShowsDirty| state.is_old(&shown.files, &mut result);
+            if let Some(ShowsDirty { files, mut request }) = shows_dirty.filter(is_old) {
+                let mut sent = state.send(&mut request);
+                if let Some(again) = &mut sent.shows_dirty {
+                    // The answer need not show what was written after the program has asked.
+                    again.files.retain(|ino| files.contains(ino));
+                }
                 drop(state);
                 return holder.forward(&context, (request, sent), Bulk::None, done);
             }
@@ -166,7 +170,7 @@ impl Service for Holder {
         }
         if let Request::Write { .. } = request {
             match self.keep_write(context, &request, &bulk) {
-                Written::Here(answer) => return Some(answer),
+                Written::Here(reply) => return Some(Ok(reply)),
                 Written::Full => {
                     self.wait_for_room(context, (request, bulk), later());
                     return None;

@@ -1,11 +1,10 @@
 //! Tells the server of opens that were made under a lease.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use pelago_wire::{Bulk, Code, Context, OpenId, Then};
 
+use crate::countdown::Countdown;
 use crate::holder::Holder;
 use crate::open_files::{OnReport, Report};
 
@@ -43,17 +42,10 @@ impl Holder {
         }
         let (holder, rest) = (Arc::clone(self), rest.to_vec());
         let then: Then = Box::new(move || holder.report_all(&rest, then));
-        let left = Arc::new((AtomicUsize::new(opens.len()), Mutex::new(Some(then))));
+        let left = Countdown::new(opens.len(), then);
         for open in opens {
             let left = Arc::clone(&left);
-            let one_less = move |_result: Result<(), Code>| {
-                if left.0.fetch_sub(1, Ordering::AcqRel) == 1
-                    && let Some(then) = left.1.lock().take()
-                {
-                    then();
-                }
-            };
-            self.report(*open, Box::new(one_less));
+            self.report(*open, Box::new(move |_result: Result<(), Code>| left.done()));
         }
     }
 }

@@ -1,10 +1,9 @@
 //! All that a holder knows.
 
-use pelago_wire::InodeId;
+use pelago_wire::{Context, Done, InodeId, Request};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
-use crate::full_write::FullWrite;
 use crate::kept::Kept;
 use crate::open_files::OpenFiles;
 
@@ -22,4 +21,12 @@ pub(crate) struct State {
     pub(crate) lost_files: Vec<InodeId>,
     /// Own removals of names that are under way, and of which it is not known what they lead to.
     pub(crate) blind_removals: usize,
+}
+
+/// A write that waits until others were sent.
+pub(crate) struct FullWrite {
+    pub(crate) context: Context,
+    pub(crate) request: Request,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) done: Done,
 }

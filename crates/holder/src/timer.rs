@@ -1,5 +1,7 @@
 //! Wakes the thread that sends dirty bytes.
 
+use std::time::{Duration, Instant};
+
 use parking_lot::{Condvar, Mutex};
 
 /// Wakes the thread that sends dirty bytes.
@@ -40,6 +42,17 @@ impl Timer {
             self.changed.wait(&mut state);
         }
         *state == TimerState::Armed
+    }
+
+    /// Waits so long, or until the end.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.state.lock();
+        while *state != TimerState::Ended {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return;
+            }
+        }
     }
 
     pub(crate) fn disarm(&self) {

@@ -1,8 +1,8 @@
 //! What answers tell, and how much of it is kept.
 
 use pelago_wire::{
-    Attr, Code, Cookie, DirEntry, Entry, Error, Granted, Handle, InodeId, Leases, Name, OpenId,
-    Reply, Request, Touched,
+    Attr, Code, Cookie, DirEntry, Error, Granted, Handle, InodeId, Leases, Name, OpenId, Reply,
+    Request, Touched,
 };
 
 use crate::changes::Moment;
@@ -18,8 +18,14 @@ pub(crate) struct Sent {
     /// It removes a name of which it is not known what it leads to.
     pub(crate) is_blind: bool,
     pub(crate) tells: Tells,
-    /// Files that were dirty then, if the request shows files that it does not name.
-    pub(crate) dirty_then: Option<Vec<InodeId>>,
+    pub(crate) shows_dirty: Option<ShowsDirty>,
+}
+
+/// A request that shows files that it does not name, while some were dirty.
+pub(crate) struct ShowsDirty {
+    pub(crate) files: Vec<InodeId>,
+    /// The request as it came: it is sent again if its answer is too old.
+    pub(crate) request: Request,
 }
 
 /// What the answer to a request tells.
@@ -89,7 +95,7 @@ impl State {
         result: &mut Result<Reply, Error>,
         granted: Granted,
     ) {
-        let Sent { since, touched, is_blind, tells, dirty_then: _ } = sent;
+        let Sent { since, touched, is_blind, tells, shows_dirty: _ } = sent;
         self.blind_removals -= usize::from(is_blind);
         let Granted { leases, dir, may_be_done } = granted;
         let own = |ino: InodeId| {
@@ -232,10 +238,11 @@ impl State {
 
     fn note_opens(&mut self, tells: &Tells, result: &Result<Reply, Error>) {
         match (tells, result) {
-            (
-                Tells::Open(open, writes) | Tells::Created(_, _, open, writes),
-                Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }),
-            ) => self.opens.add_at_server(*open, attr.ino, *writes),
+            (Tells::Open(open, writes) | Tells::Created(_, _, open, writes), Ok(reply)) => {
+                if let Some(attr) = reply.opened() {
+                    self.opens.add_at_server(*open, attr.ino, *writes);
+                }
+            }
             (Tells::Release(open), _) => self.opens.remove(*open),
             _ => {}
         }
@@ -244,11 +251,10 @@ impl State {
 
 /// Returns the file that an answer opens for writing.
 fn opened_file(tells: &Tells, result: &Result<Reply, Error>) -> Option<Attr> {
-    match (tells, result) {
-        (
-            Tells::Open(_, Writes::Held) | Tells::Created(_, _, _, Writes::Held),
-            Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }),
-        ) => Some(*attr),
+    match tells {
+        Tells::Open(_, Writes::Held) | Tells::Created(_, _, _, Writes::Held) => {
+            result.as_ref().ok().and_then(Reply::opened).copied()
+        }
         _ => None,
     }
 }

@@ -1,20 +1,23 @@
 //! Writes that are answered under a lease and sent later.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
-use parking_lot::Mutex;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, InodeId, Reply, Request, Service, Then, limits,
 };
 
 use crate::clock;
+use crate::countdown::Countdown;
 use crate::dirty::{Kept, Send};
-use crate::full_write::FullWrite;
 use crate::holder::Holder;
+use crate::state::FullWrite;
 use crate::writes::Written;
+
+/// The pause before the thread looks again at what is due and could not be sent. An answer sends it
+/// earlier; this is for what no answer frees.
+const RETRY: Duration = Duration::from_millis(limits::WRITE_BEHIND_MILLIS / 10);
 
 impl Holder {
     /// Answers writes under leases from now on, and sends them later, on a thread of its own.
@@ -25,32 +28,36 @@ impl Holder {
         let (timer, holder) = (Arc::clone(&self.timer), Arc::downgrade(self));
         let run = move || {
             while timer.wait() {
-                // A little late is early enough: more bytes go with one request.
                 let Some(holder) = holder.upgrade() else { return };
-                let next = holder.state.lock().dirty.next_due();
-                let Some(next) = next else {
-                    timer.disarm();
-                    // Bytes that came in between are not forgotten.
-                    if holder.state.lock().dirty.next_due().is_some() {
-                        timer.arm();
-                    }
-                    continue;
-                };
                 let now = clock::monotonic();
-                if next > now {
-                    drop(holder);
-                    thread::sleep(next - now);
-                } else {
-                    holder.send_dirty(now);
-                    // What is due and cannot be sent waits for an answer, which sends it.
-                    drop(holder);
-                    thread::sleep(Duration::from_millis(limits::WRITE_BEHIND_MILLIS / 10));
-                }
+                let pause = match holder.next_due() {
+                    // A little late is early enough: more bytes go with one request.
+                    Some(next) if next > now => next - now,
+                    Some(_) => {
+                        holder.send_dirty(now);
+                        RETRY
+                    }
+                    None => {
+                        timer.disarm();
+                        // Bytes that came in between are not forgotten.
+                        if holder.next_due().is_some() {
+                            timer.arm();
+                        }
+                        continue;
+                    }
+                };
+                // The holder may end meanwhile.
+                drop(holder);
+                timer.pause(pause);
             }
         };
         thread::Builder::new().name("write-behind".to_owned()).spawn(run)?;
         self.keep_writes();
         Ok(())
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        self.state.lock().dirty.next_due()
     }
 
     /// Answers writes under leases from now on; the caller sends them, with
@@ -95,7 +102,7 @@ impl Holder {
             self.timer.arm();
         }
         self.send_dirty(clock::monotonic());
-        Written::Here(Ok(Reply::Written { bytes: bulk.bytes().len() as u64, size }))
+        Written::Here(Reply::Written { bytes: bulk.bytes().len() as u64, size })
     }
 
     /// Has a write wait until there is room.
@@ -120,17 +127,10 @@ impl Holder {
         if files.is_empty() {
             return then();
         }
-        let left = Arc::new((AtomicUsize::new(files.len()), Mutex::new(Some(then))));
+        let left = Countdown::new(files.len(), then);
         for ino in files {
             let left = Arc::clone(&left);
-            let one_less: Then = Box::new(move || {
-                if left.0.fetch_sub(1, Ordering::AcqRel) == 1
-                    && let Some(then) = left.1.lock().take()
-                {
-                    then();
-                }
-            });
-            let clean = self.state.lock().dirty.flush(*ino, one_less);
+            let clean = self.state.lock().dirty.flush(*ino, Box::new(move || left.done()));
             if let Some(then) = clean {
                 then();
             }
@@ -143,7 +143,7 @@ impl Holder {
             (send.request(), Context::direct(send.by.caller.0, send.by.caller.1));
         let Send { ino, number, bytes, .. } = send;
         let (holder, length) = (Arc::clone(self), bytes.len() as u64);
-        let done = move |result: Result<Reply, Error>, _granted| {
+        let done = move |result: Result<Reply, Error>, granted| {
             let failed = match result {
                 Ok(Reply::Written { bytes, .. }) if bytes < length => Some(Code::NoSpace),
                 Ok(_) => None,
@@ -154,7 +154,8 @@ impl Holder {
                 tracing::error!(inode = %ino, bytes = length, why, "written bytes are lost");
             }
             let now = clock::monotonic();
-            let (ready, retried) = holder.state.lock().dirty_answered((ino, number), failed, now);
+            let (ready, retried) =
+                holder.state.lock().dirty_answered((ino, number), (failed, granted), now);
             ready.into_iter().for_each(|then| then());
             holder.write_again(retried);
             holder.send_dirty(now);

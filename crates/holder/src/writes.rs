@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use pelago_wire::{Code, Error, InodeId, OpenId, Reply, Request, Then, Touched, limits};
+use pelago_wire::{Code, Error, Granted, InodeId, OpenId, Reply, Request, Then, Touched, limits};
 
 use crate::clock;
 use crate::dirty::{Kept, Writer};
-use crate::full_write::FullWrite;
-use crate::state::State;
+use crate::state::{FullWrite, State};
+use crate::told::ShowsDirty;
 
 /// Files with lost bytes that are remembered.
 const LOST_FILES: usize = 16;
@@ -15,7 +15,7 @@ const LOST_FILES: usize = 16;
 /// What becomes of a write.
 pub(crate) enum Written {
     /// It is answered.
-    Here(Result<Reply, Error>),
+    Here(Reply),
     /// It waits for room.
     Full,
     /// The server is asked.
@@ -33,7 +33,7 @@ impl State {
     ) -> Option<Kept> {
         let Request::Write { open, offset, flags } = request else { return None };
         let ino = self.opens.held_inode(*open)?;
-        let size = self.dirty.size(ino).filter(|_| self.dirty.is_leased(ino))?;
+        let size = self.dirty.leased_size(ino)?;
         let offset = if flags.append { size } else { *offset };
         let end = offset.checked_add(bytes.len() as u64)?;
         if !self.keeps_writes
@@ -54,14 +54,17 @@ impl State {
         Some(kept)
     }
 
-    /// The server has answered a request with dirty bytes. Returns what waited for that.
+    /// A request with dirty bytes is answered. Returns what waited for that.
     pub(crate) fn dirty_answered(
         &mut self,
         (ino, number): (InodeId, u64),
-        failed: Option<Code>,
+        (failed, granted): (Option<Code>, Granted),
         now: Duration,
     ) -> (Vec<Then>, Vec<FullWrite>) {
-        self.changes.end(&[Touched::Node(ino)]);
+        // If it may still be carried out, the attributes are not kept again.
+        if !granted.may_be_done {
+            self.changes.end(&[Touched::Node(ino)]);
+        }
         if let Some(code) = failed {
             self.opens.note_error(ino, code);
             if self.lost_files.len() < LOST_FILES && !self.lost_files.contains(&ino) {
@@ -98,7 +101,7 @@ impl State {
     }
 
     /// Returns the dirty files, if a request may show some of them that it does not name.
-    pub(crate) fn dirty_files_shown(&self, request: &Request) -> Option<Vec<InodeId>> {
+    pub(crate) fn shows_dirty(&self, request: &Request) -> Option<ShowsDirty> {
         let shows = matches!(
             request,
             Request::Lookup { .. }
@@ -106,8 +109,8 @@ impl State {
                 | Request::Find { .. }
                 | Request::Parent { .. }
         );
-        let dirty = if shows { self.dirty.all() } else { Vec::new() };
-        (!dirty.is_empty()).then_some(dirty)
+        let files = if shows { self.dirty.all() } else { Vec::new() };
+        (!files.is_empty()).then(|| ShowsDirty { files, request: request.clone() })
     }
 
     /// Returns whether an answer shows a file as it was before bytes that were dirty when the

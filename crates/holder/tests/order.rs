@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_holder::Holder;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Granted, Handle, InodeId,
-    LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags, OpenId, RenameFlags, Reply,
-    Request, Service, SetAttr, WriteFlags,
+    Attr, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind, Granted,
+    Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags, OpenId,
+    RenameFlags, Reply, Request, Service, SetAttr, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -18,11 +18,17 @@ const OPEN: OpenId = OpenId(1);
 
 /// A server that answers at once, and notes what it was asked.
 #[derive(Default)]
-struct Noting(Mutex<Vec<&'static str>>);
+struct Noting {
+    asked: Mutex<Vec<&'static str>>,
+    /// Its answers to writes come too late.
+    is_late: bool,
+    /// Listings that are not answered yet.
+    lists: Mutex<Vec<LeasedDone>>,
+}
 
 impl Noting {
     fn answer(&self, request: &Request, bulk: &Bulk<'_>) -> (Result<Reply, Error>, Leases) {
-        self.0.lock().push(request.describe().operation.name());
+        self.asked.lock().push(request.describe().operation.name());
         let attr = Attr::empty(FILE.ino, FileKind::Regular);
         let all = Leases { node: true, names: true, ..Leases::default() };
         match request {
@@ -34,6 +40,14 @@ impl Noting {
                 let attr = Attr { volatile: true, ..attr };
                 let leases = Leases { bytes: true, ..Leases::default() };
                 (Ok(Reply::Opened { attr, path: DataPath::Cached }), leases)
+            }
+            Request::GetAttr { node: DIR } => {
+                (Ok(Reply::Attr(Attr::empty(DIR.ino, FileKind::Directory))), all)
+            }
+            Request::GetAttr { node: FILE } => (Ok(Reply::Attr(attr)), all),
+            Request::Flush { .. } | Request::Release { .. } => (Ok(Reply::Done), Leases::default()),
+            Request::Write { .. } if self.is_late => {
+                (Err(Code::Unavailable.into()), Leases::default())
             }
             Request::Write { flags, .. } => {
                 assert!(flags.behind);
@@ -53,14 +67,19 @@ impl Service for Noting {
         _: Bulk<'_>,
         _: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        None
+        Some(Err(Code::NotSupported.into()))
     }
 }
 
 impl LeasedService for Noting {
     fn ask_leased(&self, _: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
+        if let Request::List { .. } = request {
+            self.asked.lock().push("list");
+            return self.lists.lock().push(done);
+        }
+        let may_be_done = self.is_late && matches!(request, Request::Write { .. });
         let (result, leases) = self.answer(&request, &bulk);
-        done(result, Granted { leases, ..Granted::default() });
+        done(result, Granted { leases, may_be_done, ..Granted::default() });
     }
 
     fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
@@ -83,10 +102,10 @@ fn ask(holder: &Holder, request: Request, bytes: &[u8]) {
     let _answer = holder.ask(&Context::direct(0, 0), request, Bulk::Borrowed(bytes), &mut later);
 }
 
-/// Returns what the server is asked for a request behind a write that was kept back. The holder
-/// knows that `file` leads to the file, and that `absent` does not exist.
-fn asked_behind_a_write(request: Request) -> Vec<&'static str> {
-    let server = Arc::new(Noting::default());
+/// Returns what the server is asked for these requests behind a write that was kept back. The
+/// holder knows that `file` leads to the file, and that `absent` does not exist.
+fn asked_behind_a_write(server: Noting, requests: &[Request]) -> Vec<&'static str> {
+    let server = Arc::new(server);
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();
     for text in ["file", "absent"] {
@@ -95,10 +114,14 @@ fn asked_behind_a_write(request: Request) -> Vec<&'static str> {
     ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
     let write = Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE };
     ask(&holder, write, b"bytes");
-    let before = server.0.lock().len();
+    let before = server.asked.lock().len();
     assert_eq!(before, 3, "the write is kept back");
-    ask(&holder, request, b"");
-    server.0.lock().split_off(before)
+    requests.iter().for_each(|request| ask(&holder, request.clone(), b""));
+    server.asked.lock().split_off(before)
+}
+
+fn asked(request: Request) -> Vec<&'static str> {
+    asked_behind_a_write(Noting::default(), &[request])
 }
 
 #[test]
@@ -124,20 +147,69 @@ fn what_changes_or_reads_a_file_or_its_names_comes_behind_its_bytes() {
         ("release", Request::Release { open: OPEN }),
     ];
     for (operation, request) in cases {
-        assert_eq!(asked_behind_a_write(request), ["write", operation], "{operation}");
+        assert_eq!(asked(request), ["write", operation], "{operation}");
     }
 }
 
 #[test]
 fn what_concerns_other_files_does_not_wait() {
     let other = Handle::own(InodeId::from_raw(8));
-    assert_eq!(asked_behind_a_write(Request::GetAttr { node: other }), ["getattr"]);
+    assert_eq!(asked(Request::GetAttr { node: other }), ["getattr"]);
     let lookup = Request::Lookup { dir: DIR, name: name("other") };
-    assert_eq!(asked_behind_a_write(lookup), ["lookup"]);
+    assert_eq!(asked(lookup), ["lookup"]);
 }
 
 /// The flush goes with the write that commits the file.
 #[test]
 fn a_flush_is_one_request_with_the_bytes() {
-    assert_eq!(asked_behind_a_write(Request::Flush { open: OPEN, owner: None }), ["write"]);
+    assert_eq!(asked(Request::Flush { open: OPEN, owner: None }), ["write"]);
+}
+
+#[test]
+fn attributes_are_not_kept_again_while_a_write_may_still_be_carried_out() {
+    let look = Request::GetAttr { node: FILE };
+    let fsync = Request::Fsync { open: OPEN, data_only: false };
+    let requests = [fsync, look.clone(), look];
+    let asked = |is_late| asked_behind_a_write(Noting { is_late, ..Noting::default() }, &requests);
+    assert_eq!(asked(false), ["write", "fsync", "getattr"]);
+    assert_eq!(asked(true), ["write", "getattr", "getattr"]);
+}
+
+/// The holder asks for more names than the program, and for the whole again if the file was written
+/// meanwhile.
+#[test]
+fn a_listing_that_is_asked_for_again_has_as_many_names_as_were_wanted() {
+    let server = Arc::new(Noting::default());
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    ask(&holder, Request::GetAttr { node: DIR }, b"");
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
+    ask(&holder, Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE }, b"bytes");
+    let after = Cookie::AFTER_DOT_DOT;
+    let list = Request::List { dir: DIR, after, behind: None, entries: 2, attributes: true };
+    let listed: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let mut later = || -> Done {
+        let listed = Arc::clone(&listed);
+        Box::new(move |result| match result.unwrap() {
+            Reply::Listed { entries, .. } => listed.lock().push(entries.len()),
+            other => panic!("{other:?}"),
+        })
+    };
+    assert!(holder.ask(&Context::direct(0, 0), list, Bulk::None, &mut later).is_none());
+    ask(&holder, Request::Release { open: OPEN }, b"");
+    assert_eq!(*server.asked.lock(), ["getattr", "open", "list", "write", "release"]);
+    let entry = |number: u64| DirEntry {
+        name: name(&number.to_string()),
+        ino: FILE.ino,
+        kind: FileKind::Regular,
+        cookie: Cookie(after.0 + 1 + number),
+        entry: Some(Entry { handle: FILE, attr: Attr::empty(FILE.ino, FileKind::Regular) }),
+    };
+    for asks in 1..=2 {
+        let done = server.lists.lock().pop().unwrap();
+        assert!(listed.lock().is_empty(), "{asks}");
+        let entries = (0..3).map(entry).collect();
+        done(Ok(Reply::Listed { entries, end: true }), Granted::default());
+    }
+    assert_eq!(*listed.lock(), [2]);
 }

@@ -164,7 +164,7 @@ impl Shared {
     }
 
     /// Returns whether there is a session, or a connection that may begin one on the thread of
-    /// another reactor, which wakes nobody.
+    /// another reactor, without waking this one.
     fn has_clients(&self) -> bool {
         // In this order: a connection is counted until its session is there.
         self.unfinished.load(Ordering::Acquire) > 0 || !self.sessions.is_empty()

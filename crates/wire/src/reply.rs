@@ -160,6 +160,16 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// Returns the attributes of the file that the reply says is open now.
+    #[must_use]
+    pub const fn opened(&self) -> Option<&Attr> {
+        match self {
+            Self::Created { entry, .. } => Some(&entry.attr),
+            Self::Opened { attr, .. } => Some(attr),
+            _ => None,
+        }
+    }
+
     /// Returns the attributes in the reply, without those of what a rename has replaced.
     pub fn attrs_mut(&mut self) -> Vec<&mut Attr> {
         match self {

@@ -268,6 +268,10 @@ impl World {
             }
             _ => None,
         };
+        let wanted = match request {
+            Request::List { entries, .. } => entries as usize,
+            _ => 0,
+        };
         let history = Arc::clone(&self.history);
         let ino_of = |open| self.clients[client].writers.lock()[&open];
         let begun = history.lock().step;
@@ -288,6 +292,9 @@ impl World {
                     (Ok(Reply::Data(data)), Some((ino, part, _))) => {
                         let value = Value::from_le_bytes(data.as_bytes().try_into().unwrap());
                         history.check_read((ino, part), value, begun);
+                    }
+                    (Ok(Reply::Listed { entries, .. }), _) => {
+                        assert!(entries.len() <= wanted, "{wanted}: {entries:?}");
                     }
                     _ => {}
                 }

@@ -123,7 +123,7 @@ struct Parked {
     change: ChangeId,
     touched: Vec<Touched>,
     waits: bool,
-    /// The answer of a request that only waits until nobody else writes what it shows.
+    /// The answer of a request that only waits for leases on the bytes of what it shows.
     read: Option<Result<Reply, Error>>,
 }
 

@@ -120,17 +120,23 @@ impl Grantor {
         {
             return false;
         }
+        let is_full = self.is_full();
         let holder = self.sessions.entry(session).or_default();
         if holder.leases.contains(&on) {
             return true;
         }
-        if self.leases >= self.limit || holder.leases.len() >= limits::SESSION_LEASES {
+        if is_full || holder.leases.len() >= limits::SESSION_LEASES {
             return false;
         }
         holder.leases.insert(on);
         self.leases += 1;
         self.subjects.entry(on).or_default().holders.push(session);
         true
+    }
+
+    /// Returns whether there are as many leases as there may be, those on bytes included.
+    pub(super) const fn is_full(&self) -> bool {
+        self.leases + self.writers >= self.limit
     }
 
     /// Ends a lease that its session does not know of.
@@ -146,7 +152,7 @@ impl Grantor {
         let is_full = self.sessions.get(&session).map_or(0, count) >= limits::SESSION_LEASES;
         let victim = match is_full {
             true => Some(session),
-            false if self.leases < self.limit => None,
+            false if !self.is_full() => None,
             false => self.sessions.iter().max_by_key(|(_, it)| count(it)).map(|(id, _)| *id),
         };
         let Some((victim, holder)) = victim.and_then(|id| Some((id, self.sessions.get(&id)?)))

@@ -228,3 +228,16 @@ fn leases_are_bounded_by_session_and_in_all() {
     grantor.take_back(ONE, FILE);
     assert!(grant(&mut grantor, TWO, FILE));
 }
+
+#[test]
+fn leases_on_bytes_count_in_the_limit() {
+    let mut grantor = Grantor::new(2);
+    let now = grantor.now();
+    assert!(grantor.grant_bytes(ONE, INO, now));
+    let other = |number: u64| InodeId::from_raw(100 + number);
+    assert!(grantor.grant(ONE, Leased::Node(other(0)), now));
+    assert!(!grantor.grant_bytes(ONE, other(1), now));
+    assert!(!grantor.grant(ONE, Leased::Node(other(1)), now));
+    grantor.end_bytes(ONE, INO);
+    assert!(grantor.grant_bytes(ONE, other(1), now));
+}

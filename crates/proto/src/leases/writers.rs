@@ -12,13 +12,15 @@ use super::{ChangeId, Leased};
 
 impl Grantor {
     /// Grants the lease on the bytes of a file that the session has opened for writing, and whose
-    /// attributes were read after `since`, unless others have leases on the file or change it. The
-    /// caller makes sure that no other session has it open. Returns whether it is granted.
+    /// attributes were read after `since`, unless others have leases on the file or change it, or
+    /// there are too many leases. The caller makes sure that no other session has it open. Returns
+    /// whether it is granted.
     pub fn grant_bytes(&mut self, session: SessionId, ino: InodeId, since: LeaseMoment) -> bool {
         let on = Leased::Node(ino);
         if self.recency.others_changed(on, session, since) {
             return false;
         }
+        let is_full = self.is_full();
         let subject = self.subjects.entry(on).or_default();
         let is_own = |other: &SessionId| *other == session;
         let is_alone = subject.authors.iter().all(is_own)
@@ -28,7 +30,7 @@ impl Grantor {
             Some(writer) => {
                 writer.session == session && !writer.is_recalled && !writer.is_over && is_alone
             }
-            None if is_alone => {
+            None if is_alone && !is_full => {
                 subject.writer = Some(Writer::new(session));
                 self.writers += 1;
                 self.sessions.entry(session).or_default().writes.insert(ino);

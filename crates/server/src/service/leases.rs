@@ -4,14 +4,45 @@ use std::sync::Arc;
 
 use pelago_proto::leases::Leased;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Entry, Error, FileKind, Handle, InodeId, LeaseMoment,
-    LeasedAnswer, Leases, Reply, Request, RequestId, SessionId, Touched, limits,
+    Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases,
+    Reply, Request, RequestId, SessionId, Touched, limits,
 };
 
 use super::{Call, Dispatcher, shared, touches};
 use crate::leases::{Asker, Wait};
 
 impl Dispatcher {
+    /// Carries out a request of any session, and answers it once no other session has the lease on
+    /// the bytes of a file that the answer opens or shows: their client may have kept back what it
+    /// wrote.
+    pub(super) fn ask_any(
+        self: &Arc<Self>,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let asker = (context.session, context.request);
+        let mut after_writers = || -> Done {
+            let (dispatcher, done) = (Arc::clone(self), later());
+            Box::new(move |mut result| {
+                let written = dispatcher.shown_and_written(asker.0, &mut result);
+                dispatcher.wait_for_writers(asker, written, result, done);
+            })
+        };
+        let answered = match context.session {
+            SessionId::DIRECT => self.ask_own(context, request, bulk, &mut after_writers),
+            _ => shared::ask(self, context, request, bulk, &mut after_writers),
+        };
+        let mut result = answered?;
+        let written = self.shown_and_written(context.session, &mut result);
+        if written.is_empty() {
+            return Some(result);
+        }
+        self.wait_for_writers(asker, written, result, later());
+        None
+    }
+
     /// Carries out a request of the server's own mount. While there is no other session nothing is
     /// announced, and the request costs a look at that.
     pub(super) fn ask_own(
@@ -88,26 +119,14 @@ impl Dispatcher {
         }
     }
 
-    /// Leases the bytes of a file that the session has opened for writing, if nobody else has it
-    /// open and the disk has room for what the client may keep back.
+    /// Leases the bytes of a file that the session has opened for writing, if no other session has
+    /// it open and the disk has room for what the client may keep back.
     fn lease_bytes(&self, session: SessionId, since: LeaseMoment, ino: InodeId) -> bool {
         let opens = &self.parts.opens;
         let kept_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
         self.parts.space.has_room(kept_back)
             && opens.is_used_only_by(session, ino)
             && self.leases.grant_bytes(session, since, ino, || opens.is_used_only_by(session, ino))
-    }
-
-    /// Answers a request once no other session has the lease on the bytes of a file that the answer
-    /// opens or shows: their client may have kept back what it wrote.
-    pub(super) fn answer_after_writers(
-        self: &Arc<Self>,
-        asker: Asker,
-        mut result: Result<Reply, Error>,
-        done: Done,
-    ) {
-        let written = self.shown_and_written(asker.0, &mut result);
-        self.wait_for_writers(asker, written, result, done);
     }
 
     /// Recalls these leases, and answers with the attributes of then. What a session is granted
@@ -140,15 +159,15 @@ impl Dispatcher {
             }
             // The file is open, and must not be read before; this ends within a term.
             Wait::Cancelled if opened_file(&result).is_some() => {
-                let nobody = (asker.0, RequestId(0));
-                dispatcher.wait_for_writers(nobody, written, result, done);
+                let uncancellable = (asker.0, RequestId(0));
+                dispatcher.wait_for_writers(uncancellable, written, result, done);
             }
             Wait::Cancelled => done(Err(Code::Interrupted.into())),
         });
     }
 
     /// Returns the files in an answer on whose bytes another session has the lease.
-    pub(super) fn shown_and_written(
+    fn shown_and_written(
         &self,
         session: SessionId,
         result: &mut Result<Reply, Error>,
@@ -176,15 +195,10 @@ fn tells(result: &Result<Reply, Error>) -> bool {
     }
 }
 
-/// Returns the file that an answer opens.
+/// Returns the file that an answer opens, if it has a name.
 fn opened_file(result: &Result<Reply, Error>) -> Option<InodeId> {
-    match result {
-        Ok(Reply::Created { entry: Entry { attr, .. }, .. } | Reply::Opened { attr, .. }) => {
-            let Attr { kind, links, ino, .. } = *attr;
-            (kind == FileKind::Regular && links > 0).then_some(ino)
-        }
-        _ => None,
-    }
+    let attr = result.as_ref().ok()?.opened()?;
+    (attr.kind == FileKind::Regular && attr.links > 0).then_some(attr.ino)
 }
 
 /// Returns the directory that a change has made.

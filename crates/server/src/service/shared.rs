@@ -77,15 +77,7 @@ pub(super) fn ask(
                 answer();
             })
         }
-        (Touches::Bytes(ino), cache) if is_kept_back(&call.context, &asked.0) => {
-            write_behind(dispatcher, &call, asked, later, (ino, cache))
-        }
-        (Touches::Bytes(ino), Some(cache)) => {
-            then(dispatcher, &call, asked, later, move |answer| {
-                cache.bytes_changed(ino);
-                cache.when_dropped(&[Touched::Bytes(ino)], answer);
-            })
-        }
+        (Touches::Bytes(ino), cache) => write(dispatcher, &call, asked, later, (ino, cache)),
         (Touches::Release(open), cache) => match others.closed(open) {
             Some(ino) => {
                 let of_answer = Arc::clone(dispatcher);
@@ -111,9 +103,10 @@ fn is_kept_back(context: &Context, request: &Request) -> bool {
     matches!(request, Request::Write { flags, .. } if flags.behind) && context.replayed.is_none()
 }
 
-/// Writes bytes that a client has kept back, if its session still has the lease on them: others may
-/// have written there since. Until the sessions of the last run are back no other one has.
-fn write_behind(
+/// Writes bytes. Those that a client has kept back are written only if its session still has the
+/// lease on them: others may have written there since. Until the sessions of the last run are back
+/// no other one has.
+fn write(
     dispatcher: &Arc<Dispatcher>,
     call: &Call,
     asked: (Request, Bulk<'_>),
@@ -121,9 +114,13 @@ fn write_behind(
     (ino, cache): (InodeId, Option<Arc<dyn LocalCache>>),
 ) -> Option<Result<Reply, Error>> {
     let session = call.context.session;
-    let is_leased = dispatcher.leases.begin_write(session, ino);
-    if !is_leased && dispatcher.parts.grace.is_over() {
+    let is_kept_back = is_kept_back(&call.context, &asked.0);
+    let is_leased = is_kept_back && dispatcher.leases.begin_write(session, ino);
+    if is_kept_back && !is_leased && dispatcher.parts.grace.is_over() {
         return Some(Err(Code::LeaseLost.into()));
+    }
+    if !is_leased && cache.is_none() {
+        return dispatcher.ask(call, asked.0, asked.1, later);
     }
     let of_answer = Arc::clone(dispatcher);
     then(dispatcher, call, asked, later, move |answer| {
@@ -307,12 +304,10 @@ impl PendingChange {
             }
             (Ok(reply), Some(open), None) if !self.is_own() => {
                 self.end_announcement(&announced);
-                let ino = match &reply {
-                    Reply::Opened { attr, .. } => attr.ino,
-                    Reply::Created { entry, .. } => entry.attr.ino,
-                    _ => return self.answer(Ok(reply)),
-                };
-                self.opened((open, ino), Ok(reply));
+                match reply.opened().map(|attr| attr.ino) {
+                    Some(ino) => self.opened((open, ino), Ok(reply)),
+                    None => self.answer(Ok(reply)),
+                }
             }
             (Ok(reply), ..) => self.announce_late(announced, reply),
             (result, ..) => self.end(&announced, result),

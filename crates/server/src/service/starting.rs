@@ -9,7 +9,7 @@ use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
 use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, SessionId};
 
-use super::{Dispatcher, LocalService, shared};
+use super::{Dispatcher, LocalService};
 use crate::grace::{Grace, Parked, Round, Step};
 
 /// The pause before the row of a session is deleted once more.
@@ -155,31 +155,6 @@ impl Dispatcher {
         let request_key = RequestKey::of(context).filter(|_| is_append);
         let stored = request_key.map(|request_key| self.parts.shard.cached_reply(&request_key));
         matches!(stored, Some(Ok(Some(_))))
-    }
-
-    /// Carries out a request of any session.
-    pub(super) fn ask_any(
-        self: &Arc<Self>,
-        context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
-    ) -> Option<Result<Reply, Error>> {
-        let asker = (context.session, context.request);
-        let mut after_writers = || -> Done {
-            let (dispatcher, done) = (Arc::clone(self), later());
-            Box::new(move |result| dispatcher.answer_after_writers(asker, result, done))
-        };
-        let answered = match context.session {
-            SessionId::DIRECT => self.ask_own(context, request, bulk, &mut after_writers),
-            _ => shared::ask(self, context, request, bulk, &mut after_writers),
-        };
-        let mut result = answered?;
-        if self.shown_and_written(context.session, &mut result).is_empty() {
-            return Some(result);
-        }
-        self.answer_after_writers(asker, result, later());
-        None
     }
 
     /// Carries out, one after the other, what the last run has answered and may have lost. Each
