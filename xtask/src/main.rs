@@ -24,6 +24,7 @@ mod rounds;
 mod run_as;
 mod schedules;
 mod setup;
+mod sim;
 mod small;
 mod steps;
 mod test;
@@ -128,6 +129,12 @@ const VERBS: &[Verb] = &[
         arguments: "[ROUNDS]",
         does: "runs threads over the shard and open files in chosen orders; 500 rounds by default",
         run: schedules::run,
+    },
+    Verb {
+        name: "sim",
+        arguments: "[SEEDS]",
+        does: "runs a server, clients and programs in turns, with faults; 1000 seeds, not 60",
+        run: sim::run,
     },
     Verb {
         name: "posix",

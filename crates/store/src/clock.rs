@@ -1,14 +1,16 @@
 //! The wall clock. No other module of the server reads it.
 
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 
 use pelago_wire::{Context, Time};
 
 /// Returns the time of the wall clock.
 #[must_use]
 pub fn now() -> Time {
-    let now = clock_gettime(ClockId::Realtime);
-    Time { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    // Every Linux has this clock.
+    let now = clock_gettime(ClockId::CLOCK_REALTIME);
+    now.map(|now| (now.tv_sec(), u32::try_from(now.tv_nsec()).unwrap_or(0)))
+        .map_or(Time { seconds: 0, nanos: 0 }, |(seconds, nanos)| Time { seconds, nanos })
 }
 
 /// Returns the time that a change by this request shows: that of its answer, if it is repeated

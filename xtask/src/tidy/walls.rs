@@ -65,6 +65,11 @@ const WALLS: &[Wall] = &[
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
+    Wall {
+        package: "pelago-sim",
+        imports: &[WIRE, NET, STORE, SERVER, CLIENT, HOLDER, RANDOM],
+        tests_import: &[],
+    },
     Wall { package: "xtask", imports: &[], tests_import: &[] },
 ];
 

@@ -1,0 +1,245 @@
+//! The network between clients and their server: each client has a cable, which delays what passes,
+//! and can be cut, or stop for a while.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use mio::net::{UnixListener, UnixStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::Mutex;
+
+use crate::turns;
+
+const WAKER: Token = Token(usize::MAX);
+/// Bytes that are read at a time.
+const PART: usize = 64 << 10;
+/// Most bytes take so long, in microseconds; a few take longer.
+const DELAY_MICROS: u64 = 3_000;
+const LONG_DELAY_MICROS: u64 = 400_000;
+
+/// What the faults of a run do to cables.
+#[derive(Default)]
+struct Orders {
+    /// Cables to be cut once.
+    cut: Vec<usize>,
+    /// Until when a cable carries nothing.
+    stopped: Vec<Duration>,
+    /// Nothing listens at the other end.
+    is_server_gone: bool,
+}
+
+/// The cables of all clients.
+pub(crate) struct Cables {
+    orders: Arc<Mutex<Orders>>,
+    waker: Arc<Waker>,
+    dir: PathBuf,
+}
+
+/// Returns the path of the server's socket.
+pub(crate) fn server_socket(dir: &Path) -> PathBuf {
+    dir.join("server.sock")
+}
+
+impl Cables {
+    /// Lays cables of so many clients, on a thread of their own.
+    pub(crate) fn lay(dir: &Path, clients: usize) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let orders = Orders { stopped: vec![Duration::ZERO; clients], ..Orders::default() };
+        let orders = Arc::new(Mutex::new(orders));
+        let dir = dir.to_path_buf();
+        let cables = (0..clients).map(|client| Cable::lay(&poll, &socket(&dir, client), client));
+        let cables = cables.collect::<io::Result<Vec<_>>>()?;
+        let carrier = Carrier { poll, cables, orders: Arc::clone(&orders), dir: dir.clone() };
+        thread::Builder::new().name("cables".to_owned()).spawn(move || carrier.run())?;
+        Ok(Self { orders, waker, dir })
+    }
+
+    /// Returns the socket that a client connects to.
+    pub(crate) fn socket(&self, client: usize) -> PathBuf {
+        socket(&self.dir, client)
+    }
+
+    /// Ends the connection of a client; what is on its way is lost.
+    pub(crate) fn cut(&self, client: usize) {
+        self.order(|orders| orders.cut.push(client));
+    }
+
+    /// Carries nothing for this time.
+    pub(crate) fn stop(&self, client: usize, time: Duration) {
+        let until = turns::now() + time;
+        self.order(|orders| orders.stopped[client] = until);
+    }
+
+    /// Carries everything again.
+    pub(crate) fn mend(&self) {
+        self.order(|orders| orders.stopped.fill(Duration::ZERO));
+    }
+
+    /// The server is gone, or there again.
+    pub(crate) fn set_server_gone(&self, is_gone: bool) {
+        self.order(|orders| {
+            orders.is_server_gone = is_gone;
+            orders.cut.extend(0..orders.stopped.len());
+        });
+    }
+
+    fn order(&self, give: impl FnOnce(&mut Orders)) {
+        give(&mut self.orders.lock());
+        self.waker.wake().expect("an eventfd takes a wake");
+    }
+}
+
+fn socket(dir: &Path, client: usize) -> PathBuf {
+    dir.join(format!("client-{client}.sock"))
+}
+
+/// What the thread of the cables has.
+struct Carrier {
+    poll: Poll,
+    cables: Vec<Cable>,
+    orders: Arc<Mutex<Orders>>,
+    dir: PathBuf,
+}
+
+struct Cable {
+    listener: UnixListener,
+    /// The connection of the client, and the one to the server.
+    ends: Option<[UnixStream; 2]>,
+    /// Bytes from each end on their way to the other one.
+    ways: [VecDeque<Packet>; 2],
+    number: usize,
+}
+
+struct Packet {
+    arrives: Duration,
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Carrier {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        loop {
+            let next = self.carry();
+            let wait = next.map(|next| next.saturating_sub(turns::now()));
+            // Rounded up: epoll counts milliseconds.
+            let wait = wait.map(|wait| wait + Duration::from_millis(1));
+            match self.poll.poll(&mut events, wait) {
+                Ok(()) => {}
+                Err(error) => panic!("epoll: {error}"),
+            }
+        }
+    }
+
+    /// Carries what can be carried. Returns when there is more to do.
+    fn carry(&mut self) -> Option<Duration> {
+        let (cut, stopped, is_server_gone) = {
+            let mut orders = self.orders.lock();
+            let cut = std::mem::take(&mut orders.cut);
+            (cut, orders.stopped.clone(), orders.is_server_gone)
+        };
+        let now = turns::now();
+        let mut next: Vec<Duration> = Vec::new();
+        for cable in &mut self.cables {
+            if cut.contains(&cable.number) {
+                cable.cut();
+            }
+            if stopped[cable.number] > now {
+                next.push(stopped[cable.number]);
+                continue;
+            }
+            cable.accept(&self.poll, (!is_server_gone).then(|| server_socket(&self.dir)));
+            next.extend(cable.carry());
+        }
+        next.into_iter().min()
+    }
+}
+
+impl Cable {
+    fn lay(poll: &Poll, path: &Path, number: usize) -> io::Result<Self> {
+        let mut listener = UnixListener::bind(path)?;
+        poll.registry().register(&mut listener, Token(3 * number), Interest::READABLE)?;
+        Ok(Self { listener, ends: None, ways: Default::default(), number })
+    }
+
+    fn cut(&mut self) {
+        self.ends = None;
+        self.ways = Default::default();
+    }
+
+    /// Accepts the newest connection of the client; there is one at a time.
+    fn accept(&mut self, poll: &Poll, server: Option<PathBuf>) {
+        while let Ok((client, _)) = self.listener.accept() {
+            self.cut();
+            let Some(path) = &server else { continue };
+            let Ok(server) = UnixStream::connect(path) else { continue };
+            let mut ends = [client, server];
+            for (at, end) in ends.iter_mut().enumerate() {
+                let token = Token(3 * self.number + 1 + at);
+                let both = Interest::READABLE | Interest::WRITABLE;
+                poll.registry().register(end, token, both).expect("a socket can be polled");
+            }
+            self.ends = Some(ends);
+        }
+    }
+
+    fn carry(&mut self) -> Option<Duration> {
+        match self.pass() {
+            Ok(next) => next,
+            Err(_closed) => {
+                self.cut();
+                None
+            }
+        }
+    }
+
+    fn pass(&mut self) -> io::Result<Option<Duration>> {
+        let Some(ends) = &mut self.ends else { return Ok(None) };
+        let mut part = vec![0; PART];
+        for (way, from) in self.ways.iter_mut().zip(ends.iter_mut()) {
+            loop {
+                match from.read(&mut part) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(count) => way.push_back(Packet::new(way.back(), part[..count].to_vec())),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let now = turns::now();
+        let [client, server] = ends;
+        let mut next = None;
+        for (way, to) in self.ways.iter_mut().zip([server, client]) {
+            while let Some(packet) = way.front_mut() {
+                if packet.arrives > now {
+                    next = Some(next.map_or(packet.arrives, |at: Duration| at.min(packet.arrives)));
+                    break;
+                }
+                match to.write(&packet.bytes[packet.sent..]) {
+                    Ok(count) => packet.sent += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+                if packet.sent == packet.bytes.len() {
+                    way.pop_front();
+                }
+            }
+        }
+        Ok(next)
+    }
+}
+
+impl Packet {
+    /// Returns a packet that arrives after the one before it.
+    fn new(before: Option<&Self>, bytes: Vec<u8>) -> Self {
+        let most = if turns::random(40) == 0 { LONG_DELAY_MICROS } else { DELAY_MICROS };
+        let arrives = turns::now() + Duration::from_micros(turns::random(most));
+        let arrives = before.map_or(arrives, |before| before.arrives.max(arrives));
+        Self { arrives, bytes, sent: 0 }
+    }
+}

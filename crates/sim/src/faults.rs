@@ -1,0 +1,116 @@
+//! What goes wrong in a run.
+
+use std::time::Duration;
+
+use crate::turns;
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The connection of a client ends; what is on its way is lost.
+    Cut(usize),
+    /// The cable of a client carries nothing for a while.
+    Stop(usize, Duration),
+    /// A client does not run for a while.
+    PauseClient(usize, Duration),
+    /// The server does not run for a while.
+    PauseServer(Duration),
+    /// A thread of the server waits for a disk.
+    SlowServer(Duration),
+    /// A thread of a client does not get its turn.
+    SlowClient(usize, Duration),
+    /// The server is killed and starts again.
+    KillServer,
+    /// The power fails where the server is, and comes back.
+    PowerLoss,
+    /// A client is killed.
+    KillClient(usize),
+}
+
+/// All kinds, by the names that a report has.
+pub(crate) const KINDS: [&str; 9] = [
+    "cut",
+    "stopped cable",
+    "paused client",
+    "paused server",
+    "slow server",
+    "slow client",
+    "killed server",
+    "power loss",
+    "killed client",
+];
+
+/// What may go wrong in one run. What is lost together cannot be told from what was lost wrongly:
+/// a client and what it has not synced on one side, the server on the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Palette {
+    Nothing,
+    /// Connections and time.
+    Network,
+    /// That, and the server is killed.
+    Server,
+    /// That, and the power fails.
+    Power,
+    /// That, and a client is killed, not the server.
+    Client,
+}
+
+impl Fault {
+    pub(crate) const fn kind(self) -> &'static str {
+        KINDS[match self {
+            Self::Cut(_) => 0,
+            Self::Stop(..) => 1,
+            Self::PauseClient(..) => 2,
+            Self::PauseServer(_) => 3,
+            Self::SlowServer(_) => 4,
+            Self::SlowClient(..) => 5,
+            Self::KillServer => 6,
+            Self::PowerLoss => 7,
+            Self::KillClient(_) => 8,
+        }]
+    }
+}
+
+impl Palette {
+    /// Returns the palette of a seed.
+    pub(crate) fn choose() -> Self {
+        match turns::random(10) {
+            0 => Self::Nothing,
+            1..=4 => Self::Network,
+            5 | 6 => Self::Server,
+            7 | 8 => Self::Power,
+            _ => Self::Client,
+        }
+    }
+
+    /// Returns whether the server may lose what its own programs have not synced.
+    pub(crate) const fn loses_server(self) -> bool {
+        matches!(self, Self::Server | Self::Power)
+    }
+
+    /// Returns what goes wrong next.
+    pub(crate) fn next(self, clients: usize) -> Option<Fault> {
+        if self == Self::Nothing {
+            return None;
+        }
+        let client = usize::try_from(turns::random(clients as u64)).unwrap_or(0);
+        let short = || Duration::from_millis(1 + turns::random(400));
+        let long = || match turns::random(3) {
+            // Longer than a term.
+            0 => Duration::from_millis(8_000 + turns::random(10_000)),
+            _ => Duration::from_millis(1 + turns::random(4_000)),
+        };
+        Some(match (turns::random(12), self) {
+            (0..=1, _) => Fault::Cut(client),
+            (2..=3, _) => Fault::Stop(client, long()),
+            (4, _) => Fault::PauseClient(client, long()),
+            (5, _) => Fault::PauseServer(long()),
+            (6..=7, _) => Fault::SlowServer(short()),
+            (8, _) => Fault::SlowClient(client, short()),
+            (_, Self::Server) => Fault::KillServer,
+            (_, Self::Power) => Fault::PowerLoss,
+            (11, Self::Client) => Fault::KillClient(client),
+            _ => Fault::SlowServer(short()),
+        })
+    }
+}

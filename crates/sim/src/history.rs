@@ -1,0 +1,282 @@
+//! What programs have asked and seen, and whether that can be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::ops::Range;
+
+use crate::linear::{Act, MOST, Operation, have_order};
+
+/// A program, among all of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Program(pub(crate) usize);
+
+/// Returns the value that a program writes: all are different, and those of a program grow.
+pub(crate) const fn value(program: Program, count: u64) -> u64 {
+    count * 100 + program.0 as u64 + 1
+}
+
+/// Returns the program that has written a value.
+fn program_of(value: u64) -> Program {
+    Program(usize::try_from(value % 100).unwrap_or(0).wrapping_sub(1))
+}
+
+/// What a program does to 8 bytes of a file, or sees of them. All values are different.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cell {
+    Write(u64),
+    Read(u64),
+}
+
+impl Act for Cell {
+    type State = u64;
+
+    fn step(self, state: u64) -> Option<u64> {
+        match self {
+            Self::Write(value) => Some(value),
+            Self::Read(value) => (value == state).then_some(state),
+        }
+    }
+}
+
+/// What a program does to a name, or sees of it. The state is the file that it leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    Create(u64),
+    /// It existed: creating it has failed.
+    Exists,
+    Unlink,
+    /// It did not exist.
+    Absent,
+    /// It led to this file.
+    Leads(u64),
+}
+
+impl Act for Naming {
+    type State = Option<u64>;
+
+    fn step(self, state: Option<u64>) -> Option<Option<u64>> {
+        match (self, state) {
+            (Self::Create(file), None) => Some(Some(file)),
+            (Self::Exists, Some(_)) => Some(state),
+            (Self::Unlink, Some(_)) => Some(None),
+            (Self::Absent, None) => Some(None),
+            (Self::Leads(file), Some(known)) => (file == known).then_some(state),
+            _ => None,
+        }
+    }
+}
+
+/// A record of a log, and what became of it.
+#[derive(Debug, Clone, Copy)]
+struct Appended {
+    program: Program,
+    is_certain: bool,
+}
+
+/// The largest end of a write to a file: its size is not less, after that.
+#[derive(Debug, Clone, Copy)]
+struct Grown {
+    ended: u64,
+    size: u64,
+    /// The operation that has written it, which may be lost.
+    value: u64,
+}
+
+/// All that was asked and seen in a run.
+#[derive(Default)]
+pub(crate) struct History {
+    moment: u64,
+    cells: BTreeMap<(usize, u64), Vec<Operation<Cell>>>,
+    names: BTreeMap<usize, Vec<Operation<Naming>>>,
+    /// Names that may lead to a file of which nothing is known.
+    lost_names: BTreeSet<usize>,
+    grown: BTreeMap<usize, Vec<Grown>>,
+    closed: BTreeSet<u64>,
+    /// The name that each program has changed last.
+    changing_names: BTreeMap<Program, usize>,
+    log: BTreeMap<u64, Appended>,
+    /// What critical sections have written that went well, and how many each value has.
+    counted: BTreeMap<u64, usize>,
+    /// What programs have done, by kind.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    /// What cannot be.
+    pub(crate) wrong: Vec<String>,
+}
+
+impl History {
+    /// Returns the next moment.
+    pub(crate) const fn moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    pub(crate) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// Returns whether so many operations more of this part of a file can be checked.
+    pub(crate) fn has_room(&self, cell: (usize, u64), more: usize) -> bool {
+        self.cells.get(&cell).map_or(0, Vec::len) + more < MOST
+    }
+
+    /// Returns whether so many operations more of this name can be checked.
+    pub(crate) fn has_room_for_name(&self, name: usize, more: usize) -> bool {
+        self.names.get(&name).map_or(0, Vec::len) + more < MOST
+    }
+
+    /// A write begins: until it is known to be there, it may have an effect at any time.
+    pub(crate) fn begin_write(&mut self, cell: (usize, u64), value: u64) {
+        let begun = self.moment();
+        let write = Operation { begun, ended: u64::MAX, act: Cell::Write(value) };
+        self.cells.entry(cell).or_default().push(write);
+    }
+
+    /// A write is answered.
+    pub(crate) fn end_write(&mut self, cell: (usize, u64), value: u64) {
+        let ended = self.moment();
+        self.find_write(cell, value).ended = ended;
+        let size = 8 * (cell.1 + 1);
+        self.grown.entry(cell.0).or_default().push(Grown { ended, size, value });
+    }
+
+    /// A program was told that what it has written may be lost, or has ended.
+    pub(crate) fn doubt_write(&mut self, cell: (usize, u64), value: u64) {
+        self.find_write(cell, value).ended = u64::MAX;
+        self.grown.entry(cell.0).or_default().retain(|grown| grown.value != value);
+    }
+
+    /// These programs have ended in the middle: what they have not closed may be lost.
+    pub(crate) fn doubt_programs(&mut self, programs: Range<usize>) {
+        let in_doubt = programs.clone().filter_map(|it| self.changing_names.get(&Program(it)));
+        self.lost_names.extend(in_doubt);
+        let of_program = |value: u64| programs.contains(&program_of(value).0);
+        let closed = &self.closed;
+        for all in self.cells.values_mut() {
+            let writes = all.iter_mut().filter(|it| match it.act {
+                Cell::Write(value) => of_program(value) && !closed.contains(&value),
+                Cell::Read(_) => false,
+            });
+            writes.for_each(|it| it.ended = u64::MAX);
+        }
+        for all in self.grown.values_mut() {
+            all.retain(|it| !of_program(it.value) || closed.contains(&it.value));
+        }
+    }
+
+    /// The file was closed that a program has written.
+    pub(crate) fn closed(&mut self, value: u64) {
+        self.closed.insert(value);
+    }
+
+    fn find_write(&mut self, cell: (usize, u64), value: u64) -> &mut Operation<Cell> {
+        let all = self.cells.get_mut(&cell).expect("a write that has begun");
+        let found = all.iter_mut().find(|it| it.act == Cell::Write(value));
+        found.expect("a write that has begun")
+    }
+
+    pub(crate) fn read(&mut self, cell: (usize, u64), begun: u64, value: u64) {
+        let ended = self.moment();
+        self.cells.entry(cell).or_default().push(Operation {
+            begun,
+            ended,
+            act: Cell::Read(value),
+        });
+    }
+
+    /// A program saw the size of a file; it has asked for it at `begun`.
+    pub(crate) fn saw_size(&mut self, file: usize, begun: u64, size: u64) {
+        let grown = self.grown.get(&file).into_iter().flatten();
+        let least = grown.filter(|it| it.ended < begun).map(|it| it.size).max().unwrap_or(0);
+        if size < least {
+            self.wrong.push(format!("file {file} has {size} bytes, and {least} were written"));
+        }
+    }
+
+    /// A program is about to change a name.
+    pub(crate) fn begin_name(&mut self, program: Program, name: usize) {
+        self.changing_names.insert(program, name);
+    }
+
+    /// An operation on a name: `ended` if it is known what it did.
+    pub(crate) fn name(&mut self, name: usize, begun: u64, act: Naming, is_certain: bool) {
+        let ended = if is_certain { self.moment() } else { u64::MAX };
+        self.names.entry(name).or_default().push(Operation { begun, ended, act });
+    }
+
+    /// It is not known whether a name was created.
+    pub(crate) fn lose_name(&mut self, name: usize) {
+        self.lost_names.insert(name);
+    }
+
+    pub(crate) fn append(&mut self, program: Program, value: u64) {
+        self.log.insert(value, Appended { program, is_certain: false });
+    }
+
+    pub(crate) fn set_appended(&mut self, value: u64, is_certain: bool) {
+        if let Some(appended) = self.log.get_mut(&value) {
+            appended.is_certain = is_certain;
+        }
+    }
+
+    /// A critical section went well and has written this value.
+    pub(crate) fn counted(&mut self, value: u64) {
+        *self.counted.entry(value).or_default() += 1;
+    }
+
+    /// Checks all of a run. `log` is what the log says at its end, `count` what the counter does.
+    pub(crate) fn check(&mut self, log: &[u64], count: u64) {
+        for (cell, all) in &self.cells {
+            if !have_order(0, all) {
+                self.wrong.push(format!("{cell:?} has no order:{}", list(all)));
+            }
+        }
+        for (name, all) in self.names.iter().filter(|(name, _)| !self.lost_names.contains(name)) {
+            if !have_order(None, all) {
+                self.wrong.push(format!("name {name} has no order:{}", list(all)));
+            }
+        }
+        self.check_log(log);
+        for (value, sections) in &self.counted {
+            if *sections > 1 {
+                self.wrong.push(format!("{sections} critical sections have counted {value}"));
+            }
+        }
+        if let Some((most, _)) = self.counted.last_key_value()
+            && *most > count
+        {
+            self.wrong.push(format!("the counter says {count}, and was {most}"));
+        }
+    }
+
+    fn check_log(&mut self, log: &[u64]) {
+        let times = |value: u64| log.iter().filter(|it| **it == value).count();
+        for (value, appended) in &self.log {
+            let (times, is_certain) = (times(*value), appended.is_certain);
+            if times > 1 || (times == 0 && is_certain) {
+                self.wrong.push(format!("{appended:?} {value} is {times} times in the log"));
+            }
+        }
+        let mut last: BTreeMap<Program, u64> = BTreeMap::new();
+        for value in log {
+            let Some(Appended { program, .. }) = self.log.get(value) else {
+                self.wrong.push(format!("the log has {value}, which nobody has written"));
+                continue;
+            };
+            // Values of a program grow.
+            if last.insert(*program, *value).is_some_and(|before| before > *value) {
+                self.wrong.push(format!("{value} of {program:?} is not in its place in the log"));
+            }
+        }
+    }
+}
+
+fn list<A: Act>(all: &[Operation<A>]) -> String {
+    let mut all = all.to_vec();
+    all.sort_by_key(|it| it.begun);
+    let mut text = String::new();
+    for Operation { begun, ended, act } in all {
+        let ended = if ended == u64::MAX { "?".to_owned() } else { ended.to_string() };
+        let _fits = write!(text, "\n    {begun}-{ended} {act:?}");
+    }
+    text
+}

@@ -1,0 +1,171 @@
+//! Runs a server, clients and programs on one thread at a time, on a network and clocks of its own,
+//! as a seed decides: which thread comes next, what the programs do, and what goes wrong.
+//!
+//! All of it is the product: sessions, leases, write-behind, the pool, the group commit. Only the
+//! kernel, TLS and the engine of the table are not there. What programs saw must have an order
+//! ([`linear`]), and all mounts must say the same at the end.
+//!
+//! Usage: `pelago-sim SEED [SEEDS]`. One seed prints what it does.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+mod cables;
+mod faults;
+mod history;
+mod linear;
+#[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
+mod original;
+mod programs;
+#[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
+mod system;
+mod tap;
+mod turns;
+mod world;
+
+/// Tells a process to run one seed, and to print what was counted.
+const ONE: &str = "--one";
+/// So many seeds meet each of [`EXPECTED`].
+const TELLING_SEEDS: u64 = 50;
+const EXPECTED: [&str; 20] = [
+    "answers without a lease",
+    "appends",
+    "creates",
+    "critical sections",
+    "failed operations",
+    "leases lost",
+    "leases on bytes",
+    "leases on changed directories",
+    "leases on names",
+    "leases on nodes",
+    "listings",
+    "looks",
+    "lookups",
+    "reads",
+    "recalls answered",
+    "recalls sent",
+    "sessions ended",
+    "sessions that came back",
+    "unlinks",
+    "writes",
+];
+/// If this is set, a run tells of each switch of threads.
+const SWITCHES: &str = "PELAGO_SIM_SWITCHES";
+/// A run takes less; one that takes more does not end.
+const MOST_SECONDS: u32 = 30;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<u64> = arguments.iter().filter_map(|text| text.parse().ok()).collect();
+    match numbers[..] {
+        [seed] => {
+            original::fix_addresses();
+            run_one(seed, !arguments.contains(&ONE.to_owned()))
+        }
+        [seed, count] => run_all(seed, count),
+        _ => {
+            eprintln!("usage: pelago-sim SEED [SEEDS]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_one(seed: u64, tells: bool) -> ExitCode {
+    if tells && std::env::var_os("PELAGO_SIM_LOG").is_some() {
+        use tracing_subscriber::layer::SubscriberExt;
+        use tracing_subscriber::util::SubscriberInitExt;
+        let layer = tracing_subscriber::fmt::layer().with_ansi(false).without_time();
+        tracing_subscriber::registry().with(layer).init();
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let dir = dir.expect("a folder");
+    // Threads that take turns do so quickest on one processor.
+    let mut processors = rustix::thread::CpuSet::new();
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.set(usize::try_from(seed).unwrap_or(0) % all);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &processors) {
+        eprintln!("not on one processor: {error}");
+    }
+    // SAFETY: it has no preconditions. A run that does not end is killed.
+    #[expect(unsafe_code, reason = "an alarm")]
+    unsafe {
+        libc::alarm(MOST_SECONDS);
+    }
+    let report = world::run(seed, dir.path(), std::env::var_os(SWITCHES).is_some());
+    if tells {
+        print!("{}", turns::story());
+    }
+    for (what, count) in &report.counts {
+        println!("{what}: {count}");
+    }
+    println!("switches: {}", turns::switches());
+    println!("seconds: {}", report.time.as_secs());
+    for wrong in &report.wrong {
+        println!("WRONG: {wrong}");
+    }
+    let removed = dir.close();
+    std::io::stdout().flush().expect("standard output");
+    removed.expect("the folder can be removed");
+    // Threads of servers that were killed wait for ever.
+    let code = i32::from(!report.wrong.is_empty());
+    #[expect(unsafe_code, reason = "an exit without destructors")]
+    // SAFETY: it does not return.
+    unsafe {
+        libc::_exit(code)
+    }
+}
+
+/// Runs seeds, as many at a time as there are processors.
+fn run_all(first: u64, count: u64) -> ExitCode {
+    let began = Instant::now();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let lanes = processors.min(count);
+    let (mut totals, mut failed) = (BTreeMap::<String, u64>::new(), Vec::new());
+    let results = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..lanes)
+            .map(|lane| {
+                let step = usize::try_from(lanes).unwrap_or(1);
+                let seeds = (first + lane..first + count).step_by(step);
+                scope.spawn(move || seeds.map(|seed| (seed, run_apart(seed))).collect::<Vec<_>>())
+            })
+            .collect();
+        running.into_iter().flat_map(|lane| lane.join().expect("a lane")).collect::<Vec<_>>()
+    });
+    for (seed, (ok, text)) in results {
+        for line in text.lines() {
+            if let Some((what, number)) = line.split_once(": ")
+                && let Ok(number) = number.parse::<u64>()
+            {
+                *totals.entry(what.to_owned()).or_default() += number;
+            }
+        }
+        if !ok {
+            failed.push(seed);
+            println!("seed {seed} failed:\n{text}");
+        }
+    }
+    for (what, number) in &totals {
+        println!("{what}: {number}");
+    }
+    let missing = EXPECTED.iter().chain(&faults::KINDS).filter(|it| !totals.contains_key(**it));
+    let missing: Vec<_> = missing.filter(|_| count >= TELLING_SEEDS).collect();
+    if !missing.is_empty() {
+        println!("never met: {missing:?}");
+    }
+    println!("{count} seeds, {} failed {failed:?}, {:.1?}", failed.len(), began.elapsed());
+    ExitCode::from(u8::from(!failed.is_empty() || !missing.is_empty()))
+}
+
+/// Runs one seed in a process of its own. Returns whether nothing was wrong, and its output.
+fn run_apart(seed: u64) -> (bool, String) {
+    let own = std::env::current_exe().expect("a path");
+    let mut command = Command::new(own);
+    command.args([&seed.to_string(), ONE]).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a process");
+    let mut text = String::new();
+    let mut output = child.stdout.take().expect("its output");
+    output.read_to_string(&mut text).expect("text");
+    (child.wait().expect("its end").success(), text)
+}

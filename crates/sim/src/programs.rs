@@ -1,0 +1,369 @@
+//! Programs that use files, and note what they see.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_client::{At, FilePos, Files, Opened};
+use pelago_wire::{
+    Code, Context, Cookie, Error, FileLock, Handle, LockKind, LockMode, LockOwner, Name, NewMode,
+    OpenFlags, OpenId, WriteFlags,
+};
+
+use crate::history::{History, Naming, Program, value};
+use crate::turns;
+
+/// Files with parts that programs write, parts of each, and names that come and go.
+pub(crate) const FILES: usize = 3;
+pub(crate) const PARTS: u64 = 3;
+pub(crate) const NAMES: usize = 4;
+/// The file that critical sections count in, and the one that all append to.
+const COUNTER: &str = "counter";
+const LOG: &str = "log";
+const CONTEXT: Context = Context::direct(0, 0);
+
+/// What a program does.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) program: Program,
+    pub(crate) operations: u64,
+    /// It changes nothing: what it has changed is lost with its server.
+    pub(crate) only_reads: bool,
+}
+
+/// A program and what it works with.
+pub(crate) struct Runner {
+    files: Files,
+    plan: Plan,
+    history: Arc<Mutex<History>>,
+    last_value: u64,
+}
+
+fn name(text: &str) -> At {
+    At::new(Handle::ROOT, Name::new(text.as_bytes()).expect("a name"))
+}
+
+fn file_name(file: usize) -> String {
+    format!("file-{file}")
+}
+
+/// Makes the files that programs use.
+pub(crate) fn prepare(files: &Files) -> Result<(), Error> {
+    let names = (0..FILES).map(file_name).chain([COUNTER.to_owned(), LOG.to_owned()]);
+    for text in names {
+        let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+        let created = files.create(&CONTEXT, name(&text), mode, flags).wait()?;
+        files.flush(&CONTEXT, created.open, None).wait()?;
+        files.fsync(&CONTEXT, created.open, false).wait()?;
+        files.release(&CONTEXT, created.open).wait()?;
+    }
+    Ok(())
+}
+
+/// Starts a program.
+pub(crate) fn start(files: Files, plan: Plan, history: &Arc<Mutex<History>>) -> JoinHandle<()> {
+    let runner = Runner::new(files, plan, history);
+    let thread = thread::Builder::new().name(format!("program-{}", runner.plan.program.0));
+    thread.spawn(move || runner.run()).expect("a thread")
+}
+
+impl Runner {
+    pub(crate) fn new(files: Files, plan: Plan, history: &Arc<Mutex<History>>) -> Self {
+        Self { files, plan, history: Arc::clone(history), last_value: 0 }
+    }
+
+    fn run(mut self) {
+        for _ in 0..self.plan.operations {
+            thread::sleep(Duration::from_micros(turns::random(400_000)));
+            let kind = if self.plan.only_reads { 6 + turns::random(6) } else { turns::random(12) };
+            match kind {
+                0..=2 => self.write(),
+                3 => self.count_up(),
+                4 => self.append(),
+                5 => self.change_name(),
+                6..=8 => self.read(),
+                9 => self.look(),
+                10 => self.look_up(),
+                _ => self.list(),
+            }
+        }
+    }
+
+    /// Returns a value that no other write has.
+    fn value(&mut self) -> u64 {
+        self.last_value += 1;
+        value(self.plan.program, self.last_value)
+    }
+
+    fn open(&self, text: &str, flags: OpenFlags) -> Result<Opened, Error> {
+        let entry = self.files.lookup(&CONTEXT, name(text)).wait()?;
+        self.files.open(&CONTEXT, entry.handle, flags).wait()
+    }
+
+    /// Closes a file as the last process with it does.
+    fn close(&self, open: OpenId) -> Result<(), Error> {
+        let flushed = self.files.flush(&CONTEXT, open, None).wait();
+        self.files.release(&CONTEXT, open).wait().and(flushed)
+    }
+
+    fn tell(&self, what: std::fmt::Arguments<'_>) {
+        turns::tell(format_args!("program {} {what}", self.plan.program.0));
+    }
+
+    fn note(&self, what: &'static str, result: Result<(), Error>) {
+        self.tell(format_args!("{what} end with {result:?}"));
+        let mut history = self.history.lock();
+        history.count(what);
+        if result.is_err() {
+            history.count("failed operations");
+        }
+    }
+
+    /// Writes one or two parts of a file, and perhaps syncs it.
+    fn write(&mut self) {
+        let (file, writes) = (random_file(), 1 + turns::random(2));
+        let flags = OpenFlags { sync: turns::random(12) == 0, ..OpenFlags::READ_WRITE };
+        let opened = self.open(&file_name(file), flags);
+        let Ok(Opened { open, .. }) = opened else {
+            return self.note("writes", opened.map(drop));
+        };
+        let mut written = Vec::new();
+        let mut result = Ok(());
+        for _ in 0..writes {
+            let (cell, value) = ((file, turns::random(PARTS)), self.value());
+            if !self.history.lock().has_room(cell, 12) {
+                continue;
+            }
+            self.history.lock().begin_write(cell, value);
+            self.tell(format_args!("writes {value} to {cell:?} by {open:?}"));
+            let to = FilePos { open, offset: 8 * cell.1 };
+            let answer =
+                self.files.write(&CONTEXT, to, &value.to_le_bytes(), WriteFlags::NONE).wait();
+            written.push((cell, value));
+            self.tell(format_args!("wrote {value}: {answer:?}"));
+            match answer {
+                Ok(_) => self.history.lock().end_write(cell, value),
+                Err(error) => result = Err(error),
+            }
+            if turns::random(4) == 0 {
+                thread::sleep(Duration::from_micros(turns::random(150_000)));
+            }
+        }
+        if turns::random(4) == 0 {
+            let synced = self.files.fsync(&CONTEXT, open, false).wait();
+            result = result.and(synced);
+        }
+        result = self.close(open).and(result);
+        let mut history = self.history.lock();
+        for (cell, value) in written {
+            match result {
+                Ok(()) => history.closed(value),
+                Err(_) => history.doubt_write(cell, value),
+            }
+        }
+        drop(history);
+        self.note("writes", result);
+    }
+
+    fn read(&self) {
+        let cell = (random_file(), turns::random(PARTS));
+        if self.history.lock().has_room(cell, 8) {
+            self.note("reads", self.read_cell(cell));
+        }
+    }
+
+    fn read_cell(&self, cell: (usize, u64)) -> Result<(), Error> {
+        // Before the open: what a program has open may be older than that.
+        let begun = self.history.lock().moment();
+        let Opened { open, .. } = self.open(&file_name(cell.0), OpenFlags::READ)?;
+        let read = self.files.read(&CONTEXT, open, 8 * cell.1, 8).wait();
+        if let Ok(bytes) = &read {
+            let value = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes);
+            let bytes = bytes.as_bytes().len();
+            self.tell(format_args!("{begun} read {value} ({bytes} bytes) of {cell:?}"));
+            self.history.lock().read(cell, begun, value);
+        }
+        let closed = self.close(open);
+        read.and(closed)
+    }
+
+    /// Looks at the size of a file.
+    fn look(&self) {
+        let file = random_file();
+        let begun = self.history.lock().moment();
+        let entry = self.files.lookup(&CONTEXT, name(&file_name(file))).wait();
+        if let Ok(entry) = &entry {
+            self.history.lock().saw_size(file, begun, entry.attr.size);
+        }
+        self.note("looks", entry.map(drop));
+    }
+
+    /// Counts up under a lock.
+    fn count_up(&self) {
+        self.note("critical sections", self.count_up_once());
+    }
+
+    fn count_up_once(&self) -> Result<(), Error> {
+        let Opened { open, .. } = self.open(COUNTER, OpenFlags::READ_WRITE)?;
+        let owner = LockOwner(self.plan.program.0 as u64 + 1);
+        let lock = FileLock {
+            kind: LockKind::Posix,
+            mode: LockMode::Write,
+            start: 0,
+            end: FileLock::TO_END,
+            pid: 1,
+        };
+        let section = || -> Result<u64, Error> {
+            self.files.set_lock(&CONTEXT, open, owner, lock, true).wait()?;
+            let bytes = self.files.read(&CONTEXT, open, 0, 8).wait()?;
+            let next = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes) + 1;
+            thread::sleep(Duration::from_micros(turns::random(30_000)));
+            let to = FilePos { open, offset: 0 };
+            self.files.write(&CONTEXT, to, &next.to_le_bytes(), WriteFlags::NONE).wait()?;
+            let unlock = FileLock { mode: LockMode::Unlock, ..lock };
+            self.files.set_lock(&CONTEXT, open, owner, unlock, false).wait()?;
+            Ok(next)
+        };
+        let next = section();
+        let flushed = self.files.flush(&CONTEXT, open, Some(owner)).wait();
+        let released = self.files.release(&CONTEXT, open).wait();
+        let next = next?;
+        flushed.and(released)?;
+        self.history.lock().counted(next);
+        Ok(())
+    }
+
+    fn append(&mut self) {
+        let value = self.value();
+        self.history.lock().append(self.plan.program, value);
+        let result = self.append_value(value);
+        self.history.lock().set_appended(value, result.is_ok());
+        self.note("appends", result);
+    }
+
+    fn append_value(&self, value: u64) -> Result<(), Error> {
+        let flags = OpenFlags { append: true, ..OpenFlags::WRITE };
+        let Opened { open, .. } = self.open(LOG, flags)?;
+        let to = FilePos { open, offset: 0 };
+        let flags = WriteFlags { append: true, ..WriteFlags::NONE };
+        let written = self.files.write(&CONTEXT, to, &value.to_le_bytes(), flags).wait();
+        let closed = self.close(open);
+        written.and(closed)
+    }
+
+    /// Creates a name, or removes it.
+    fn change_name(&self) {
+        let number = random_name();
+        if !self.history.lock().has_room_for_name(number, 12) {
+            return;
+        }
+        let at = name(&format!("name-{number}"));
+        let begun = self.history.lock().moment();
+        if turns::random(2) == 0 {
+            let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+            self.history.lock().begin_name(self.plan.program, number);
+            let created = self.files.create(&CONTEXT, at, mode, flags).wait();
+            let (act, is_certain) = match &created {
+                Ok(created) => (Some(Naming::Create(created.entry.handle.ino.raw())), true),
+                Err(Error { code: Code::Exists }) => (Some(Naming::Exists), true),
+                Err(_) => (None, false),
+            };
+            if let Some(act) = act {
+                self.history.lock().name(number, begun, act, is_certain);
+            } else {
+                self.history.lock().lose_name(number);
+            }
+            let closed = created.and_then(|created| self.close(created.open));
+            let closed = closed.or_else(|error| match error.code {
+                Code::Exists => Ok(()),
+                _ => Err(error),
+            });
+            return self.note("creates", closed);
+        }
+        self.history.lock().begin_name(self.plan.program, number);
+        let removed = self.files.unlink(&CONTEXT, at).wait();
+        let (act, is_certain) = match &removed {
+            Ok(_) => (Naming::Unlink, true),
+            Err(Error { code: Code::NotFound }) => (Naming::Absent, true),
+            Err(_) => (Naming::Unlink, false),
+        };
+        self.history.lock().name(number, begun, act, is_certain);
+        let result = match removed {
+            Err(error) if error.code != Code::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        self.note("unlinks", result);
+    }
+
+    fn look_up(&self) {
+        let number = random_name();
+        if self.history.lock().has_room_for_name(number, 10) {
+            self.note("lookups", self.look_up_name(number));
+        }
+    }
+
+    fn look_up_name(&self, number: usize) -> Result<(), Error> {
+        let begun = self.history.lock().moment();
+        let found = self.files.lookup(&CONTEXT, name(&format!("name-{number}"))).wait();
+        let act = match found {
+            Ok(entry) => Naming::Leads(entry.handle.ino.raw()),
+            Err(Error { code: Code::NotFound }) => Naming::Absent,
+            Err(error) => return Err(error),
+        };
+        self.history.lock().name(number, begun, act, true);
+        Ok(())
+    }
+
+    /// Lists all names. A listing has an order for each name.
+    fn list(&self) {
+        let begun = self.history.lock().moment();
+        let listed =
+            self.files.list(&CONTEXT, Handle::ROOT, Cookie::AFTER_DOT_DOT, None, 100, true).wait();
+        let mut history = self.history.lock();
+        if let Ok(listing) = &listed {
+            for number in (0..NAMES).filter(|_| listing.end) {
+                let text = format!("name-{number}");
+                let found = listing.entries.iter().find(|it| it.name.as_bytes() == text.as_bytes());
+                let act = found.map_or(Naming::Absent, |it| Naming::Leads(it.ino.raw()));
+                if history.has_room_for_name(number, 10) {
+                    history.name(number, begun, act, true);
+                }
+            }
+        }
+        drop(history);
+        self.note("listings", listed.map(drop));
+    }
+
+    /// Reads everything at the end of a run, when there are no faults any more. Returns the log and
+    /// the counter.
+    pub(crate) fn read_all(&self) -> Result<(Vec<u64>, u64), Error> {
+        for file in 0..FILES {
+            for part in 0..PARTS {
+                self.read_cell((file, part))?;
+            }
+        }
+        for number in 0..NAMES {
+            self.look_up_name(number)?;
+        }
+        let read = |text| -> Result<Vec<u64>, Error> {
+            let Opened { open, attr, .. } = self.open(text, OpenFlags::READ)?;
+            let size = u32::try_from(attr.size).unwrap_or(u32::MAX);
+            let bytes = self.files.read(&CONTEXT, open, 0, size).wait();
+            self.close(open)?;
+            let bytes = bytes?;
+            let values = bytes.as_bytes().chunks(8);
+            Ok(values.map(|it| it.try_into().map_or(0, u64::from_le_bytes)).collect())
+        };
+        let count = read(COUNTER)?.first().copied().unwrap_or(0);
+        Ok((read(LOG)?, count))
+    }
+}
+
+fn random_file() -> usize {
+    usize::try_from(turns::random(FILES as u64)).unwrap_or(0)
+}
+
+fn random_name() -> usize {
+    usize::try_from(turns::random(NAMES as u64)).unwrap_or(0)
+}

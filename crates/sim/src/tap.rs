@@ -1,0 +1,198 @@
+//! Listens between a server and its sessions: counts leases, and sees two writers of one file.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pelago_wire::{
+    Attr, Bulk, Connections, Context, Done, Error, Handle, InodeId, LeaseMoment, LeasedAnswer,
+    Leases, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService, Touched,
+};
+
+use crate::history::History;
+
+/// A service, and what is heard of it.
+pub(crate) struct Tap {
+    service: Arc<dyn SessionService>,
+    history: Arc<Mutex<History>>,
+    /// Who has the lease on the bytes of a file, and who was told that it ends.
+    writers: Arc<Mutex<BTreeMap<InodeId, SessionId>>>,
+    recalls: Arc<Recalls>,
+}
+
+/// The recalls that are not answered.
+struct Recalls {
+    connections: Mutex<Option<Weak<dyn Connections>>>,
+    history: Arc<Mutex<History>>,
+    sent: Mutex<BTreeMap<(SessionId, u64), Vec<Touched>>>,
+}
+
+impl Tap {
+    pub(crate) fn new(service: Arc<dyn SessionService>, history: &Arc<Mutex<History>>) -> Self {
+        let history = Arc::clone(history);
+        let (connections, sent) = Default::default();
+        let recalls = Recalls { connections, history: Arc::clone(&history), sent };
+        Self { service, history, writers: Arc::default(), recalls: Arc::new(recalls) }
+    }
+
+    fn note(&self, leases: Leases, wanted: bool) {
+        let mut history = self.history.lock();
+        let Leases { node, names, dir, made: _, bytes } = leases;
+        let all = [
+            (node, "leases on nodes"),
+            (names, "leases on names"),
+            (dir, "leases on changed directories"),
+            (bytes, "leases on bytes"),
+            (wanted && leases == Leases::default(), "answers without a lease"),
+        ];
+        all.into_iter().filter(|(is_granted, _)| *is_granted).for_each(|it| history.count(it.1));
+    }
+
+    /// The session has the lease on the bytes of a file.
+    fn begin_writer(&self, session: SessionId, ino: InodeId) {
+        let other = self.writers.lock().insert(ino, session).filter(|other| *other != session);
+        if let Some(other) = other {
+            let what = format!("{session:?} and {other:?} have the lease on the bytes of {ino}");
+            self.history.lock().wrong.push(what);
+        }
+    }
+
+    fn end_writer(&self, session: SessionId, ends: impl Fn(InodeId) -> bool) {
+        self.writers.lock().retain(|ino, writer| *writer != session || !ends(*ino));
+    }
+}
+
+impl Service for Tap {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        if let Request::Release { .. } = request {
+            // Which file it was is not known here: others may have the lease from now on.
+            self.end_writer(context.session, |_| true);
+        }
+        self.service.ask(context, request, bulk, later)
+    }
+
+    fn cancel(&self, context: &Context) {
+        self.service.cancel(context);
+    }
+
+    fn losses(&self) -> u64 {
+        self.service.losses()
+    }
+}
+
+impl SessionService for Tap {
+    fn served(&self) -> Served {
+        self.service.served()
+    }
+
+    fn set_connections(&self, connections: Weak<dyn Connections>) {
+        *self.recalls.connections.lock() = Some(connections);
+        let weak: Weak<Recalls> = Arc::downgrade(&self.recalls);
+        self.service.set_connections(weak);
+    }
+
+    fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
+        self.service.earlier_sessions()
+    }
+
+    fn is_starting(&self) -> bool {
+        self.service.is_starting()
+    }
+
+    fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
+        self.history.lock().count("sessions begun");
+        self.service.begin_session(session, record)
+    }
+
+    fn reclaimed(&self, session: SessionId) {
+        self.history.lock().count("sessions that came back");
+        self.service.reclaimed(session);
+    }
+
+    fn end_session(&self, session: SessionId) {
+        self.history.lock().count("sessions ended");
+        self.end_writer(session, |_| true);
+        self.service.end_session(session);
+    }
+
+    fn lease_moment(&self) -> LeaseMoment {
+        self.service.lease_moment()
+    }
+
+    fn lease(&self, session: SessionId, since: LeaseMoment, answer: LeasedAnswer<'_>) -> Leases {
+        let LeasedAnswer { node, names, is_change, opens_for_writing, result, dir } = answer;
+        let again =
+            LeasedAnswer { node, names, is_change, opens_for_writing, result: &mut *result, dir };
+        let leases = self.service.lease(session, since, again);
+        if let (true, Ok(reply)) = (leases.bytes, &*result)
+            && let Some(attr) = reply.opened()
+        {
+            self.begin_writer(session, attr.ino);
+        }
+        self.note(leases, result.is_ok());
+        leases
+    }
+
+    fn recalled(&self, session: SessionId, number: u64) {
+        self.history.lock().count("recalls answered");
+        let touched = self.recalls.sent.lock().remove(&(session, number)).unwrap_or_default();
+        self.end_writer(session, |ino| touched.contains(&Touched::Node(ino)));
+        self.service.recalled(session, number);
+    }
+
+    fn leases_lost(&self, session: SessionId) {
+        self.history.lock().count("leases lost");
+        self.end_writer(session, |_| true);
+        self.service.leases_lost(session);
+    }
+
+    fn dir_attr(&self, dir: Handle) -> Option<Attr> {
+        self.service.dir_attr(dir)
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.service.progress()
+    }
+
+    fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
+        self.service.sequence_of(session, mutation)
+    }
+
+    fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
+        self.service.when_safe(then);
+    }
+}
+
+impl Recalls {
+    fn connections(&self) -> Option<Arc<dyn Connections>> {
+        self.connections.lock().as_ref()?.upgrade()
+    }
+}
+
+impl Connections for Recalls {
+    fn suspend(&self) {
+        if let Some(connections) = self.connections() {
+            connections.suspend();
+        }
+    }
+
+    fn resume(&self) {
+        if let Some(connections) = self.connections() {
+            connections.resume();
+        }
+    }
+
+    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
+        self.history.lock().count("recalls sent");
+        self.sent.lock().insert((session, number), touched.to_vec());
+        if let Some(connections) = self.connections() {
+            connections.recall(session, number, touched);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A server, its clients, the cables between them, and one run of all.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_client::Files;
+use pelago_holder::Holder;
+use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_server::{Options, Parts, Passthrough, Server};
+use pelago_store::content::ContentStore;
+use pelago_store::hash::NameHasher;
+use pelago_store::table::fake::FakeTable;
+use pelago_store::volume::VolumeId;
+
+use crate::cables::{Cables, server_socket};
+use crate::faults::{Fault, Palette};
+use crate::history::{History, Program};
+use crate::programs::{self, Plan, Runner};
+use crate::tap::Tap;
+use crate::turns::{self, Machine};
+
+/// Clients, and programs of each; the server has one of its own mount.
+const CLIENTS: usize = 2;
+const PROGRAMS: usize = 2;
+const OPERATIONS: u64 = 40;
+/// Between two faults there is at most so much time, in microseconds.
+const FAULT_MICROS: u64 = 4_000_000;
+/// A session lasts so long without a word; the grace of a server a little longer.
+const TERM: Duration = Duration::from_secs(10);
+/// Caches of the server, mostly; with fewer it takes leases away for others.
+const MEMORY_BYTES: [u64; 2] = [128 << 20, 16 << 20];
+
+/// One run of the server.
+struct Run {
+    machine: Machine,
+    _server: Server,
+    _sessions: SessionServer,
+    files: Files,
+}
+
+/// A client, and its programs.
+struct Client {
+    machine: Machine,
+    remote: Arc<Remote>,
+    holder: Arc<Holder>,
+    is_killed: bool,
+    programs: Vec<JoinHandle<()>>,
+}
+
+/// What a run has told.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) time: Duration,
+}
+
+struct World<'a> {
+    dir: &'a Path,
+    table: FakeTable,
+    run: Option<Run>,
+    runs: usize,
+    clients: Vec<Client>,
+    cables: Cables,
+    history: Arc<Mutex<History>>,
+    inline_bytes: u32,
+}
+
+/// Runs one seed in an empty folder.
+pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
+    let net = turns::begin(seed, "net", tells_switches);
+    let cables = turns::on(net, || Cables::lay(dir, CLIENTS)).expect("cables");
+    let palette = Palette::choose();
+    let history: Arc<Mutex<History>> = Arc::default();
+    let (table, clients) = (FakeTable::new(), Vec::new());
+    // A power loss takes bytes of content files that were not synced, as those of a local disk.
+    let inline_bytes = if palette == Palette::Power { 4096 } else { 16 };
+    let (run, runs) = (None, 0);
+    let mut world = World { dir, table, run, runs, clients, cables, history, inline_bytes };
+    turns::tell(format_args!("seed {seed}, {palette:?}"));
+    world.start_server();
+    let prepared = world.run.as_ref().map(|run| programs::prepare(&run.files));
+    prepared.expect("a server").expect("new files");
+    world.start_clients();
+    let own = world.start_own_program(palette);
+    world.break_things(palette);
+    world.end(own)
+}
+
+impl World<'_> {
+    fn count(&self, what: &'static str) {
+        self.history.lock().count(what);
+    }
+
+    /// Starts a run of the server over what the last one has left.
+    fn start_server(&mut self) {
+        self.runs += 1;
+        let machine = turns::machine(&format!("server {}", self.runs), gains());
+        let content = Arc::new(ContentStore::open(self.dir).expect("a folder"));
+        let parts = Parts {
+            table: Arc::new(self.table.clone()),
+            content,
+            volume: VolumeId([7; 16]),
+            hasher: NameHasher::new(7),
+        };
+        let options = Options {
+            inline_bytes: self.inline_bytes,
+            memory_bytes: MEMORY_BYTES[usize::from(turns::random(10) == 0)],
+            passthrough: Passthrough::Never,
+            ..Options::default()
+        };
+        let run = turns::on(machine, || {
+            let server = Server::start_on(parts, options).expect("a server");
+            let tap = Arc::new(Tap::new(server.session_service(), &self.history));
+            let sessions = SessionServer::start_with(tap, TERM).expect("sessions");
+            sessions.listen_unix(&server_socket(self.dir)).expect("a socket");
+            let files = Files::new(server.service());
+            Run { machine, _server: server, _sessions: sessions, files }
+        });
+        self.run = Some(run);
+    }
+
+    fn start_clients(&mut self) {
+        for number in 0..CLIENTS {
+            let machine = turns::machine(&format!("client {number}"), gains());
+            let options = RemoteOptions {
+                target: ServerTarget::Unix(self.cables.socket(number)),
+                read_only: false,
+                give_up: None,
+            };
+            let (remote, holder) = turns::on(machine, || {
+                let remote = Remote::connect(options, TERM).expect("a session");
+                let remote = Arc::new(remote);
+                let holder = Holder::new(Arc::clone(&remote) as _);
+                holder.write_behind().expect("a thread");
+                (remote, holder)
+            });
+            let programs = (0..PROGRAMS).map(|program| {
+                let plan = Plan {
+                    program: Program(number * PROGRAMS + program),
+                    operations: OPERATIONS,
+                    only_reads: false,
+                };
+                let files = Files::new(Arc::clone(&holder) as _);
+                turns::on(machine, || programs::start(files, plan, &self.history))
+            });
+            let programs = programs.collect();
+            let client = Client { machine, remote, holder, is_killed: false, programs };
+            self.clients.push(client);
+        }
+    }
+
+    /// Starts a program of the server's own mount. It ends with its server.
+    fn start_own_program(&self, palette: Palette) -> JoinHandle<()> {
+        let run = self.run.as_ref().expect("a server");
+        let plan = Plan {
+            program: Program(CLIENTS * PROGRAMS),
+            operations: OPERATIONS,
+            only_reads: palette.loses_server(),
+        };
+        turns::on(run.machine, || programs::start(run.files.clone(), plan, &self.history))
+    }
+
+    /// Has things go wrong as long as the programs of clients run.
+    fn break_things(&mut self, palette: Palette) {
+        while self.clients.iter().any(|client| !client.has_ended()) {
+            thread::sleep(Duration::from_micros(turns::random(FAULT_MICROS)));
+            if let Some(fault) = palette.next(CLIENTS) {
+                turns::tell(format_args!("{fault:?}"));
+                self.count(fault.kind());
+                self.break_thing(fault);
+            }
+        }
+    }
+
+    fn break_thing(&mut self, fault: Fault) {
+        let server = self.run.as_ref().expect("a server").machine;
+        match fault {
+            Fault::Cut(client) => self.cables.cut(client),
+            Fault::Stop(client, time) => self.cables.stop(client, time),
+            Fault::PauseClient(client, time) => {
+                turns::stand_still(self.clients[client].machine, Some(time));
+            }
+            Fault::PauseServer(time) => turns::stand_still(server, Some(time)),
+            Fault::SlowServer(time) => turns::stall(server, turns::random(1 << 20), time),
+            Fault::SlowClient(client, time) => {
+                turns::stall(self.clients[client].machine, turns::random(1 << 20), time);
+            }
+            Fault::KillServer => self.restart_server(usize::MAX),
+            Fault::PowerLoss => {
+                let unsafe_batches = self.table.unsafe_batches() as u64;
+                let kept = turns::random(unsafe_batches + 1);
+                self.restart_server(usize::try_from(kept).unwrap_or(0));
+            }
+            Fault::KillClient(client) => self.kill_client(client),
+        }
+    }
+
+    /// Ends the run of the server, as `kill -9` or a power loss does, and starts another one over
+    /// the safe rows and so many unsafe batches.
+    fn restart_server(&mut self, keep_unsafe: usize) {
+        let Some(run) = self.run.take() else { return };
+        turns::stand_still(run.machine, None);
+        self.cables.set_server_gone(true);
+        // Its threads keep what they have for ever.
+        mem::forget(run);
+        self.table = self.table.fork_crashed(keep_unsafe);
+        thread::sleep(Duration::from_micros(turns::random(3_000_000)));
+        self.start_server();
+        // Clients that do not come back in time lose what is not safe.
+        self.cables.mend();
+        self.cables.set_server_gone(false);
+        thread::sleep(TERM / 2);
+    }
+
+    fn kill_client(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        if client.is_killed {
+            return;
+        }
+        client.is_killed = true;
+        turns::stand_still(client.machine, None);
+        client.programs.drain(..).for_each(mem::forget);
+        self.cables.cut(number);
+        self.history.lock().doubt_programs(number * PROGRAMS..(number + 1) * PROGRAMS);
+    }
+
+    /// Ends the run: nothing goes wrong any more, and all must say the same.
+    fn end(mut self, own: JoinHandle<()>) -> Report {
+        self.cables.mend();
+        if self.runs == 1 {
+            own.join().expect("a program");
+        } else {
+            mem::forget(own);
+        }
+        for client in self.clients.iter_mut() {
+            client.programs.drain(..).for_each(|program| program.join().expect("a program"));
+        }
+        turns::tell(format_args!("all programs have ended"));
+        // Sessions of killed clients end.
+        thread::sleep(2 * TERM);
+        let run = self.run.take().expect("a server");
+        let living = self.clients.iter().filter(|client| !client.is_killed);
+        let mut all: Vec<Files> =
+            living.map(|client| Files::new(Arc::clone(&client.holder) as _)).collect();
+        all.push(run.files.clone());
+        let mut ends = Vec::new();
+        for files in all {
+            let program = Program(usize::MAX);
+            let plan = Plan { program, operations: 0, only_reads: true };
+            ends.push(Runner::new(files, plan, &self.history).read_all());
+        }
+        let mut history = self.history.lock();
+        if ends.windows(2).any(|two| two[0] != two[1]) {
+            history.wrong.push(format!("mounts disagree at the end: {ends:?}"));
+        }
+        match &ends[0] {
+            Ok((log, count)) => history.check(log, *count),
+            Err(error) => history.wrong.push(format!("nothing can be read at the end: {error:?}")),
+        }
+        for client in self.clients.iter().filter(|client| !client.is_killed) {
+            *history.counts.entry("requests sent").or_default() += client.remote.status().requests;
+        }
+        let (counts, wrong) = (mem::take(&mut history.counts), mem::take(&mut history.wrong));
+        drop(history);
+        // Threads of machines that were killed never end.
+        mem::forget(run);
+        mem::forget(mem::take(&mut self.clients));
+        Report { counts, wrong, time: turns::now() }
+    }
+}
+
+impl Client {
+    fn has_ended(&self) -> bool {
+        self.is_killed || self.programs.iter().all(JoinHandle::is_finished)
+    }
+}
+
+/// Returns how much a machine's clock gains, in a million: as much as leases allow for.
+fn gains() -> i64 {
+    i64::try_from(turns::random(10_000)).unwrap_or(0) - 5_000
+}

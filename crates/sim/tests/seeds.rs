@@ -1,0 +1,24 @@
+//! Some seeds are right, and one seed is one run.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::process::Command;
+
+fn sim(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_pelago-sim")).args(arguments).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// `cargo xtask sim` runs more.
+#[test]
+fn nothing_is_wrong_with_the_first_seeds() {
+    let (is_right, text) = sim(&["1", "60"]);
+    assert!(is_right, "{text}");
+    println!("{text}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_in_two_processes() {
+    let (_, one) = sim(&["7"]);
+    assert_eq!(one, sim(&["7"]).1);
+    assert!(one.lines().count() > 100, "{one}");
+}

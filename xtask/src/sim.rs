@@ -1,0 +1,13 @@
+//! `sim`: runs a server, its clients and programs in turns, with faults, for many seeds.
+
+use crate::{VerbResult, arguments, process, verdict, workspace};
+
+const DEFAULT_SEEDS: u32 = 1000;
+
+/// Builds `pelago-sim` and runs so many seeds, from 1 on. `pelago-sim SEED` tells of one.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    let seeds = arguments::count(arguments, DEFAULT_SEEDS, "seeds")?;
+    let mut command = workspace::cargo(&["run", "--release", "-p", "pelago-sim", "--", "1"]);
+    let status = process::run_foreground(command.arg(seeds.to_string()))?;
+    verdict(status.success())
+}
