@@ -137,6 +137,12 @@ const VERBS: &[Verb] = &[
         run: sim::run,
     },
     Verb {
+        name: "sim-mutants",
+        arguments: "[WORD]",
+        does: "plants bugs in a copy of the sources, and has the simulation find each",
+        run: sim::mutants::run,
+    },
+    Verb {
         name: "posix",
         arguments: "[--user NAME] [--passthrough MODE | --far unix|tls]",
         does: "runs pjdfstest with and without passthrough; compares skips with the committed list",

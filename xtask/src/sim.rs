@@ -1,5 +1,7 @@
 //! `sim`: runs a server, its clients and programs in turns, with faults, for many seeds.
 
+pub(crate) mod mutants;
+
 use crate::{VerbResult, arguments, process, verdict, workspace};
 
 const DEFAULT_SEEDS: u32 = 1000;

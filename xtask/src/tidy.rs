@@ -21,6 +21,7 @@ mod walls;
 use std::fmt::Display;
 
 use self::tree::Tree;
+use crate::sim::mutants;
 use crate::{VerbResult, verdict, workspace};
 
 /// Broken rules, each with its file or package.
@@ -88,5 +89,8 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     figures::TABLE.check(tree, &mut found);
     fill::check(tree, &mut found);
     walls::check_document(tree, &mut found);
+    for (name, file) in mutants::stale(|path| Some(&*tree.file(path)?.text)) {
+        found.of(file, &format!("has not the text of the bug `{name}` of sim-mutants once"));
+    }
     Ok((found, notes))
 }

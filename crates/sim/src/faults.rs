@@ -71,6 +71,20 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Returns whether a session may end by it, or a lease before bytes that were kept back are
+    /// sent: then programs are told of errors.
+    pub(crate) fn may_end_session(self, term: Duration) -> bool {
+        match self {
+            Self::Stop(_, time) | Self::PauseClient(_, time) | Self::PauseServer(time) => {
+                time > term / 4
+            }
+            Self::Cut(_) | Self::SlowServer(_) | Self::SlowClient(..) => false,
+            Self::KillServer | Self::PowerLoss | Self::KillClient(_) => true,
+        }
+    }
+}
+
 impl Palette {
     /// Returns the palette of a seed.
     pub(crate) fn choose() -> Self {

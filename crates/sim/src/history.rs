@@ -91,6 +91,9 @@ pub(crate) struct History {
     /// Names that may lead to a file of which nothing is known.
     lost_names: BTreeSet<usize>,
     grown: BTreeMap<usize, Vec<Grown>>,
+    /// The files, beginnings and sizes that programs have seen. They are judged at the end, when it
+    /// is known which writes may be lost.
+    sizes: Vec<(usize, u64, u64)>,
     closed: BTreeSet<u64>,
     /// The name that each program has changed last.
     changing_names: BTreeMap<Program, usize>,
@@ -185,11 +188,7 @@ impl History {
 
     /// A program saw the size of a file; it has asked for it at `begun`.
     pub(crate) fn saw_size(&mut self, file: usize, begun: u64, size: u64) {
-        let grown = self.grown.get(&file).into_iter().flatten();
-        let least = grown.filter(|it| it.ended < begun).map(|it| it.size).max().unwrap_or(0);
-        if size < least {
-            self.wrong.push(format!("file {file} has {size} bytes, and {least} were written"));
-        }
+        self.sizes.push((file, begun, size));
     }
 
     /// A program is about to change a name.
@@ -235,6 +234,7 @@ impl History {
                 self.wrong.push(format!("name {name} has no order:{}", list(all)));
             }
         }
+        self.check_sizes();
         self.check_log(log);
         for (value, sections) in &self.counted {
             if *sections > 1 {
@@ -245,6 +245,17 @@ impl History {
             && *most > count
         {
             self.wrong.push(format!("the counter says {count}, and was {most}"));
+        }
+    }
+
+    fn check_sizes(&mut self) {
+        for (file, begun, size) in &self.sizes {
+            let grown = self.grown.get(file).into_iter().flatten();
+            let least = grown.filter(|it| it.ended < *begun).map(|it| it.size).max().unwrap_or(0);
+            if *size < least {
+                let what = format!("at {begun} file {file} has {size} bytes, and had {least}");
+                self.wrong.push(what);
+            }
         }
     }
 

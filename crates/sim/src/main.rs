@@ -5,11 +5,12 @@
 //! kernel, TLS and the engine of the table are not there. What programs saw must have an order
 //! ([`linear`]), and all mounts must say the same at the end.
 //!
-//! Usage: `pelago-sim SEED [SEEDS]`. One seed prints what it does.
+//! Usage: `pelago-sim SEED [SEEDS [--first]]`. One seed prints what it does.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 mod cables;
@@ -53,6 +54,8 @@ const EXPECTED: [&str; 20] = [
 ];
 /// If this is set, a run tells of each switch of threads.
 const SWITCHES: &str = "PELAGO_SIM_SWITCHES";
+/// Ends with the first seed that fails.
+const FIRST: &str = "--first";
 /// A run takes less; one that takes more does not end.
 const MOST_SECONDS: u32 = 30;
 
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
             original::fix_addresses();
             run_one(seed, !arguments.contains(&ONE.to_owned()))
         }
-        [seed, count] => run_all(seed, count),
+        [seed, count] => run_all(seed, count, arguments.contains(&FIRST.to_owned())),
         _ => {
             eprintln!("usage: pelago-sim SEED [SEEDS]");
             ExitCode::from(2)
@@ -118,7 +121,8 @@ fn run_one(seed: u64, tells: bool) -> ExitCode {
 }
 
 /// Runs seeds, as many at a time as there are processors.
-fn run_all(first: u64, count: u64) -> ExitCode {
+fn run_all(first: u64, count: u64, ends_early: bool) -> ExitCode {
+    let has_failed = AtomicBool::new(false);
     let began = Instant::now();
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let lanes = processors.min(count);
@@ -128,7 +132,14 @@ fn run_all(first: u64, count: u64) -> ExitCode {
             .map(|lane| {
                 let step = usize::try_from(lanes).unwrap_or(1);
                 let seeds = (first + lane..first + count).step_by(step);
-                scope.spawn(move || seeds.map(|seed| (seed, run_apart(seed))).collect::<Vec<_>>())
+                let has_failed = &has_failed;
+                let goes_on = move |_: &u64| !(ends_early && has_failed.load(Ordering::Relaxed));
+                let run = move |seed| {
+                    let result = run_apart(seed);
+                    has_failed.fetch_or(!result.0, Ordering::Relaxed);
+                    (seed, result)
+                };
+                scope.spawn(move || seeds.take_while(goes_on).map(run).collect::<Vec<_>>())
             })
             .collect();
         running.into_iter().flat_map(|lane| lane.join().expect("a lane")).collect::<Vec<_>>()

@@ -125,9 +125,10 @@ impl Runner {
         let (file, writes) = (random_file(), 1 + turns::random(2));
         let flags = OpenFlags { sync: turns::random(12) == 0, ..OpenFlags::READ_WRITE };
         let opened = self.open(&file_name(file), flags);
-        let Ok(Opened { open, .. }) = opened else {
+        let Ok(Opened { open, attr, .. }) = opened else {
             return self.note("writes", opened.map(drop));
         };
+        self.tell(format_args!("opens {file} of {} bytes to write", attr.size));
         let mut written = Vec::new();
         let mut result = Ok(());
         for _ in 0..writes {
@@ -194,7 +195,9 @@ impl Runner {
         let begun = self.history.lock().moment();
         let entry = self.files.lookup(&CONTEXT, name(&file_name(file))).wait();
         if let Ok(entry) = &entry {
-            self.history.lock().saw_size(file, begun, entry.attr.size);
+            let size = entry.attr.size;
+            self.tell(format_args!("{begun} saw {size} bytes of {file}"));
+            self.history.lock().saw_size(file, begun, size);
         }
         self.note("looks", entry.map(drop));
     }

@@ -69,6 +69,8 @@ struct World<'a> {
     cables: Cables,
     history: Arc<Mutex<History>>,
     inline_bytes: u32,
+    /// Something went wrong of which programs may be told.
+    may_fail: bool,
 }
 
 /// Runs one seed in an empty folder.
@@ -80,8 +82,9 @@ pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let (table, clients) = (FakeTable::new(), Vec::new());
     // A power loss takes bytes of content files that were not synced, as those of a local disk.
     let inline_bytes = if palette == Palette::Power { 4096 } else { 16 };
-    let (run, runs) = (None, 0);
-    let mut world = World { dir, table, run, runs, clients, cables, history, inline_bytes };
+    let (run, runs, may_fail) = (None, 0, false);
+    let mut world =
+        World { dir, table, run, runs, clients, cables, history, inline_bytes, may_fail };
     turns::tell(format_args!("seed {seed}, {palette:?}"));
     world.start_server();
     let prepared = world.run.as_ref().map(|run| programs::prepare(&run.files));
@@ -173,6 +176,7 @@ impl World<'_> {
             if let Some(fault) = palette.next(CLIENTS) {
                 turns::tell(format_args!("{fault:?}"));
                 self.count(fault.kind());
+                self.may_fail |= fault.may_end_session(TERM);
                 self.break_thing(fault);
             }
         }
@@ -258,6 +262,10 @@ impl World<'_> {
         let mut history = self.history.lock();
         if ends.windows(2).any(|two| two[0] != two[1]) {
             history.wrong.push(format!("mounts disagree at the end: {ends:?}"));
+        }
+        let failed = history.counts.get("failed operations").copied().unwrap_or(0);
+        if failed > 0 && !self.may_fail {
+            history.wrong.push(format!("{failed} operations failed without a reason"));
         }
         match &ends[0] {
             Ok((log, count)) => history.check(log, *count),

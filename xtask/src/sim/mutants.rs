@@ -1,0 +1,252 @@
+//! `sim-mutants`: plants bugs, one at a time, and has the simulation find each.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{VerbResult, verdict, workspace};
+
+/// Each bug is found within so many seeds.
+const MOST_SEEDS: u32 = 200;
+
+/// A bug: a text that occurs once in a file, and what stands there with the bug.
+struct Mutant {
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+/// One for each rule of sessions and leases that a run can break.
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "a recall drops no attributes",
+        file: "crates/holder/src/recall.rs",
+        from: "            state.kept.drop_touched(&touched);\n            let nodes",
+        to: "            let nodes",
+    },
+    Mutant {
+        name: "a recall is answered before bytes that were kept back are sent",
+        file: "crates/holder/src/recall.rs",
+        from: "this.flush_all(&dirty, flushed);",
+        to: "this.flush_all(&[], flushed);",
+    },
+    Mutant {
+        name: "leases that have ended drop nothing",
+        file: "crates/holder/src/recall.rs",
+        from: "(state.kept.drop_all(), state.opens.unreported(None))",
+        to: "(Vec::new(), state.opens.unreported(None))",
+    },
+    Mutant {
+        name: "an answer is kept that crossed a recall",
+        file: "crates/holder/src/changes.rs",
+        from: "            && self.ended[slot(key)] <= since.0\n",
+        to: "",
+    },
+    Mutant {
+        name: "a request does not wait for bytes that were kept back",
+        file: "crates/holder/src/writes.rs",
+        from: "        let mut all = self.dirty.all();\n        if all.is_empty()",
+        to: "        let mut all = Vec::new();\n        if all.is_empty()",
+    },
+    Mutant {
+        name: "bytes that overlap are sent at once",
+        file: "crates/holder/src/dirty.rs",
+        from: "let is_free = !self.sent.iter().any(|sent| next.overlaps(sent.offset, sent.bytes));",
+        to: "let is_free = true;",
+    },
+    Mutant {
+        name: "no program is told that bytes were lost",
+        file: "crates/holder/src/writes.rs",
+        from: "            self.opens.note_error(ino, code);\n",
+        to: "            let _not_told = code;\n",
+    },
+    Mutant {
+        name: "bytes are written although their lease was lost",
+        file: "crates/server/src/service/shared.rs",
+        from: "is_kept_back && !is_leased && dispatcher.parts.grace.is_over()",
+        to: "is_kept_back && !is_leased && !dispatcher.parts.grace.is_over()",
+    },
+    Mutant {
+        name: "a file is shown while another session keeps back its bytes",
+        file: "crates/server/src/service/leases.rs",
+        from: "self.leases.written_by_others(session, shown)",
+        to: "self.leases.written_by_others(session, shown.take(0))",
+    },
+    Mutant {
+        name: "the lease on bytes is granted twice",
+        file: "crates/proto/src/leases/writers.rs",
+        from: "            Some(writer) => {\n                writer.session == session && ",
+        to: "            Some(writer) => {\n                ",
+    },
+    Mutant {
+        name: "a change does not wait for writes under a lease that has ended",
+        file: "crates/proto/src/leases/writers.rs",
+        from: "if writer.running > 0 {\n            writer.is_over = true;",
+        to: "if writer.running > 1_000 {\n            writer.is_over = true;",
+    },
+    Mutant {
+        name: "a lease is granted on what was read before a change by another session",
+        file: "crates/proto/src/leases/recency.rs",
+        from: "since < if author == session { other } else { last }",
+        to: "since > LeaseMoment(u64::MAX - 1) && author != session && other > last",
+    },
+    Mutant {
+        name: "a lease is granted while another session changes the same",
+        file: "crates/proto/src/leases/grantor.rs",
+        from: "if !changes.unwrap_or(&[]).iter().all(is_author)",
+        to: "if !changes.unwrap_or(&[]).iter().take(0).all(is_author)",
+    },
+    Mutant {
+        name: "a change does not wait for recalls",
+        file: "crates/proto/src/leases/grantor.rs",
+        from: "        waits += recalls.len();\n",
+        to: "        waits += 0;\n",
+    },
+    Mutant {
+        name: "leases last a term from the answer, not from the request",
+        file: "crates/net/src/remote/lease_clock.rs",
+        from: "let until = asked + term * 63 / 64;",
+        to: "let until = boot_time().max(asked) + term * 2;",
+    },
+    Mutant {
+        name: "answers lengthen leases while a recall is not answered",
+        file: "crates/net/src/session.rs",
+        from: "state.ended || !state.recalls.is_empty() || state.distrust.lasts()",
+        to: "state.ended || state.distrust.lasts()",
+    },
+    Mutant {
+        name: "the server ends leases before their client does",
+        file: "crates/net/src/sessions.rs",
+        from: "session.leases_ended(now, self.term + self.term / 64)",
+        to: "session.leases_ended(now, self.term / 16)",
+    },
+    Mutant {
+        name: "a repeated change is carried out again",
+        file: "crates/proto/src/session/server.rs",
+        from: "                Ok(Repetition::Answered(Arc::clone(answer)))",
+        to: "                let _answer = answer;\n                Ok(Repetition::None)",
+    },
+    Mutant {
+        name: "what was answered is forgotten before it is safe",
+        file: "crates/proto/src/session/client.rs",
+        from: "&& kept.last.sequence <= stamp.sequence\n            {",
+        to: "&& kept.last.sequence <= stamp.sequence + 1_000\n            {",
+    },
+    Mutant {
+        name: "other requests do not wait for sessions of the last run",
+        file: "crates/server/src/service/starting.rs",
+        from: "        if let Some(parked) = self.parts.grace.park(parked, is_placed) {",
+        to: "        if is_placed || true {",
+    },
+    Mutant {
+        name: "two sessions hold one lock",
+        file: "crates/proto/src/locks/ranges.rs",
+        from: "            LockMode::Write => [Some(&self.writes), Some(&self.reads)],",
+        to: "            LockMode::Write => [None, Some(&self.reads)],",
+    },
+    Mutant {
+        name: "locks are not set again after a restart",
+        file: "crates/net/src/remote/reclaim.rs",
+        from: "        self.locks.begin_reclaim();\n",
+        to: "",
+    },
+];
+
+/// Returns the names and files of mutants whose text is not once in its file, as `text_of` returns
+/// that: the file has changed since.
+pub(crate) fn stale<'a>(
+    text_of: impl Fn(&str) -> Option<&'a str>,
+) -> Vec<(&'static str, &'static str)> {
+    let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
+    let stale = MUTANTS.iter().filter(|mutant| count(mutant) != Some(1));
+    stale.map(|mutant| (mutant.name, mutant.file)).collect()
+}
+
+/// Runs the simulation with each mutant whose name has the first argument in it; with all if there
+/// is none. Works on a copy of the sources.
+pub(crate) fn run(arguments: &[String]) -> VerbResult {
+    let filter = match arguments {
+        [] => "",
+        [filter] => filter.as_str(),
+        _ => return Err("takes one word of the names of mutants".to_owned()),
+    };
+    let copy = Copy::make()?;
+    let (mut tried, mut left) = (0, Vec::new());
+    for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(filter)) {
+        tried += 1;
+        match copy.find(mutant)? {
+            Some(found) => println!("found by {found}: {}", mutant.name),
+            None => left.push(mutant.name),
+        }
+    }
+    left.iter().for_each(|name| println!("not found in {MOST_SEEDS} seeds: {name}"));
+    println!("{tried} bugs planted, {} not found", left.len());
+    verdict(left.is_empty())
+}
+
+/// A copy of the sources, with a target folder of its own.
+struct Copy {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    fn make() -> Result<Self, String> {
+        let folder = workspace::target_folder()?.join("mutants");
+        let copy = Self { root: folder.join("sources"), target: folder.join("target") };
+        let root = workspace::root();
+        let listed = Command::new("git").arg("-C").arg(&root).args(["ls-files", "-z"]).output();
+        let listed = listed.map_err(|why| format!("cannot list the sources: {why}"))?;
+        for name in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let name = Path::new(OsStr::from_bytes(name));
+            copy.take(&root.join(name), &copy.root.join(name))?;
+        }
+        Ok(copy)
+    }
+
+    /// Copies a file if it has changed: cargo builds what is newer than it has built.
+    fn take(&self, from: &Path, to: &Path) -> Result<(), String> {
+        let Ok(bytes) = fs::read(from) else { return Ok(()) };
+        if fs::read(to).is_ok_and(|known| known == bytes) {
+            return Ok(());
+        }
+        let dir = to.parent().unwrap_or(&self.root);
+        let written = fs::create_dir_all(dir).and_then(|()| fs::write(to, bytes));
+        written.map_err(|why| format!("{}: {why}", to.display()))
+    }
+
+    /// Returns which seed finds a bug; `None` if none does.
+    fn find(&self, mutant: &Mutant) -> Result<Option<String>, String> {
+        let path = self.root.join(mutant.file);
+        let text = fs::read_to_string(&path).map_err(|why| format!("{}: {why}", mutant.file))?;
+        if text.matches(mutant.from).count() != 1 {
+            return Err(format!("{}: `{}` is stale", mutant.file, mutant.name));
+        }
+        let write = |text: &str| fs::write(&path, text).map_err(|why| format!("{path:?}: {why}"));
+        write(&text.replace(mutant.from, mutant.to))?;
+        let found = self.run(mutant.name);
+        write(&text)?;
+        found
+    }
+
+    fn run(&self, name: &str) -> Result<Option<String>, String> {
+        let cargo = |arguments: &[&str]| {
+            let mut command = workspace::cargo(arguments);
+            command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+            command.output().map_err(|why| format!("cannot run cargo: {why}"))
+        };
+        let built = cargo(&["build", "--release", "-p", "pelago-sim"])?;
+        if !built.status.success() {
+            let said = String::from_utf8_lossy(&built.stderr).into_owned();
+            return Err(format!("with `{name}` it does not build: {said}"));
+        }
+        let seeds = MOST_SEEDS.to_string();
+        let run = cargo(&["run", "--release", "-p", "pelago-sim", "--", "1", &seeds, "--first"])?;
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        let seed = said.lines().find_map(|line| line.strip_suffix(" failed:"));
+        Ok((!run.status.success()).then(|| seed.unwrap_or("the run as a whole").to_owned()))
+    }
+}
