@@ -78,7 +78,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        arguments: "meta|io|lib|million|tree DIR... [OPTIONS]",
+        arguments: "meta|io|lib|leases|million|tree DIR... [OPTIONS]",
         does: "builds the binary and runs `pelago bench`",
         run: bench::run,
     },

@@ -20,6 +20,7 @@ use crate::{daemon, output, size};
 
 use scratch::Scratch;
 
+mod leases;
 mod million;
 mod scratch;
 mod tree;
@@ -46,6 +47,8 @@ enum Benchmark {
     Io(IoArgs),
     /// Creating files in a volume without a mount
     Lib(LibArgs),
+    /// Leases between two clients: getting one, using it, its end, by Unix socket and by TLS
+    Leases(leases::Args),
     /// A directory of a million files: time until it is listed after a start and after a crash
     Million(million::Args),
     /// Large folders: `find` and `ls` over many names, and cold reads of many small files
@@ -137,6 +140,7 @@ impl Args {
             Benchmark::Meta(args) => args.on.json,
             Benchmark::Io(args) => args.on.json,
             Benchmark::Lib(args) => args.json,
+            Benchmark::Leases(args) => args.json,
             Benchmark::Million(args) => args.json,
             Benchmark::Tree(args) => args.json,
         }
@@ -162,6 +166,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
             print_report(&args.on, io(&contenders(&args.on), &options))?;
         }
         Benchmark::Lib(args) => run_lib(&args)?,
+        Benchmark::Leases(args) => leases::run(&args)?,
         Benchmark::Million(args) => million::run(&args)?,
         Benchmark::Tree(args) => tree::run(&args)?,
     }
