@@ -134,6 +134,11 @@ impl Leases {
         self.go_on(|grantor| grantor.end_write(session, ino));
     }
 
+    /// Returns whether a session has the lease on the bytes of a file.
+    pub(crate) fn has_writes(&self, session: SessionId) -> bool {
+        self.writers() > 0 && self.state.lock().grantor.has_writes(session)
+    }
+
     /// Returns on how many files a session has the lease on the bytes.
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Ordering::SeqCst)

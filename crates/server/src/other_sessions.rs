@@ -41,6 +41,8 @@ struct State {
     running: usize,
     /// Every change that runs was announced, so that leases can be granted.
     grants: bool,
+    /// Sessions that have lost leases on bytes, and were granted none since.
+    lost_bytes: HashSet<SessionId>,
 }
 
 /// What is known of an open for writing.
@@ -93,6 +95,7 @@ impl OtherSessions {
         }
         // This counts as a change until all is released.
         state.running += 1;
+        state.lost_bytes.remove(&session);
         let written = state.writes.extract_if(|open, _| open.session == session);
         written.map(|(_, ino)| ino).collect()
     }
@@ -149,6 +152,21 @@ impl OtherSessions {
             state.grants = is_quiet() && self.unannounced.load(Ordering::Acquire) == 0;
         }
         state.grants
+    }
+
+    /// A session has lost leases under which its client may have kept back bytes.
+    pub(crate) fn lose_bytes(&self, session: SessionId) {
+        self.state.lock().lost_bytes.insert(session);
+    }
+
+    /// A session is granted such a lease again. Returns whether it had lost others.
+    pub(crate) fn finds_bytes(&self, session: SessionId) -> bool {
+        self.state.lock().lost_bytes.remove(&session)
+    }
+
+    /// Returns whether a session has lost such leases, and has none since.
+    pub(crate) fn has_lost_bytes(&self, session: SessionId) -> bool {
+        self.state.lock().lost_bytes.contains(&session)
     }
 
     /// Returns whether a session has begun and not ended.

@@ -26,10 +26,18 @@ const LONG_DELAY_MICROS: u64 = 400_000;
 struct Orders {
     /// Cables to be cut once.
     cut: Vec<usize>,
-    /// Until when a cable carries nothing.
-    stopped: Vec<Duration>,
+    /// Until when a cable carries nothing from the client, and to it.
+    stopped: Vec<[Duration; 2]>,
     /// Nothing listens at the other end.
     is_server_gone: bool,
+}
+
+/// The ways of a cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ways {
+    Both,
+    FromClient,
+    ToClient,
 }
 
 /// The cables of all clients.
@@ -49,7 +57,7 @@ impl Cables {
     pub(crate) fn lay(dir: &Path, clients: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let orders = Orders { stopped: vec![Duration::ZERO; clients], ..Orders::default() };
+        let orders = Orders { stopped: vec![[Duration::ZERO; 2]; clients], ..Orders::default() };
         let orders = Arc::new(Mutex::new(orders));
         let dir = dir.to_path_buf();
         let cables = (0..clients).map(|client| Cable::lay(&poll, &socket(&dir, client), client));
@@ -69,15 +77,22 @@ impl Cables {
         self.order(|orders| orders.cut.push(client));
     }
 
-    /// Carries nothing for this time.
-    pub(crate) fn stop(&self, client: usize, time: Duration) {
+    /// Carries nothing for this time, in both ways or in one.
+    pub(crate) fn stop(&self, client: usize, ways: Ways, time: Duration) {
         let until = turns::now() + time;
-        self.order(|orders| orders.stopped[client] = until);
+        self.order(|orders| {
+            let [from, to] = &mut orders.stopped[client];
+            match ways {
+                Ways::Both => (*from, *to) = (until, until),
+                Ways::FromClient => *from = until,
+                Ways::ToClient => *to = until,
+            }
+        });
     }
 
     /// Carries everything again.
     pub(crate) fn mend(&self) {
-        self.order(|orders| orders.stopped.fill(Duration::ZERO));
+        self.order(|orders| orders.stopped.fill([Duration::ZERO; 2]));
     }
 
     /// The server is gone, or there again.
@@ -149,12 +164,13 @@ impl Carrier {
             if cut.contains(&cable.number) {
                 cable.cut();
             }
-            if stopped[cable.number] > now {
-                next.push(stopped[cable.number]);
-                continue;
+            let until = stopped[cable.number];
+            next.extend(until.into_iter().filter(|until| *until > now));
+            let goes = until.map(|until| until <= now);
+            if goes == [true; 2] {
+                cable.accept(&self.poll, (!is_server_gone).then(|| server_socket(&self.dir)));
             }
-            cable.accept(&self.poll, (!is_server_gone).then(|| server_socket(&self.dir)));
-            next.extend(cable.carry());
+            next.extend(cable.carry(goes));
         }
         next.into_iter().min()
     }
@@ -188,8 +204,8 @@ impl Cable {
         }
     }
 
-    fn carry(&mut self) -> Option<Duration> {
-        match self.pass() {
+    fn carry(&mut self, goes: [bool; 2]) -> Option<Duration> {
+        match self.pass(goes) {
             Ok(next) => next,
             Err(_closed) => {
                 self.cut();
@@ -198,11 +214,11 @@ impl Cable {
         }
     }
 
-    fn pass(&mut self) -> io::Result<Option<Duration>> {
+    fn pass(&mut self, goes: [bool; 2]) -> io::Result<Option<Duration>> {
         let Some(ends) = &mut self.ends else { return Ok(None) };
         let mut part = vec![0; PART];
-        for (way, from) in self.ways.iter_mut().zip(ends.iter_mut()) {
-            loop {
+        for ((way, from), goes) in self.ways.iter_mut().zip(ends.iter_mut()).zip(goes) {
+            while goes {
                 match from.read(&mut part) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(count) => way.push_back(Packet::new(way.back(), part[..count].to_vec())),
@@ -214,8 +230,8 @@ impl Cable {
         let now = turns::now();
         let [client, server] = ends;
         let mut next = None;
-        for (way, to) in self.ways.iter_mut().zip([server, client]) {
-            while let Some(packet) = way.front_mut() {
+        for ((way, to), goes) in self.ways.iter_mut().zip([server, client]).zip(goes) {
+            while let Some(packet) = way.front_mut().filter(|_| goes) {
                 if packet.arrives > now {
                     next = Some(next.map_or(packet.arrives, |at: Duration| at.min(packet.arrives)));
                     break;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cables::Ways;
 use crate::turns;
 
 /// Something that goes wrong.
@@ -9,8 +10,8 @@ use crate::turns;
 pub(crate) enum Fault {
     /// The connection of a client ends; what is on its way is lost.
     Cut(usize),
-    /// The cable of a client carries nothing for a while.
-    Stop(usize, Duration),
+    /// The cable of a client carries nothing for a while, in both ways or in one.
+    Stop(usize, Ways, Duration),
     /// A client does not run for a while.
     PauseClient(usize, Duration),
     /// The server does not run for a while.
@@ -76,10 +77,11 @@ impl Fault {
     /// sent: then programs are told of errors.
     pub(crate) fn may_end_session(self, term: Duration) -> bool {
         match self {
-            Self::Stop(_, time) | Self::PauseClient(_, time) | Self::PauseServer(time) => {
+            Self::Stop(_, _, time) | Self::PauseClient(_, time) | Self::PauseServer(time) => {
                 time > term / 4
             }
-            Self::Cut(_) | Self::SlowServer(_) | Self::SlowClient(..) => false,
+            Self::SlowServer(time) | Self::SlowClient(_, time) => time > term / 4,
+            Self::Cut(_) => false,
             Self::KillServer | Self::PowerLoss | Self::KillClient(_) => true,
         }
     }
@@ -108,7 +110,11 @@ impl Palette {
             return None;
         }
         let client = usize::try_from(turns::random(clients as u64)).unwrap_or(0);
-        let short = || Duration::from_millis(1 + turns::random(400));
+        let short = || match turns::random(6) {
+            // Longer than a recall may take.
+            0 => Duration::from_millis(1 + turns::random(14_000)),
+            _ => Duration::from_millis(1 + turns::random(400)),
+        };
         let long = || match turns::random(3) {
             // Longer than a term.
             0 => Duration::from_millis(8_000 + turns::random(10_000)),
@@ -116,7 +122,11 @@ impl Palette {
         };
         Some(match (turns::random(12), self) {
             (0..=1, _) => Fault::Cut(client),
-            (2..=3, _) => Fault::Stop(client, long()),
+            (2..=3, _) => {
+                let ways = [Ways::Both, Ways::FromClient, Ways::ToClient];
+                let way = usize::try_from(turns::random(3)).unwrap_or(0);
+                Fault::Stop(client, ways[way], long())
+            }
             (4, _) => Fault::PauseClient(client, long()),
             (5, _) => Fault::PauseServer(long()),
             (6..=7, _) => Fault::SlowServer(short()),

@@ -120,19 +120,21 @@ impl Runner {
         }
     }
 
-    /// Writes one or two parts of a file, and perhaps syncs it.
+    /// Writes parts of a file, some more than once, and perhaps syncs it.
     fn write(&mut self) {
-        let (file, writes) = (random_file(), 1 + turns::random(2));
+        let (file, writes) = (random_file(), 1 + turns::random(4));
         let flags = OpenFlags { sync: turns::random(12) == 0, ..OpenFlags::READ_WRITE };
         let opened = self.open(&file_name(file), flags);
         let Ok(Opened { open, attr, .. }) = opened else {
             return self.note("writes", opened.map(drop));
         };
         self.tell(format_args!("opens {file} of {} bytes to write", attr.size));
-        let mut written = Vec::new();
+        let mut written: Vec<((usize, u64), u64)> = Vec::new();
         let mut result = Ok(());
         for _ in 0..writes {
-            let (cell, value) = ((file, turns::random(PARTS)), self.value());
+            let again = written.last().filter(|_| turns::random(3) == 0);
+            let part = again.map_or_else(|| turns::random(PARTS), |((_, part), _)| *part);
+            let (cell, value) = ((file, part), self.value());
             if !self.history.lock().has_room(cell, 12) {
                 continue;
             }
@@ -221,7 +223,8 @@ impl Runner {
             self.files.set_lock(&CONTEXT, open, owner, lock, true).wait()?;
             let bytes = self.files.read(&CONTEXT, open, 0, 8).wait()?;
             let next = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes) + 1;
-            thread::sleep(Duration::from_micros(turns::random(30_000)));
+            let long = if turns::random(4) == 0 { 2_000_000 } else { 30_000 };
+            thread::sleep(Duration::from_micros(turns::random(long)));
             let to = FilePos { open, offset: 0 };
             self.files.write(&CONTEXT, to, &next.to_le_bytes(), WriteFlags::NONE).wait()?;
             let unlock = FileLock { mode: LockMode::Unlock, ..lock };

@@ -32,6 +32,8 @@ const OPERATIONS: u64 = 40;
 const FAULT_MICROS: u64 = 4_000_000;
 /// A session lasts so long without a word; the grace of a server a little longer.
 const TERM: Duration = Duration::from_secs(10);
+/// Between two group commits: as usual, and long, so that more is not safe when it is lost.
+const SYNC_INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// Caches of the server, mostly; with fewer it takes leases away for others.
 const MEMORY_BYTES: [u64; 2] = [128 << 20, 16 << 20];
 
@@ -112,6 +114,7 @@ impl World<'_> {
             hasher: NameHasher::new(7),
         };
         let options = Options {
+            sync_interval: SYNC_INTERVALS[usize::from(turns::random(2) == 0)],
             inline_bytes: self.inline_bytes,
             memory_bytes: MEMORY_BYTES[usize::from(turns::random(10) == 0)],
             passthrough: Passthrough::Never,
@@ -186,7 +189,7 @@ impl World<'_> {
         let server = self.run.as_ref().expect("a server").machine;
         match fault {
             Fault::Cut(client) => self.cables.cut(client),
-            Fault::Stop(client, time) => self.cables.stop(client, time),
+            Fault::Stop(client, ways, time) => self.cables.stop(client, ways, time),
             Fault::PauseClient(client, time) => {
                 turns::stand_still(self.clients[client].machine, Some(time));
             }

@@ -76,10 +76,10 @@ const MUTANTS: &[Mutant] = &[
         to: "self.leases.written_by_others(session, shown.take(0))",
     },
     Mutant {
-        name: "the lease on bytes is granted twice",
-        file: "crates/proto/src/leases/writers.rs",
-        from: "            Some(writer) => {\n                writer.session == session && ",
-        to: "            Some(writer) => {\n                ",
+        name: "the lease on bytes is granted while another session has the file open",
+        file: "crates/data/src/open_table.rs",
+        from: "shared.user == Some(session) && shared.opens > 0 && shared.openers == shared.opens",
+        to: "shared.opens > 0 && session != SessionId::DIRECT",
     },
     Mutant {
         name: "a change does not wait for writes under a lease that has ended",
@@ -124,10 +124,10 @@ const MUTANTS: &[Mutant] = &[
         to: "session.leases_ended(now, self.term / 16)",
     },
     Mutant {
-        name: "a repeated change is carried out again",
-        file: "crates/proto/src/session/server.rs",
-        from: "                Ok(Repetition::Answered(Arc::clone(answer)))",
-        to: "                let _answer = answer;\n                Ok(Repetition::None)",
+        name: "a run that has ended its leases is not remembered by the next one",
+        file: "crates/server/src/service/session_end.rs",
+        from: "                this.forget_sessions(&[session]);\n                this.leases",
+        to: "                this.leases",
     },
     Mutant {
         name: "what was answered is forgotten before it is safe",
@@ -140,6 +140,12 @@ const MUTANTS: &[Mutant] = &[
         file: "crates/server/src/service/starting.rs",
         from: "        if let Some(parked) = self.parts.grace.park(parked, is_placed) {",
         to: "        if is_placed || true {",
+    },
+    Mutant {
+        name: "what the last run has carried out is carried out again",
+        file: "crates/server/src/service.rs",
+        from: "let may_be_stored = replayed || self.is_of_earlier_epoch(context);",
+        to: "let may_be_stored = !replayed && context.mutation == u64::MAX;",
     },
     Mutant {
         name: "two sessions hold one lock",

@@ -50,6 +50,12 @@ impl Grantor {
         writer.is_some_and(|writer| writer.session != session)
     }
 
+    /// Returns whether a session has the lease on the bytes of a file.
+    #[must_use]
+    pub fn has_writes(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|holder| !holder.writes.is_empty())
+    }
+
     /// Returns how many files there are on whose bytes a session has the lease.
     #[must_use]
     pub const fn writers(&self) -> usize {

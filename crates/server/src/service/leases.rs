@@ -124,9 +124,14 @@ impl Dispatcher {
     fn lease_bytes(&self, session: SessionId, since: LeaseMoment, ino: InodeId) -> bool {
         let opens = &self.parts.opens;
         let kept_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
-        self.parts.space.has_room(kept_back)
+        let is_granted = self.parts.space.has_room(kept_back)
             && opens.is_used_only_by(session, ino)
-            && self.leases.grant_bytes(session, since, ino, || opens.is_used_only_by(session, ino))
+            && self.leases.grant_bytes(session, since, ino, || opens.is_used_only_by(session, ino));
+        if is_granted && self.others.finds_bytes(session) {
+            // What its client had kept back before has come and was refused.
+            self.remember_session(session);
+        }
+        is_granted
     }
 
     /// Recalls these leases, and answers with the attributes of then. What a session is granted

@@ -3,21 +3,25 @@
 use std::mem;
 use std::sync::Arc;
 
-use pelago_wire::{Error, SessionId};
+use pelago_wire::{Context, Error, SessionId};
 
 use super::Dispatcher;
+use crate::pool::{Caller, Invocation};
 
 impl Dispatcher {
     /// Ends a session, and releases all that it has open. Blocks on the disk.
     ///
-    /// Others get its locks only once the next run of the server will not know the session, even
-    /// after a loss of power: else its client could come back and set them again, although others
-    /// had them in between.
+    /// Others get its locks, and files that it has written under leases, only once the next run of
+    /// the server will not know the session, even after a loss of power: else its client could come
+    /// back and set them again, or write what it has kept back, although others were there in
+    /// between.
     pub(super) fn end_session(self: &Arc<Self>, session: SessionId) {
         self.end_again();
         let invalidations = self.parts.durability.invalidations();
         let written = self.others.end(session);
-        self.leases.forget(session);
+        if !self.leases.has_writes(session) {
+            self.leases.forget(session);
+        }
         let stopped = self.stopped.read_recursive();
         if *stopped {
             return self.others.ended(&written);
@@ -35,11 +39,35 @@ impl Dispatcher {
         }
     }
 
+    /// Ends all leases of a session: its client's own clock has ended them.
+    ///
+    /// The client may have bytes that it kept back under one, and will send them. This run refuses
+    /// them. The next one would not know that others were there in between: so they go on only once
+    /// it will not know the session either, until that is granted such a lease again.
+    pub(super) fn lose_leases(self: &Arc<Self>, session: SessionId) {
+        if !self.leases.has_writes(session) {
+            return self.leases.expire(session);
+        }
+        self.others.lose_bytes(session);
+        let this = Arc::clone(self);
+        let job = move |invocation| match invocation {
+            Invocation::Run => {
+                this.forget_sessions(&[session]);
+                this.leases.expire(session);
+            }
+            // Nothing waits any more.
+            Invocation::Cancelled => {}
+        };
+        let context = Context { session, ..Context::direct(0, 0) };
+        self.parts.pool.submit(Caller::from(&context), Box::new(job));
+    }
+
     /// Gives the locks of a session to others once the deletion of its row is safe.
     fn free_locks_when_safe(self: &Arc<Self>, session: SessionId, invalidations: u64) {
         let this = Arc::clone(self);
         let free = move |safe: Result<(), Error>| match safe {
             Ok(()) => {
+                this.leases.forget(session);
                 this.locks.drop_session(session);
                 this.parts.grace.came_back(session);
             }

@@ -88,7 +88,7 @@ impl SessionService for LocalService {
     }
 
     fn leases_lost(&self, session: SessionId) {
-        self.dispatcher.leases.expire(session);
+        self.dispatcher.lose_leases(session);
     }
 
     fn progress(&self) -> (u64, u64) {

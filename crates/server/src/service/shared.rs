@@ -116,7 +116,8 @@ fn write(
     let session = call.context.session;
     let is_kept_back = is_kept_back(&call.context, &asked.0);
     let is_leased = is_kept_back && dispatcher.leases.begin_write(session, ino);
-    if is_kept_back && !is_leased && dispatcher.parts.grace.is_over() {
+    let is_lost = || dispatcher.parts.grace.is_over() || dispatcher.others.has_lost_bytes(session);
+    if is_kept_back && !is_leased && is_lost() {
         return Some(Err(Code::LeaseLost.into()));
     }
     if !is_leased && cache.is_none() {

@@ -51,7 +51,7 @@ impl Dispatcher {
         let (round, step) = grace.next(limit);
         match step {
             Step::Late(sessions) => {
-                self.forget_late_sessions(&sessions);
+                self.forget_sessions(&sessions);
                 for session in grace.give_up_late(round) {
                     self.remember_session(session);
                 }
@@ -81,10 +81,10 @@ impl Dispatcher {
         true
     }
 
-    /// The next run must not wait for sessions that this run gives up: others may get their locks
-    /// now. Returns once that is safe. If the table fails, it goes on once that is opened again,
-    /// and waits for all sessions anew.
-    fn forget_late_sessions(&self, sessions: &[SessionId]) {
+    /// The next run must not know sessions that this run gives up, or whose leases it has ended:
+    /// others may get their locks, or write their files, now. Returns once that is safe. If the
+    /// table fails, it goes on once that is opened again, and waits for all sessions anew.
+    pub(super) fn forget_sessions(&self, sessions: &[SessionId]) {
         let (shard, durability) = (&self.parts.shard, &self.parts.durability);
         let invalidations = durability.invalidations();
         for session in sessions {
