@@ -66,8 +66,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bytes are written although their lease was lost",
         file: "crates/server/src/service/shared.rs",
-        from: "is_kept_back && !is_leased && dispatcher.parts.grace.is_over()",
-        to: "is_kept_back && !is_leased && !dispatcher.parts.grace.is_over()",
+        from: "if is_kept_back && !is_leased && is_lost() {",
+        to: "if is_kept_back && !is_leased && is_lost() && call.context.mutation == u64::MAX {",
     },
     Mutant {
         name: "a file is shown while another session keeps back its bytes",

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_meta::shard::{NewInode, Shard};
-use pelago_store::table;
+use pelago_store::key;
+use pelago_store::table::{self, TableRead as _};
 use pelago_wire::{
-    AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LocalCache, NewMode,
-    OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId, Service, SessionId,
-    SessionRecord, SessionService, Then, Touched,
+    AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LeasedAnswer,
+    LocalCache, NewMode, OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId,
+    Service, SessionId, SessionRecord, SessionService, Then, Touched,
 };
 
 use crate::testing::{BOTH, ROOT, Rig, answer, at, name};
@@ -223,4 +225,52 @@ fn the_server_s_own_mount_waits_for_no_change_of_others() {
     assert!(reply.try_recv().is_err(), "the change of the server's own mount is not safe");
     rig.commit.run().unwrap();
     answer(&reply).unwrap();
+}
+
+/// Its client may still send what it has kept back, to the next run too.
+#[test]
+fn the_next_run_does_not_know_a_session_that_has_lost_a_lease_on_bytes() {
+    // Those of an earlier epoch are granted nothing for a repeated change.
+    const WRITER: SessionId = SessionId::new(1, 1);
+    const OTHER: SessionId = SessionId::new(1, 2);
+    let rig = Rig::new();
+    begin(&rig, WRITER);
+    begin(&rig, OTHER);
+    let node = rig.file("f", b"bytes").handle;
+    // What builds on an unsafe change of another session is answered when that is safe.
+    rig.commit.run().unwrap();
+    let since = rig.router.lease_moment();
+    let open = Request::Open { node, flags: BOTH, open: OpenId(1) };
+    let mut opened = call(&rig, &asks(WRITER, 1), open).map_err(Error::new);
+    let leases = rig.router.lease(
+        WRITER,
+        since,
+        LeasedAnswer {
+            node: None,
+            names: None,
+            is_change: true,
+            opens_for_writing: true,
+            result: &mut opened,
+            dir: None,
+        },
+    );
+    assert!(leases.bytes);
+    let row = key::session(WRITER);
+    let next_run_knows = || rig.table.fork_crashed(0).get(&row).unwrap().is_some();
+    assert!(next_run_knows());
+    let look =
+        begin_by(&rig, &Context { mutation: 0, ..asks(OTHER, 1) }, Request::GetAttr { node });
+    assert!(look.try_recv().is_err(), "it waits for the client");
+    rig.router.leases_lost(WRITER);
+    // Until the commit that makes the deletion safe, whenever that comes.
+    let told = look.recv_timeout(Duration::from_millis(50));
+    assert!(told.is_err() && next_run_knows(), "it waits for the disk: {told:?}");
+    loop {
+        rig.commit.run().unwrap();
+        if let Ok(told) = look.recv_timeout(Duration::from_millis(5)) {
+            told.unwrap();
+            break;
+        }
+    }
+    assert!(!next_run_knows());
 }
