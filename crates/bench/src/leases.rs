@@ -1,6 +1,9 @@
 //! Measures what leases cost between two clients of one server (`pelago bench leases`), as the
 //! table of Ringer's evaluation does: getting one, using it, and its end.
 
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_client::{At, Files};
@@ -25,7 +28,7 @@ pub struct LeaseClients {
 /// What one kind of request takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseStep {
-    /// The kind of connection.
+    /// The kind of connection; `-` for the floor.
     pub link: &'static str,
     /// What is done.
     pub name: &'static str,
@@ -117,7 +120,7 @@ pub fn leases(
 ) -> Result<LeasesReport, BenchError> {
     let made = clients.iter().map(|clients| make(server, clients.link, files));
     let mut all: Vec<Vec<File>> = made.collect::<Result<_, _>>()?;
-    let mut steps = Vec::new();
+    let mut steps = vec![floor(files)?];
     for step in STEPS {
         for (clients, files) in clients.iter().zip(&mut all) {
             steps.push(step.measure(clients, files)?);
@@ -139,6 +142,46 @@ fn make(server: &Files, link: &str, files: u64) -> Result<Vec<File>, Error> {
     (0..files).map(make).collect()
 }
 
+/// Measures a byte to another thread and back, over a pair of sockets: what the machine takes for
+/// two wakes.
+fn floor(count: u64) -> Result<LeaseStep, BenchError> {
+    let failed = |source: io::Error| BenchError::Socket { source };
+    let (mut here, mut there) = UnixStream::pair().map_err(failed)?;
+    let (mut byte, mut echoed) = ([0], [0]);
+    let (mut times, cpu) = (Vec::new(), own_cpu());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while there.read_exact(&mut echoed).is_ok() && there.write_all(&echoed).is_ok() {}
+        });
+        let passed = (0..count).try_for_each(|_| {
+            let began = Instant::now();
+            here.write_all(&byte)?;
+            here.read_exact(&mut byte)?;
+            times.push(began.elapsed());
+            Ok(())
+        });
+        drop(here);
+        passed
+    })
+    .map_err(failed)?;
+    Ok(LeaseStep::new("-", "floor: a byte and back", times, own_cpu().saturating_sub(cpu)))
+}
+
+impl LeaseStep {
+    fn new(
+        link: &'static str,
+        name: &'static str,
+        mut times: Vec<Duration>,
+        cpu: Duration,
+    ) -> Self {
+        times.sort();
+        let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default();
+        let (median_us, p99_us) = (micros(at(50)), micros(at(99)));
+        let cpu_us = micros(cpu) / times.len().max(1) as f64;
+        Self { link, name, median_us, p99_us, cpu_us }
+    }
+}
+
 impl Step {
     fn measure(&self, clients: &LeaseClients, files: &mut [File]) -> Result<LeaseStep, Error> {
         let mut times = Vec::with_capacity(files.len());
@@ -149,15 +192,7 @@ impl Step {
             times.push(began.elapsed());
         }
         let cpu = own_cpu().saturating_sub(cpu);
-        times.sort();
-        let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default();
-        Ok(LeaseStep {
-            link: clients.link,
-            name: self.name,
-            median_us: micros(at(50)),
-            p99_us: micros(at(99)),
-            cpu_us: micros(cpu) / times.len().max(1) as f64,
-        })
+        Ok(LeaseStep::new(clients.link, self.name, times, cpu))
     }
 }
 

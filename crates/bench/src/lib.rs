@@ -55,6 +55,13 @@ pub enum BenchError {
         #[source]
         source: Errno,
     },
+    /// Two threads could not pass a byte to each other.
+    #[error("a pair of sockets failed")]
+    Socket {
+        /// The error of the system call.
+        #[source]
+        source: std::io::Error,
+    },
     /// The process that serves a directory did not stop or start.
     #[error("the process that serves {path} cannot be restarted")]
     Restart {

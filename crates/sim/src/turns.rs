@@ -29,6 +29,9 @@ const LOOK_NANOS: u64 = 100;
 /// A run takes less; what takes longer does not end.
 const MOST_NANOS: u64 = 3_600_000_000_000;
 const STORY_BYTES: usize = 4 << 20;
+/// One of so many threads that do not wait stands still for up to so long, in nanoseconds.
+const SHORT_STALLS: u64 = 100;
+const SHORT_STALL_NANOS: u64 = 60_000_000;
 /// One of so many looks at the clock ends a turn.
 const LOOKS: u64 = 24;
 
@@ -71,6 +74,8 @@ enum Wait {
 struct Standing {
     name: String,
     stands_until: u64,
+    /// For so long its next thread stands still that is in the middle of something.
+    stall: Option<u64>,
     /// Its clock gains so many nanoseconds in a million.
     gains: i64,
 }
@@ -143,7 +148,7 @@ pub(crate) fn begin(seed: u64, name: &str, tells_switches: bool) -> Machine {
 /// Returns a new machine, whose clock gains so many nanoseconds in a million.
 pub(crate) fn machine(name: &str, gains: i64) -> Machine {
     let machines = &mut turns().machines;
-    machines.push(Standing { name: name.to_owned(), stands_until: 0, gains });
+    machines.push(Standing { name: name.to_owned(), stands_until: 0, stall: None, gains });
     Machine(machines.len() - 1)
 }
 
@@ -164,16 +169,10 @@ pub(crate) fn stand_still(machine: Machine, time: Option<Duration>) {
     place.stands_until = place.stands_until.max(until);
 }
 
-/// Has a thread of this machine stand still for this time: something that it does is slow.
-pub(crate) fn stall(machine: Machine, which: u64, time: Duration) {
-    let turns = turns();
-    let of_machine =
-        |thread: &&&Thread| thread.machine.get() == machine && thread.wait.get() != Wait::Ended;
-    let threads: Vec<_> = turns.threads.iter().filter(of_machine).collect();
-    if !threads.is_empty() {
-        let at = usize::try_from(which).unwrap_or(0) % threads.len();
-        threads[at].stalled_until.set(turns.now + nanos(time));
-    }
+/// Has a thread of this machine stand still for this time in the middle of its work: the next one
+/// whose turn ends although it waits for nothing.
+pub(crate) fn stall(machine: Machine, time: Duration) {
+    turns().machines[machine.0].stall = Some(nanos(time));
 }
 
 /// Returns a number from the seed below `bound`.
@@ -335,6 +334,13 @@ impl Thread {
         self.woken.set(false);
         self.wait.set(wait);
         turns.now += turns.random.below(TURN_NANOS);
+        if wait == Wait::Nothing {
+            let stall = turns.machines[self.machine.get().0].stall.take();
+            let short = turns.random.below(SHORT_STALL_NANOS);
+            let is_short = turns.random.below(SHORT_STALLS) == 0;
+            let stall = stall.or_else(|| is_short.then_some(short));
+            self.stalled_until.set(turns.now + stall.unwrap_or(0));
+        }
         let next = turns.next();
         if !ptr::eq(next, self) {
             let (from, to) = (self.number, next.number);

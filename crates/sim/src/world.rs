@@ -194,9 +194,9 @@ impl World<'_> {
                 turns::stand_still(self.clients[client].machine, Some(time));
             }
             Fault::PauseServer(time) => turns::stand_still(server, Some(time)),
-            Fault::SlowServer(time) => turns::stall(server, turns::random(1 << 20), time),
+            Fault::SlowServer(time) => turns::stall(server, time),
             Fault::SlowClient(client, time) => {
-                turns::stall(self.clients[client].machine, turns::random(1 << 20), time);
+                turns::stall(self.clients[client].machine, time);
             }
             Fault::KillServer => self.restart_server(usize::MAX),
             Fault::PowerLoss => {

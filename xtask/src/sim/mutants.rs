@@ -132,8 +132,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "what was answered is forgotten before it is safe",
         file: "crates/proto/src/session/client.rs",
-        from: "&& kept.last.sequence <= stamp.sequence\n            {",
-        to: "&& kept.last.sequence <= stamp.sequence + 1_000\n            {",
+        from: "stamp.epoch == self.safe.epoch && stamp.sequence <= self.safe.sequence",
+        to: "stamp.epoch == self.safe.epoch && stamp.sequence <= self.safe.sequence + 1_000",
     },
     Mutant {
         name: "other requests do not wait for sessions of the last run",
