@@ -28,7 +28,8 @@ impl LogLimit {
     /// Asks to write a line. Returns how many were left out since the last one; `None` if this one
     /// is left out too.
     pub(crate) fn admit(&self) -> Option<u64> {
-        self.state.lock().admit(Instant::now())
+        let now = Instant::now();
+        self.state.lock().admit(now)
     }
 
     /// Returns how many lines were left out, if the next one may be long in coming: it says so

@@ -253,7 +253,7 @@ impl Cable {
 impl Packet {
     /// Returns a packet that arrives after the one before it.
     fn new(before: Option<&Self>, bytes: Vec<u8>) -> Self {
-        let most = if turns::random(40) == 0 { LONG_DELAY_MICROS } else { DELAY_MICROS };
+        let most = if turns::random(20) == 0 { LONG_DELAY_MICROS } else { DELAY_MICROS };
         let arrives = turns::now() + Duration::from_micros(turns::random(most));
         let arrives = before.map_or(arrives, |before| before.arrives.max(arrives));
         Self { arrives, bytes, sent: 0 }

@@ -110,7 +110,7 @@ impl Palette {
             return None;
         }
         let client = usize::try_from(turns::random(clients as u64)).unwrap_or(0);
-        let short = || match turns::random(6) {
+        let short = || match turns::random(3) {
             // Longer than a recall may take.
             0 => Duration::from_millis(1 + turns::random(14_000)),
             _ => Duration::from_millis(1 + turns::random(400)),

@@ -28,8 +28,18 @@ const CONTEXT: Context = Context::direct(0, 0);
 pub(crate) struct Plan {
     pub(crate) program: Program,
     pub(crate) operations: u64,
-    /// It changes nothing: what it has changed is lost with its server.
-    pub(crate) only_reads: bool,
+    pub(crate) does: Does,
+}
+
+/// What a program does all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Does {
+    /// Everything.
+    All,
+    /// It changes nothing.
+    Reads,
+    /// It looks at names and sizes, which its mount keeps: it goes on while that is cut off.
+    Watches,
 }
 
 /// A program and what it works with.
@@ -76,7 +86,11 @@ impl Runner {
     fn run(mut self) {
         for _ in 0..self.plan.operations {
             thread::sleep(Duration::from_micros(turns::random(400_000)));
-            let kind = if self.plan.only_reads { 6 + turns::random(6) } else { turns::random(12) };
+            let kind = match self.plan.does {
+                Does::All => turns::random(12),
+                Does::Reads => 6 + turns::random(6),
+                Does::Watches => 9 + turns::random(3),
+            };
             match kind {
                 0..=2 => self.write(),
                 3 => self.count_up(),
@@ -149,8 +163,11 @@ impl Runner {
                 Ok(_) => self.history.lock().end_write(cell, value),
                 Err(error) => result = Err(error),
             }
-            if turns::random(4) == 0 {
-                thread::sleep(Duration::from_micros(turns::random(150_000)));
+            match turns::random(6) {
+                0 => thread::sleep(Duration::from_micros(turns::random(150_000))),
+                // About when the bytes are sent that were kept back.
+                1 => thread::sleep(Duration::from_micros(95_000 + turns::random(30_000))),
+                _ => {}
             }
         }
         if turns::random(4) == 0 {

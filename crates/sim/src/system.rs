@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{clockid_t, epoll_event, pthread_attr_t, pthread_t, size_t, ssize_t, timespec};
+use libc::{clockid_t, epoll_event, iovec, pthread_attr_t, pthread_t, size_t, ssize_t, timespec};
 use pelago_random::Random;
 
 use crate::original::{Word, original, syscall_for_real};
@@ -60,6 +60,11 @@ extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let Some(thread) = turns::current() else {
         return original!(c"clock_gettime", fn(clockid_t, *mut timespec) -> c_int, (clock, time));
     };
+    // `parking_lot` looks at this one under locks that all machines share here: one that is killed
+    // then would stop all.
+    if clock != libc::CLOCK_MONOTONIC {
+        thread.may_yield();
+    }
     // SAFETY: the caller's.
     unsafe { *time = as_timespec(thread.look_at_clock()) };
     0
@@ -126,6 +131,20 @@ extern "C" fn epoll_wait(fd: c_int, events: *mut epoll_event, most: c_int, milli
         }
         thread.wait_for_events(fd, until);
     }
+}
+
+/// A thread that has written to a socket or a pipe may lose its turn.
+#[unsafe(no_mangle)]
+extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    let written =
+        original!(c"writev", fn(c_int, *const iovec, c_int) -> ssize_t, (fd, parts, count));
+    if let Some(thread) = turns::current() {
+        // SAFETY: it is the calling thread's own.
+        let error = unsafe { *libc::__errno_location() };
+        thread.may_yield();
+        fail(error);
+    }
+    written
 }
 
 #[unsafe(no_mangle)]

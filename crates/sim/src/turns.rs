@@ -33,7 +33,7 @@ const STORY_BYTES: usize = 4 << 20;
 const SHORT_STALLS: u64 = 100;
 const SHORT_STALL_NANOS: u64 = 60_000_000;
 /// One of so many looks at the clock ends a turn.
-const LOOKS: u64 = 24;
+const LOOKS: u64 = 12;
 
 /// A machine that threads belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -314,14 +314,17 @@ impl Thread {
         self.wait_for(Wait::Nothing);
     }
 
-    /// Returns the time by the clock of the thread's machine, in nanoseconds since the beginning.
-    pub(crate) fn look_at_clock(&self) -> u64 {
-        let turns = turns();
-        turns.now += LOOK_NANOS;
-        if turns.random.below(LOOKS) == 0 {
+    /// Ends the turn now and then, at a look at a clock.
+    pub(crate) fn may_yield(&self) {
+        if turns().random.below(LOOKS) == 0 {
             self.yield_turn();
         }
-        let (turns, machine) = (self::turns(), self.machine.get());
+    }
+
+    /// Returns the time by the clock of the thread's machine, in nanoseconds since the beginning.
+    pub(crate) fn look_at_clock(&self) -> u64 {
+        turns().now += LOOK_NANOS;
+        let (turns, machine) = (turns(), self.machine.get());
         let gains = turns.machines[machine.0].gains;
         let gained = i128::from(turns.now) * i128::from(gains) / 1_000_000;
         u64::try_from(i128::from(turns.now) + gained).unwrap_or(turns.now)

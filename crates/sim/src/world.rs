@@ -20,13 +20,14 @@ use pelago_store::volume::VolumeId;
 use crate::cables::{Cables, server_socket};
 use crate::faults::{Fault, Palette};
 use crate::history::{History, Program};
-use crate::programs::{self, Plan, Runner};
+use crate::programs::{self, Does, Plan, Runner};
 use crate::tap::Tap;
 use crate::turns::{self, Machine};
 
-/// Clients, and programs of each; the server has one of its own mount.
+/// Clients, and programs of each, of which the first one watches; the server has one of its own
+/// mount.
 const CLIENTS: usize = 2;
-const PROGRAMS: usize = 2;
+const PROGRAMS: usize = 3;
 const OPERATIONS: u64 = 40;
 /// Between two faults there is at most so much time, in microseconds.
 const FAULT_MICROS: u64 = 4_000_000;
@@ -150,7 +151,7 @@ impl World<'_> {
                 let plan = Plan {
                     program: Program(number * PROGRAMS + program),
                     operations: OPERATIONS,
-                    only_reads: false,
+                    does: if program == 0 { Does::Watches } else { Does::All },
                 };
                 let files = Files::new(Arc::clone(&holder) as _);
                 turns::on(machine, || programs::start(files, plan, &self.history))
@@ -167,7 +168,8 @@ impl World<'_> {
         let plan = Plan {
             program: Program(CLIENTS * PROGRAMS),
             operations: OPERATIONS,
-            only_reads: palette.loses_server(),
+            // What it changes is lost with its server.
+            does: if palette.loses_server() { Does::Reads } else { Does::All },
         };
         turns::on(run.machine, || programs::start(run.files.clone(), plan, &self.history))
     }
@@ -259,7 +261,7 @@ impl World<'_> {
         let mut ends = Vec::new();
         for files in all {
             let program = Program(usize::MAX);
-            let plan = Plan { program, operations: 0, only_reads: true };
+            let plan = Plan { program, operations: 0, does: Does::Reads };
             ends.push(Runner::new(files, plan, &self.history).read_all());
         }
         let mut history = self.history.lock();
