@@ -9,7 +9,7 @@ use crate::hands::Hands;
 use crate::harness::program::{run, until};
 use crate::harness::programs::{Program, locker};
 use crate::harness::volume::detach_all;
-use crate::world::{World, far, far_pid, kill};
+use crate::world::{World, far, far_pid, far_status, kill};
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";
@@ -54,6 +54,40 @@ fn names_and_bytes(turn: usize, side: &mut Hands, others: &mut [&mut Hands; 2]) 
     side.does(&format!("rmdir {dir}"));
     for other in &mut *others {
         other.fails(&format!("size {dir}"), Errno::NOENT);
+    }
+}
+
+/// What a client has looked at, it looks at again without a word to the server, after a change by
+/// another one too.
+fn warm(world: &World, hands: &mut [Hands; 3]) {
+    const LOOKS: u64 = 20;
+    let [near, clients @ ..] = hands;
+    near.does("mkdir warm");
+    near.does("make warm/file");
+    near.does("put-at warm/file 0 first");
+    near.does("close warm/file");
+    for text in ["first", "again"] {
+        for (hand, machine) in clients.iter_mut().zip(&world.clients) {
+            let mut look = || {
+                assert_eq!(hand.does("list warm"), "file");
+                assert_eq!(hand.does("size warm/file"), "5");
+                assert_eq!(hand.does("get warm/file"), text);
+            };
+            let asked = || far_status(machine)["requests"].as_u64().unwrap();
+            // The first reads set the time of access.
+            (0..2).for_each(|_| look());
+            // On a loaded machine what holds for a moment may have expired: some attempts.
+            let attempts = (0..10).map(|_| {
+                let before = asked();
+                (0..LOOKS).for_each(|_| look());
+                asked() - before
+            });
+            assert_eq!(attempts.min(), Some(0), "requests for what is kept");
+        }
+        near.does("make warm/file-2");
+        near.does("put-at warm/file-2 0 again");
+        near.does("close warm/file-2");
+        near.does("rename warm/file-2 warm/file");
     }
 }
 
@@ -216,6 +250,7 @@ fn a_stranger_mounts_from_two_machines_and_the_server_and_a_client_are_killed() 
     let Some(world) = World::new() else { return };
     let mut hands = world.hands();
     each_side(&mut hands, names_and_bytes);
+    warm(&world, &mut hands);
     appends(&mut hands);
     let [one, other] = &world.clients;
     locks(&[&world.server_files(), &far(one), &far(other)]);
