@@ -90,7 +90,7 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     fill::check(tree, &mut found);
     walls::check_document(tree, &mut found);
     for (name, file) in mutants::stale(|path| Some(&*tree.file(path)?.text)) {
-        found.of(file, &format!("has not the text of the bug `{name}` of sim-mutants once"));
+        found.of(file, format!("has not the text of the bug `{name}` of sim-mutants once"));
     }
     Ok((found, notes))
 }

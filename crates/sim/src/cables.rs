@@ -218,7 +218,10 @@ impl Cable {
         let Some(ends) = &mut self.ends else { return Ok(None) };
         let mut part = vec![0; PART];
         for ((way, from), goes) in self.ways.iter_mut().zip(ends.iter_mut()).zip(goes) {
-            while goes {
+            if !goes {
+                continue;
+            }
+            loop {
                 match from.read(&mut part) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(count) => way.push_back(Packet::new(way.back(), part[..count].to_vec())),
