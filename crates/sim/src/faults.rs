@@ -26,10 +26,13 @@ pub(crate) enum Fault {
     PowerLoss,
     /// A client is killed.
     KillClient(usize),
+    /// The cable of a client carries nothing; so much later the server is killed, which has given
+    /// the leases of the client to others, and starts again.
+    KillServerOfLost(usize, Duration),
 }
 
 /// All kinds, by the names that a report has.
-pub(crate) const KINDS: [&str; 9] = [
+pub(crate) const KINDS: [&str; 10] = [
     "cut",
     "stopped cable",
     "paused client",
@@ -39,6 +42,7 @@ pub(crate) const KINDS: [&str; 9] = [
     "killed server",
     "power loss",
     "killed client",
+    "killed server of a lost client",
 ];
 
 /// What may go wrong in one run. What is lost together cannot be told from what was lost wrongly:
@@ -68,11 +72,20 @@ impl Fault {
             Self::KillServer => 6,
             Self::PowerLoss => 7,
             Self::KillClient(_) => 8,
+            Self::KillServerOfLost(..) => 9,
         }]
     }
-}
 
-impl Fault {
+    /// Returns the client that others cannot reach after it, with all that it has kept back.
+    pub(crate) const fn separates(self) -> Option<usize> {
+        match self {
+            Self::Stop(client, ..)
+            | Self::PauseClient(client, _)
+            | Self::KillServerOfLost(client, _) => Some(client),
+            _ => None,
+        }
+    }
+
     /// Returns whether a session may end by it, or a lease before bytes that were kept back are
     /// sent: then programs are told of errors.
     pub(crate) fn may_end_session(self, term: Duration) -> bool {
@@ -82,7 +95,10 @@ impl Fault {
             }
             Self::SlowServer(time) | Self::SlowClient(_, time) => time > term / 4,
             Self::Cut(_) => false,
-            Self::KillServer | Self::PowerLoss | Self::KillClient(_) => true,
+            Self::KillServer
+            | Self::PowerLoss
+            | Self::KillClient(_)
+            | Self::KillServerOfLost(..) => true,
         }
     }
 }
@@ -131,6 +147,11 @@ impl Palette {
             (5, _) => Fault::PauseServer(long()),
             (6..=7, _) => Fault::SlowServer(short()),
             (8, _) => Fault::SlowClient(client, short()),
+            (9, Self::Server | Self::Power) => {
+                // About as long as leases last.
+                let time = Duration::from_millis(9_000 + turns::random(8_000));
+                Fault::KillServerOfLost(client, time)
+            }
             (_, Self::Server) => Fault::KillServer,
             (_, Self::Power) => Fault::PowerLoss,
             (11, Self::Client) => Fault::KillClient(client),

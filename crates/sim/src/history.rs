@@ -100,6 +100,8 @@ pub(crate) struct History {
     log: BTreeMap<u64, Appended>,
     /// What critical sections have written that went well, and how many each value has.
     counted: BTreeMap<u64, usize>,
+    /// How many writes of each program were answered.
+    writes: BTreeMap<Program, u64>,
     /// What programs have done, by kind.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// What cannot be.
@@ -137,9 +139,15 @@ impl History {
     /// A write is answered.
     pub(crate) fn end_write(&mut self, cell: (usize, u64), value: u64) {
         let ended = self.moment();
+        *self.writes.entry(program_of(value)).or_default() += 1;
         self.find_write(cell, value).ended = ended;
         let size = 8 * (cell.1 + 1);
         self.grown.entry(cell.0).or_default().push(Grown { ended, size, value });
+    }
+
+    /// Returns how many writes of some programs were answered.
+    pub(crate) fn writes_of(&self, programs: Range<usize>) -> u64 {
+        self.writes.range(Program(programs.start)..Program(programs.end)).map(|it| it.1).sum()
     }
 
     /// A program was told that what it has written may be lost, or has ended.

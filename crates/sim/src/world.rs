@@ -17,7 +17,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 
-use crate::cables::{Cables, server_socket};
+use crate::cables::{Cables, Ways, server_socket};
 use crate::faults::{Fault, Palette};
 use crate::history::{History, Program};
 use crate::programs::{self, Does, Plan, Runner};
@@ -31,6 +31,9 @@ const PROGRAMS: usize = 3;
 const OPERATIONS: u64 = 40;
 /// Between two faults there is at most so much time, in microseconds.
 const FAULT_MICROS: u64 = 4_000_000;
+/// How often, and how many times, a fault looks whether a program has written.
+const WRITE_POLL: Duration = Duration::from_millis(5);
+const WRITE_POLLS: usize = 400;
 /// A session lasts so long without a word; the grace of a server a little longer.
 const TERM: Duration = Duration::from_secs(10);
 /// Between two group commits: as usual, and long, so that more is not safe when it is lost.
@@ -182,8 +185,23 @@ impl World<'_> {
                 turns::tell(format_args!("{fault:?}"));
                 self.count(fault.kind());
                 self.may_fail |= fault.may_end_session(TERM);
+                if let Some(client) = fault.separates().filter(|_| turns::random(2) == 0) {
+                    self.wait_for_write(client);
+                }
                 self.break_thing(fault);
             }
+        }
+    }
+
+    /// Waits until a program of a client has written, mostly: its mount keeps that back for now.
+    fn wait_for_write(&self, client: usize) {
+        let programs = client * PROGRAMS..(client + 1) * PROGRAMS;
+        let known = self.history.lock().writes_of(programs.clone());
+        for _ in 0..WRITE_POLLS {
+            if self.history.lock().writes_of(programs.clone()) > known {
+                return;
+            }
+            thread::sleep(WRITE_POLL);
         }
     }
 
@@ -207,6 +225,11 @@ impl World<'_> {
                 self.restart_server(usize::try_from(kept).unwrap_or(0));
             }
             Fault::KillClient(client) => self.kill_client(client),
+            Fault::KillServerOfLost(client, time) => {
+                self.cables.stop(client, Ways::Both, 2 * time);
+                thread::sleep(time);
+                self.restart_server(usize::MAX);
+            }
         }
     }
 
