@@ -26,8 +26,8 @@ pub(crate) enum Fault {
     PowerLoss,
     /// A client is killed.
     KillClient(usize),
-    /// The cable of a client carries nothing; so much later the server is killed, which has given
-    /// the leases of the client to others, and starts again.
+    /// The cable of a client carries nothing to it, so that its session goes on, and its leases end;
+    /// so much later the server is killed, and starts again.
     KillServerOfLost(usize, Duration),
 }
 

@@ -226,7 +226,7 @@ impl World<'_> {
             }
             Fault::KillClient(client) => self.kill_client(client),
             Fault::KillServerOfLost(client, time) => {
-                self.cables.stop(client, Ways::Both, 2 * time);
+                self.cables.stop(client, Ways::ToClient, 2 * time);
                 thread::sleep(time);
                 self.restart_server(usize::MAX);
             }
