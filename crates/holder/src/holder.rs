@@ -115,6 +115,35 @@ impl Holder {
         self.flush_all(&dirty, report);
     }
 
+    /// Sends a read right behind the open that it names, so that both take one round trip; and once
+    /// more if it has overtaken the open.
+    fn read_behind(
+        self: &Arc<Self>,
+        context: &Context,
+        (request, sent): (Request, Sent),
+        open: OpenId,
+        done: Done,
+    ) {
+        self.report(open, Box::new(|_reported| {}));
+        let (holder, context) = (Arc::clone(self), *context);
+        let mut again = request.clone();
+        let answered = move |result: Result<Reply, Error>| match result {
+            Err(Error { code: Code::BadOpen }) => {
+                let this = Arc::clone(&holder);
+                let read = move |reported: Result<(), Code>| match reported {
+                    Ok(()) => {
+                        let sent = this.state.lock().send(&mut again);
+                        this.forward(&context, (again, sent), Bulk::None, done);
+                    }
+                    Err(code) => done(Err(code.into())),
+                };
+                holder.report(open, Box::new(read));
+            }
+            result => done(result),
+        };
+        self.forward(&context, (request, sent), Bulk::None, Box::new(answered));
+    }
+
     /// Flushes an open whose dirty bytes go with one request, which commits them.
     fn commit(self: &Arc<Self>, (ino, open): (InodeId, OpenId), done: Done) {
         let holder = Arc::clone(self);
@@ -200,6 +229,9 @@ impl Service for Holder {
         };
         match before {
             None => this.forward(context, (request, sent), bulk, later()),
+            Some((dirty, unreported)) if dirty.is_empty() && reads(&request, &unreported) => {
+                this.read_behind(context, (request, sent), unreported[0], later());
+            }
             Some(before) => this.ask_after(context, (request, sent), before, bulk, later()),
         }
         None
@@ -212,6 +244,11 @@ impl Service for Holder {
     fn losses(&self) -> u64 {
         self.service.losses()
     }
+}
+
+/// Returns whether a request reads bytes, and needs this open alone.
+const fn reads(request: &Request, unreported: &[OpenId]) -> bool {
+    matches!(request, Request::Read { .. }) && unreported.len() == 1
 }
 
 impl Drop for Holder {

@@ -97,7 +97,7 @@ impl State {
     ) {
         let Sent { since, touched, is_blind, tells, shows_dirty: _ } = sent;
         self.blind_removals -= usize::from(is_blind);
-        let Granted { leases, dir, may_be_done } = granted;
+        let Granted { leases, changed, may_be_done } = granted;
         let own = |ino: InodeId| {
             let is_it = |touched: &&Touched| **touched == Touched::Node(ino);
             u32::try_from(touched.iter().filter(is_it).count()).unwrap_or(u32::MAX)
@@ -115,8 +115,9 @@ impl State {
                 attr.volatile = true;
             }
         }
-        kept.extend(dir.filter(|dir| {
-            leases.dir && !dir.volatile && self.changes.node_holds(dir.ino, since, own(dir.ino))
+        kept.extend(changed.filter(|attr| {
+            let holds = || self.changes.node_holds(attr.ino, since, own(attr.ino));
+            leases.changed && !attr.volatile && holds()
         }));
         let names = self.told_names(&tells, &touched, (since, leases), result);
         let text = self.told_text(&tells, (since, leases), result);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_holder::Holder;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind, Granted,
-    Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags, OpenId,
-    RenameFlags, Reply, Request, Service, SetAttr, WriteFlags,
+    Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
+    Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags,
+    OpenId, RenameFlags, Reply, Request, Service, SetAttr, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -22,6 +22,9 @@ struct Noting {
     asked: Mutex<Vec<&'static str>>,
     /// Its answers to writes come too late.
     is_late: bool,
+    /// Opens are answered later, and reads do not find them before.
+    opens_later: bool,
+    opening: Mutex<Vec<LeasedDone>>,
     /// Listings that are not answered yet.
     lists: Mutex<Vec<LeasedDone>>,
 }
@@ -46,6 +49,10 @@ impl Noting {
             }
             Request::GetAttr { node: FILE } => (Ok(Reply::Attr(attr)), all),
             Request::Flush { .. } | Request::Release { .. } => (Ok(Reply::Done), Leases::default()),
+            Request::Read { .. } if self.opens_later => match self.opening.lock().is_empty() {
+                true => (Ok(Reply::Data(Buffer::new(b"bytes".to_vec()))), Leases::default()),
+                false => (Err(Code::BadOpen.into()), Leases::default()),
+            },
             Request::Write { .. } if self.is_late => {
                 (Err(Code::Unavailable.into()), Leases::default())
             }
@@ -76,6 +83,10 @@ impl LeasedService for Noting {
         if let Request::List { .. } = request {
             self.asked.lock().push("list");
             return self.lists.lock().push(done);
+        }
+        if matches!(request, Request::Open { .. }) && self.opens_later {
+            self.asked.lock().push("open");
+            return self.opening.lock().push(done);
         }
         let may_be_done = self.is_late && matches!(request, Request::Write { .. });
         let (result, leases) = self.answer(&request, &bulk);
@@ -212,4 +223,36 @@ fn a_listing_that_is_asked_for_again_has_as_many_names_as_were_wanted() {
         done(Ok(Reply::Listed { entries, end: true }), Granted::default());
     }
     assert_eq!(*listed.lock(), [2]);
+}
+
+/// A server may take the read first.
+#[test]
+fn a_read_goes_with_the_open_that_it_needs_and_once_more_if_it_has_overtaken_it() {
+    for fails in [false, true] {
+        let server = Arc::new(Noting { opens_later: true, ..Noting::default() });
+        let holder = Holder::new(Arc::clone(&server) as _);
+        ask(&holder, Request::GetAttr { node: FILE }, b"");
+        let open = Request::Open { node: FILE, flags: OpenFlags::READ, open: OPEN };
+        ask(&holder, open, b"");
+        assert_eq!(*server.asked.lock(), ["getattr"], "it is opened under the lease");
+        let read: Arc<Mutex<Vec<Result<usize, Code>>>> = Arc::default();
+        let mut later = || -> Done {
+            let read = Arc::clone(&read);
+            Box::new(move |result| {
+                let bytes = result.map(|reply| reply.bulk().len());
+                read.lock().push(bytes.map_err(|error| error.code));
+            })
+        };
+        let request = Request::Read { open: OPEN, offset: 0, size: 5 };
+        assert!(holder.ask(&Context::direct(0, 0), request, Bulk::None, &mut later).is_none());
+        assert_eq!(*server.asked.lock(), ["getattr", "open", "read"]);
+        assert!(read.lock().is_empty(), "it was refused, and waits");
+        let opened = server.opening.lock().pop().unwrap();
+        let attr = Attr::empty(FILE.ino, FileKind::Regular);
+        let reply = Reply::Opened { attr, path: DataPath::Cached };
+        opened(if fails { Err(Code::Stale.into()) } else { Ok(reply) }, Granted::default());
+        let expected = if fails { Err(Code::Stale) } else { Ok(5) };
+        assert_eq!(*read.lock(), [expected]);
+        assert_eq!(server.asked.lock().len(), if fails { 3 } else { 4 });
+    }
 }

@@ -351,7 +351,7 @@ impl Sessions {
             }
         }
         let acknowledged = session.acknowledged();
-        let dir = request.changed_dir();
+        let changed = self.service.changed_node(session.id, &request);
         let told = Told::by(&request, self.service.lease_moment());
         let told = told.filter(|_| replayed.is_none());
         let context = context(session.id, number);
@@ -360,7 +360,7 @@ impl Sessions {
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mutation = (mutation, session.epochs());
         let mut answer =
-            Some(PendingReply { sessions, session, number, mutation, dir, told, held });
+            Some(PendingReply { sessions, session, number, mutation, changed, told, held });
         let mut later = || -> Done {
             let answer = answer.take();
             Box::new(move |result| {

@@ -221,8 +221,8 @@ fn names_are_leased_with_their_absence_and_recalled_one_by_one() {
     drop_it();
     let (made, granted) = answer.recv_timeout(DEADLINE).unwrap();
     assert!(matches!(made, Ok(Reply::Entry(entry)) if !entry.attr.volatile));
-    assert_eq!(granted.leases, Leases { dir: true, made: true, ..both });
-    assert!(granted.dir.is_some());
+    assert_eq!(granted.leases, Leases { changed: true, made: true, ..both });
+    assert!(granted.changed.is_some());
     // The lease on the other names is still there: another change is told.
     let answer = two.send(unlink("a"));
     let (touched, drop_it) = one.recall();
@@ -275,6 +275,46 @@ fn a_file_that_is_open_for_writing_is_leased_once_it_is_closed() {
     assert!(!client.attr(file.handle).1 && !other.attr(file.handle).1);
     other.ask(Request::Release { open }).0.unwrap();
     assert!(client.attr(file.handle).1);
+}
+
+/// Its client need not ask for what the close has left.
+#[test]
+fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_written() {
+    let served = Served::new(TERM);
+    let client = served.client();
+    let create = |text: &str| {
+        let (mode, flags, open) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE, next_open());
+        let entry =
+            client.entry(Request::Create { dir: ROOT, name: name(text), mode, flags, open });
+        (entry, open)
+    };
+    let closed = |open| {
+        let (result, granted) = client.ask(Request::Release { open });
+        assert!(matches!(result, Ok(Reply::Done)));
+        (granted.changed.unwrap(), granted.leases.changed)
+    };
+    let (kept, open) = create("kept");
+    client.ask(chmod(kept.handle, 0o600)).0.unwrap();
+    let (attr, is_leased) = closed(open);
+    assert!(attr.ino == kept.attr.ino && attr.mode == 0o600 && is_leased);
+    let answer = served.chmod(kept.handle, 0o640);
+    let (touched, drop_it) = client.recall();
+    assert_eq!(*touched, [ino(kept.handle)]);
+    drop_it();
+    answer.join().unwrap();
+    // It was read, and is not open any more.
+    let (node, flags, open) = (kept.handle, OpenFlags::READ, next_open());
+    client.ask(Request::Open { node, flags, open }).0.unwrap();
+    assert!(closed(open).1);
+    let (gone, open) = create("gone");
+    client.ask(unlink("gone")).0.unwrap();
+    let (attr, is_leased) = closed(open);
+    assert!(attr.ino == gone.attr.ino && attr.links == 0 && !is_leased);
+    let (twice, open) = create("twice");
+    let (node, flags, again) = (twice.handle, OpenFlags::READ_WRITE, next_open());
+    client.ask(Request::Open { node, flags, open: again }).0.unwrap();
+    assert!(!closed(open).1);
+    assert!(closed(again).1);
 }
 
 /// A client that does not answer delays others for as long as its leases last by its own clock.

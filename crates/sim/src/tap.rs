@@ -37,11 +37,11 @@ impl Tap {
 
     fn note(&self, leases: Leases, wanted: bool) {
         let mut history = self.history.lock();
-        let Leases { node, names, dir, made: _, bytes } = leases;
+        let Leases { node, names, changed, made: _, bytes } = leases;
         let all = [
             (node, "leases on nodes"),
             (names, "leases on names"),
-            (dir, "leases on changed directories"),
+            (changed, "leases on what was changed"),
             (bytes, "leases on bytes"),
             (wanted && leases == Leases::default(), "answers without a lease"),
         ];
@@ -126,10 +126,9 @@ impl SessionService for Tap {
     }
 
     fn lease(&self, session: SessionId, since: LeaseMoment, answer: LeasedAnswer<'_>) -> Leases {
-        let LeasedAnswer { node, names, is_change, opens_for_writing, result, dir } = answer;
-        let again =
-            LeasedAnswer { node, names, is_change, opens_for_writing, result: &mut *result, dir };
-        let leases = self.service.lease(session, since, again);
+        let LeasedAnswer { result, .. } = answer;
+        let leases =
+            self.service.lease(session, since, LeasedAnswer { result: &mut *result, ..answer });
         if let (true, Ok(reply)) = (leases.bytes, &*result)
             && let Some(attr) = reply.opened()
         {
@@ -152,8 +151,12 @@ impl SessionService for Tap {
         self.service.leases_lost(session);
     }
 
-    fn dir_attr(&self, dir: Handle) -> Option<Attr> {
-        self.service.dir_attr(dir)
+    fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
+        self.service.changed_node(session, request)
+    }
+
+    fn attr(&self, node: Handle) -> Option<Attr> {
+        self.service.attr(node)
     }
 
     fn progress(&self) -> (u64, u64) {

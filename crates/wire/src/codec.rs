@@ -182,7 +182,7 @@ fn try_encode_answer(
         Ok(reply) => {
             u16::put(&OK, out)?;
             tables::put_reply(reply, out)?;
-            <Option<Attr> as Field>::put(&granted.dir, out)?;
+            <Option<Attr> as Field>::put(&granted.changed, out)?;
         }
         Err(error) => {
             Code::put(&error.code, out)?;
@@ -204,11 +204,11 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
         epoch: u32::take(from.at("the answer's epoch"))?,
         sequence: u64::take(from.at("the answer's sequence"))?,
     };
-    let mut dir = None;
+    let mut changed = None;
     let result = match u16::take(from.at("the answer's status"))? {
         OK => {
             let reply = tables::take_reply(&mut from)?;
-            dir = <Option<Attr> as Field>::take(from.at("the directory's attributes"))?;
+            changed = <Option<Attr> as Field>::take(from.at("the changed attributes"))?;
             Ok(reply)
         }
         number => {
@@ -219,7 +219,7 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
     };
     let leases = Leases::take(from.at("the answer's leases"))?;
     from.finish("an answer")?;
-    Ok(DecodedReply { stamp, result, granted: Granted { leases, dir, may_be_done: false } })
+    Ok(DecodedReply { stamp, result, granted: Granted { leases, changed, may_be_done: false } })
 }
 
 /// Appends the body of a recall: what another session is about to change.

@@ -13,8 +13,8 @@ pub struct Leases {
     pub node: bool,
     /// What the name in the request leads to, or that it does not exist; all names in a listing.
     pub names: bool,
-    /// The attributes of the directory that come with the answer.
-    pub dir: bool,
+    /// The attributes that come with the answer, of what the request has changed.
+    pub changed: bool,
     /// The names of the directory that the request has made: there are none.
     pub made: bool,
     /// The bytes of the file that the request has opened for writing: no other session reads or
@@ -27,9 +27,9 @@ pub struct Leases {
 pub struct Granted {
     /// What may be kept. It must not be if it was changed or recalled since the request was sent.
     pub leases: Leases,
-    /// The attributes of the directory in which the request has changed a name, if the server tells
-    /// them.
-    pub dir: Option<Attr>,
+    /// The attributes of the directory in which the request has changed a name, or of the file that
+    /// it has closed, if the server tells them.
+    pub changed: Option<Attr>,
     /// The request may still be carried out although it was answered with an error: its caller does
     /// not wait any more. Not sent: the client's own end of the connection says so.
     pub may_be_done: bool,

@@ -8,6 +8,7 @@ use crate::id::{Handle, InodeId, SessionId};
 use crate::leases::Leases;
 use crate::local_cache::Touched;
 use crate::reply::Reply;
+use crate::request::Request;
 use crate::service::Service;
 
 /// What a session learns of the server when it begins.
@@ -72,8 +73,9 @@ pub struct LeasedAnswer<'a> {
     pub opens_for_writing: bool,
     /// The reply or the error. Attributes in it that are not leased become volatile.
     pub result: &'a mut Result<Reply, Error>,
-    /// The attributes of a directory that come with the answer.
-    pub dir: Option<&'a Attr>,
+    /// The attributes that come with the answer, of what the request has changed, and a moment
+    /// before they were read.
+    pub changed: Option<(&'a Attr, LeaseMoment)>,
 }
 
 /// A server of sessions. A session begins before its first request, and ends after its last one
@@ -128,9 +130,13 @@ pub trait SessionService: Service {
     /// All leases of a session have ended by its client's own clock.
     fn leases_lost(&self, _session: SessionId) {}
 
-    /// Returns the attributes of a directory that a request has just changed, if they are in memory
-    /// or can be read: they save its client a question.
-    fn dir_attr(&self, dir: Handle) -> Option<Attr>;
+    /// Returns the node that a request changes and whose attributes its answer does not show: the
+    /// directory of a name, or the file that it closes. Asked before the request is carried out.
+    fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle>;
+
+    /// Returns the attributes of a node that a request has just changed, if they are in memory or
+    /// can be read: they save its client a question.
+    fn attr(&self, node: Handle) -> Option<Attr>;
 
     /// Returns the newest sequence that is done, and the newest that is safe.
     fn progress(&self) -> (u64, u64);

@@ -420,21 +420,21 @@ proptest! {
     fn an_answer_is_decoded_as_it_was(
         stamp in stamp(),
         result in result(),
-        dir in option::of(attr()),
+        changed in option::of(attr()),
         bits in 0..32u8,
     ) {
         let mut body = Vec::new();
         let bit = |number: u8| bits & 1 << number != 0;
-        let [node, names, dir_leased, made, bytes] = [0, 1, 2, 3, 4].map(bit);
-        let leases = Leases { node, names, dir: dir_leased, made, bytes };
-        encode_answer(stamp, &result, Granted { leases, dir, may_be_done: false }, &mut body);
+        let [node, names, changed_leased, made, bytes] = [0, 1, 2, 3, 4].map(bit);
+        let leases = Leases { node, names, changed: changed_leased, made, bytes };
+        encode_answer(stamp, &result, Granted { leases, changed, may_be_done: false }, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();
         let DecodedReply { stamp: decoded_stamp, result: decoded, granted } =
             decode_answer(&body, bulk).unwrap();
         prop_assert_eq!(decoded_stamp, stamp);
         prop_assert_eq!(format!("{:?}", decoded), format!("{:?}", result));
-        let dir = dir.filter(|_| result.is_ok());
-        prop_assert_eq!(granted, Granted { leases, dir, may_be_done: false });
+        let changed = changed.filter(|_| result.is_ok());
+        prop_assert_eq!(granted, Granted { leases, changed, may_be_done: false });
         for end in cuts(&body) {
             prop_assert!(decode_answer(&body[..end], Vec::new()).is_err(), "cut at {}", end);
         }

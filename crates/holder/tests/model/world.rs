@@ -535,9 +535,9 @@ impl Server {
             leases.node |= !attr.volatile;
         }
         leases.names = tells && request.told_names().is_some_and(|dir| grant(Leased::Names(dir)));
-        let dir = (!touched.is_empty()).then(|| self.nodes[&DIR.ino]);
-        leases.dir = dir.is_some() && grant(Leased::Node(DIR.ino));
-        let granted = Granted { leases, dir, may_be_done: false };
+        let changed = (!touched.is_empty()).then(|| self.nodes[&DIR.ino]);
+        leases.changed = changed.is_some() && grant(Leased::Node(DIR.ino));
+        let granted = Granted { leases, changed, may_be_done: false };
         let answer = Answer { result, granted, done, touched };
         self.lines[client].queues.lock().answers.push(answer);
     }

@@ -12,7 +12,8 @@ use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
-    Code, Error, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId, codec, limits,
+    Code, Error, FileKind, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId,
+    codec, limits,
 };
 
 use crate::clock::boot_time;
@@ -224,8 +225,10 @@ impl Calls {
         if !frame.is_overdue {
             self.leases.renew(call.asked, term);
         }
-        if let (Some(dir), Some(on_dir)) = (granted.dir, self.on_dir.get()) {
-            on_dir(dir, call.since);
+        if let (Some(changed), Some(on_dir)) = (granted.changed, self.on_dir.get())
+            && changed.kind == FileKind::Directory
+        {
+            on_dir(changed, call.since);
         }
         if let Some(done) = call.done {
             done(result, granted);

@@ -30,6 +30,7 @@ impl Told {
                 | Request::Parent { .. }
                 | Request::Find { .. }
                 | Request::Open { .. }
+                | Request::Release { .. }
         );
         let opens_for_writing = match request {
             Request::Open { flags, .. } | Request::Create { flags, .. } => {
@@ -49,8 +50,10 @@ pub(super) struct PendingReply {
     pub(super) number: u64,
     /// The number of the mutation, 0 if it is none; and [`Session::epochs`] from before it.
     pub(super) mutation: (u64, u32),
-    /// The directory in which the request changes names.
-    pub(super) dir: Option<Handle>,
+    /// See [`SessionService::changed_node`].
+    ///
+    /// [`SessionService::changed_node`]: pelago_wire::SessionService::changed_node
+    pub(super) changed: Option<Handle>,
     /// What the answer tells, if that may be leased.
     pub(super) told: Option<Told>,
     /// Payload bytes of the request, and those that the reply may have.
@@ -61,7 +64,7 @@ impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation: (mutation, epochs), dir, told, held } =
+        let Self { sessions, session, number, mutation: (mutation, epochs), changed, told, held } =
             self;
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
@@ -69,11 +72,16 @@ impl PendingReply {
         };
         let stamp = ReplyStamp { epoch: sessions.service.served().epoch, sequence };
         let mut body = Vec::new();
-        let dir = dir.filter(|_| result.is_ok());
-        let dir = dir.and_then(|dir| sessions.service.dir_attr(dir));
+        let changed = changed.filter(|_| result.is_ok());
+        let changed = changed.and_then(|node| {
+            let since = sessions.service.lease_moment();
+            Some((sessions.service.attr(node)?, since))
+        });
         let answer = |Told { since, node, names, opens_for_writing }| {
-            let (is_change, result, dir) = (mutation > 0, &mut result, dir.as_ref());
-            let answer = LeasedAnswer { node, names, is_change, opens_for_writing, result, dir };
+            let is_change = mutation > 0;
+            let (result, changed) = (&mut result, changed.as_ref().map(|it| (&it.0, it.1)));
+            let answer =
+                LeasedAnswer { node, names, is_change, opens_for_writing, result, changed };
             sessions.service.lease(session.id, since, answer)
         };
         // Answers do not lengthen leases until the recall is answered: one that began now might
@@ -83,7 +91,7 @@ impl PendingReply {
         codec::encode_answer(
             stamp,
             &result,
-            Granted { leases, dir, may_be_done: false },
+            Granted { leases, changed: changed.map(|it| it.0), may_be_done: false },
             &mut body,
         );
         let bulk = match result {

@@ -125,7 +125,11 @@ impl<S: Service> SessionService for WithSessions<S> {
         }
     }
 
-    fn dir_attr(&self, _: Handle) -> Option<Attr> {
+    fn changed_node(&self, _: SessionId, _: &Request) -> Option<Handle> {
+        None
+    }
+
+    fn attr(&self, _: Handle) -> Option<Attr> {
         None
     }
 }

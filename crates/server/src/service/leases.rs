@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pelago_proto::leases::Leased;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases,
-    Reply, Request, RequestId, SessionId, Touched, limits,
+    Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer,
+    Leases, Reply, Request, RequestId, SessionId, Touched, limits,
 };
 
 use super::{Call, Dispatcher, shared, touches};
@@ -78,7 +78,7 @@ impl Dispatcher {
         since: LeaseMoment,
         answer: LeasedAnswer<'_>,
     ) -> Leases {
-        let LeasedAnswer { node, names, is_change, opens_for_writing, result, dir } = answer;
+        let LeasedAnswer { node, names, is_change, opens_for_writing, result, changed } = answer;
         // A stored reply of an earlier epoch tells what was then.
         let is_stored = is_change && session.epoch() < self.parts.shard.epoch();
         let is_quiet = || self.stopped.try_write().is_some();
@@ -96,7 +96,6 @@ impl Dispatcher {
         let mut all: Vec<Leased> = nodes.chain(node).map(Leased::Node).collect();
         let of_nodes = all.len();
         all.extend(names.map(Leased::Names));
-        all.extend(dir.map(|dir| Leased::Node(dir.ino)));
         all.extend(made.map(Leased::Names));
         let granted = self.leases.grant(session, since, &all, |on| self.may_hold(on));
         if granted.contains(&false) {
@@ -113,10 +112,17 @@ impl Dispatcher {
                 None => granted[..of_nodes].contains(&true),
             },
             names: names.is_some() && granted[of_nodes],
-            dir: dir.is_some() && granted[of_nodes + usize::from(names.is_some())],
+            changed: changed.is_some_and(|(attr, since)| self.lease_changed(session, since, attr)),
             made: made.is_some() && granted[granted.len() - 1],
             bytes: opened.is_some_and(|ino| self.lease_bytes(session, since, ino)),
         }
+    }
+
+    /// Leases attributes that were read after the answer was known.
+    fn lease_changed(&self, session: SessionId, since: LeaseMoment, attr: &Attr) -> bool {
+        let node = [Leased::Node(attr.ino)];
+        // A file without a name is gone soon, and nothing would recall that.
+        attr.links > 0 && self.leases.grant(session, since, &node, |on| self.may_hold(on))[0]
     }
 
     /// Leases the bytes of a file that the session has opened for writing, if no other session has

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use pelago_data::OpenKey;
 use pelago_wire::{
-    Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Served,
+    Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Request, Served,
     SessionId, SessionRecord, SessionService,
 };
 
@@ -71,8 +72,18 @@ impl SessionService for LocalService {
         durability.when_safe(done, invalidations, Box::new(move |_| then()));
     }
 
-    fn dir_attr(&self, dir: Handle) -> Option<Attr> {
-        self.dispatcher.parts.shard.attr(dir).ok()
+    fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
+        match request {
+            Request::Release { open } => {
+                let open = OpenKey { session, open: *open };
+                self.dispatcher.parts.opens.inode_of(open).ok().map(Handle::own)
+            }
+            request => request.changed_dir(),
+        }
+    }
+
+    fn attr(&self, node: Handle) -> Option<Attr> {
+        self.dispatcher.parts.shard.attr(node).ok()
     }
 
     fn lease_moment(&self) -> LeaseMoment {

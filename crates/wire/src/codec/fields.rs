@@ -384,7 +384,7 @@ flag_sets! {
         passthrough = 8,
     }
     WriteFlags { append = 0, behind = 1, commit = 2, kill_privileges = 8, }
-    Leases { node = 0, names = 1, dir = 2, made = 3, bytes = 4, }
+    Leases { node = 0, names = 1, changed = 2, made = 3, bytes = 4, }
 }
 
 /// Two truths in a byte: bit 0 is the first, bit 1 the second. A byte that had only the first once

@@ -135,21 +135,25 @@ fn every_reply_is_the_bytes_it_always_was() {
 
 #[test]
 fn what_comes_with_a_reply_is_the_bytes_it_always_was() {
-    let dir = Some(Attr::empty(InodeId::ROOT, FileKind::Directory));
-    let all = Leases { node: true, names: true, dir: true, made: true, bytes: true };
+    let changed = Some(Attr::empty(InodeId::ROOT, FileKind::Directory));
+    let all = Leases { node: true, names: true, changed: true, made: true, bytes: true };
     let cases = [
-        ("leases", Ok(Reply::Done), Granted { leases: all, dir: None, may_be_done: false }),
+        ("leases", Ok(Reply::Done), Granted { leases: all, changed: None, may_be_done: false }),
         (
             "dir",
             Ok(Reply::Done),
-            Granted { leases: Leases { dir: true, ..Leases::default() }, dir, may_be_done: false },
+            Granted {
+                leases: Leases { changed: true, ..Leases::default() },
+                changed,
+                may_be_done: false,
+            },
         ),
         (
             "absent",
             Err(Code::NotFound.into()),
             Granted {
                 leases: Leases { names: true, ..Leases::default() },
-                dir: None,
+                changed: None,
                 may_be_done: false,
             },
         ),

@@ -251,7 +251,7 @@ fn the_next_run_does_not_know_a_session_that_has_lost_a_lease_on_bytes() {
             is_change: true,
             opens_for_writing: true,
             result: &mut opened,
-            dir: None,
+            changed: None,
         },
     );
     assert!(leases.bytes);
