@@ -54,7 +54,8 @@ pub(crate) struct UnsafeChanges {
     /// What `newest` was before: nothing may walk over so many changes under the lock of all names
     /// to forget some of them.
     older: Period,
-    /// The newest batch of each session that builds on an unsafe change of another one.
+    /// The newest batch of each session that builds on an unsafe change of another one, or that
+    /// has its row.
     shared: KeyedMap<SessionId, u64>,
     /// Any session may have made the changes up to this sequence.
     unknown: u64,
@@ -88,6 +89,12 @@ impl UnsafeChanges {
     /// Begins to track changes; those up to this sequence were not.
     pub(crate) fn begin(&mut self, sequence: u64) {
         self.unknown = sequence;
+    }
+
+    /// The row of a session is in this batch: without it the next run does not know the session,
+    /// and its client can repeat nothing.
+    pub(crate) fn begin_session(&mut self, session: SessionId, sequence: u64) {
+        self.shared.insert(session, sequence);
     }
 
     /// Ends to track changes.
@@ -137,7 +144,8 @@ impl UnsafeChanges {
         self.unknown > safe || newest.is_some_and(|newest| newest.is_of_other(session, safe))
     }
 
-    /// Returns whether an unsafe batch of this session builds on one of another session.
+    /// Returns whether an unsafe batch of this session builds on one of another session, or has its
+    /// row.
     pub(crate) fn is_shared(&self, session: SessionId, safe: u64) -> bool {
         self.shared.get(&session).is_some_and(|sequence| *sequence > safe)
     }

@@ -98,6 +98,8 @@ pub(super) fn begin(
     if locked.state.replies.is_empty() {
         locked.state.unsafe_changes.begin(before);
     }
+    let sequence = locked.state.sequence;
+    locked.state.unsafe_changes.begin_session(session, sequence);
     locked.state.replies.begin(session, *record);
     shard.has_sessions.store(true, Ordering::Release);
     Ok(())
@@ -146,7 +148,10 @@ pub(super) fn remember(shard: &Shard, session: SessionId) -> Result<(), Error> {
     let Some(record) = txn.state.replies.forgotten(session) else { return Ok(()) };
     txn.batch.allow_reserve();
     txn.put(key::session(session), &record);
-    txn.commit()?.state.replies.set_forgotten(session, false);
+    let mut locked = txn.commit()?;
+    let sequence = locked.state.sequence;
+    locked.state.unsafe_changes.begin_session(session, sequence);
+    locked.state.replies.set_forgotten(session, false);
     Ok(())
 }
 

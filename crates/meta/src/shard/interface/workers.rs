@@ -82,7 +82,8 @@ impl Shard {
 
     /// Returns whether the answer to a change of this session waits until all is safe that is done:
     /// it builds on an unsafe change of another session, which may not come back after a loss of
-    /// power. `opened`: the inode that the session has opened.
+    /// power, or the next run would not know this one. `opened`: the inode that the session has
+    /// opened.
     #[must_use]
     pub fn builds_on_others(&self, session: SessionId, opened: Option<InodeId>) -> bool {
         if !self.has_sessions.load(Ordering::Acquire) {
@@ -91,7 +92,9 @@ impl Shard {
         let (locked, safe) = (self.lock(), self.durability.safe());
         let changes = &locked.state.unsafe_changes;
         let is_of_other = |ino| changes.is_of_other(session, Subject::Inode(ino), safe);
-        changes.is_shared(session, safe) || opened.is_some_and(is_of_other)
+        changes.is_shared(session, safe)
+            || locked.state.replies.forgotten(session).is_some()
+            || opened.is_some_and(is_of_other)
     }
 
     /// Returns the present epoch; see [`Shard::reopen`].

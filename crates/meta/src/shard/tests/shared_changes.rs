@@ -100,3 +100,24 @@ fn sessions_that_work_in_one_directory_do_not_wait_for_each_other() {
     }
     assert!(!waits(&rig, ONE) && !waits(&rig, TWO));
 }
+
+/// The next run must know the session, so that its client can repeat the change.
+#[test]
+fn changes_wait_until_the_next_run_knows_their_session() {
+    let (rig, dir) = scene(&["a", "b", "c", "d"]);
+    let third = SessionId(3);
+    let record = SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) };
+    rig.shard.begin_session(third, &record).unwrap();
+    rig.shard.unlink(dir, &name("a"), by(third)).unwrap();
+    assert!(waits(&rig, third));
+    make_safe(&rig);
+    rig.shard.unlink(dir, &name("b"), by(third)).unwrap();
+    assert!(!waits(&rig, third));
+    rig.shard.forget_session(third).unwrap();
+    make_safe(&rig);
+    assert!(waits(&rig, third), "as long as it is forgotten");
+    rig.shard.remember_session(third).unwrap();
+    assert!(waits(&rig, third), "its row may be lost");
+    make_safe(&rig);
+    assert!(!waits(&rig, third));
+}
