@@ -114,7 +114,13 @@ impl State {
         let shows_dirty = self.shows_dirty(request);
         self.widen(request);
         let since = self.changes.now();
-        let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
+        if let Request::Write { open, .. }
+        | Request::Allocate { open, .. }
+        | Request::CopyRange { to: open, .. } = request
+        {
+            self.opens.note_write(*open);
+        }
+        let touched = touches(request, &self.kept, &self.opens);
         let is_unknown = |(dir, name): (InodeId, &Name)| self.kept.name(dir, name).is_none();
         let is_blind = removed_names(request).into_iter().any(is_unknown);
         self.blind_removals += usize::from(is_blind);

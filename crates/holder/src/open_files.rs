@@ -21,6 +21,8 @@ struct Open {
     node: Handle,
     writes: Writes,
     at: At,
+    /// It may have changed the file.
+    has_written: bool,
     /// Why bytes are lost that were written, until that is reported.
     error: Option<Code>,
 }
@@ -83,13 +85,15 @@ impl OpenFiles {
     ) {
         self.unreported += 1;
         let at = At::Here { flags, caller };
-        self.all.insert(open, Open { node, writes: Writes::No, at, error: None });
+        let (writes, has_written) = (Writes::No, false);
+        self.all.insert(open, Open { node, writes, at, has_written, error: None });
     }
 
     /// Adds an open that the server has made.
     pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: Writes) {
         let node = Handle::own(ino);
-        self.all.insert(open, Open { node, writes, at: At::Server, error: None });
+        let (at, has_written) = (At::Server, false);
+        self.all.insert(open, Open { node, writes, at, has_written, error: None });
     }
 
     /// Returns the inode of an open.
@@ -100,6 +104,18 @@ impl OpenFiles {
     /// Returns the inode of an open that may write it.
     pub(crate) fn written_inode(&self, open: OpenId) -> Option<InodeId> {
         self.all.get(&open).filter(|open| open.writes != Writes::No).map(|open| open.node.ino)
+    }
+
+    /// A request that changes the file of an open is sent or kept back.
+    pub(crate) fn note_write(&mut self, open: OpenId) {
+        if let Some(open) = self.all.get_mut(&open) {
+            open.has_written = true;
+        }
+    }
+
+    /// Returns the inode of an open that may have changed it.
+    pub(crate) fn changed_inode(&self, open: OpenId) -> Option<InodeId> {
+        self.all.get(&open).filter(|open| open.has_written).map(|open| open.node.ino)
     }
 
     /// Returns the inode of an open whose writes may be kept back.

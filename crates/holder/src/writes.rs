@@ -44,6 +44,7 @@ impl State {
             return None;
         }
         let by = Writer { open: *open, caller, kill_privileges: flags.kill_privileges };
+        self.opens.note_write(*open);
         let kept = self.dirty.write(ino, by, offset, bytes, clock::monotonic());
         if matches!(kept, Kept::New { .. }) {
             // What the server says of the file is old until it has the bytes.

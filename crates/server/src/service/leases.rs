@@ -87,6 +87,10 @@ impl Dispatcher {
         }
         let made = made_dir(result).filter(|_| is_change);
         let opened = opened_file(result).filter(|_| opens_for_writing);
+        let bytes = opened.is_some_and(|ino| self.lease_bytes(session, since, ino));
+        // Only the session itself can write a file that it has just made, and has alone.
+        let written = opened.filter(|_| bytes && matches!(result, Ok(Reply::Created { .. })));
+        let may_hold = |on| written.map(Leased::Node) == Some(on) || self.may_hold(on);
         let mut attrs: Vec<_> = result.iter_mut().flat_map(Reply::attrs_mut).collect();
         for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
             // Nothing would ever recall it.
@@ -97,7 +101,7 @@ impl Dispatcher {
         let of_nodes = all.len();
         all.extend(names.map(Leased::Names));
         all.extend(made.map(Leased::Names));
-        let granted = self.leases.grant(session, since, &all, |on| self.may_hold(on));
+        let granted = self.leases.grant(session, since, &all, may_hold);
         if granted.contains(&false) {
             self.make_room(session);
         }
@@ -114,7 +118,7 @@ impl Dispatcher {
             names: names.is_some() && granted[of_nodes],
             changed: changed.is_some_and(|(attr, since)| self.lease_changed(session, since, attr)),
             made: made.is_some() && granted[granted.len() - 1],
-            bytes: opened.is_some_and(|ino| self.lease_bytes(session, since, ino)),
+            bytes,
         }
     }
 
