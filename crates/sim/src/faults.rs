@@ -26,8 +26,8 @@ pub(crate) enum Fault {
     PowerLoss,
     /// A client is killed.
     KillClient(usize),
-    /// The cable of a client carries nothing to it, so that its session goes on, and its leases end;
-    /// so much later the server is killed, and starts again.
+    /// A client hears nothing, and the server hears it for so long. Then its leases end by recalls
+    /// of that time, and before its session does, the server is killed, and starts again.
     KillServerOfLost(usize, Duration),
 }
 
@@ -148,9 +148,7 @@ impl Palette {
             (6..=7, _) => Fault::SlowServer(short()),
             (8, _) => Fault::SlowClient(client, short()),
             (9, Self::Server | Self::Power) => {
-                // About as long as leases last.
-                let time = Duration::from_millis(9_000 + turns::random(8_000));
-                Fault::KillServerOfLost(client, time)
+                Fault::KillServerOfLost(client, Duration::from_millis(200 + turns::random(3_000)))
             }
             (_, Self::Server) => Fault::KillServer,
             (_, Self::Power) => Fault::PowerLoss,

@@ -145,6 +145,22 @@ impl History {
         self.grown.entry(cell.0).or_default().push(Grown { ended, size, value });
     }
 
+    /// The server is killed: what it has written and not answered may be written once more.
+    pub(crate) fn may_write_again(&mut self) {
+        let begun = self.moment();
+        for all in self.cells.values_mut() {
+            let is_written = |it: &&Operation<Cell>| match it.act {
+                Cell::Write(_) => it.ended == u64::MAX,
+                Cell::Read(_) => false,
+            };
+            let again = all.iter().filter(is_written).map(|it| Operation { begun, ..*it });
+            // More cannot be checked; then no order may be found although there is one.
+            let room = MOST.saturating_sub(all.len());
+            let again: Vec<_> = again.take(room).collect();
+            all.extend(again);
+        }
+    }
+
     /// Returns how many writes of some programs were answered.
     pub(crate) fn writes_of(&self, programs: Range<usize>) -> u64 {
         self.writes.range(Program(programs.start)..Program(programs.end)).map(|it| it.1).sum()

@@ -167,6 +167,10 @@ impl Runner {
                 0 => thread::sleep(Duration::from_micros(turns::random(150_000))),
                 // About when the bytes are sent that were kept back.
                 1 => thread::sleep(Duration::from_micros(95_000 + turns::random(30_000))),
+                // It has the file open for longer.
+                2 if turns::random(3) == 0 => {
+                    thread::sleep(Duration::from_micros(turns::random(4_000_000)));
+                }
                 _ => {}
             }
         }

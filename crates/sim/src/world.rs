@@ -225,9 +225,12 @@ impl World<'_> {
                 self.restart_server(usize::try_from(kept).unwrap_or(0));
             }
             Fault::KillClient(client) => self.kill_client(client),
-            Fault::KillServerOfLost(client, time) => {
-                self.cables.stop(client, Ways::ToClient, 2 * time);
-                thread::sleep(time);
+            Fault::KillServerOfLost(client, heard) => {
+                self.cables.stop(client, Ways::ToClient, 2 * TERM);
+                thread::sleep(heard);
+                self.cables.cut(client);
+                let most = u64::try_from(heard.as_micros()).unwrap_or(u64::MAX);
+                thread::sleep(TERM + TERM / 64 - Duration::from_micros(turns::random(most)));
                 self.restart_server(usize::MAX);
             }
         }
@@ -238,6 +241,7 @@ impl World<'_> {
     fn restart_server(&mut self, keep_unsafe: usize) {
         let Some(run) = self.run.take() else { return };
         turns::stand_still(run.machine, None);
+        self.history.lock().may_write_again();
         self.cables.set_server_gone(true);
         // Its threads keep what they have for ever.
         mem::forget(run);
