@@ -147,8 +147,8 @@ impl Palette {
             (5, _) => Fault::PauseServer(long()),
             (6..=7, _) => Fault::SlowServer(short()),
             (8, _) => Fault::SlowClient(client, short()),
-            (9, Self::Server | Self::Power) => {
-                Fault::KillServerOfLost(client, Duration::from_millis(200 + turns::random(3_000)))
+            (9..=10, Self::Server | Self::Power) => {
+                Fault::KillServerOfLost(client, Duration::from_millis(300 + turns::random(1_500)))
             }
             (_, Self::Server) => Fault::KillServer,
             (_, Self::Power) => Fault::PowerLoss,

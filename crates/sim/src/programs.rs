@@ -168,7 +168,7 @@ impl Runner {
                 // About when the bytes are sent that were kept back.
                 1 => thread::sleep(Duration::from_micros(95_000 + turns::random(30_000))),
                 // It has the file open for longer.
-                2 if turns::random(3) == 0 => {
+                2 if turns::random(2) == 0 => {
                     thread::sleep(Duration::from_micros(turns::random(4_000_000)));
                 }
                 _ => {}

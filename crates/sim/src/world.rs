@@ -228,9 +228,10 @@ impl World<'_> {
             Fault::KillServerOfLost(client, heard) => {
                 self.cables.stop(client, Ways::ToClient, 2 * TERM);
                 thread::sleep(heard);
+                // It cannot send that any more.
+                self.wait_for_write(client);
                 self.cables.cut(client);
-                let most = u64::try_from(heard.as_micros()).unwrap_or(u64::MAX);
-                thread::sleep(TERM + TERM / 64 - Duration::from_micros(turns::random(most)));
+                thread::sleep(TERM + TERM / 64 - Duration::from_millis(turns::random(300)));
                 self.restart_server(usize::MAX);
             }
         }
