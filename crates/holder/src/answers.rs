@@ -120,12 +120,16 @@ impl State {
         {
             self.opens.note_write(*open);
         }
-        let touched = touches(request, &self.kept, &self.opens);
+        let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
         let is_unknown = |(dir, name): (InodeId, &Name)| self.kept.name(dir, name).is_none();
         let is_blind = removed_names(request).into_iter().any(is_unknown);
         self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
-        self.kept.drop_touched(&touched);
+        match request {
+            // It ends the lease on the bytes, and leaves the attributes as they are.
+            Request::Release { open } if !self.opens.has_written(*open) => {}
+            _ => self.kept.drop_touched(&touched),
+        }
         Sent { since, touched, is_blind, tells, shows_dirty }
     }
 

@@ -113,9 +113,9 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the inode of an open that may have changed it.
-    pub(crate) fn changed_inode(&self, open: OpenId) -> Option<InodeId> {
-        self.all.get(&open).filter(|open| open.has_written).map(|open| open.node.ino)
+    /// Returns whether the file of an open may have been changed through it.
+    pub(crate) fn has_written(&self, open: OpenId) -> bool {
+        self.all.get(&open).is_some_and(|open| open.has_written)
     }
 
     /// Returns the inode of an open whose writes may be kept back.

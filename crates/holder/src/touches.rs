@@ -3,7 +3,6 @@
 use pelago_wire::{Handle, InodeId, Name, Request, Touched};
 
 use crate::kept::Kept;
-use crate::open_files::OpenFiles;
 
 /// The names that a request removes or replaces.
 pub(crate) fn removed_names(request: &Request) -> Vec<(InodeId, &Name)> {
@@ -18,10 +17,14 @@ pub(crate) fn removed_names(request: &Request) -> Vec<(InodeId, &Name)> {
 
 /// Returns what a request changes, as far as it is known before it is carried out. The match has no
 /// wildcard, so the compiler names a new request here.
-pub(crate) fn touches(request: &Request, kept: &Kept, opens: &OpenFiles) -> Vec<Touched> {
+pub(crate) fn touches(
+    request: &Request,
+    kept: &Kept,
+    inode_of: impl Fn(pelago_wire::OpenId) -> Option<InodeId>,
+) -> Vec<Touched> {
     let node = |node: &Handle| Touched::Node(node.ino);
     let named = |dir: &Handle, name: &Name| Touched::Name { dir: dir.ino, name: name.clone() };
-    let nodes = |ino: Option<InodeId>| ino.map(Touched::Node).into_iter().collect();
+    let written = |open| inode_of(open).map(Touched::Node).into_iter().collect();
     match request {
         Request::Lookup { .. }
         | Request::Parent { .. }
@@ -46,9 +49,8 @@ pub(crate) fn touches(request: &Request, kept: &Kept, opens: &OpenFiles) -> Vec<
         }
         Request::Write { open, .. }
         | Request::Allocate { open, .. }
-        | Request::CopyRange { to: open, .. } => nodes(opens.written_inode(*open)),
-        // The close of a file that was not written changes nothing.
-        Request::Release { open } => nodes(opens.changed_inode(*open)),
+        | Request::CopyRange { to: open, .. }
+        | Request::Release { open } => written(*open),
         Request::SetAttr { node: of, .. }
         | Request::SetXattr { node: of, .. }
         | Request::RemoveXattr { node: of, .. } => vec![node(of)],

@@ -25,6 +25,9 @@ struct Noting {
     /// Opens are answered later, and reads do not find them before.
     opens_later: bool,
     opening: Mutex<Vec<LeasedDone>>,
+    /// Closes are answered later.
+    closes_later: bool,
+    closing: Mutex<Vec<LeasedDone>>,
     /// Listings that are not answered yet.
     lists: Mutex<Vec<LeasedDone>>,
 }
@@ -57,7 +60,7 @@ impl Noting {
                 (Err(Code::Unavailable.into()), Leases::default())
             }
             Request::Write { flags, .. } => {
-                assert!(flags.behind);
+                assert!(flags.behind || self.closes_later);
                 let bytes = bulk.bytes().len() as u64;
                 (Ok(Reply::Written { bytes, size: bytes }), Leases::default())
             }
@@ -87,6 +90,10 @@ impl LeasedService for Noting {
         if matches!(request, Request::Open { .. }) && self.opens_later {
             self.asked.lock().push("open");
             return self.opening.lock().push(done);
+        }
+        if matches!(request, Request::Release { .. }) && self.closes_later {
+            self.asked.lock().push("release");
+            return self.closing.lock().push(done);
         }
         let may_be_done = self.is_late && matches!(request, Request::Write { .. });
         let (result, leases) = self.answer(&request, &bulk);
@@ -255,4 +262,24 @@ fn a_read_goes_with_the_open_that_it_needs_and_once_more_if_it_has_overtaken_it(
         assert_eq!(*read.lock(), [expected]);
         assert_eq!(server.asked.lock().len(), if fails { 3 } else { 4 });
     }
+}
+
+/// A close ends the lease on the bytes, whatever it finds: it may come behind an open that was sent
+/// later, and was granted the lease.
+#[test]
+fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
+    let server = Arc::new(Noting { closes_later: true, ..Noting::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    let open = |open| Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open };
+    let write = |open| Request::Write { open, offset: 0, flags: WriteFlags::NONE };
+    ask(&holder, open(OPEN), b"");
+    ask(&holder, Request::Release { open: OPEN }, b"");
+    ask(&holder, open(OpenId(2)), b"");
+    ask(&holder, write(OpenId(2)), b"bytes");
+    assert_eq!(*server.asked.lock(), ["open", "release", "open", "write"]);
+    server.closing.lock().pop().unwrap()(Ok(Reply::Done), Granted::default());
+    ask(&holder, open(OpenId(3)), b"");
+    ask(&holder, write(OpenId(3)), b"bytes");
+    assert_eq!(server.asked.lock().len(), 5, "this one is kept back");
 }

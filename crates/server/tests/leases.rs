@@ -294,7 +294,8 @@ fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_w
         (granted.changed.unwrap(), granted.leases.changed)
     };
     let (kept, open) = create("kept");
-    client.ask(chmod(kept.handle, 0o600)).0.unwrap();
+    let (_, granted) = client.ask(chmod(kept.handle, 0o600));
+    assert!(!granted.leases.node, "it is written, and is not new any more");
     let (attr, is_leased) = closed(open);
     assert!(attr.ino == kept.attr.ino && attr.mode == 0o600 && is_leased);
     let answer = served.chmod(kept.handle, 0o640);
@@ -307,6 +308,7 @@ fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_w
     client.ask(Request::Open { node, flags, open }).0.unwrap();
     assert!(closed(open).1);
     let (gone, open) = create("gone");
+    assert!(!gone.attr.volatile, "it is new, and only this session has it");
     client.ask(unlink("gone")).0.unwrap();
     let (attr, is_leased) = closed(open);
     assert!(attr.ino == gone.attr.ino && attr.links == 0 && !is_leased);

@@ -164,6 +164,8 @@ pub(crate) struct Server {
     version: i64,
     /// Nodes that have lost their last name with the last change.
     pub(crate) removed: Vec<InodeId>,
+    /// The file that the last request has closed.
+    released: Option<InodeId>,
 }
 
 /// Returns a name whose position in listings is its number.
@@ -203,6 +205,7 @@ impl Server {
             refused: Vec::new(),
             version: 0,
             removed: Vec::new(),
+            released: None,
         }
     }
 
@@ -394,11 +397,13 @@ impl Server {
             }
             Request::Open { node, open, .. } => self.open(client, node.ino, (*open, false)),
             Request::Release { open } => {
-                if let Some(Opened { ino, writes: true, .. }) = self.opens.remove(open) {
+                let released = self.opens.remove(open);
+                if let Some(Opened { ino, writes: true, .. }) = released {
                     self.grantor.begin_untold(Leased::Node(ino));
                     self.grantor.end_bytes(SESSIONS[client], ino);
                     self.grantor.end_untold(Leased::Node(ino));
                 }
+                self.released = released.map(|it| it.ino);
                 Ok(Reply::Done)
             }
             Request::Flush { .. } => Ok(Reply::Done),
@@ -515,18 +520,22 @@ impl Server {
         (mut result, touched): (Result<Reply, Error>, Vec<Touched>),
     ) {
         let session = SESSIONS[client];
-        let mut leases = Leases::default();
+        let (mut leases, mut made) = (Leases::default(), None);
         if let (Request::Open { node, flags, .. }, Ok(_)) = (&request, &result)
             && flags.write
         {
             let mut opens = self.opens.values().filter(|it| it.ino == node.ino);
             leases.bytes = opens.all(|it| it.client == client)
                 && self.grantor.grant_bytes(session, node.ino, since);
+            let opens = self.opens.values().filter(|it| it.ino == node.ino).count();
+            let is_written = self.writing.iter().any(|it| it.ino == node.ino);
+            // As if the file were new.
+            made = (leases.bytes && opens == 1 && !is_written).then_some(node.ino);
         }
         let written: BTreeSet<InodeId> =
             self.opens.values().filter(|it| it.writes).map(|it| it.ino).collect();
         let mut grant = |on| match on {
-            Leased::Node(ino) if written.contains(&ino) => false,
+            Leased::Node(ino) if written.contains(&ino) && made != Some(ino) => false,
             on => self.grantor.grant(session, on, since),
         };
         let tells = result.as_ref().map_or_else(|error| error.code == Code::NotFound, |_| true);
@@ -535,8 +544,14 @@ impl Server {
             leases.node |= !attr.volatile;
         }
         leases.names = tells && request.told_names().is_some_and(|dir| grant(Leased::Names(dir)));
-        let changed = (!touched.is_empty()).then(|| self.nodes[&DIR.ino]);
-        leases.changed = changed.is_some() && grant(Leased::Node(DIR.ino));
+        let released = self.released.take();
+        let changed = released.or((!touched.is_empty()).then_some(DIR.ino));
+        let changed = changed.map(|ino| self.nodes[&ino]);
+        // They are read now.
+        leases.changed = changed.is_some_and(|Attr { ino, links, .. }| {
+            let (on, now) = (Leased::Node(ino), self.grantor.now());
+            links > 0 && !written.contains(&ino) && self.grantor.grant(session, on, now)
+        });
         let granted = Granted { leases, changed, may_be_done: false };
         let answer = Answer { result, granted, done, touched };
         self.lines[client].queues.lock().answers.push(answer);
