@@ -545,7 +545,7 @@ impl Server {
         }
         leases.names = tells && request.told_names().is_some_and(|dir| grant(Leased::Names(dir)));
         let released = self.released.take();
-        let changed = released.or((!touched.is_empty()).then_some(DIR.ino));
+        let changed = released.or_else(|| (!touched.is_empty()).then_some(DIR.ino));
         let changed = changed.map(|ino| self.nodes[&ino]);
         // They are read now.
         leases.changed = changed.is_some_and(|Attr { ino, links, .. }| {
