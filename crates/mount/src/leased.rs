@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelago_fuse::ids::FileId;
 use pelago_fuse::{Header, Reply, reply};
-use pelago_wire::{Attr, Error, InodeId, Touched};
+use pelago_wire::{Attr, Error, FileKind, InodeId, Touched};
 
 use crate::attr;
 use crate::page_versions::Pages;
@@ -16,7 +16,8 @@ impl State {
     /// stale from then on. Returns `None` if no page may be used.
     pub(crate) fn open_pages(&self, found: &Attr) -> Option<Pages> {
         let version = self.lifetimes.leased_version(found)?;
-        let pages = self.page_versions.open(found.ino, version)?;
+        let is_dir = found.kind == FileKind::Directory;
+        let pages = self.page_versions.open(found.ino, is_dir, version)?;
         if pages == Pages::Other {
             self.stale_pages.add(found.ino, 0, u64::MAX);
         }
@@ -79,6 +80,14 @@ impl State {
             let go = move || reply.ok(&state.streams.open(dir, losses, pages));
             shared.stale_pages.when_clean(dir, go);
         });
+    }
+
+    /// Notes that a directory is listed: before the server is asked, and before the kernel is
+    /// answered, because its pages may be dropped in between.
+    pub(crate) fn list_pages(&self, dir: InodeId) {
+        if self.lifetimes.is_leased() {
+            self.page_versions.listed(dir);
+        }
     }
 
     /// Closes a directory.

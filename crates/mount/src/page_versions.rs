@@ -21,12 +21,16 @@ const NODES: usize = 4096;
 #[derive(Default)]
 pub(crate) struct PageVersions(StripedMap<Version>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Version {
     /// Opens with pages that are not released.
     opens: u32,
     /// The change time under which the pages hold; `None` if they hold under none.
     changed: Option<Time>,
+    is_dir: bool,
+    /// The kernel may have pages. It has none of a directory that was not listed since they were
+    /// dropped.
+    has_pages: bool,
 }
 
 /// What is known of the pages of a file that is opened.
@@ -43,7 +47,7 @@ pub(crate) enum Pages {
 impl PageVersions {
     /// Counts an open with pages of the version of this change time. Returns `None` if there are
     /// too many: then it must be without pages.
-    pub(crate) fn open(&self, ino: InodeId, changed: Time) -> Option<Pages> {
+    pub(crate) fn open(&self, ino: InodeId, is_dir: bool, changed: Time) -> Option<Pages> {
         let mut stripe = self.0.lock(ino.raw());
         if stripe.len() >= NODES && !stripe.contains_key(&ino.raw()) {
             stripe.retain(|_, version| version.opens > 0);
@@ -52,10 +56,13 @@ impl PageVersions {
             }
         }
         let (version, pages) = match stripe.entry(ino.raw()) {
-            Entry::Vacant(place) => (place.insert(Version::default()), Pages::Unknown),
+            Entry::Vacant(place) => {
+                let (opens, changed, has_pages) = (0, None, !is_dir);
+                (place.insert(Version { opens, changed, is_dir, has_pages }), Pages::Unknown)
+            }
             Entry::Occupied(version) => {
                 let version = version.into_mut();
-                let is_same = version.changed == Some(changed);
+                let is_same = version.changed == Some(changed) || !version.has_pages;
                 (version, if is_same { Pages::Same } else { Pages::Other })
             }
         };
@@ -77,8 +84,17 @@ impl PageVersions {
         let mut stripe = self.0.lock(ino.raw());
         let Some(version) = open_version(&mut stripe, ino) else { return false };
         let is_same = changed.is_some() && version.changed == changed;
+        let drops = version.has_pages && !is_same;
         version.changed = changed;
-        !is_same
+        version.has_pages = !version.is_dir || is_same && version.has_pages;
+        drops
+    }
+
+    /// Notes that a directory is listed: the kernel may have pages of it from now on.
+    pub(crate) fn listed(&self, dir: InodeId) {
+        if let Some(version) = self.0.lock(dir.raw()).get_mut(&dir.raw()) {
+            version.has_pages = true;
+        }
     }
 
     /// Notes that a file is opened past its pages, or that others change it: what is read into
@@ -127,7 +143,7 @@ mod tests {
     #[test]
     fn pages_are_kept_only_for_the_same_change_time() {
         let versions = PageVersions::default();
-        let opened = |time| versions.open(FILE, at(time)).unwrap();
+        let opened = |time| versions.open(FILE, false, at(time)).unwrap();
         let order = [opened(1), opened(1), opened(2), opened(2), opened(1)];
         use Pages::{Other, Same, Unknown};
         assert_eq!(order, [Unknown, Same, Other, Same, Other]);
@@ -141,7 +157,7 @@ mod tests {
     fn attributes_without_a_lease_or_of_another_version_drop_the_pages_of_an_open_file() {
         let versions = PageVersions::default();
         assert!(!versions.compare(FILE, None), "it was never opened");
-        versions.open(FILE, at(1)).unwrap();
+        versions.open(FILE, false, at(1)).unwrap();
         assert!(!versions.compare(FILE, Some(at(1))));
         assert!(versions.compare(FILE, Some(at(2))));
         assert!(!versions.compare(FILE, Some(at(2))));
@@ -149,18 +165,32 @@ mod tests {
         assert!(versions.compare(FILE, Some(at(2))), "they were read without a lease");
         versions.close(FILE);
         assert!(!versions.compare(FILE, None) && !versions.are_used(FILE), "it has no reader");
-        assert_eq!(versions.open(FILE, at(2)), Some(Pages::Same));
+        assert_eq!(versions.open(FILE, false, at(2)), Some(Pages::Same));
+    }
+
+    /// Each change of a name in it changes its time.
+    #[test]
+    fn a_directory_has_pages_once_it_is_listed() {
+        let versions = PageVersions::default();
+        assert_eq!(versions.open(FILE, true, at(1)), Some(Pages::Unknown));
+        assert!(!versions.compare(FILE, Some(at(2))) && !versions.compare(FILE, None));
+        assert_eq!(versions.open(FILE, true, at(3)), Some(Pages::Same));
+        versions.listed(FILE);
+        assert!(!versions.compare(FILE, Some(at(3))));
+        assert!(versions.compare(FILE, Some(at(4))) && !versions.compare(FILE, Some(at(5))));
+        versions.listed(FILE);
+        assert_eq!(versions.open(FILE, true, at(6)), Some(Pages::Other));
     }
 
     #[test]
     fn an_inode_is_forgotten_with_the_kernel_unless_it_is_open() {
         let versions = PageVersions::default();
-        versions.open(FILE, at(1)).unwrap();
+        versions.open(FILE, false, at(1)).unwrap();
         versions.forget(FILE);
         assert!(versions.are_used(FILE));
         versions.close(FILE);
         versions.forget(FILE);
-        assert_eq!(versions.open(FILE, at(1)), Some(Pages::Unknown));
+        assert_eq!(versions.open(FILE, false, at(1)), Some(Pages::Unknown));
     }
 
     #[test]
@@ -168,15 +198,15 @@ mod tests {
         let versions = PageVersions::default();
         let count = 16 * NODES as u64;
         for ino in 0..2 * count {
-            assert!(versions.open(InodeId::from_raw(ino), at(1)).is_some(), "{ino}");
+            assert!(versions.open(InodeId::from_raw(ino), false, at(1)).is_some(), "{ino}");
             versions.close(InodeId::from_raw(ino));
         }
         for ino in 0..count {
-            assert!(versions.open(InodeId::from_raw(ino), at(1)).is_some(), "{ino}");
+            assert!(versions.open(InodeId::from_raw(ino), false, at(1)).is_some(), "{ino}");
         }
         let sizes: usize = versions.0.stripes().map(|stripe| stripe.len()).sum();
         assert_eq!(sizes as u64, count);
-        assert_eq!(versions.open(InodeId::from_raw(count), at(1)), None);
-        assert_eq!(versions.open(InodeId::from_raw(1), at(1)), Some(Pages::Same));
+        assert_eq!(versions.open(InodeId::from_raw(count), false, at(1)), None);
+        assert_eq!(versions.open(InodeId::from_raw(1), false, at(1)), Some(Pages::Same));
     }
 }

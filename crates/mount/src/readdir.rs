@@ -67,6 +67,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// Continues at the kernel's offset.
     pub(crate) fn start(mut self, offset: u64) {
+        self.state.list_pages(self.dir.ino);
         if offset < Cookie::AFTER_DOT.0 {
             self.stream.given.store(0, Ordering::Relaxed);
         }
@@ -125,7 +126,10 @@ impl Reading {
                 drop(guard);
                 self.ask(last.cookie, after_name);
             }
-            _ => self.sink.ok(),
+            _ => {
+                state.list_pages(self.dir.ino);
+                self.sink.ok();
+            }
         }
     }
 }
