@@ -11,7 +11,7 @@ use crate::holder::Holder;
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
-        let (dirty, opens) = {
+        let (leased, dirty, opens) = {
             let mut state = self.state.lock();
             state.changes.begin(&touched);
             state.kept.drop_touched(&touched);
@@ -20,10 +20,12 @@ impl LeaseHolder for Holder {
                 _ => None,
             });
             let nodes: Vec<InodeId> = nodes.collect();
+            let leased = nodes.iter().filter(|ino| state.dirty.leased_size(**ino).is_some());
+            let leased: Vec<Touched> = leased.copied().map(Touched::Bytes).collect();
             nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
             let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
             let opens: Vec<_> = opens.collect();
-            (nodes, opens)
+            (leased, nodes, opens)
         };
         let holder = Arc::clone(&this);
         let flushed: Then = Box::new(move || {
@@ -31,7 +33,8 @@ impl LeaseHolder for Holder {
             let reported = move || of_report.tell_cache(touched, then);
             holder.report_all(&opens, Box::new(reported));
         });
-        this.flush_all(&dirty, flushed);
+        let of_pages = Arc::clone(&this);
+        this.drop_pages(&leased, Box::new(move || of_pages.flush_all(&dirty, flushed)));
     }
 
     fn lost(&self) {
@@ -52,6 +55,19 @@ impl LeaseHolder for Holder {
 }
 
 impl Holder {
+    /// Has the cache below drop the pages of files on whose bytes the lease has ended, and calls
+    /// `then`. A program may have written pages through a mapping, of which nothing is known here:
+    /// they are sent now, before another session writes elsewhere in them.
+    fn drop_pages(&self, files: &[Touched], then: Then) {
+        let Some(cache) = self.cache.get().filter(|_| !files.is_empty()) else { return then() };
+        for file in files {
+            if let Touched::Bytes(ino) = file {
+                cache.bytes_changed(*ino);
+            }
+        }
+        cache.when_dropped(files, then);
+    }
+
     /// Has the cache below drop what is recalled, and ends the recall.
     fn tell_cache(self: Arc<Self>, touched: Arc<[Touched]>, then: Then) {
         let mut all = touched.to_vec();

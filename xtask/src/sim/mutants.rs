@@ -33,8 +33,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a recall is answered before bytes that were kept back are sent",
         file: "crates/holder/src/recall.rs",
-        from: "this.flush_all(&dirty, flushed);",
-        to: "this.flush_all(&[], flushed);",
+        from: "of_pages.flush_all(&dirty, flushed)",
+        to: "of_pages.flush_all(&[], flushed)",
     },
     Mutant {
         name: "leases that have ended drop nothing",

@@ -20,7 +20,7 @@ fn timed_out() {
         let server = world.volume.pid().unwrap();
         stop(server);
         let start = Instant::now();
-        let failed = fs::metadata(far.path("file"));
+        let failed = fs::metadata(far.path("other"));
         let waited = start.elapsed();
         rustix::process::kill_process(server, Signal::CONT).unwrap();
         assert_eq!(errno(failed), Errno::TIMEDOUT);

@@ -10,6 +10,7 @@ use pelago_random::bytes_of;
 use rustix::io::Errno;
 
 use crate::forwarder::Forwarder;
+use crate::harness::mapping::Mapping;
 use crate::harness::program::until;
 use crate::harness::programs::locker;
 use crate::{errno, on_server, on_world};
@@ -71,6 +72,36 @@ fn two_mounts_that_write_one_file_read_each_other() {
             let mut seen = [0; 100];
             files[reads].read_exact_at(&mut seen, writes as u64 * 4096 + 7).unwrap();
             assert_eq!(seen, [round; 100]);
+        }
+    });
+}
+
+/// The pages that a program has written through a mapping reach the server before another mount
+/// writes elsewhere in them.
+#[test]
+fn a_mapped_page_does_not_overwrite_what_another_mount_writes_in_it() {
+    if let Some(reason) = Mapping::cannot() {
+        return println!("skipped: {reason}");
+    }
+    on_server(|world| {
+        let [one, other] = world.mount_both();
+        // So many that it takes a while to write them.
+        const PAGES: usize = 2000;
+        let last = (PAGES - 1) * 4096;
+        for round in 0..4 {
+            let name = format!("mapped-{round}");
+            fs::write(one.path(&name), vec![b'.'; PAGES * 4096]).unwrap();
+            let mut mapping = Mapping::of(&one.path(&name), PAGES * 4096);
+            (0..PAGES).for_each(|page| mapping.put(page * 4096, "mapped"));
+            let file = OpenOptions::new().write(true).open(other.path(&name)).unwrap();
+            file.write_all_at(b"written", last as u64 + 100).unwrap();
+            drop(file);
+            drop(mapping);
+            for path in [one.path(&name), other.path(&name)] {
+                let bytes = fs::read(&path).unwrap();
+                let seen = (&bytes[last..last + 6], &bytes[last + 100..last + 107]);
+                assert_eq!(seen, (&b"mapped"[..], &b"written"[..]), "{round}, {path:?}");
+            }
         }
     });
 }
