@@ -22,6 +22,10 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
+        if context.session == SessionId::DIRECT && !self.others.any() {
+            // What a session that begins meanwhile keeps back is written after this has begun.
+            return self.ask_own(context, request, bulk, later);
+        }
         let asker = (context.session, context.request);
         let mut after_writers = || -> Done {
             let (dispatcher, done) = (Arc::clone(self), later());
