@@ -154,8 +154,9 @@ impl History {
                 Cell::Read(_) => false,
             };
             let again = all.iter().filter(is_written).map(|it| Operation { begun, ..*it });
-            // More cannot be checked; then no order may be found although there is one.
-            let room = MOST.saturating_sub(all.len());
+            // More cannot be checked; then no order may be found although there is one. Each
+            // program may be about to add some.
+            let room = MOST.saturating_sub(all.len() + 24);
             let again: Vec<_> = again.take(room).collect();
             all.extend(again);
         }

@@ -169,6 +169,15 @@ pub(crate) fn stand_still(machine: Machine, time: Option<Duration>) {
     place.stands_until = place.stands_until.max(until);
 }
 
+/// Has a machine go on that stands still for some time.
+pub(crate) fn go_on(machine: Machine) {
+    let turns = turns();
+    let place = &mut turns.machines[machine.0];
+    if place.stands_until != FOR_EVER {
+        place.stands_until = place.stands_until.min(turns.now);
+    }
+}
+
 /// Has a thread of this machine stand still for this time in the middle of its work: the next one
 /// whose turn ends although it waits for nothing.
 pub(crate) fn stall(machine: Machine, time: Duration) {

@@ -251,6 +251,7 @@ impl World<'_> {
         self.start_server();
         // Clients that do not come back in time lose what is not safe.
         self.cables.mend();
+        self.clients.iter().for_each(|client| turns::go_on(client.machine));
         self.cables.set_server_gone(false);
         thread::sleep(TERM / 2);
     }
