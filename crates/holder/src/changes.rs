@@ -12,6 +12,10 @@ const SLOTS: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
+/// The time between two moments at which all leases have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeaseEra(u64);
+
 /// Changes of nodes and names: those under way, and when the last one of each has ended.
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -61,6 +65,11 @@ impl Changes {
     pub(crate) fn lose(&mut self) {
         self.now += 1;
         self.lost = self.now;
+    }
+
+    /// Returns the time since all leases have ended last.
+    pub(crate) const fn era(&self) -> LeaseEra {
+        LeaseEra(self.lost)
     }
 
     /// Returns whether the attributes of a node may be kept that were asked for at `since`. `own`

@@ -144,6 +144,15 @@ impl Holder {
         self.forward(&context, (request, sent), Bulk::None, Box::new(answered));
     }
 
+    /// Returns whether a request reads bytes through an open that was made under a lease which goes
+    /// on. Else another session may have written since and keep that back, and the server waits for
+    /// it before it answers the open, but not before it reads.
+    fn reads_under_lease(&self, state: &State, request: &Request) -> bool {
+        let Request::Read { open, .. } = request else { return false };
+        state.opens.is_here_under(*open, state.changes.era())
+            && !self.service.lease_left().is_zero()
+    }
+
     /// Flushes an open whose dirty bytes go with one request, which commits them.
     fn commit(self: &Arc<Self>, (ino, open): (InodeId, OpenId), done: Done) {
         let holder = Arc::clone(self);
@@ -221,17 +230,20 @@ impl Service for Holder {
             let sent = state.send(&mut request);
             let dirty = state.dirty_before(&request, (&sent.touched, sent.is_blind));
             let unreported = state.unreported(&request, &sent);
-            if dirty.is_empty() && unreported.is_empty() && !state.opens.has_errors() {
-                (sent, None)
-            } else {
-                (sent, Some((dirty, unreported)))
+            let goes_behind = dirty.is_empty() && self.reads_under_lease(&state, &request);
+            match &unreported[..] {
+                [open] if goes_behind => {
+                    let open = *open;
+                    drop(state);
+                    this.read_behind(context, (request, sent), open, later());
+                    return None;
+                }
+                [] if dirty.is_empty() && !state.opens.has_errors() => (sent, None),
+                _ => (sent, Some((dirty, unreported))),
             }
         };
         match before {
             None => this.forward(context, (request, sent), bulk, later()),
-            Some((dirty, unreported)) if dirty.is_empty() && reads(&request, &unreported) => {
-                this.read_behind(context, (request, sent), unreported[0], later());
-            }
             Some(before) => this.ask_after(context, (request, sent), before, bulk, later()),
         }
         None
@@ -244,11 +256,6 @@ impl Service for Holder {
     fn losses(&self) -> u64 {
         self.service.losses()
     }
-}
-
-/// Returns whether a request reads bytes, and needs this open alone.
-const fn reads(request: &Request, unreported: &[OpenId]) -> bool {
-    matches!(request, Request::Read { .. }) && unreported.len() == 1
 }
 
 impl Drop for Holder {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use pelago_wire::{Code, Handle, InodeId, OpenFlags, OpenId, Request};
 
+use crate::changes::LeaseEra;
+
 /// What waits until the server knows an open.
 pub(crate) type OnReport = Box<dyn FnOnce(Result<(), Code>) + Send>;
 
@@ -52,7 +54,8 @@ impl Writes {
 /// Where an open is known.
 enum At {
     /// Only here.
-    Here { flags: OpenFlags, caller: (u32, u32) },
+    /// Under leases of this time.
+    Here { flags: OpenFlags, caller: (u32, u32), leases: LeaseEra },
     /// The server is being told.
     Reporting(Vec<OnReport>),
     /// At the server.
@@ -82,9 +85,10 @@ impl OpenFiles {
         node: Handle,
         flags: OpenFlags,
         caller: (u32, u32),
+        leases: LeaseEra,
     ) {
         self.unreported += 1;
-        let at = At::Here { flags, caller };
+        let at = At::Here { flags, caller, leases };
         let (writes, has_written) = (Writes::No, false);
         self.all.insert(open, Open { node, writes, at, has_written, error: None });
     }
@@ -116,6 +120,11 @@ impl OpenFiles {
     /// Returns whether the file of an open may have been changed through it.
     pub(crate) fn has_written(&self, open: OpenId) -> bool {
         self.all.get(&open).is_some_and(|open| open.has_written)
+    }
+
+    /// Returns whether a file is open for writing.
+    pub(crate) fn is_written(&self, ino: InodeId) -> bool {
+        self.all.values().any(|open| open.writes != Writes::No && open.node.ino == ino)
     }
 
     /// Returns the inode of an open whose writes may be kept back.
@@ -151,6 +160,13 @@ impl OpenFiles {
     /// Returns whether the server does not know an open, and is not being told.
     pub(crate) fn is_here(&self, open: OpenId) -> bool {
         self.all.get(&open).is_some_and(|open| matches!(open.at, At::Here { .. }))
+    }
+
+    /// Returns whether the server does not know an open, and no lease has ended since it was made
+    /// but by a recall.
+    pub(crate) fn is_here_under(&self, open: OpenId, now: LeaseEra) -> bool {
+        let is_it = |open: &Open| matches!(open.at, At::Here { leases, .. } if leases == now);
+        self.all.get(&open).is_some_and(is_it)
     }
 
     /// Returns whether the server does not know an open, or not yet.
@@ -196,7 +212,7 @@ impl OpenFiles {
                 waiting.push(then);
                 (Report::UnderWay, None)
             }
-            At::Here { flags, caller } => {
+            At::Here { flags, caller, .. } => {
                 let (flags, caller) = (*flags, *caller);
                 let request = Request::Open { node: open.node, flags, open: id };
                 open.at = At::Reporting(vec![then]);

@@ -11,7 +11,7 @@ use crate::holder::Holder;
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
-        let (leased, dirty, opens) = {
+        let (written, dirty, opens) = {
             let mut state = self.state.lock();
             state.changes.begin(&touched);
             state.kept.drop_touched(&touched);
@@ -20,12 +20,12 @@ impl LeaseHolder for Holder {
                 _ => None,
             });
             let nodes: Vec<InodeId> = nodes.collect();
-            let leased = nodes.iter().filter(|ino| state.dirty.leased_size(**ino).is_some());
-            let leased: Vec<Touched> = leased.copied().map(Touched::Bytes).collect();
+            let written = nodes.iter().filter(|ino| state.opens.is_written(**ino));
+            let written: Vec<Touched> = written.copied().map(Touched::Bytes).collect();
             nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
             let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
             let opens: Vec<_> = opens.collect();
-            (leased, nodes, opens)
+            (written, nodes, opens)
         };
         let holder = Arc::clone(&this);
         let flushed: Then = Box::new(move || {
@@ -34,7 +34,7 @@ impl LeaseHolder for Holder {
             holder.report_all(&opens, Box::new(reported));
         });
         let of_pages = Arc::clone(&this);
-        this.drop_pages(&leased, Box::new(move || of_pages.flush_all(&dirty, flushed)));
+        this.drop_pages(&written, Box::new(move || of_pages.flush_all(&dirty, flushed)));
     }
 
     fn lost(&self) {
@@ -55,7 +55,7 @@ impl LeaseHolder for Holder {
 }
 
 impl Holder {
-    /// Has the cache below drop the pages of files on whose bytes the lease has ended, and calls
+    /// Has the cache below drop the pages of files that this mount has open for writing, and calls
     /// `then`. A program may have written pages through a mapping, of which nothing is known here:
     /// they are sent now, before another session writes elsewhere in them.
     fn drop_pages(&self, files: &[Touched], then: Then) {

@@ -264,6 +264,23 @@ fn a_read_goes_with_the_open_that_it_needs_and_once_more_if_it_has_overtaken_it(
     }
 }
 
+/// Another session may have written since, and the server waits for its bytes before it answers the
+/// open.
+#[test]
+fn a_read_waits_for_an_open_whose_lease_has_ended() {
+    let server = Arc::new(Noting { opens_later: true, ..Noting::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    ask(&holder, Request::GetAttr { node: FILE }, b"");
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ, open: OPEN }, b"");
+    LeaseHolder::lost(&*holder);
+    ask(&holder, Request::Read { open: OPEN, offset: 0, size: 5 }, b"");
+    assert_eq!(*server.asked.lock(), ["getattr", "open"]);
+    let opened = server.opening.lock().pop().unwrap();
+    let attr = Attr::empty(FILE.ino, FileKind::Regular);
+    opened(Ok(Reply::Opened { attr, path: DataPath::Cached }), Granted::default());
+    assert_eq!(*server.asked.lock(), ["getattr", "open", "read"]);
+}
+
 /// A close ends the lease on the bytes, whatever it finds: it may come behind an open that was sent
 /// later, and was granted the lease.
 #[test]

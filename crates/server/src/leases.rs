@@ -57,7 +57,8 @@ impl Leases {
 
     /// Grants leases on what was read after `since`. Returns which of them are granted.
     /// `is_right` is asked after the grant whether it may stay: whatever makes it wrong later
-    /// announces a change, and finds the lease.
+    /// announces a change, and finds the lease. One that the session has already stays in any case,
+    /// because its client may rely on it.
     pub(crate) fn grant(
         &self,
         session: SessionId,
@@ -65,17 +66,22 @@ impl Leases {
         all: &[Leased],
         is_right: impl Fn(Leased) -> bool,
     ) -> Vec<bool> {
-        let mut granted: Vec<bool> = {
+        let granted: Vec<(bool, bool)> = {
             let mut state = self.state.lock();
-            all.iter().map(|on| state.grantor.grant(session, *on, since)).collect()
+            let mut grant = |on: &Leased| {
+                let had = state.grantor.has(session, *on);
+                (state.grantor.grant(session, *on, since), had)
+            };
+            all.iter().map(&mut grant).collect()
         };
-        for (on, granted) in all.iter().zip(&mut granted).filter(|(_, granted)| **granted) {
-            if !is_right(*on) {
+        let stays = |(on, (granted, had)): (&Leased, (bool, bool))| {
+            let is_right = granted && is_right(*on);
+            if granted && !is_right && !had {
                 self.state.lock().grantor.take_back(session, *on);
-                *granted = false;
             }
-        }
-        granted
+            is_right
+        };
+        all.iter().zip(granted).map(stays).collect()
     }
 
     /// Grants the lease on the bytes of a file whose attributes were read after `since`; see
@@ -245,5 +251,33 @@ impl Leases {
         self.count_writers(&state);
         drop(state);
         ready.into_iter().for_each(|(change, waiting)| (waiting.then)(Wait::Over(change)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attributes of a new file are leased with its creation, and later answers tell them as
+    /// those of a file that is written.
+    #[test]
+    fn a_lease_that_cannot_be_granted_again_stays() {
+        let leases = Leases::new(100);
+        let (one, other) = (SessionId::new(1, 1), SessionId::new(1, 2));
+        let on = [Leased::Node(InodeId::from_raw(20))];
+        assert_eq!(leases.grant(one, leases.now(), &on, |_| true), [true]);
+        assert_eq!(leases.grant(one, leases.now(), &on, |_| false), [false]);
+        assert_eq!(leases.grant(other, leases.now(), &on, |_| false), [false]);
+        let (sent, waits) = (Mutex::new(Vec::new()), std::sync::Arc::new(AtomicUsize::new(1)));
+        let over = std::sync::Arc::clone(&waits);
+        let asker = (SessionId::DIRECT, RequestId(1));
+        let touched = [Touched::Node(InodeId::from_raw(20))];
+        let send = |recall: &Recall| sent.lock().push((recall.session, recall.number));
+        leases.announce(asker, &touched, send, move |_| over.store(0, Ordering::SeqCst));
+        let sent = sent.into_inner();
+        assert!(sent.len() == 1 && sent[0].0 == one, "{sent:?}");
+        assert_eq!(waits.load(Ordering::SeqCst), 1);
+        leases.recalled(one, sent[0].1);
+        assert_eq!(waits.load(Ordering::SeqCst), 0);
     }
 }

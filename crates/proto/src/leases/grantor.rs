@@ -134,6 +134,12 @@ impl Grantor {
         true
     }
 
+    /// Returns whether a session has this lease.
+    #[must_use]
+    pub fn has(&self, session: SessionId, on: Leased) -> bool {
+        self.sessions.get(&session).is_some_and(|holder| holder.leases.contains(&on))
+    }
+
     /// Returns whether there are as many leases as there may be, those on bytes included.
     pub(super) const fn is_full(&self) -> bool {
         self.leases + self.writers >= self.limit

@@ -22,8 +22,10 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        if context.session == SessionId::DIRECT && !self.others.any() {
-            // What a session that begins meanwhile keeps back is written after this has begun.
+        let is_alone = context.session == SessionId::DIRECT && !self.others.any();
+        if is_alone && self.leases.writers() == 0 && !matches!(request, Request::Open { .. }) {
+            // What a session that begins meanwhile keeps back is written after this has begun; but
+            // what is opened now is read later.
             return self.ask_own(context, request, bulk, later);
         }
         let asker = (context.session, context.request);
