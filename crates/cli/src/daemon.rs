@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelago_client::Files;
+use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
 use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
 use pelago_store::folder::Folder;
@@ -26,10 +27,13 @@ pub(crate) use errors::start_failed;
 
 pub(crate) use events::{Events, Stop, unmount};
 
+pub(crate) use http::HttpPlan;
+
 use sessions::Doors;
 
 pub(crate) mod errors;
 mod events;
+mod http;
 mod report;
 mod sessions;
 
@@ -42,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) point: PointPlan,
     /// Where other machines connect, as `HOST:PORT`; `None` if they cannot.
     pub(crate) listen: Option<String>,
+    /// Where the tree is served over HTTP; `None` if it is not.
+    pub(crate) http: Option<HttpPlan>,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
     /// Which reads set the access time.
@@ -116,7 +122,8 @@ impl Daemon {
         let outlives = parts.doors.address.is_some() || parts.mount.is_none();
         events.wait(parts.mount.as_ref(), outlives, tell)?;
         drop(control);
-        let Served { server, mount, doors, .. } = parts;
+        let Served { server, mount, doors, http, .. } = parts;
+        drop(http);
         doors.sessions.stop();
         let stopped = server.stop();
         drop(mount);
@@ -131,6 +138,7 @@ struct Served {
     /// `None` if the volume is not mounted here.
     mount: Option<Arc<Mount>>,
     doors: Arc<Doors>,
+    http: Option<Arc<HttpServer>>,
     passthrough: Passthrough,
     dir: PathBuf,
 }
@@ -146,8 +154,10 @@ impl Served {
             }
         };
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
+        let http = plan.http.as_ref().map(|plan| http::open(plan, server)).transpose()?;
+        let http = http.map(Arc::new);
         let (server, passthrough, dir) = (Arc::clone(server), plan.passthrough, plan.dir.clone());
-        Ok(Self { server, mount, doors, passthrough, dir })
+        Ok(Self { server, mount, doors, http, passthrough, dir })
     }
 
     /// Unmounts, and stops the process. With `force` also a mount that is in use.

@@ -42,6 +42,8 @@ pub(crate) struct UpReport {
     pub(crate) mounted: Option<PathBuf>,
     /// Where other machines connect, `KEY@HOST:PORT`; `None` if they cannot.
     pub(crate) listening: Option<String>,
+    /// Where the tree is served over HTTP, as a URL; `None` if it is not.
+    pub(crate) http: Option<String>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
     /// Sessions of the last run that the start still waits for.
@@ -249,6 +251,7 @@ impl UpReport {
             recovered: RecoveredReport { files: 3, corrected: 2, damaged: 1 },
             mounted: Some("/v/files".into()),
             listening: Some("key@host:7440".to_owned()),
+            http: Some("http://127.0.0.1:8080/".to_owned()),
             sessions: vec![SessionReport {
                 id: "1f".to_owned(),
                 peer: "user 0".to_owned(),

@@ -49,6 +49,12 @@ impl Buffer {
     }
 }
 
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {

@@ -28,6 +28,7 @@ const SERVER: &str = "pelago-server";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
 const HOLDER: &str = "pelago-holder";
+const HTTP: &str = "pelago-http";
 const MOUNT: &str = "pelago-mount";
 const RANDOM: &str = "pelago-random";
 const BENCH: &str = "pelago-bench";
@@ -51,6 +52,7 @@ const WALLS: &[Wall] = &[
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
+    Wall { package: HTTP, imports: &[WIRE, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
     Wall { package: BENCH, imports: &[WIRE, CLIENT, RANDOM], tests_import: &[] },
     Wall {
@@ -61,7 +63,7 @@ const WALLS: &[Wall] = &[
     Wall { package: HOLDER, imports: &[WIRE], tests_import: &[PROTO] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, BENCH],
+        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, HTTP, BENCH],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },

@@ -32,6 +32,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
         },
         mounted: mount.as_ref().map(|mount| mount.point().to_owned()),
         listening: parts.doors.address.as_ref().map(ToString::to_string),
+        http: parts.http.as_ref().map(|http| format!("http://{}/", http.address())),
         sessions: parts.doors.sessions.status().iter().map(session).collect(),
         awaited_sessions: status.awaited_sessions,
         read_only: status.read_only,

@@ -35,6 +35,9 @@ impl UpReport {
         if let Some(address) = &self.listening {
             lines.push_str(&format!("listening {address}\n"));
         }
+        if let Some(address) = &self.http {
+            lines.push_str(&format!("http      {address}\n"));
+        }
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));
         lines.push_str(&self.passthrough_line());

@@ -60,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         dir,
         point: PointPlan::Nowhere,
         listen: args.listen.clone(),
+        http: None,
         read_only: args.read_only,
         atime: Atime::default(),
         trusts: Trusts::default(),

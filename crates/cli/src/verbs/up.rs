@@ -8,7 +8,7 @@ use pelago_store::volume;
 use pelago_wire::limits;
 use rustix::process::geteuid;
 
-use crate::daemon::{Daemon, Plan, PointPlan};
+use crate::daemon::{Daemon, HttpPlan, Plan, PointPlan};
 use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::UpReport;
@@ -32,6 +32,16 @@ pub(crate) struct Args {
     /// unless given. `pelago key allow` lists a machine
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// Serve the tree over HTTP, read-only, at this address of this machine, HOST:PORT; the port is
+    /// 8080 unless given
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// Serve over HTTP what this user may read
+    #[arg(long, value_name = "USER", default_value = "nobody", requires = "http")]
+    http_as: String,
+    /// Let everybody who reaches the HTTP address read, also from other machines
+    #[arg(long, requires = "http")]
+    http_public: bool,
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
@@ -140,6 +150,11 @@ fn plan(args: &Args) -> Outcome<Plan> {
             None => PointPlan::Default,
         },
         listen: args.listen.clone(),
+        http: args.http.clone().map(|address| HttpPlan {
+            address,
+            public: args.http_public,
+            reader: args.http_as.clone(),
+        }),
         read_only: args.read_only,
         atime,
         trusts,
@@ -177,6 +192,9 @@ fn where_it_is(report: &UpReport) -> String {
     if let Some(address) = &report.listening {
         lines.push_str(&format!("listening {address}\n"));
     }
+    if let Some(address) = &report.http {
+        lines.push_str(&format!("http      {address}\n"));
+    }
     lines
 }
 
@@ -205,9 +223,9 @@ mod tests {
     }
 
     #[test]
-    fn at_most_six_lines_are_printed() {
-        assert_eq!(lines_of(false).lines().count(), 6);
-        let alone = UpReport { listening: None, ..UpReport::sample() };
+    fn five_lines_are_printed_and_one_for_each_address() {
+        assert_eq!(lines_of(false).lines().count(), 7);
+        let alone = UpReport { listening: None, http: None, ..UpReport::sample() };
         assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 5);
     }
 

@@ -1,0 +1,72 @@
+//! The HTTP server of a volume.
+
+use std::ffi::CString;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+
+use nix::unistd::{User, getgrouplist};
+use pelago_client::Files;
+use pelago_http::{HttpOptions, HttpServer, ReadAs};
+use pelago_server::Server;
+
+use crate::failure::{Exit, Failure, Outcome};
+
+/// The port of a server unless another one is given.
+const PORT: u16 = 8080;
+
+/// Where and to whom the tree is served over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HttpPlan {
+    /// Where it listens, as `HOST:PORT` or `HOST`.
+    pub(crate) address: String,
+    /// Other machines may connect, and everybody on them may read.
+    pub(crate) public: bool,
+    /// The name of the user as whom the tree is read.
+    pub(crate) reader: String,
+}
+
+/// Starts the server.
+pub(super) fn open(plan: &HttpPlan, server: &Arc<Server>) -> Outcome<HttpServer> {
+    let failed = |source: io::Error| {
+        let text = format!("cannot serve HTTP on {}: {source}", plan.address);
+        Failure::new(Exit::Failed, text)
+            .hint("give an address of this machine that is free, HOST:PORT")
+    };
+    let address = resolve(&plan.address).map_err(failed)?;
+    if !address.ip().is_loopback() && !plan.public {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("{address} can be reached by other machines, and HTTP asks nobody who he is"),
+        )
+        .hint("add --http-public to let everybody who reaches it read, or use 127.0.0.1"));
+    }
+    let reader = reader(&plan.reader)?;
+    let (files, of_http) = (Files::new(server.service()), Arc::clone(server));
+    let is_written = Box::new(move |ino| of_http.is_written(ino));
+    HttpServer::open(address, HttpOptions { files, reader, is_written }).map_err(failed)
+}
+
+fn resolve(address: &str) -> io::Result<SocketAddr> {
+    if let Ok(address) = address.parse() {
+        return Ok(address);
+    }
+    let mut found = match address.contains(':') {
+        true => address.to_socket_addrs()?,
+        false => (address, PORT).to_socket_addrs()?,
+    };
+    found.next().ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))
+}
+
+/// Returns a user of this machine with all groups.
+fn reader(name: &str) -> Outcome<ReadAs> {
+    let unknown = || {
+        Failure::new(Exit::Usage, format!("this machine has no user `{name}`"))
+            .hint("give --http-as the name of a user who may read what is to be served")
+    };
+    let failed = |error: nix::Error| Failure::new(Exit::Failed, io::Error::from(error));
+    let user = User::from_name(name).map_err(failed)?.ok_or_else(unknown)?;
+    let text = CString::new(name).map_err(|_nul| unknown())?;
+    let groups = getgrouplist(&text, user.gid).map_err(failed)?;
+    Ok(ReadAs { uid: user.uid.as_raw(), gids: groups.iter().map(|gid| gid.as_raw()).collect() })
+}

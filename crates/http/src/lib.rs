@@ -1,0 +1,19 @@
+//! The HTTP server: a tree, read-only, for browsers and every tool that downloads.
+//!
+//! It reads through [`pelago_client::Files`], as one user of the machine. hyper and its runtime are
+//! known in this crate only.
+
+#![forbid(unsafe_code)]
+
+pub use access::ReadAs;
+pub use server::{HttpOptions, HttpServer};
+
+mod access;
+mod body;
+mod conditions;
+mod listing;
+mod range;
+mod response;
+mod server;
+mod target;
+mod tree;

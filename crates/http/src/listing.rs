@@ -1,0 +1,171 @@
+//! Directories as pages: HTML for people, JSON for programs. No scripts, nothing from elsewhere.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pelago_wire::{Cookie, DirEntry, Entry, FileKind};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use serde_json::json;
+use tokio::sync::mpsc::channel;
+
+use crate::body::{Broken, Content};
+use crate::tree::{Tree, wait};
+
+/// Names that are listed at a time.
+const NAMES: u32 = 256;
+/// What stays as it is in a URL (RFC 3986, 2.3).
+const KEPT: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// What a listing is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Html,
+    /// One object for each line.
+    Json,
+}
+
+impl Format {
+    /// Returns what a client takes that sends this Accept header.
+    pub(crate) fn accepted(header: Option<&str>) -> Self {
+        let wants = |kind| header.is_some_and(|it| it.contains(kind));
+        let json = wants("application/json") || wants("application/x-ndjson");
+        if json && !wants("text/html") { Self::Json } else { Self::Html }
+    }
+
+    pub(crate) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::Json => "application/x-ndjson",
+        }
+    }
+
+    fn head(self, path: &str) -> String {
+        match self {
+            Self::Html => format!(
+                "<!doctype html><meta charset=utf-8><title>{0}</title><h1>{0}</h1><ul>\n",
+                escaped(path)
+            ),
+            Self::Json => String::new(),
+        }
+    }
+
+    const fn tail(self) -> &'static str {
+        match self {
+            Self::Html => "</ul>\n",
+            Self::Json => "",
+        }
+    }
+
+    fn line(self, entry: &DirEntry) -> String {
+        let name = entry.name.as_bytes();
+        let slash = if entry.kind == FileKind::Directory { "/" } else { "" };
+        let url = format!("./{}{slash}", percent_encode(name, KEPT));
+        let text = String::from_utf8_lossy(name);
+        match self {
+            Self::Html => format!("<li><a href=\"{url}\">{}{slash}</a>\n", escaped(&text)),
+            Self::Json => {
+                let attr = entry.entry.as_ref().map(|entry| &entry.attr);
+                let line = json!({
+                    "name": text,
+                    "url": url,
+                    "kind": kind(entry.kind),
+                    "size": attr.map(|attr| attr.size),
+                    "modified": attr.map(|attr| attr.mtime.seconds),
+                });
+                format!("{line}\n")
+            }
+        }
+    }
+}
+
+/// Returns a body with the names of a directory, which are read as the client takes them.
+pub(crate) fn content(tree: Arc<Tree>, dir: Entry, path: String, format: Format) -> Content {
+    let (sender, pieces) = channel(1);
+    tokio::spawn(async move {
+        let mut page = format.head(&path);
+        let mut after = Cookie::AFTER_DOT_DOT;
+        loop {
+            let listed = tree.files.list(&tree.context(), dir.handle, after, None, NAMES, true);
+            let listing = match wait(listed).await {
+                Ok(listing) => listing,
+                Err(error) => {
+                    let _unheard = sender.send(Err(Broken::Failed(error))).await;
+                    return;
+                }
+            };
+            listing.entries.iter().for_each(|entry| page.push_str(&format.line(entry)));
+            if listing.end {
+                page.push_str(format.tail());
+            }
+            if sender.send(Ok(Bytes::from(std::mem::take(&mut page)))).await.is_err() {
+                return;
+            }
+            match listing.entries.last() {
+                Some(last) if !listing.end => after = last.cookie,
+                _ => return,
+            }
+        }
+    });
+    Content::Coming(pieces, None)
+}
+
+const fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "link",
+        _ => "other",
+    }
+}
+
+/// Returns a text that HTML shows as it is.
+pub(crate) fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut html, letter| {
+        match letter {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '"' => html.push_str("&quot;"),
+            letter if letter.is_control() => {
+                let _written = write!(html, "&#{};", u32::from(letter));
+            }
+            letter => html.push(letter),
+        }
+        html
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{InodeId, Name};
+
+    use super::*;
+
+    fn entry(name: &[u8], kind: FileKind) -> DirEntry {
+        let name = Name::new(name).unwrap();
+        DirEntry { name, ino: InodeId::from_raw(20), kind, cookie: Cookie(7), entry: None }
+    }
+
+    #[test]
+    fn names_of_any_bytes_are_links_that_lead_to_them() {
+        let line = |name: &[u8], kind| Format::Html.line(&entry(name, kind));
+        assert_eq!(line(b"a b", FileKind::Regular), "<li><a href=\"./a%20b\">a b</a>\n");
+        assert_eq!(line(b"d", FileKind::Directory), "<li><a href=\"./d/\">d/</a>\n");
+        let hostile = line(b"<script>\"'&\xff:", FileKind::Regular);
+        assert_eq!(
+            hostile,
+            "<li><a href=\"./%3Cscript%3E%22%27%26%FF%3A\">&lt;script>&quot;'&amp;\u{fffd}:</a>\n"
+        );
+    }
+
+    #[test]
+    fn programs_get_json_if_they_ask_for_it() {
+        assert_eq!(Format::accepted(None), Format::Html);
+        assert_eq!(Format::accepted(Some("text/html,application/json;q=0.9")), Format::Html);
+        assert_eq!(Format::accepted(Some("application/json")), Format::Json);
+        let line = Format::Json.line(&entry(b"\"\n", FileKind::Symlink));
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&value["name"], &value["kind"]), (&json!("\"\n"), &json!("link")));
+    }
+}

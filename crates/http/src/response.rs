@@ -1,0 +1,243 @@
+//! Answers to requests: GET and HEAD of files and directories.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{
+    ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HOST, HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::http::response::Builder;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use pelago_client::Opened;
+use pelago_wire::{Code, Entry, Error, FileKind, InodeId, OpenFlags};
+
+use crate::access::Wish;
+use crate::body::{Content, OpenFile};
+use crate::conditions::{Verdict, Version};
+use crate::listing::{self, Format};
+use crate::range::{self, Part};
+use crate::target::{BadTarget, Target};
+use crate::tree::{Refusal, Tree, wait};
+
+/// When a client may ask again for a file that is open for writing.
+const RETRY: Duration = Duration::from_secs(5);
+/// What the browser is to make of a file: it asks again before it uses a copy, runs nothing of it,
+/// and believes its media type.
+const COMMON: [(HeaderName, &str); 3] = [
+    (CACHE_CONTROL, "no-cache"),
+    (HeaderName::from_static("content-security-policy"), "default-src 'none'; sandbox"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+];
+
+/// What the server serves, and to whom.
+pub(crate) struct Served {
+    pub(crate) tree: Arc<Tree>,
+    /// Returns whether a file is open for writing.
+    pub(crate) is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
+    /// It listens to this machine alone: a request must name it so, or a web page from elsewhere
+    /// could read the answer under a name that was made to lead here (DNS rebinding).
+    pub(crate) is_local: bool,
+}
+
+/// An error as an answer: a status, and one line for a person.
+struct Failure(StatusCode, String);
+
+impl From<BadTarget> for Failure {
+    fn from(bad: BadTarget) -> Self {
+        match bad {
+            BadTarget::NotAPath => Self(StatusCode::BAD_REQUEST, "this is no path".to_owned()),
+            BadTarget::TooLong => {
+                Self(StatusCode::URI_TOO_LONG, "this path is too long".to_owned())
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let (status, text) = match refusal {
+            Refusal::NotFound => (StatusCode::NOT_FOUND, "there is no such file"),
+            Refusal::Forbidden => {
+                (StatusCode::FORBIDDEN, "the user of this server may not read it")
+            }
+            Refusal::HasAcl => {
+                (StatusCode::FORBIDDEN, "it has an access control list, which this server ignores")
+            }
+            Refusal::LeadsOut => (StatusCode::FORBIDDEN, "a symbolic link leads out of this tree"),
+            Refusal::TooManyLinks => (StatusCode::NOT_FOUND, "there are too many symbolic links"),
+            Refusal::Failed(error) => return error.into(),
+        };
+        Self(status, text.to_owned())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(Error { code }: Error) -> Self {
+        match code {
+            Code::NotFound | Code::Stale => Refusal::NotFound.into(),
+            Code::Unavailable => Self(StatusCode::SERVICE_UNAVAILABLE, code.says().to_owned()),
+            code => Self(StatusCode::INTERNAL_SERVER_ERROR, code.says().to_owned()),
+        }
+    }
+}
+
+impl Served {
+    /// Answers a request. A HEAD gets the answer to a GET; its body is left out on the way.
+    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<Content> {
+        match self.find(&request).await {
+            Ok(response) => response,
+            Err(Failure(status, text)) => {
+                let body = Content::Ready(Bytes::from(format!("{text}\n")));
+                finish(with_common(status).header(CONTENT_TYPE, "text/plain; charset=utf-8"), body)
+            }
+        }
+    }
+
+    async fn find<B>(&self, request: &Request<B>) -> Result<Response<Content>, Failure> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let answer = with_common(StatusCode::METHOD_NOT_ALLOWED).header(ALLOW, "GET, HEAD");
+            return Ok(finish(answer, Content::EMPTY));
+        }
+        if self.is_local && !names_this_machine(request.headers().get(HOST)) {
+            let text = "this server is for this machine: ask it as localhost or by its address";
+            return Err(Failure(StatusCode::MISDIRECTED_REQUEST, text.to_owned()));
+        }
+        let path = request.uri().path();
+        let target = Target::parse(path)?;
+        let found = self.tree.find(&target).await?;
+        match found.attr.kind {
+            FileKind::Regular => self.file(found, path, request.headers()).await,
+            FileKind::Directory if !target.is_dir => {
+                let answer = with_common(StatusCode::MOVED_PERMANENTLY);
+                Ok(finish(answer.header(LOCATION, format!("{}/", path_on(path))), Content::EMPTY))
+            }
+            FileKind::Directory => {
+                self.tree.check(Wish::Read, &found).await?;
+                let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok());
+                let format = Format::accepted(accept);
+                let body = listing::content(Arc::clone(&self.tree), found, shown(&target), format);
+                let answer = with_common(StatusCode::OK);
+                Ok(finish(answer.header(CONTENT_TYPE, format.media_type()), body))
+            }
+            _ => Err(Failure(StatusCode::FORBIDDEN, "this is no file".to_owned())),
+        }
+    }
+
+    async fn file(
+        &self,
+        found: Entry,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Response<Content>, Failure> {
+        self.tree.check(Wish::Read, &found).await?;
+        let (tree, context) = (Arc::clone(&self.tree), self.tree.context());
+        let opening = tree.files.open(&context, found.handle, OpenFlags::READ);
+        let Opened { open, attr, .. } = wait(opening).await?;
+        let version = Version::of(&attr);
+        let file = OpenFile { tree, node: found.handle, open, version };
+        if (self.is_written)(attr.ino) {
+            let answer = with_common(StatusCode::SERVICE_UNAVAILABLE);
+            let answer = answer.header(RETRY_AFTER, RETRY.as_secs());
+            let body = Bytes::from_static(b"this file is being written\n");
+            return Ok(finish(answer, Content::Ready(body)));
+        }
+        let version = &file.version;
+        let with_version = |status| {
+            with_common(status)
+                .header(ETAG, &version.tag)
+                .header(LAST_MODIFIED, httpdate::fmt_http_date(version.modified))
+                .header(ACCEPT_RANGES, "bytes")
+        };
+        match version.judge(headers) {
+            Verdict::Send => {}
+            Verdict::NotModified => {
+                return Ok(finish(with_version(StatusCode::NOT_MODIFIED), Content::EMPTY));
+            }
+            Verdict::Failed => {
+                return Ok(finish(with_version(StatusCode::PRECONDITION_FAILED), Content::EMPTY));
+            }
+        }
+        let range = headers.get(RANGE).and_then(|it| it.to_str().ok());
+        let range = range.filter(|_| version.takes_range(headers));
+        let whole = || (with_version(StatusCode::OK), 0..attr.size);
+        let (answer, part): (Builder, Range<u64>) =
+            match range.map(|range| range::part(range, attr.size)) {
+                None | Some(Part::Whole) => whole(),
+                Some(Part::Some(part)) => {
+                    let text = format!("bytes {}-{}/{}", part.start, part.end - 1, attr.size);
+                    let answer = with_version(StatusCode::PARTIAL_CONTENT);
+                    (answer.header(CONTENT_RANGE, text), part)
+                }
+                Some(Part::Unsatisfiable) => {
+                    let text = format!("bytes */{}", attr.size);
+                    let answer = with_version(StatusCode::RANGE_NOT_SATISFIABLE);
+                    return Ok(finish(answer.header(CONTENT_RANGE, text), Content::EMPTY));
+                }
+            };
+        let kind = mime_guess::from_path(path).first_or_octet_stream();
+        let answer = answer
+            .header(CONTENT_TYPE, kind.essence_str())
+            .header(CONTENT_LENGTH, part.end - part.start);
+        Ok(finish(answer, file.into_content(part)))
+    }
+}
+
+fn with_common(status: StatusCode) -> Builder {
+    let builder = Response::builder().status(status);
+    COMMON.into_iter().fold(builder, |builder, (name, value)| builder.header(name, value))
+}
+
+fn finish(builder: Builder, body: Content) -> Response<Content> {
+    // All headers are texts of ours.
+    builder.body(body).unwrap_or_else(|error| {
+        tracing::error!(%error, "an answer has a header that is none");
+        let mut response = Response::new(Content::EMPTY);
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// Returns a path that is none of another machine: a browser takes `//name/` for one.
+fn path_on(path: &str) -> String {
+    format!("/{}", path.trim_start_matches('/'))
+}
+
+fn shown(target: &Target) -> String {
+    let names = target.names.iter().map(|name| String::from_utf8_lossy(name.as_bytes()));
+    names.fold("/".to_owned(), |path, name| path + &name + "/")
+}
+
+/// Returns whether a Host header means this machine: `localhost`, or an address of the loopback
+/// device, with or without a port.
+fn names_this_machine(host: Option<&HeaderValue>) -> bool {
+    let Some(host) = host.and_then(|it| it.to_str().ok()) else { return false };
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, _port)) => name,
+        None => host.split_once(':').map_or(host, |(name, _port)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        let names = |host: &str| names_this_machine(Some(&HeaderValue::from_str(host).unwrap()));
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.3.4.5:1", "[::1]:80", "[::1]"]
+        {
+            assert!(names(host), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "10.0.0.1", "[fe80::1]", ""] {
+            assert!(!names(host), "{host}");
+        }
+        assert!(!names_this_machine(None));
+    }
+}

@@ -1,0 +1,143 @@
+//! The tree that is served: paths are resolved here, and may be read by the server's user only.
+
+use std::collections::VecDeque;
+
+use pelago_client::{At, Files, Pending};
+use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, Name, NameError, xattr};
+use tokio::sync::oneshot;
+
+use crate::access::{ReadAs, Wish};
+use crate::target::Target;
+
+/// Symbolic links in one path, as many as Linux follows (path_resolution(7)).
+const LINKS: u32 = 40;
+
+/// A tree, and who reads it.
+pub(crate) struct Tree {
+    pub(crate) files: Files,
+    pub(crate) reader: ReadAs,
+}
+
+/// Why a path leads to nothing that may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is nothing of that name.
+    NotFound,
+    /// The server's user may not.
+    Forbidden,
+    /// It has an access control list, which the server does not look at.
+    HasAcl,
+    /// A symbolic link leads out of the tree.
+    LeadsOut,
+    /// There are too many symbolic links.
+    TooManyLinks,
+    /// The server has failed.
+    Failed(Error),
+}
+
+/// A step of a path.
+enum Step {
+    Down(Name),
+    Up,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        match error.code {
+            Code::NotFound | Code::NotDirectory | Code::Stale => Self::NotFound,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+/// Waits for the result of an operation.
+pub(crate) async fn wait<T: Send + 'static>(pending: Pending<T>) -> Result<T, Error> {
+    let (sender, result) = oneshot::channel();
+    pending.then(move |result| {
+        // The request may be gone by now.
+        let _unheard = sender.send(result);
+    });
+    result.await.unwrap_or(Err(Code::Unavailable.into()))
+}
+
+impl Tree {
+    pub(crate) const fn context(&self) -> Context {
+        Context::direct(self.reader.uid, 0)
+    }
+
+    /// Returns what a path leads to. Symbolic links are followed, within the tree.
+    pub(crate) async fn find(&self, target: &Target) -> Result<Entry, Refusal> {
+        let root = wait(self.files.get_attr(&self.context(), Handle::ROOT)).await?;
+        let mut at = vec![Entry { handle: Handle::ROOT, attr: root }];
+        let mut steps: VecDeque<Step> = target.names.iter().cloned().map(Step::Down).collect();
+        let mut links = 0;
+        while let Some(step) = steps.pop_front() {
+            let Some(dir) = at.last() else { return Err(Refusal::LeadsOut) };
+            if dir.attr.kind != FileKind::Directory {
+                return Err(Refusal::NotFound);
+            }
+            self.check(Wish::Pass, dir).await?;
+            let name = match step {
+                Step::Up if at.len() == 1 => return Err(Refusal::LeadsOut),
+                Step::Up => {
+                    at.pop();
+                    continue;
+                }
+                Step::Down(name) => name,
+            };
+            let found = wait(self.files.lookup(&self.context(), At::new(dir.handle, name))).await?;
+            if found.attr.kind != FileKind::Symlink {
+                at.push(found);
+                continue;
+            }
+            links += 1;
+            if links > LINKS {
+                return Err(Refusal::TooManyLinks);
+            }
+            let leads_to = wait(self.files.read_link(&self.context(), found.handle)).await?;
+            for step in steps_of(&leads_to)?.into_iter().rev() {
+                steps.push_front(step);
+            }
+        }
+        at.pop()
+            .filter(|it| !target.is_dir || it.attr.kind == FileKind::Directory)
+            .ok_or(Refusal::NotFound)
+    }
+
+    /// Checks whether the server's user may do this.
+    pub(crate) async fn check(&self, wish: Wish, entry: &Entry) -> Result<(), Refusal> {
+        if self.reader.uid != 0 && self.has_acl(entry.handle, &entry.attr).await? {
+            return Err(Refusal::HasAcl);
+        }
+        if self.reader.may(wish, &entry.attr) { Ok(()) } else { Err(Refusal::Forbidden) }
+    }
+
+    async fn has_acl(&self, node: Handle, attr: &Attr) -> Result<bool, Refusal> {
+        if !attr.has_xattrs {
+            return Ok(false);
+        }
+        let name = xattr::ACL_ACCESS.to_vec();
+        match wait(self.files.get_xattr(&self.context(), node, name)).await {
+            Ok(_) => Ok(true),
+            Err(Error { code: Code::NoXattr }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Returns the steps of the target of a symbolic link.
+fn steps_of(target: &[u8]) -> Result<Vec<Step>, Refusal> {
+    if target.first() == Some(&b'/') {
+        return Err(Refusal::LeadsOut);
+    }
+    let names = target.split(|byte| *byte == b'/');
+    let names = names.filter(|name| !matches!(*name, b"" | b"."));
+    names
+        .map(|name| match name {
+            b".." => Ok(Step::Up),
+            name => Name::new(name).map(Step::Down).map_err(|error| match error {
+                NameError::TooLong | NameError::NotAName => Refusal::NotFound,
+            }),
+        })
+        .collect()
+}
