@@ -89,7 +89,7 @@ mod tests {
         all.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
     }
 
-    const SAME: &str = "\"2a-2ebc9be1.5\"";
+    const SAME: &str = "\"2a-2ebc98a1.5\"";
     const AT: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
 
@@ -99,7 +99,7 @@ mod tests {
         let cases: [(&[(HeaderName, &str)], Verdict); 12] = [
             (&[], Verdict::Send),
             (&[(IF_NONE_MATCH, SAME)], Verdict::NotModified),
-            (&[(IF_NONE_MATCH, "\"x\", W/\"2a-2ebc9be1.5\"")], Verdict::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\", W/\"2a-2ebc98a1.5\"")], Verdict::NotModified),
             (&[(IF_NONE_MATCH, "*")], Verdict::NotModified),
             (&[(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, AT)], Verdict::Send),
             (&[(IF_MODIFIED_SINCE, AT)], Verdict::NotModified),
@@ -119,7 +119,7 @@ mod tests {
     fn a_range_counts_for_the_same_version_only() {
         assert!(version().takes_range(&headers(&[])));
         assert!(version().takes_range(&headers(&[(IF_RANGE, SAME)])));
-        for other in ["\"x\"", AT, "W/\"2a-2ebc9be1.5\""] {
+        for other in ["\"x\"", AT, "W/\"2a-2ebc98a1.5\""] {
             let all = [(IF_RANGE, other)];
             assert!(!version().takes_range(&headers(&all)), "{other}");
         }

@@ -557,8 +557,14 @@ fn bytes_are_leased_to_a_session_that_is_alone_until_it_closes_the_file() {
     let (_, open) = bytes(&writer, OpenFlags::READ);
     assert_eq!(writer.write_behind(open, 0, b"x"), Err(Code::LeaseLost), "it has closed it");
     let other = served.client();
-    let (is_leased, open) = bytes(&other, OpenFlags::WRITE);
-    assert!(!is_leased, "the first one still reads it");
+    let open = next_open();
+    let opening = other.send(Request::Open { node: entry.handle, flags: OpenFlags::WRITE, open });
+    // Its creation has leased the attributes, too.
+    let (touched, drop_it) = writer.recall();
+    assert_eq!(*touched, [ino(entry.handle)]);
+    drop_it();
+    let (_, granted) = opening.recv_timeout(DEADLINE).unwrap();
+    assert!(!granted.leases.bytes, "the first one still reads it");
     assert_eq!(other.write_behind(open, 0, b"x"), Err(Code::LeaseLost));
     assert!(!writer.has_recall());
 }

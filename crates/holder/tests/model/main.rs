@@ -135,6 +135,8 @@ struct Client {
     opens: Arc<Mutex<HashMap<OpenId, InodeId>>>,
     /// Those that write.
     writers: Arc<Mutex<BTreeMap<OpenId, InodeId>>>,
+    /// The opens of reads and writes that are not answered: no program closes a file meanwhile.
+    busy: Arc<Mutex<Vec<OpenId>>>,
 }
 
 struct World {
@@ -157,6 +159,7 @@ impl World {
             holder: Holder::new(Arc::clone(&server.lines[number]) as Arc<_>),
             opens: Arc::default(),
             writers: Arc::default(),
+            busy: Arc::default(),
         };
         let clients = [client(0), client(1)];
         clients.iter().for_each(|client| client.holder.keep_writes());
@@ -248,7 +251,12 @@ impl World {
             }
             Asks::Release => {
                 let mut writers = self.clients[client].writers.lock();
-                if let Some((open, _)) = writers.pop_first() {
+                if let Some((open, _)) = writers.first_key_value() {
+                    let open = *open;
+                    if self.clients[client].busy.lock().contains(&open) {
+                        return None;
+                    }
+                    writers.remove(&open);
                     return Some(Request::Release { open });
                 }
                 let mut opens = self.clients[client].opens.lock();
@@ -272,6 +280,12 @@ impl World {
             Request::List { entries, .. } => entries as usize,
             _ => 0,
         };
+        let busy = match request {
+            Request::Write { open, .. } | Request::Read { open, .. } => Some(open),
+            _ => None,
+        };
+        let all_busy = Arc::clone(&self.clients[client].busy);
+        all_busy.lock().extend(busy);
         let history = Arc::clone(&self.history);
         let ino_of = |open| self.clients[client].writers.lock()[&open];
         let begun = history.lock().step;
@@ -285,7 +299,13 @@ impl World {
         };
         let mut later = || -> Done {
             let (history, opened) = (Arc::clone(&history), opened.clone());
+            let all_busy = Arc::clone(&all_busy);
             Box::new(move |mut result| {
+                let mut all = all_busy.lock();
+                if let Some(at) = busy.and_then(|open| all.iter().position(|it| *it == open)) {
+                    all.swap_remove(at);
+                }
+                drop(all);
                 let mut history = history.lock();
                 match (&result, bytes) {
                     (Ok(Reply::Written { .. }), Some((_, _, value))) => history.end(value),
