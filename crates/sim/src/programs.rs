@@ -297,6 +297,7 @@ impl Runner {
                 Err(_) => (None, false),
             };
             if let Some(act) = act {
+                self.tell(format_args!("{begun} creates name {number}: {act:?}"));
                 self.history.lock().name(number, begun, act, is_certain);
             } else {
                 self.history.lock().lose_name(number);
@@ -315,6 +316,7 @@ impl Runner {
             Err(Error { code: Code::NotFound }) => (Naming::Absent, true),
             Err(_) => (Naming::Unlink, false),
         };
+        self.tell(format_args!("{begun} unlinks name {number}: {act:?}, {is_certain}"));
         self.history.lock().name(number, begun, act, is_certain);
         let result = match removed {
             Err(error) if error.code != Code::NotFound => Err(error),
@@ -338,6 +340,7 @@ impl Runner {
             Err(Error { code: Code::NotFound }) => Naming::Absent,
             Err(error) => return Err(error),
         };
+        self.tell(format_args!("{begun} found name {number}: {act:?}"));
         self.history.lock().name(number, begun, act, true);
         Ok(())
     }
@@ -353,6 +356,7 @@ impl Runner {
                 let text = format!("name-{number}");
                 let found = listing.entries.iter().find(|it| it.name.as_bytes() == text.as_bytes());
                 let act = found.map_or(Naming::Absent, |it| Naming::Leads(it.ino.raw()));
+                self.tell(format_args!("{begun} listed name {number}: {act:?}"));
                 if history.has_room_for_name(number, 10) {
                     history.name(number, begun, act, true);
                 }
