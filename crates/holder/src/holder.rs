@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, InodeId, LeasedService, LocalCache, OpenId, Reply, Request,
-    Service, Then,
+    Bulk, Code, Context, Done, Error, Granted, InodeId, LeasedService, Leases, LocalCache, OpenId,
+    Reply, Request, Service, Then,
 };
 
 use crate::state::State;
@@ -172,7 +172,11 @@ impl Holder {
         done: Done,
     ) {
         let (holder, context) = (Arc::clone(self), *context);
-        let answered = move |mut result: Result<Reply, Error>, granted| {
+        let answered = move |mut result: Result<Reply, Error>, mut granted: Granted| {
+            if holder.service.lease_left().is_zero() {
+                // It came too late. Nothing would drop it when the leases begin anew.
+                granted.leases = Leases::default();
+            }
             let mut sent = sent;
             let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();

@@ -1,6 +1,7 @@
 //! The order in which a server gets what programs do to a file with bytes that were kept back.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const OPEN: OpenId = OpenId(1);
 #[derive(Default)]
 struct Noting {
     asked: Mutex<Vec<&'static str>>,
+    /// Its leases have ended.
+    has_no_lease: AtomicBool,
     /// Its answers to writes come too late.
     is_late: bool,
     /// Opens are answered later, and reads do not find them before.
@@ -105,6 +108,9 @@ impl LeasedService for Noting {
     }
 
     fn lease_left(&self) -> Duration {
+        if self.has_no_lease.load(Ordering::Relaxed) {
+            return Duration::ZERO;
+        }
         Duration::from_secs(10)
     }
 
@@ -299,4 +305,21 @@ fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
     ask(&holder, open(OpenId(3)), b"");
     ask(&holder, write(OpenId(3)), b"bytes");
     assert_eq!(server.asked.lock().len(), 5, "this one is kept back");
+}
+
+/// The request was sent under leases, and its answer comes when those have ended. They begin anew
+/// without a word: nothing was kept when they ended.
+#[test]
+fn an_answer_that_comes_after_the_leases_have_ended_is_not_kept() {
+    let server = Arc::new(Noting::default());
+    let holder = Holder::new(Arc::clone(&server) as _);
+    let lookup = || Request::Lookup { dir: DIR, name: name("file") };
+    let look_up = |has_no_lease| {
+        server.has_no_lease.store(has_no_lease, Ordering::Relaxed);
+        ask(&holder, lookup(), b"");
+        server.asked.lock().len()
+    };
+    assert_eq!(look_up(true), 1);
+    assert_eq!(look_up(false), 2, "it was not kept");
+    assert_eq!(look_up(false), 2);
 }
