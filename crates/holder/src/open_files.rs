@@ -15,6 +15,8 @@ pub(crate) struct OpenFiles {
     all: HashMap<OpenId, Open>,
     /// Those that the server does not know.
     unreported: usize,
+    /// Those that write: each recall asks whether a file has any.
+    writers: usize,
     /// Those with an error that is not reported.
     errors: usize,
 }
@@ -53,8 +55,7 @@ impl Writes {
 
 /// Where an open is known.
 enum At {
-    /// Only here.
-    /// Under leases of this time.
+    /// Only here, since leases of this time.
     Here { flags: OpenFlags, caller: (u32, u32), leases: LeaseEra },
     /// The server is being told.
     Reporting(Vec<OnReport>),
@@ -96,6 +97,8 @@ impl OpenFiles {
     /// Adds an open that the server has made.
     pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: Writes) {
         let node = Handle::own(ino);
+        self.remove(open);
+        self.writers += usize::from(writes != Writes::No);
         let (at, has_written) = (At::Server, false);
         self.all.insert(open, Open { node, writes, at, has_written, error: None });
     }
@@ -124,7 +127,8 @@ impl OpenFiles {
 
     /// Returns whether a file is open for writing.
     pub(crate) fn is_written(&self, ino: InodeId) -> bool {
-        self.all.values().any(|open| open.writes != Writes::No && open.node.ino == ino)
+        let writes = |open: &Open| open.writes != Writes::No && open.node.ino == ino;
+        self.writers > 0 && self.all.values().any(writes)
     }
 
     /// Returns the inode of an open whose writes may be kept back.
@@ -185,7 +189,8 @@ impl OpenFiles {
 
     /// Ends an open.
     pub(crate) fn remove(&mut self, open: OpenId) {
-        let Some(Open { at, error, .. }) = self.all.remove(&open) else { return };
+        let Some(Open { at, error, writes, .. }) = self.all.remove(&open) else { return };
+        self.writers -= usize::from(writes != Writes::No);
         self.unreported -= usize::from(matches!(at, At::Here { .. }));
         self.errors -= usize::from(error.is_some());
     }

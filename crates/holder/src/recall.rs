@@ -21,7 +21,7 @@ impl LeaseHolder for Holder {
             });
             let nodes: Vec<InodeId> = nodes.collect();
             let written = nodes.iter().filter(|ino| state.opens.is_written(**ino));
-            let written: Vec<Touched> = written.copied().map(Touched::Bytes).collect();
+            let written: Vec<InodeId> = written.copied().collect();
             nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
             let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
             let opens: Vec<_> = opens.collect();
@@ -58,14 +58,11 @@ impl Holder {
     /// Has the cache below drop the pages of files that this mount has open for writing, and calls
     /// `then`. A program may have written pages through a mapping, of which nothing is known here:
     /// they are sent now, before another session writes elsewhere in them.
-    fn drop_pages(&self, files: &[Touched], then: Then) {
+    fn drop_pages(&self, files: &[InodeId], then: Then) {
         let Some(cache) = self.cache.get().filter(|_| !files.is_empty()) else { return then() };
-        for file in files {
-            if let Touched::Bytes(ino) = file {
-                cache.bytes_changed(*ino);
-            }
-        }
-        cache.when_dropped(files, then);
+        files.iter().for_each(|ino| cache.bytes_changed(*ino));
+        let bytes: Vec<Touched> = files.iter().copied().map(Touched::Bytes).collect();
+        cache.when_dropped(&bytes, then);
     }
 
     /// Has the cache below drop what is recalled, and ends the recall.

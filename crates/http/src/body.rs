@@ -15,9 +15,9 @@ use crate::conditions::Version;
 use crate::tree::{Tree, wait};
 
 /// Bytes that are read at a time.
-const PIECE_BYTES: u32 = 256 << 10;
+const PIECE_BYTES: u32 = 64 << 10;
 /// Pieces that are read ahead of what the client has taken.
-const AHEAD: usize = 2;
+const AHEAD: usize = 1;
 
 /// The body of an answer.
 pub(crate) enum Content {

@@ -34,7 +34,7 @@ const COMMON: [(HeaderName, &str); 3] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
-/// What the server serves, and to whom.
+/// What is served, and how.
 pub(crate) struct Served {
     pub(crate) tree: Arc<Tree>,
     /// Returns whether a file is open for writing.
@@ -70,19 +70,12 @@ impl From<Refusal> for Failure {
             }
             Refusal::LeadsOut => (StatusCode::FORBIDDEN, "a symbolic link leads out of this tree"),
             Refusal::TooManyLinks => (StatusCode::NOT_FOUND, "there are too many symbolic links"),
-            Refusal::Failed(error) => return error.into(),
+            Refusal::Failed(Error { code: Code::Unavailable }) => {
+                (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable.says())
+            }
+            Refusal::Failed(Error { code }) => (StatusCode::INTERNAL_SERVER_ERROR, code.says()),
         };
         Self(status, text.to_owned())
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(Error { code }: Error) -> Self {
-        match code {
-            Code::NotFound | Code::Stale => Refusal::NotFound.into(),
-            Code::Unavailable => Self(StatusCode::SERVICE_UNAVAILABLE, code.says().to_owned()),
-            code => Self(StatusCode::INTERNAL_SERVER_ERROR, code.says().to_owned()),
-        }
     }
 }
 
@@ -137,7 +130,7 @@ impl Served {
         self.tree.check(Wish::Read, &found).await?;
         let (tree, context) = (Arc::clone(&self.tree), self.tree.context());
         let opening = tree.files.open(&context, found.handle, OpenFlags::READ);
-        let Opened { open, attr, .. } = wait(opening).await?;
+        let Opened { open, attr, .. } = wait(opening).await.map_err(Refusal::from)?;
         let version = Version::of(&attr);
         let file = OpenFile { tree, node: found.handle, open, version };
         if (self.is_written)(attr.ino) {

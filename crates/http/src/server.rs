@@ -19,8 +19,9 @@ use crate::access::ReadAs;
 use crate::response::Served;
 use crate::tree::Tree;
 
-/// Connections at a time; others wait until one ends.
-const CONNECTIONS: usize = 10_000;
+/// Connections at a time; others wait until one ends. Each may have three pieces of a file in
+/// memory ([`crate::body`]): one that is read, one that waits, one that is sent.
+const CONNECTIONS: usize = 256;
 /// A client that has connected sends its request within this time.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// The headers of a request.
@@ -28,7 +29,7 @@ const HEADER_BYTES: usize = 16 << 10;
 /// The pause after a connection could not be accepted: there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a server serves.
+/// What is served.
 pub struct HttpOptions {
     /// The tree.
     pub files: Files,
@@ -38,7 +39,7 @@ pub struct HttpOptions {
     pub is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
 }
 
-/// a server. Its end closes all connections.
+/// A server of one tree. Its end closes all connections.
 pub struct HttpServer {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,

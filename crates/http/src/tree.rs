@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pelago_client::{At, Files, Pending};
-use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, Name, NameError, xattr};
+use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, Name, xattr};
 use tokio::sync::oneshot;
 
 use crate::access::{ReadAs, Wish};
@@ -135,9 +135,7 @@ fn steps_of(target: &[u8]) -> Result<Vec<Step>, Refusal> {
     names
         .map(|name| match name {
             b".." => Ok(Step::Up),
-            name => Name::new(name).map(Step::Down).map_err(|error| match error {
-                NameError::TooLong | NameError::NotAName => Refusal::NotFound,
-            }),
+            name => Name::new(name).map(Step::Down).map_err(|_no_name| Refusal::NotFound),
         })
         .collect()
 }

@@ -20,7 +20,7 @@ const PORT: u16 = 8080;
 pub(crate) struct HttpPlan {
     /// Where it listens, as `HOST:PORT` or `HOST`.
     pub(crate) address: String,
-    /// Other machines may connect, and everybody on them may read.
+    /// Other machines may connect, and every program on them may read.
     pub(crate) public: bool,
     /// The name of the user as whom the tree is read.
     pub(crate) reader: String,
@@ -37,9 +37,9 @@ pub(super) fn open(plan: &HttpPlan, server: &Arc<Server>) -> Outcome<HttpServer>
     if !address.ip().is_loopback() && !plan.public {
         return Err(Failure::new(
             Exit::Usage,
-            format!("{address} can be reached by other machines, and HTTP asks nobody who he is"),
+            format!("{address} can be reached by other machines, and HTTP knows no accounts"),
         )
-        .hint("add --http-public to let everybody who reaches it read, or use 127.0.0.1"));
+        .hint("add --http-public to let every machine that reaches it read, or use 127.0.0.1"));
     }
     let reader = reader(&plan.reader)?;
     let (files, of_http) = (Files::new(server.service()), Arc::clone(server));

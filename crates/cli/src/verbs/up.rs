@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Serve over HTTP what this user may read
     #[arg(long, value_name = "USER", default_value = "nobody", requires = "http")]
     http_as: String,
-    /// Let everybody who reaches the HTTP address read, also from other machines
+    /// Let every machine that reaches the HTTP address read
     #[arg(long, requires = "http")]
     http_public: bool,
     /// Continue in the background; the log is DIR/log
