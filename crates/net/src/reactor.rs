@@ -142,12 +142,20 @@ impl Reactor {
     }
 }
 
+impl Reactor {
+    /// Returns whether the caller runs on the thread of this reactor.
+    pub(crate) fn is_current_thread(&self) -> bool {
+        self.thread.as_ref().is_some_and(|own| own.thread().id() == thread::current().id())
+    }
+}
+
 impl Drop for Reactor {
     fn drop(&mut self) {
         self.mailbox.post(Order::Stop);
-        let Some(thread) = self.thread.take() else { return };
         // A handler may own its reactor, and drop it on the reactor's own thread.
-        if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        let is_own = self.is_current_thread();
+        let Some(thread) = self.thread.take() else { return };
+        if !is_own && thread.join().is_err() {
             tracing::error!("a thread of the network has panicked");
         }
     }

@@ -31,6 +31,7 @@ mod given_up;
 mod kept;
 mod lease_clock;
 mod locks;
+mod parting;
 mod recalls;
 mod reclaim;
 mod replay;
@@ -68,7 +69,7 @@ pub struct RemoteOptions {
 pub struct Remote {
     calls: Arc<Calls>,
     connector: Arc<Connector>,
-    _reactor: Reactor,
+    reactor: Reactor,
 }
 
 impl Remote {
@@ -87,7 +88,7 @@ impl Remote {
             .name("connect".to_owned())
             .spawn(move || own.keep_connected())
             .map_err(ConnectError::NoThread)?;
-        Ok(Self { calls, connector, _reactor: reactor })
+        Ok(Self { calls, connector, reactor })
     }
 
     /// Returns the state of the session.
@@ -102,10 +103,15 @@ impl Remote {
         let _is_first = self.calls.on_dir.set(on_dir);
     }
 
-    /// Ends the session: the server releases what it has open. Requests fail from now on.
+    /// Ends the session: the server releases what it has open. Requests fail from now on. Waits up
+    /// to a second until the server knows.
     pub fn end(&self) {
         self.calls.end();
         self.connector.wake();
+        // The reactor's thread is the one that would see the end of the connection.
+        if !self.reactor.is_current_thread() {
+            self.calls.wait_for_parting();
+        }
     }
 }
 

@@ -175,7 +175,7 @@ impl Session {
 
     /// Returns what the volume keeps of the session.
     pub(crate) fn record(&self) -> SessionRecord {
-        SessionRecord { nonce: self.nonce, peer: self.peer.into() }
+        SessionRecord::new(self.nonce, self.peer.into())
     }
 
     /// Continues over a new connection, and ends the old one: no frame of it is handled any more.

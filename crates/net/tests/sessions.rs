@@ -3,9 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use pelago_net::clients::ClientName;
 use pelago_net::clients::date::Date;
@@ -18,6 +23,7 @@ use pelago_net::{Remote, ServerTarget, SessionServer};
 use pelago_wire::{
     Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Service, WriteFlags,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
 
@@ -105,6 +111,51 @@ fn payloads_of_all_sizes_cross_a_unix_socket() {
     exchange(&remote);
     drop(remote);
     until("a goodbye ends the session", || service.sessions().is_empty());
+}
+
+/// A network may lose what a client said if its socket is closed behind that.
+#[test]
+fn a_session_that_has_ended_is_known_to_have_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = WithSessions::new(Echo);
+    let (socket, relayed) = (folder.path().join("socket"), folder.path().join("relayed"));
+    let no_term = Duration::from_secs(100 * 60);
+    let server = SessionServer::start_with(Arc::clone(&service) as _, no_term).unwrap();
+    server.listen_unix(&socket).unwrap();
+    relay_while_open(&relayed, &socket);
+    let remote = connect(&relayed);
+    assert_eq!(service.sessions().len(), 1);
+    remote.end();
+    until("a goodbye ends the session", || service.sessions().is_empty());
+}
+
+/// Carries one connection to the server. What the client says is carried slowly, and not at all
+/// once its end is closed.
+fn relay_while_open(relayed: &Path, socket: &Path) {
+    let listener = UnixListener::bind(relayed).unwrap();
+    let socket = socket.to_path_buf();
+    let carry = move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = UnixStream::connect(socket).unwrap();
+        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let back = move || {
+            let _ended = std::io::copy(&mut from, &mut to);
+            let _closed = to.shutdown(Shutdown::Both);
+        };
+        thread::Builder::new().spawn(back).unwrap();
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = client.read(&mut bytes) {
+            let mut ready = [PollFd::new(&client, PollFlags::RDHUP)];
+            let a_moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            if poll(&mut ready, Some(&a_moment)).unwrap() > 0 {
+                break;
+            }
+            server.write_all(&bytes[..count]).unwrap();
+        }
+        // The server's end stays open: it knows of nothing.
+        thread::park();
+    };
+    thread::Builder::new().spawn(carry).unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_proto::locks::ClientLocks;
 use pelago_proto::session::{AnswerTo, ClientOpens, ClientSession};
 use pelago_wire::codec::{DecodedReply, ReplyStamp};
-use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::frame::Header;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
     Code, Error, FileKind, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId,
@@ -77,7 +77,7 @@ pub(super) struct Calls {
     /// No callback runs under it, and connections are used under it.
     pub(super) state: Mutex<State>,
     /// The connection was lost, or made, or the session ended.
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 pub(super) struct State {
@@ -98,6 +98,8 @@ pub(super) struct State {
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
     pub(super) link: Option<Arc<Link>>,
+    /// The connection over which the session has said goodbye, until the server ends it.
+    pub(super) parting: Option<Arc<Link>>,
     welcome: Option<Welcome>,
     /// When the server was heard, and when something was sent, by [`boot_time`].
     pub(super) heard: Duration,
@@ -110,7 +112,7 @@ pub(super) struct State {
     requests: u64,
     /// The server gives no session, and says that waiting does not help.
     refused: bool,
-    ended: bool,
+    pub(super) ended: bool,
 }
 
 /// What a caller gets, and its callback.
@@ -145,6 +147,7 @@ impl Calls {
             locks: ClientLocks::default(),
             reclaiming: false,
             link: None,
+            parting: None,
             welcome: None,
             heard: boot_time(),
             sent: boot_time(),
@@ -325,8 +328,9 @@ impl Calls {
     /// A connection has ended.
     pub(super) fn disconnected(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
-        if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
-            state.link = None;
+        let State { link: present, parting, .. } = &mut *state;
+        for known in [present, parting] {
+            known.take_if(|known| Arc::ptr_eq(known, link));
         }
         drop(state);
         self.changed.notify_all();
@@ -358,28 +362,6 @@ impl Calls {
 
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
-    }
-
-    /// Ends the session. Every request gets `Unavailable`.
-    pub(super) fn end(&self) {
-        let mut state = self.state.lock();
-        if std::mem::replace(&mut state.ended, true) {
-            return;
-        }
-        if let Some(link) = state.link.take() {
-            let goodbye = state.header(FrameKind::Goodbye, 0, 0, 0);
-            link.send([goodbye]);
-            link.close();
-        }
-        let under_way = std::mem::take(&mut state.under_way);
-        let backlog = std::mem::take(&mut state.backlog);
-        drop(state);
-        self.changed.notify_all();
-        self.leases.lose();
-        let callers = under_way.into_values().filter_map(|call| call.done);
-        for done in callers.chain(backlog.into_iter().map(|call| call.done)) {
-            fail(done, Code::Unavailable);
-        }
     }
 
     pub(super) fn status(&self) -> RemoteStatus {
@@ -476,6 +458,6 @@ fn call_back(answered: Vec<Answered>) {
     answered.into_iter().for_each(|(done, result)| done(result, granted));
 }
 
-fn fail(done: LeasedDone, code: Code) {
+pub(super) fn fail(done: LeasedDone, code: Code) {
     done(Err(code.into()), Granted::default());
 }

@@ -339,7 +339,8 @@ impl Handler for Connection {
         match header.kind {
             FrameKind::Reply => match codec::decode_answer(&body, bulk) {
                 Ok(answer) => {
-                    if !self.calls.answered(&header, answer) {
+                    // Once the session has ended, answers are still on their way.
+                    if !self.calls.answered(&header, answer) && !self.calls.has_ended() {
                         let number = header.number;
                         tracing::error!(number, "the server's answer does not fit its request");
                         return ControlFlow::Break(());

@@ -1,0 +1,53 @@
+//! The end of a session by its client.
+
+use std::time::{Duration, Instant};
+
+use pelago_wire::Code;
+use pelago_wire::frame::FrameKind;
+
+use super::calls::{Calls, fail};
+
+/// How long a session waits at its end until the server has heard of it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Calls {
+    /// Ends the session. Every request gets `Unavailable`. The connection lasts until the server
+    /// ends it, or [`Calls::wait_for_parting`] does.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.ended, true) {
+            return;
+        }
+        if let Some(link) = state.link.take() {
+            let goodbye = state.header(FrameKind::Goodbye, 0, 0, 0);
+            link.send([goodbye]);
+            state.parting = Some(link);
+        }
+        let under_way = std::mem::take(&mut state.under_way);
+        let backlog = std::mem::take(&mut state.backlog);
+        drop(state);
+        self.changed.notify_all();
+        self.leases.lose();
+        let callers = under_way.into_values().filter_map(|call| call.done);
+        for done in callers.chain(backlog.into_iter().map(|call| call.done)) {
+            fail(done, Code::Unavailable);
+        }
+    }
+
+    /// Waits until the server has ended the connection that said goodbye, at most
+    /// [`PATIENCE`], then ends it. A socket that is closed while something has arrived
+    /// resets its connection, and the goodbye may be lost on the way; then the server would keep
+    /// the leases of the session, and others would wait for them, until its term is over.
+    pub(super) fn wait_for_parting(&self) {
+        let mut state = self.state.lock();
+        let deadline = Instant::now() + PATIENCE;
+        while state.parting.is_some() {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        if let Some(link) = state.parting.take() {
+            link.close();
+        }
+    }
+}
