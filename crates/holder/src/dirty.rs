@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
 use std::time::Duration;
 
-use pelago_wire::{InodeId, OpenId, Request, Then, WriteFlags, limits};
+use pelago_wire::{InodeId, OpenId, Request, Then, WriteEra, WriteFlags, limits};
 
 /// Bytes that one request carries.
 const CHUNK_BYTES: usize = limits::IO_BYTES;
@@ -41,6 +41,8 @@ pub(crate) struct Dirty {
 #[derive(Default)]
 struct File {
     is_leased: bool,
+    /// The era of the lease under which what is dirty was written.
+    era: Option<WriteEra>,
     /// Its size, in bytes, with those that are dirty.
     size: u64,
     bytes: usize,
@@ -84,6 +86,7 @@ pub(crate) struct Send {
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
     commit: bool,
+    era: Option<WriteEra>,
 }
 
 /// What became of a write.
@@ -101,8 +104,8 @@ impl Send {
     /// Returns the request, whose bulk are the bytes.
     pub(crate) const fn request(&self) -> Request {
         let Writer { open, kill_privileges, .. } = self.by;
-        let commit = self.commit;
-        let flags = WriteFlags { append: false, behind: true, commit, kill_privileges };
+        let (behind, commit) = (self.era, self.commit);
+        let flags = WriteFlags { append: false, behind, commit, kill_privileges };
         Request::Write { open, offset: self.offset, flags }
     }
 }
@@ -122,10 +125,10 @@ impl Default for Dirty {
 
 impl Dirty {
     /// The session has the lease on the bytes of a file of this size.
-    pub(crate) fn lease(&mut self, ino: InodeId, size: u64) {
+    pub(crate) fn lease(&mut self, ino: InodeId, era: WriteEra, size: u64) {
         let file = self.files.entry(ino).or_default();
         if !file.is_leased && file.is_clean() {
-            (file.is_leased, file.size) = (true, size);
+            (file.is_leased, file.era, file.size) = (true, Some(era), size);
         }
     }
 
@@ -238,7 +241,8 @@ impl Dirty {
                 let Chunk { by, offset, bytes, commit, .. } = chunk;
                 let number = self.last_number;
                 file.sent.push(Sent { number, offset, bytes: bytes.len(), at: now });
-                due.push(Send { ino: *ino, number, by, offset, bytes, commit });
+                let era = file.era;
+                due.push(Send { ino: *ino, number, by, offset, bytes, commit, era });
             }
             if file.unsent.is_empty() {
                 empty.push(*ino);
@@ -341,8 +345,8 @@ mod tests {
 
     fn dirty() -> Dirty {
         let mut dirty = Dirty::default();
-        dirty.lease(ONE, 0);
-        dirty.lease(TWO, 0);
+        dirty.lease(ONE, WriteEra::FIRST, 0);
+        dirty.lease(TWO, WriteEra::FIRST, 0);
         dirty
     }
 

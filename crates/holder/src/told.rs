@@ -121,11 +121,11 @@ impl State {
         }));
         let names = self.told_names(&tells, &touched, (since, leases), result);
         let text = self.told_text(&tells, (since, leases), result);
-        let opened = opened_file(&tells, result).filter(|_| leases.bytes);
-        if let Some(Attr { ino, size, .. }) = opened
+        if let (Some(Attr { ino, size, .. }), Some(era)) =
+            (opened_file(&tells, result), leases.bytes)
             && self.changes.node_holds(ino, since, own(ino))
         {
-            self.dirty.lease(ino, size);
+            self.dirty.lease(ino, era, size);
         }
         // If it may still be carried out, what it touches is not kept again.
         if !may_be_done {

@@ -10,7 +10,7 @@ use pelago_holder::Holder;
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
     Granted, Handle, InodeId, LeaseHolder, LeasedDone, LeasedService, Leases, Name, OpenFlags,
-    OpenId, RenameFlags, Reply, Request, Service, SetAttr, WriteFlags,
+    OpenId, RenameFlags, Reply, Request, Service, SetAttr, WriteEra, WriteFlags,
 };
 
 const DIR: Handle = Handle::ROOT;
@@ -47,7 +47,7 @@ impl Noting {
             Request::Lookup { .. } => (Ok(Reply::Entry(Entry { handle: FILE, attr })), all),
             Request::Open { .. } => {
                 let attr = Attr { volatile: true, ..attr };
-                let leases = Leases { bytes: true, ..Leases::default() };
+                let leases = Leases { bytes: Some(WriteEra::FIRST), ..Leases::default() };
                 (Ok(Reply::Opened { attr, path: DataPath::Cached }), leases)
             }
             Request::GetAttr { node: DIR } => {
@@ -63,7 +63,7 @@ impl Noting {
                 (Err(Code::Unavailable.into()), Leases::default())
             }
             Request::Write { flags, .. } => {
-                assert!(flags.behind || self.closes_later);
+                assert!(flags.behind.is_some() || self.closes_later);
                 let bytes = bulk.bytes().len() as u64;
                 (Ok(Reply::Written { bytes, size: bytes }), Leases::default())
             }

@@ -25,7 +25,9 @@ use pelago_store::key;
 use pelago_store::rows::{self, Row, Stamp};
 use pelago_store::table::Batch;
 use pelago_wire::id_map::KeyedMap;
-use pelago_wire::{Context, InodeId, Reply, RequestId, SessionId, SessionRecord, Time, codec};
+use pelago_wire::{
+    Context, InodeId, Reply, RequestId, SessionId, SessionRecord, Time, WriteEra, codec,
+};
 
 /// Stored replies that one batch deletes, beside the one that it stores.
 const DELETED_AT_ONCE: usize = 4;
@@ -124,6 +126,19 @@ impl StoredReplies {
         self.of_session
             .iter()
             .map(|(session, it)| (*session, (!it.is_forgotten).then_some(&it.record)))
+    }
+
+    /// Returns the record that the row of a session has; `None` if it has no row.
+    pub(crate) fn row(&self, session: SessionId) -> Option<SessionRecord> {
+        let of_session = self.of_session.get(&session).filter(|it| !it.is_forgotten);
+        of_session.map(|it| it.record)
+    }
+
+    /// Notes the era of a session's leases on bytes.
+    pub(crate) fn set_era(&mut self, session: SessionId, era: WriteEra) {
+        if let Some(of_session) = self.of_session.get_mut(&session) {
+            of_session.record.era = era;
+        }
     }
 
     /// Notes whether a session has no row.
@@ -335,7 +350,7 @@ mod tests {
     fn old_replies_are_deleted_a_few_at_a_time() {
         let session = SessionId(7);
         let mut stored = StoredReplies::default();
-        stored.begin(session, SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) });
+        stored.begin(session, SessionRecord::new([0; 16], RecordedPeer::User(0)));
         let stamp = |sequence| Stamp { epoch: 1, sequence };
         let mut put = |request, acknowledged, safe| {
             let context =

@@ -56,6 +56,8 @@ struct State {
     bytes: usize,
     /// Repeated requests that run.
     running: usize,
+    /// [`Step::EndEras`] was taken.
+    has_ended_eras: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +92,9 @@ pub(crate) enum Step {
     Replay(Vec<Parked>),
     /// These; [`Grace::repeated`] is called at the end of each.
     Repeat(VecDeque<Parked>),
+    /// Bytes that clients have kept back are written: from now on they are not, in this run and in
+    /// later ones. All else goes on behind that.
+    EndEras,
     /// These, and all that come later. It is the last step.
     Over(VecDeque<Parked>),
 }
@@ -114,6 +119,7 @@ impl Grace {
             others,
             bytes: 0,
             running: 0,
+            has_ended_eras: false,
         };
         let is_over = AtomicBool::new(phase == Phase::Over);
         Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
@@ -127,6 +133,7 @@ impl Grace {
         (state.phase, state.since) = (Phase::Waiting, Instant::now());
         state.round.0 += 1;
         (state.waits_for, state.is_late, state.running) = (sessions, false, 0);
+        state.has_ended_eras = false;
         state.came_late.clear();
         let is_own = |parked: &Parked| parked.context.session == SessionId::DIRECT;
         let (own, theirs) = std::mem::take(&mut state.others).into_iter().partition(is_own);
@@ -285,7 +292,8 @@ impl Grace {
     pub(crate) fn repeated(&self, round: Round) {
         let mut state = self.state.lock();
         // One that took too long is counted no more.
-        if state.round == round && state.phase == Phase::Repeating {
+        let is_counted = state.phase == Phase::Repeating && !state.has_ended_eras;
+        if state.round == round && is_counted {
             assert!(state.running > 0, "each repeated request ends once");
             (state.running, state.since) = (state.running - 1, Instant::now());
             self.changed.notify_all();
@@ -316,6 +324,7 @@ impl Grace {
             state.phase = Phase::Repeating;
         }
         match state.phase {
+            Phase::Repeating if state.has_ended_eras => return Some(self.nearly_over(state)),
             Phase::Repeating if state.running == 0 => {}
             // It was stopped.
             Phase::Over => {
@@ -328,7 +337,7 @@ impl Grace {
         let next = std::mem::take(next);
         (state.running, state.since) = (next.len(), Instant::now());
         Some(match next.is_empty() {
-            true => self.over(state),
+            true => self.nearly_over(state),
             false => Step::Repeat(next),
         })
     }
@@ -340,10 +349,13 @@ impl Grace {
             return Step::Late(state.waits_for.iter().copied().collect());
         }
         tracing::error!(requests = state.running, "repeated requests do not end");
-        self.over(state)
+        self.nearly_over(state)
     }
 
-    fn over(&self, state: &mut State) -> Step {
+    fn nearly_over(&self, state: &mut State) -> Step {
+        if !std::mem::replace(&mut state.has_ended_eras, true) {
+            return Step::EndEras;
+        }
         state.has_thread = false;
         Step::Over(self.end(state))
     }
@@ -471,6 +483,8 @@ mod tests {
 
     /// Takes the last step. Returns the requests of it.
     fn ends(grace: &Grace) -> Vec<u64> {
+        let (_, Step::EndEras) = next_late(grace) else { panic!("it is not nearly over") };
+        assert!(!grace.is_over());
         let (_, Step::Over(others)) = next_late(grace) else { panic!("it is not over") };
         assert!(grace.is_over());
         numbers(&others)
@@ -619,7 +633,8 @@ mod tests {
         assert!(grace.park(parked(TWO, 5, read()), false).is_none());
         let dropped = grace.begin_again(HashSet::from([TWO]));
         assert_eq!(numbers(&VecDeque::from(dropped)), [5]);
-        assert!(grace.stop().is_empty() && ends(&grace).is_empty());
+        assert!(grace.stop().is_empty());
+        assert!(matches!(next_late(&grace), (_, Step::Over(others)) if others.is_empty()));
     }
 
     /// A change that may have been carried out is not called interrupted.

@@ -1,14 +1,14 @@
 //! The sessions besides that of the server's own mount, and the cache that must be told of their
 //! changes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pelago_data::OpenKey;
 use pelago_wire::id_map::KeyedMap;
-use pelago_wire::{InodeId, LocalCache, SessionId, Touched};
+use pelago_wire::{InodeId, LocalCache, SessionId, Touched, WriteEra};
 
 /// The sessions besides [`SessionId::DIRECT`].
 #[derive(Default)]
@@ -41,8 +41,8 @@ struct State {
     running: usize,
     /// Every change that runs was announced, so that leases can be granted.
     grants: bool,
-    /// Sessions that have lost leases on bytes, and were granted none since.
-    lost_bytes: HashSet<SessionId>,
+    /// The eras of the leases on bytes of sessions that have lost some.
+    eras: HashMap<SessionId, WriteEra>,
 }
 
 /// What is known of an open for writing.
@@ -54,6 +54,12 @@ pub(crate) enum Noted {
     Known,
     /// Nothing: its session has ended meanwhile.
     Ended,
+}
+
+impl State {
+    fn era(&self, session: SessionId) -> WriteEra {
+        self.eras.get(&session).copied().unwrap_or(WriteEra::FIRST)
+    }
 }
 
 impl OtherSessions {
@@ -95,7 +101,7 @@ impl OtherSessions {
         }
         // This counts as a change until all is released.
         state.running += 1;
-        state.lost_bytes.remove(&session);
+        state.eras.remove(&session);
         let written = state.writes.extract_if(|open, _| open.session == session);
         written.map(|(_, ino)| ino).collect()
     }
@@ -154,19 +160,34 @@ impl OtherSessions {
         state.grants
     }
 
-    /// A session has lost leases under which its client may have kept back bytes.
-    pub(crate) fn lose_bytes(&self, session: SessionId) {
-        self.state.lock().lost_bytes.insert(session);
+    /// Returns the era of a session's leases on bytes.
+    pub(crate) fn era(&self, session: SessionId) -> WriteEra {
+        self.state.lock().era(session)
     }
 
-    /// A session is granted such a lease again. Returns whether it had lost others.
-    pub(crate) fn finds_bytes(&self, session: SessionId) -> bool {
-        self.state.lock().lost_bytes.remove(&session)
+    /// Begins the next era of a session, which has lost leases under which its client may have kept
+    /// back bytes. Returns it.
+    pub(crate) fn begin_era(&self, session: SessionId) -> WriteEra {
+        let mut state = self.state.lock();
+        let era = state.era(session).next();
+        state.eras.insert(session, era);
+        era
     }
 
-    /// Returns whether a session has lost such leases, and has none since.
-    pub(crate) fn has_lost_bytes(&self, session: SessionId) -> bool {
-        self.state.lock().lost_bytes.contains(&session)
+    /// Returns all sessions with the eras that follow theirs.
+    pub(crate) fn next_eras(&self) -> Vec<(SessionId, WriteEra)> {
+        let state = self.state.lock();
+        state.sessions.iter().map(|session| (*session, state.era(*session).next())).collect()
+    }
+
+    /// Sets eras: those of the last run, or those that begin now.
+    pub(crate) fn set_eras(&self, eras: impl IntoIterator<Item = (SessionId, WriteEra)>) {
+        let mut state = self.state.lock();
+        for (session, era) in eras {
+            if state.sessions.contains(&session) {
+                state.eras.insert(session, era);
+            }
+        }
     }
 
     /// Returns whether a session has begun and not ended.

@@ -155,6 +155,7 @@ impl LocalService {
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let (others, leases) = (OtherSessions::default(), Leases::new(parts.leases));
         parts.earlier.iter().for_each(|(session, _)| others.begin(*session));
+        others.set_eras(parts.earlier.iter().map(|(session, record)| (*session, record.era)));
         let dispatcher = Dispatcher {
             parts,
             find_by_id,

@@ -12,7 +12,7 @@ use pelago_server::Options;
 use pelago_store::table;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileLock, Handle, LockKind, LockMode, LockOwner, NewMode,
-    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord,
+    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, WriteEra,
     WriteFlags, limits,
 };
 
@@ -200,12 +200,44 @@ fn a_lock_stays_until_its_session_is_forgotten() {
     let (owner, lock) = (LockOwner(6), lock(LockMode::Write));
     let own = || rig.call(Request::SetLock { open, owner, lock, wait: false });
     assert_eq!(own().err(), Some(Code::LockHeld));
-    let record = SessionRecord { nonce: [1; 16], peer: RecordedPeer::User(0) };
+    let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
     let begin = || rig.server.session_service().begin_session(SessionId(9), record);
     begin().or_else(|_| begin()).unwrap();
     rig.sync();
     own().unwrap();
     assert_eq!(sessions().len(), 1, "the new one");
+}
+
+/// Sends a byte that the client has kept back under a lease of this era.
+fn send_kept_back(rig: &Rig, number: u64, era: u32) -> Receiver<Result<Reply, Error>> {
+    let flags = WriteFlags { behind: Some(WriteEra(era)), ..WriteFlags::NONE };
+    let write = Request::Write { open: OpenId(1), offset: 0, flags };
+    send(rig, &asks(ONE, number), write, b"x")
+}
+
+/// A client that has had no answer sends what it has kept back to each run. Once others went on
+/// they may have written there, and no later run takes it.
+#[test]
+fn what_was_kept_back_is_taken_until_others_have_gone_on_in_some_run() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    open(&rig, TWO, file);
+    let code = |answer: &Receiver<Result<Reply, Error>>| {
+        answer.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code).err()
+    };
+    let come_back = |rig: &Rig| [ONE, TWO].into_iter().for_each(|it| reopen(rig, it, file));
+    // Two runs in which nobody goes on.
+    let rig = rig.restarted(false, waiting()).restarted(false, waiting());
+    come_back(&rig);
+    let sent = [send_kept_back(&rig, 200, 1), send_kept_back(&rig, 201, 2)];
+    all_are_back(&rig);
+    assert_eq!(sent.each_ref().map(code), [None, Some(Code::LeaseLost)]);
+    assert_eq!(code(&send_kept_back(&rig, 202, 1)), Some(Code::LeaseLost), "others went on");
+    let rig = rig.restarted(false, waiting());
+    come_back(&rig);
+    let sent = [send_kept_back(&rig, 202, 1), send_kept_back(&rig, 203, 2)];
+    all_are_back(&rig);
+    assert_eq!(sent.each_ref().map(code), [Some(Code::LeaseLost), None]);
 }
 
 fn append() -> Request {

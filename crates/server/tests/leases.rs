@@ -17,11 +17,12 @@ use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, Done, Entry, Granted, Handle, InodeId, LeaseHolder,
     LeasedService, Leases, NewMode, OpenFlags, OpenId, Reply, Request, RequestId, SetAttr, Then,
-    Touched, WriteFlags,
+    Touched, WriteEra, WriteFlags,
 };
 
 use harness::requests::next_open;
 use harness::rig::{DEADLINE, Rig, by_hand, name};
+use harness::until;
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -478,7 +479,7 @@ fn making(served: &Served, text: &str) -> (Client, Entry, OpenId) {
     let (flags, mode) = (OpenFlags::READ_WRITE, NewMode::exactly(0o644));
     let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
     let (made, granted) = client.ask(request);
-    assert!(granted.leases.bytes, "it is alone");
+    assert_eq!(granted.leases.bytes, Some(WriteEra::FIRST), "it is alone");
     match made.unwrap() {
         Reply::Created { entry, .. } => (client, entry, open),
         other => panic!("{other:?}"),
@@ -492,7 +493,8 @@ impl Client {
         let done = move |result: Result<Reply, pelago_wire::Error>, _granted| {
             let _sent = sender.send(result.map(drop).map_err(|error| error.code));
         };
-        let flags = WriteFlags { behind: true, commit: true, ..WriteFlags::NONE };
+        let behind = Some(WriteEra::FIRST);
+        let flags = WriteFlags { behind, commit: true, ..WriteFlags::NONE };
         let request = Request::Write { open, offset, flags };
         let context = Context::direct(0, 0);
         self.remote.ask_first(&context, request, Bulk::Borrowed(bytes), Box::new(done));
@@ -547,7 +549,7 @@ fn bytes_are_leased_to_a_session_that_is_alone_until_it_closes_the_file() {
     let (writer, entry, open) = making(&served, "a");
     let bytes = |client: &Client, flags| {
         let open = next_open();
-        (client.leases(Request::Open { node: entry.handle, flags, open }).bytes, open)
+        (client.leases(Request::Open { node: entry.handle, flags, open }).bytes.is_some(), open)
     };
     let sync = OpenFlags { sync: true, ..OpenFlags::WRITE };
     assert!(!bytes(&writer, OpenFlags::READ).0 && !bytes(&writer, sync).0);
@@ -564,7 +566,7 @@ fn bytes_are_leased_to_a_session_that_is_alone_until_it_closes_the_file() {
     assert_eq!(*touched, [ino(entry.handle)]);
     drop_it();
     let (_, granted) = opening.recv_timeout(DEADLINE).unwrap();
-    assert!(!granted.leases.bytes, "the first one still reads it");
+    assert_eq!(granted.leases.bytes, None, "the first one still reads it");
     assert_eq!(other.write_behind(open, 0, b"x"), Err(Code::LeaseLost));
     assert!(!writer.has_recall());
 }
@@ -581,6 +583,15 @@ fn bytes_that_a_deaf_client_has_kept_back_are_refused() {
     assert_eq!(served.rig.lookup(ROOT, "a").unwrap().attr.size, 0);
     let plain = Request::GetAttr { node: entry.handle };
     assert!(deaf.ask(plain).0.is_ok(), "all else goes on");
+    deaf.ask(Request::Release { open }).0.unwrap();
+    let mut open = next_open();
+    until("it is granted leases again", || {
+        deaf.ask(Request::Release { open }).0.ok();
+        open = next_open();
+        let opening = Request::Open { node: entry.handle, flags: OpenFlags::WRITE, open };
+        deaf.leases(opening).bytes == Some(WriteEra::FIRST.next())
+    });
+    assert_eq!(deaf.write_behind(open, 0, b"late"), Err(Code::LeaseLost), "of the last era");
 }
 
 /// A program that was interrupted sees no old attributes, and has no open file with old bytes.

@@ -42,7 +42,7 @@ impl Tap {
             (node, "leases on nodes"),
             (names, "leases on names"),
             (changed, "leases on what was changed"),
-            (bytes, "leases on bytes"),
+            (bytes.is_some(), "leases on bytes"),
             (wanted && leases == Leases::default(), "answers without a lease"),
         ];
         all.into_iter().filter(|(is_granted, _)| *is_granted).for_each(|it| history.count(it.1));
@@ -129,7 +129,7 @@ impl SessionService for Tap {
         let LeasedAnswer { result, .. } = answer;
         let leases =
             self.service.lease(session, since, LeasedAnswer { result: &mut *result, ..answer });
-        if let (true, Ok(reply)) = (leases.bytes, &*result)
+        if let (Some(_), Ok(reply)) = (leases.bytes, &*result)
             && let Some(attr) = reply.opened()
         {
             self.begin_writer(session, attr.ino);

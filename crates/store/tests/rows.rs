@@ -16,8 +16,8 @@ use pelago_store::rows::{
 };
 use pelago_store::volume::{FORMAT_VERSION, Format, FormatError, HashSeed, VolumeId};
 use pelago_wire::{
-    Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, Time, codec,
-    limits,
+    Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, Time,
+    WriteEra, codec, limits,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -119,8 +119,12 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("answer.removed.v1", CachedReply { code: 0, reply: &removed() }.encode(STAMP)),
         ("identity.v1", Identity { volume }.encode(STAMP)),
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
-        ("session.user.v1", SessionRecord { nonce, peer: RecordedPeer::User(1000) }.encode(STAMP)),
-        ("session.machine.v1", SessionRecord { nonce, peer }.encode(STAMP)),
+        ("session.user.v1", SessionRecord::new(nonce, RecordedPeer::User(1000)).encode(STAMP)),
+        ("session.machine.v1", SessionRecord::new(nonce, peer).encode(STAMP)),
+        (
+            "session.era.v1",
+            SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
+        ),
     ]
 }
 

@@ -22,6 +22,7 @@ use crate::request::Request;
 
 pub(crate) mod field;
 pub(crate) mod fields;
+mod flag_sets;
 mod lists;
 mod set_attr;
 mod tables;

@@ -1,5 +1,7 @@
 //! Arguments of requests: how a file is opened, renamed, allocated or searched.
 
+use crate::write_era::WriteEra;
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFlags {
@@ -53,9 +55,10 @@ pub struct WriteFlags {
     /// At the end of the file at that moment, whatever the offset (`O_APPEND`, which can change
     /// after the open).
     pub append: bool,
-    /// The program was answered before: the bytes are written only as long as the session has the
-    /// lease on the bytes of the file, else the request fails with [`crate::Code::LeaseLost`].
-    pub behind: bool,
+    /// The program was answered before, under a lease of this era: the bytes are written only as
+    /// long as the session has the lease on the bytes of the file, and none of that era was lost.
+    /// Else the request fails with [`crate::Code::LeaseLost`].
+    pub behind: Option<WriteEra>,
     /// Do afterwards what [`crate::Request::Flush`] without an owner does.
     pub commit: bool,
     /// Clear the setuid and setgid bits, as for an unprivileged user
@@ -66,7 +69,7 @@ pub struct WriteFlags {
 impl WriteFlags {
     /// None of them.
     pub const NONE: Self =
-        Self { append: false, behind: false, commit: false, kill_privileges: false };
+        Self { append: false, behind: None, commit: false, kill_privileges: false };
 }
 
 /// What a rename does if the target exists, and what it leaves in the old place.

@@ -3,6 +3,7 @@
 use crate::attr::Attr;
 use crate::id::InodeId;
 use crate::request::Request;
+use crate::write_era::WriteEra;
 
 /// What of an answer may be kept until it is recalled, or until the time of the leases is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,8 +19,9 @@ pub struct Leases {
     /// The names of the directory that the request has made: there are none.
     pub made: bool,
     /// The bytes of the file that the request has opened for writing: no other session reads or
-    /// writes them, nor sees its attributes, before the lease is recalled.
-    pub bytes: bool,
+    /// writes them, nor sees its attributes, before the lease is recalled. Bytes that are kept back
+    /// under it are sent with its era.
+    pub bytes: Option<WriteEra>,
 }
 
 /// What an answer brings besides its reply.

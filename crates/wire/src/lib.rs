@@ -29,6 +29,7 @@ pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, LeaseMoment, LeasedAnswer, RecordedPeer, Served, SessionRecord, SessionService,
 };
+pub use write_era::WriteEra;
 
 mod attr;
 mod buffer;
@@ -51,4 +52,5 @@ mod request;
 mod service;
 mod session_service;
 pub mod version;
+mod write_era;
 pub mod xattr;

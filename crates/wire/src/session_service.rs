@@ -10,6 +10,7 @@ use crate::local_cache::Touched;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::service::Service;
+use crate::write_era::WriteEra;
 
 /// What a session learns of the server when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,16 @@ pub struct SessionRecord {
     pub nonce: [u8; 16],
     /// Who is at the other end.
     pub peer: RecordedPeer,
+    /// The era of its leases on bytes.
+    pub era: WriteEra,
+}
+
+impl SessionRecord {
+    /// Returns the record of a session that begins.
+    #[must_use]
+    pub const fn new(nonce: [u8; 16], peer: RecordedPeer) -> Self {
+        Self { nonce, peer, era: WriteEra::FIRST }
+    }
 }
 
 /// Who is at the other end of a recorded session.

@@ -12,7 +12,7 @@ use pelago_wire::{
     AllocateMode, Attr, Backing, Buffer, Code, Cookie, DataPath, DirEntry, Entry, Error, FileKind,
     FileLock, Granted, Handle, InodeId, Leases, LockKind, LockMode, LockOwner, Name, NameHash,
     NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom, SetAttr, SetTime, Time,
-    VolumeStats, Whence, WriteFlags, XattrFlags, limits,
+    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags, limits,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -69,9 +69,10 @@ fn set_time() -> impl Strategy<Value = SetTime> {
 }
 
 fn write_flags() -> impl Strategy<Value = WriteFlags> {
-    (any::<[bool; 4]>()).prop_map(|[append, behind, commit, kill_privileges]| WriteFlags {
+    let flags = (any::<[bool; 3]>(), option::of(any::<u32>()));
+    flags.prop_map(|([append, commit, kill_privileges], behind)| WriteFlags {
         append,
-        behind,
+        behind: behind.map(WriteEra),
         commit,
         kill_privileges,
     })
@@ -421,11 +422,13 @@ proptest! {
         stamp in stamp(),
         result in result(),
         changed in option::of(attr()),
-        bits in 0..32u8,
+        bits in 0..16u8,
+        era in option::of(any::<u32>()),
     ) {
         let mut body = Vec::new();
         let bit = |number: u8| bits & 1 << number != 0;
-        let [node, names, changed_leased, made, bytes] = [0, 1, 2, 3, 4].map(bit);
+        let [node, names, changed_leased, made] = [0, 1, 2, 3].map(bit);
+        let bytes = era.map(WriteEra);
         let leases = Leases { node, names, changed: changed_leased, made, bytes };
         encode_answer(stamp, &result, Granted { leases, changed, may_be_done: false }, &mut body);
         let bulk = result.as_ref().map_or(&[][..], Reply::bulk).to_vec();

@@ -63,8 +63,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bytes are written although their lease was lost",
         file: "crates/server/src/service/shared.rs",
-        from: "if is_kept_back && !is_leased && is_lost() {",
-        to: "if is_kept_back && !is_leased && is_lost() && call.context.mutation == u64::MAX {",
+        from: "if era.is_some() && is_lost {",
+        to: "if era.is_some() && is_lost && call.context.mutation == u64::MAX {",
     },
     Mutant {
         name: "a file is shown while another session keeps back its bytes",
@@ -109,10 +109,10 @@ const MUTANTS: &[Mutant] = &[
         to: "session.leases_ended(now, self.term / 16)",
     },
     Mutant {
-        name: "a run that has ended its leases is not remembered by the next one",
+        name: "the next run takes what this one has refused",
         file: "crates/server/src/service/session_end.rs",
-        from: "                this.forget_sessions(&[session]);\n                this.leases",
-        to: "                this.leases",
+        from: "                this.keep_write_eras(&[(session, era)]);\n",
+        to: "                let _forgotten = era;\n",
     },
     Mutant {
         name: "what was answered is forgotten before it is safe",

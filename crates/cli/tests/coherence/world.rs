@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// The session beside the mount.
 pub(crate) const OTHER: SessionId = SessionId(7);
-const RECORD: SessionRecord = SessionRecord { nonce: [7; 16], peer: RecordedPeer::User(0) };
+const RECORD: SessionRecord = SessionRecord::new([7; 16], RecordedPeer::User(0));
 const CONTEXT: Context = Context::direct(0, 0);
 
 /// A server, its mount, and another session.

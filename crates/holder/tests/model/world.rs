@@ -9,7 +9,7 @@ use pelago_proto::leases::{ChangeId, Grantor, Leased};
 use pelago_wire::{
     Attr, Buffer, Bulk, Code, Context, Cookie, DataPath, DirEntry, Done, Entry, Error, FileKind,
     Granted, Handle, InodeId, LeaseHolder, LeaseMoment, LeasedDone, LeasedService, Leases, Name,
-    NameHash, OpenId, Reply, Request, Service, SessionId, SetAttr, Touched,
+    NameHash, OpenId, Reply, Request, Service, SessionId, SetAttr, Touched, WriteEra,
 };
 
 pub(crate) const DIR: Handle = Handle::ROOT;
@@ -225,7 +225,7 @@ impl Server {
         };
         let since = self.grantor.now();
         if let Request::Write { open, flags, .. } = asked.request {
-            return self.admit_write(client, asked, open, flags.behind);
+            return self.admit_write(client, asked, open, flags.behind.is_some());
         }
         match self.touches(&asked.request) {
             Some(touched) => self.announce(client, (asked, None), since, touched),
@@ -525,12 +525,13 @@ impl Server {
             && flags.write
         {
             let mut opens = self.opens.values().filter(|it| it.ino == node.ino);
-            leases.bytes = opens.all(|it| it.client == client)
+            let is_leased = opens.all(|it| it.client == client)
                 && self.grantor.grant_bytes(session, node.ino, since);
+            leases.bytes = is_leased.then_some(WriteEra::FIRST);
             let opens = self.opens.values().filter(|it| it.ino == node.ino).count();
             let is_written = self.writing.iter().any(|it| it.ino == node.ino);
             // As if the file were new.
-            made = (leases.bytes && opens == 1 && !is_written).then_some(node.ino);
+            made = (is_leased && opens == 1 && !is_written).then_some(node.ino);
         }
         let written: BTreeSet<InodeId> =
             self.opens.values().filter(|it| it.writes).map(|it| it.ino).collect();

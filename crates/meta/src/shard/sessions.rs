@@ -8,7 +8,7 @@ use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::{self, Batch};
 use pelago_store::volume::SHARD;
-use pelago_wire::{Error, RequestId, SessionId, SessionRecord, limits};
+use pelago_wire::{Error, RequestId, SessionId, SessionRecord, WriteEra, limits};
 
 use super::Shard;
 use super::locked::Locked;
@@ -152,6 +152,21 @@ pub(super) fn remember(shard: &Shard, session: SessionId) -> Result<(), Error> {
     let sequence = locked.state.sequence;
     locked.state.unsafe_changes.begin_session(session, sequence);
     locked.state.replies.set_forgotten(session, false);
+    Ok(())
+}
+
+/// Begins eras of leases on bytes: puts the rows of these sessions with them. One that is forgotten
+/// keeps none; it has the era once it is remembered.
+pub(super) fn begin_write_eras(shard: &Shard, eras: &[(SessionId, WriteEra)]) -> Result<(), Error> {
+    let mut txn = shard.begin_upkeep();
+    txn.batch.allow_reserve();
+    for (session, era) in eras {
+        if let Some(record) = txn.state.replies.row(*session) {
+            txn.put(key::session(*session), &SessionRecord { era: *era, ..record });
+        }
+    }
+    let mut locked = txn.commit()?;
+    eras.iter().for_each(|(session, era)| locked.state.replies.set_era(*session, *era));
     Ok(())
 }
 

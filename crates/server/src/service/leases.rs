@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelago_proto::leases::Leased;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer,
-    Leases, Reply, Request, RequestId, SessionId, Touched, limits,
+    Leases, Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
 };
 
 use super::{Call, Dispatcher, shared, touches};
@@ -93,9 +93,10 @@ impl Dispatcher {
         }
         let made = made_dir(result).filter(|_| is_change);
         let opened = opened_file(result).filter(|_| opens_for_writing);
-        let bytes = opened.is_some_and(|ino| self.lease_bytes(session, since, ino));
+        let bytes = opened.and_then(|ino| self.lease_bytes(session, since, ino));
         // Only the session itself can write a file that it has just made, and has alone.
-        let written = opened.filter(|_| bytes && matches!(result, Ok(Reply::Created { .. })));
+        let is_new = bytes.is_some() && matches!(result, Ok(Reply::Created { .. }));
+        let written = opened.filter(|_| is_new);
         let may_hold = |on| written.map(Leased::Node) == Some(on) || self.may_hold(on);
         let mut attrs: Vec<_> = result.iter_mut().flat_map(Reply::attrs_mut).collect();
         for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
@@ -136,18 +137,24 @@ impl Dispatcher {
     }
 
     /// Leases the bytes of a file that the session has opened for writing, if no other session has
-    /// it open and the disk has room for what the client may keep back.
-    fn lease_bytes(&self, session: SessionId, since: LeaseMoment, ino: InodeId) -> bool {
+    /// it open and the disk has room for what the client may keep back. Returns the era of the
+    /// lease.
+    fn lease_bytes(
+        &self,
+        session: SessionId,
+        since: LeaseMoment,
+        ino: InodeId,
+    ) -> Option<WriteEra> {
+        if !self.parts.grace.is_over() {
+            // An era ends with the wait for sessions.
+            return None;
+        }
         let opens = &self.parts.opens;
         let kept_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
         let is_granted = self.parts.space.has_room(kept_back)
             && opens.is_used_only_by(session, ino)
             && self.leases.grant_bytes(session, since, ino, || opens.is_used_only_by(session, ino));
-        if is_granted && self.others.finds_bytes(session) {
-            // What its client had kept back before has come and was refused.
-            self.remember_session(session);
-        }
-        is_granted
+        is_granted.then(|| self.others.era(session))
     }
 
     /// Recalls these leases, and answers with the attributes of then. What a session is granted

@@ -42,17 +42,17 @@ impl Dispatcher {
     /// Ends all leases of a session: its client's own clock has ended them.
     ///
     /// The client may have bytes that it kept back under one, and will send them. This run refuses
-    /// them. The next one would not know that others were there in between: so they go on only once
-    /// it will not know the session either, until that is granted such a lease again.
+    /// them, because their era has ended. So must the next one: others go on only once it will know
+    /// the new era, even after a loss of power.
     pub(super) fn lose_leases(self: &Arc<Self>, session: SessionId) {
         if !self.leases.has_writes(session) {
             return self.leases.expire(session);
         }
-        self.others.lose_bytes(session);
+        let era = self.others.begin_era(session);
         let this = Arc::clone(self);
         let job = move |invocation| match invocation {
             Invocation::Run => {
-                this.forget_sessions(&[session]);
+                this.keep_write_eras(&[(session, era)]);
                 this.leases.expire(session);
             }
             // Nothing waits any more.

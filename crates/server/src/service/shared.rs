@@ -16,7 +16,7 @@ use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_proto::leases::Recall;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileKind, InodeId, LocalCache, Reply, Request, SessionId,
-    Then, Touched,
+    Then, Touched, WriteEra,
 };
 
 use super::touches::{Announced, Touches};
@@ -97,15 +97,18 @@ pub(super) fn ask(
     }
 }
 
-/// Returns whether a request writes bytes that its client has kept back under a lease. What is
+/// Returns the era of the lease under which a client has kept back the bytes of a request. What is
 /// carried out again was under one.
-fn is_kept_back(context: &Context, request: &Request) -> bool {
-    matches!(request, Request::Write { flags, .. } if flags.behind) && context.replayed.is_none()
+fn kept_back(context: &Context, request: &Request) -> Option<WriteEra> {
+    match request {
+        Request::Write { flags, .. } if context.replayed.is_none() => flags.behind,
+        _ => None,
+    }
 }
 
 /// Writes bytes. Those that a client has kept back are written only if its session still has the
 /// lease on them: others may have written there since. Until the sessions of the last run are back
-/// no other one has.
+/// no other one has, unless an era has ended.
 fn write(
     dispatcher: &Arc<Dispatcher>,
     call: &Call,
@@ -114,10 +117,11 @@ fn write(
     (ino, cache): (InodeId, Option<Arc<dyn LocalCache>>),
 ) -> Option<Result<Reply, Error>> {
     let session = call.context.session;
-    let is_kept_back = is_kept_back(&call.context, &asked.0);
-    let is_leased = is_kept_back && dispatcher.leases.begin_write(session, ino);
-    let is_lost = || dispatcher.parts.grace.is_over() || dispatcher.others.has_lost_bytes(session);
-    if is_kept_back && !is_leased && is_lost() {
+    let era = kept_back(&call.context, &asked.0);
+    let is_present = era == Some(dispatcher.others.era(session));
+    let is_leased = is_present && dispatcher.leases.begin_write(session, ino);
+    let is_lost = !is_leased && (!is_present || dispatcher.parts.grace.is_over());
+    if era.is_some() && is_lost {
         return Some(Err(Code::LeaseLost.into()));
     }
     if !is_leased && cache.is_none() {

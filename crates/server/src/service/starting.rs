@@ -7,7 +7,7 @@ use std::{io, thread};
 
 use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
-use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, SessionId};
+use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, SessionId, WriteEra};
 
 use super::{Dispatcher, LocalService};
 use crate::grace::{Grace, Parked, Round, Step};
@@ -21,7 +21,7 @@ impl LocalService {
     /// Waits on a thread of its own for the sessions of the last run, for at most `limit`.
     ///
     /// # Errors
-    /// The system's, if it gives no thread.
+    /// The system's, if it gives no thread, and those of the table.
     pub(crate) fn wait_for_sessions(&self, limit: Duration) -> io::Result<()> {
         self.dispatcher.wait_for_sessions(limit)
     }
@@ -32,8 +32,16 @@ impl Dispatcher {
     /// what waits for them.
     ///
     /// # Errors
-    /// The system's, if it gives no thread.
+    /// The system's, if it gives no thread, and those of the table.
     pub(super) fn wait_for_sessions(self: &Arc<Self>, limit: Duration) -> io::Result<()> {
+        if limit.is_zero() && !self.parts.earlier.is_empty() {
+            // Others go on at once, and there is no group commit yet.
+            let eras = self.others.next_eras();
+            let begun = self.parts.shard.begin_write_eras(&eras);
+            begun.map_err(io::Error::other)?;
+            self.parts.table.persist().map_err(io::Error::other)?;
+            self.others.set_eras(eras);
+        }
         if !self.parts.grace.needs_thread() {
             return Ok(());
         }
@@ -71,6 +79,7 @@ impl Dispatcher {
                     self.carry_out(Parked { done, ..parked });
                 }
             }
+            Step::EndEras => self.end_write_eras(),
             Step::Over(others) => {
                 tracing::info!("serving requests");
                 (self.parts.notify_orphans)();
@@ -81,20 +90,38 @@ impl Dispatcher {
         true
     }
 
-    /// The next run must not know sessions that this run gives up, or whose leases it has ended:
-    /// others may get their locks, or write their files, now. Returns once that is safe. If the
-    /// table fails, it goes on once that is opened again, and waits for all sessions anew.
-    pub(super) fn forget_sessions(&self, sessions: &[SessionId]) {
-        let (shard, durability) = (&self.parts.shard, &self.parts.durability);
+    /// The next run must not know sessions that this run gives up: others may get their locks, or
+    /// write their files, now. Returns once that is safe.
+    fn forget_sessions(&self, sessions: &[SessionId]) {
+        let shard = &self.parts.shard;
+        self.make_safe(|| sessions.iter().try_for_each(|it| shard.forget_session(*it)));
+    }
+
+    /// The next run must know eras that begin now: others may write what was kept back before.
+    /// Returns once that is safe.
+    pub(super) fn keep_write_eras(&self, eras: &[(SessionId, WriteEra)]) {
+        self.make_safe(|| self.parts.shard.begin_write_eras(eras));
+    }
+
+    /// Ends the eras of all sessions: others go on, and may write what their clients have kept back
+    /// since the last run.
+    pub(super) fn end_write_eras(&self) {
+        let eras = self.others.next_eras();
+        self.keep_write_eras(&eras);
+        self.others.set_eras(eras);
+    }
+
+    /// Writes rows about sessions, and returns once they are safe. If the table fails, it goes on
+    /// once that is opened again, and waits for all sessions anew.
+    fn make_safe(&self, write: impl Fn() -> Result<(), Error>) {
+        let durability = &self.parts.durability;
         let invalidations = durability.invalidations();
-        for session in sessions {
-            while let Err(error) = shard.forget_session(*session) {
-                tracing::warn!(?session, %error, "cannot forget a session; will retry");
-                if *self.stopped.read_recursive() || durability.invalidations() != invalidations {
-                    return;
-                }
-                thread::sleep(RETRY);
+        while let Err(error) = write() {
+            tracing::warn!(%error, "cannot write of sessions; will retry");
+            if *self.stopped.read_recursive() || durability.invalidations() != invalidations {
+                return;
             }
+            thread::sleep(RETRY);
         }
         let (sender, safe) = channel();
         let tell = move |_safe| {

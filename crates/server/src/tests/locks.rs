@@ -144,7 +144,7 @@ fn a_session_ends_with_its_locks() {
     let rig = Rig::new();
     let (one, _, handle) = two_opens(&rig);
     let session = SessionId(5);
-    let record = SessionRecord { nonce: [5; 16], peer: RecordedPeer::User(0) };
+    let record = SessionRecord::new([5; 16], RecordedPeer::User(0));
     rig.router.begin_session(session, record).unwrap();
     // No thread does that, and a file that another session has made is opened once it is safe.
     rig.commit.run().unwrap();

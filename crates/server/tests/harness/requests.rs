@@ -29,7 +29,7 @@ pub(crate) fn call_as(
     bytes: &[u8],
 ) -> Result<Reply, Code> {
     if who.session != SessionId::DIRECT {
-        let record = SessionRecord { nonce: [1; 16], peer: RecordedPeer::User(0) };
+        let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
         server.session_service().begin_session(who.session, record).unwrap();
     }
     let (sender, replies) = mpsc::channel();

@@ -1,6 +1,6 @@
 //! Rows about sessions: which there are, and the replies that they may still ask for.
 
-use pelago_wire::{RecordedPeer, SessionRecord};
+use pelago_wire::{RecordedPeer, SessionRecord, WriteEra};
 
 use super::codec::{Reader, Writer};
 use super::error::DecodeError;
@@ -9,6 +9,8 @@ use crate::key::RowKind;
 
 const USER: u8 = 1;
 const MACHINE: u8 = 2;
+/// Added to these if the era follows.
+const WITH_ERA: u8 = 0x10;
 
 impl Row<'_> for SessionRecord {
     const KIND: RowKind = RowKind::Session;
@@ -16,33 +18,46 @@ impl Row<'_> for SessionRecord {
 
 impl Body<'_> for SessionRecord {
     fn body_bytes(&self) -> usize {
-        match self.peer {
+        let of_peer = match self.peer {
             RecordedPeer::User(_) => 21,
             RecordedPeer::Machine(_) => 49,
-        }
+        };
+        of_peer + if self.era == WriteEra::FIRST { 0 } else { 4 }
     }
 
     fn encode_body(&self, out: &mut Writer) {
         out.bytes(&self.nonce);
+        let with_era = if self.era == WriteEra::FIRST { 0 } else { WITH_ERA };
         match &self.peer {
             RecordedPeer::User(uid) => {
-                out.u8(USER);
+                out.u8(USER | with_era);
                 out.u32(*uid);
             }
             RecordedPeer::Machine(key) => {
-                out.u8(MACHINE);
+                out.u8(MACHINE | with_era);
                 out.bytes(key);
             }
+        }
+        if with_era != 0 {
+            out.u32(self.era.0);
         }
     }
 
     fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let nonce = body.array()?;
-        let peer = match body.u8()? {
+        let kind = body.u8()?;
+        let peer = match kind & !WITH_ERA {
             USER => RecordedPeer::User(body.u32()?),
             MACHINE => RecordedPeer::Machine(body.array()?),
             _ => return Err(DecodeError::Field("peer")),
         };
-        Ok(Self { nonce, peer })
+        if kind & WITH_ERA == 0 {
+            return Ok(Self::new(nonce, peer));
+        }
+        let era = WriteEra(body.u32()?);
+        if era <= WriteEra::FIRST {
+            return Err(DecodeError::Field("era"));
+        }
+        Ok(Self { nonce, peer, era })
     }
 }

@@ -4,11 +4,8 @@ use super::field::{DecodeError, Field, LayoutRow, Reader};
 use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
-use crate::flags::{
-    AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags,
-};
+use crate::flags::{AllocateMode, RenameFlags, SeekFrom, Whence, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, NameHash, OpenId, SessionId};
-use crate::leases::Leases;
 use crate::limits;
 use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
@@ -346,45 +343,6 @@ impl Field for DataPath {
             number => Err(from.unknown(number.into())),
         }
     }
-}
-
-/// Structures of flags, a u16 with a bit for each.
-macro_rules! flag_sets {
-    ($($type:ident { $($flag:ident = $bit:literal,)+ })+) => { $(
-        impl Field for $type {
-            type Value = Self;
-            const MOST: usize = u16::MOST;
-
-            fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
-                let Self { $($flag),+ } = *value;
-                u16::put(&(0 $(| u16::from($flag) << $bit)+), out)
-            }
-
-            fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                let bits = u16::take(from)?;
-                if bits & !(0 $(| 1 << $bit)+) != 0 {
-                    return Err(from.unknown(bits.into()));
-                }
-                Ok(Self { $($flag: bits & 1 << $bit != 0,)+ })
-            }
-        }
-    )+ };
-}
-
-flag_sets! {
-    OpenFlags {
-        read = 0,
-        write = 1,
-        append = 2,
-        truncate = 3,
-        sync = 4,
-        kill_privileges = 5,
-        no_atime = 6,
-        strict_atime = 7,
-        passthrough = 8,
-    }
-    WriteFlags { append = 0, behind = 1, commit = 2, kill_privileges = 8, }
-    Leases { node = 0, names = 1, changed = 2, made = 3, bytes = 4, }
 }
 
 /// Two truths in a byte: bit 0 is the first, bit 1 the second. A byte that had only the first once

@@ -6,7 +6,7 @@ use pelago_wire::{
     AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock, Handle,
     InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
     RenameFlags, Replayed, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, Touched,
-    VolumeStats, Whence, WriteFlags, XattrFlags,
+    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -177,7 +177,7 @@ fn of_opens() -> Vec<(&'static str, Request)> {
     let opening = |flags| Request::Open { node: NODE, flags, open: OPEN };
     let [append, behind, kill_privileges] = [0, 1, 2].map(|at| WriteFlags {
         append: at == 0,
-        behind: at == 1,
+        behind: (at == 1).then_some(WriteEra(0x0102)),
         commit: at == 1,
         kill_privileges: at == 2,
     });

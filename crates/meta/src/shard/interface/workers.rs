@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use pelago_store::table;
-use pelago_wire::{Context, Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord};
+use pelago_wire::{
+    Context, Error, Generation, Handle, InodeId, Reply, SessionId, SessionRecord, WriteEra,
+};
 
 use crate::reply_cache::RequestKey;
 use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, sessions, upkeep, writing_rows};
@@ -144,6 +146,15 @@ impl Shard {
     /// If the table fails; the next run will not know the session.
     pub fn remember_session(&self, session: SessionId) -> Result<(), Error> {
         sessions::remember(self, session)
+    }
+
+    /// Begins eras of leases on bytes: once this is safe, the next run of the server refuses what
+    /// the clients of these sessions have kept back in earlier ones.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn begin_write_eras(&self, eras: &[(SessionId, WriteEra)]) -> Result<(), Error> {
+        sessions::begin_write_eras(self, eras)
     }
 
     /// Ends a session, and forgets the replies that are stored for it.

@@ -6,7 +6,7 @@ use super::*;
 use crate::reply_cache::RequestKey;
 
 const SESSION: SessionId = SessionId(7);
-const RECORD: SessionRecord = SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) };
+const RECORD: SessionRecord = SessionRecord::new([0; 16], RecordedPeer::User(0));
 
 fn request(mutation: u64) -> Context {
     Context { session: SESSION, mutation, ..CALLER }

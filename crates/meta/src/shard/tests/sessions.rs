@@ -8,7 +8,7 @@ use crate::reply_cache::RequestKey;
 
 const ONE: SessionId = SessionId(1);
 const TWO: SessionId = SessionId(2);
-const RECORD: SessionRecord = SessionRecord { nonce: [7; 16], peer: RecordedPeer::User(3) };
+const RECORD: SessionRecord = SessionRecord::new([7; 16], RecordedPeer::User(3));
 
 /// Returns a shard with two sessions, which is safe.
 fn with_sessions() -> Rig {

@@ -12,7 +12,7 @@ const TWO: SessionId = SessionId(2);
 fn scene(files: &[&str]) -> (Rig, Handle) {
     let rig = Rig::new();
     for session in [ONE, TWO] {
-        let record = SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) };
+        let record = SessionRecord::new([0; 16], RecordedPeer::User(0));
         rig.shard.begin_session(session, &record).unwrap();
     }
     let dir = rig.dir(ROOT, "d", 110).handle;
@@ -106,7 +106,7 @@ fn sessions_that_work_in_one_directory_do_not_wait_for_each_other() {
 fn changes_wait_until_the_next_run_knows_their_session() {
     let (rig, dir) = scene(&["a", "b", "c", "d"]);
     let third = SessionId(3);
-    let record = SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) };
+    let record = SessionRecord::new([0; 16], RecordedPeer::User(0));
     rig.shard.begin_session(third, &record).unwrap();
     rig.shard.unlink(dir, &name("a"), by(third)).unwrap();
     assert!(waits(&rig, third));

@@ -8,11 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_meta::shard::{NewInode, Shard};
 use pelago_store::key;
+use pelago_store::rows::Row as _;
 use pelago_store::table::{self, TableRead as _};
 use pelago_wire::{
     AllocateMode, Bulk, Code, Context, Done, Entry, Error, Handle, InodeId, LeasedAnswer,
     LocalCache, NewMode, OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId,
-    Service, SessionId, SessionRecord, SessionService, Then, Touched,
+    Service, SessionId, SessionRecord, SessionService, Then, Touched, WriteEra,
 };
 
 use crate::testing::{BOTH, ROOT, Rig, answer, at, name};
@@ -47,7 +48,7 @@ fn asks(session: SessionId, number: u64) -> Context {
 }
 
 fn begin(rig: &Rig, session: SessionId) {
-    let record = SessionRecord { nonce: [0; 16], peer: RecordedPeer::User(0) };
+    let record = SessionRecord::new([0; 16], RecordedPeer::User(0));
     rig.router.begin_session(session, record).unwrap();
 }
 
@@ -229,7 +230,7 @@ fn the_server_s_own_mount_waits_for_no_change_of_others() {
 
 /// Its client may still send what it has kept back, to the next run too.
 #[test]
-fn the_next_run_does_not_know_a_session_that_has_lost_a_lease_on_bytes() {
+fn the_next_run_knows_the_era_of_a_session_that_has_lost_a_lease_on_bytes() {
     // Those of an earlier epoch are granted nothing for a repeated change.
     const WRITER: SessionId = SessionId::new(1, 1);
     const OTHER: SessionId = SessionId::new(1, 2);
@@ -254,17 +255,21 @@ fn the_next_run_does_not_know_a_session_that_has_lost_a_lease_on_bytes() {
             changed: None,
         },
     );
-    assert!(leases.bytes);
+    assert!(leases.bytes.is_some());
     let row = key::session(WRITER);
-    let next_run_knows = || rig.table.fork_crashed(0).get(&row).unwrap().is_some();
-    assert!(next_run_knows());
+    let next_run_knows = || {
+        let row = rig.table.fork_crashed(0).get(&row).unwrap().unwrap();
+        SessionRecord::decode(&row).unwrap().1.era
+    };
+    assert_eq!(next_run_knows(), WriteEra::FIRST);
     let look =
         begin_by(&rig, &Context { mutation: 0, ..asks(OTHER, 1) }, Request::GetAttr { node });
     assert!(look.try_recv().is_err(), "it waits for the client");
     rig.router.leases_lost(WRITER);
-    // Until the commit that makes the deletion safe, whenever that comes.
+    // Until the commit that makes the new era safe, whenever that comes.
     let told = look.recv_timeout(Duration::from_millis(50));
-    assert!(told.is_err() && next_run_knows(), "it waits for the disk: {told:?}");
+    assert!(told.is_err(), "it waits for the disk: {told:?}");
+    assert_eq!(next_run_knows(), WriteEra::FIRST);
     loop {
         rig.commit.run().unwrap();
         if let Ok(told) = look.recv_timeout(Duration::from_millis(5)) {
@@ -272,5 +277,5 @@ fn the_next_run_does_not_know_a_session_that_has_lost_a_lease_on_bytes() {
             break;
         }
     }
-    assert!(!next_run_knows());
+    assert_eq!(next_run_knows(), WriteEra::FIRST.next());
 }
