@@ -108,8 +108,8 @@ impl Palette {
     pub(crate) fn choose() -> Self {
         match turns::random(10) {
             0 => Self::Nothing,
-            1..=4 => Self::Network,
-            5 | 6 => Self::Server,
+            1..=3 => Self::Network,
+            4..=6 => Self::Server,
             7 | 8 => Self::Power,
             _ => Self::Client,
         }
@@ -146,10 +146,11 @@ impl Palette {
             (4, _) => Fault::PauseClient(client, long()),
             (5, _) => Fault::PauseServer(long()),
             (6..=7, _) => Fault::SlowServer(short()),
-            (8, _) => Fault::SlowClient(client, short()),
+            (8, Self::Power) => Fault::PowerLoss,
             (9..=10, Self::Server | Self::Power) => {
                 Fault::KillServerOfLost(client, Duration::from_millis(300 + turns::random(1_500)))
             }
+            (8, _) => Fault::SlowClient(client, short()),
             (_, Self::Server) => Fault::KillServer,
             (_, Self::Power) => Fault::PowerLoss,
             (11, Self::Client) => Fault::KillClient(client),
