@@ -32,6 +32,7 @@ pub use session_service::{
 pub use write_era::WriteEra;
 
 mod attr;
+pub mod blocks;
 mod buffer;
 pub mod codec;
 mod description;

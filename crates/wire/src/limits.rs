@@ -162,3 +162,19 @@ pub const LEASES: usize = 1 << 18;
 pub const SESSION_LEASES: usize = 1 << 16;
 /// Requests of one session that wait for a lock.
 pub const LOCK_WAITERS: usize = 4096;
+/// Bytes of a block of a file that is sent in any order; the last one of a file may have fewer.
+pub const BLOCK_BYTES: usize = 64 << 10;
+/// Bytes of an extent of such a file, the unit of reading and hashing.
+pub const EXTENT_BYTES: usize = 1 << 20;
+/// Bytes of the largest file that is sent as blocks; a client then has 64 MiB to note what it has.
+pub const BLOCKS_FILE_BYTES: u64 = 16 << 40;
+/// Runs of a have-map. A client with more of them leaves the shortest out.
+pub const HAVE_RUNS: usize = 4096;
+/// Bytes of a have-map.
+pub const HAVE_BYTES: usize = 16 + 16 * HAVE_RUNS;
+/// Hashes of extents that an HTTP server remembers, about 40 bytes each.
+pub const EXTENT_HASHES: usize = 1 << 18;
+/// Bytes of a URL that is downloaded.
+pub const URL_BYTES: usize = 4096;
+/// Bytes of an entity tag of a server that is no Pelago; a longer one counts as none.
+pub const ENTITY_TAG_BYTES: usize = 1024;

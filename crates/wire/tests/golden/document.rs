@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use pelago_wire::Code;
+use pelago_wire::blocks::BlockFrameKind;
 use pelago_wire::codec::{LayoutRow, RECORDS, REPLIES, REQUESTS};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{ClosingCode, RefusalCode};
@@ -71,7 +72,15 @@ fn table_of_codes(codes: impl Iterator<Item = (u16, String, &'static str)>) -> S
     table
 }
 
-fn tables() -> [(&'static str, String); 7] {
+fn table_of_block_frames() -> String {
+    let mut table = "| kind | frame | payload, bytes at most |\n|---|---|---|\n".to_owned();
+    for kind in BlockFrameKind::ALL {
+        writeln!(table, "| {} | {kind:?} | {} |", *kind as u16, kind.payload_limit()).unwrap();
+    }
+    table
+}
+
+fn tables() -> [(&'static str, String); 8] {
     let errors = Code::ALL.iter().map(|code| (code.number(), format!("{code:?}"), code.says()));
     let refusals = RefusalCode::ALL.iter();
     let refusals = refusals.map(|code| (code.number(), format!("{code:?}"), code.says()));
@@ -85,6 +94,7 @@ fn tables() -> [(&'static str, String); 7] {
         ("requests", table_of_requests()),
         ("replies", table_of_replies()),
         ("errors", table_of_codes(errors)),
+        ("block-frames", table_of_block_frames()),
     ]
 }
 

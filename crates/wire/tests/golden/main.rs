@@ -25,6 +25,7 @@ use samples::{
     welcome,
 };
 
+mod blocks;
 mod document;
 mod samples;
 
