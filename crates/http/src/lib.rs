@@ -9,10 +9,16 @@ pub use access::ReadAs;
 pub use server::{HttpOptions, HttpServer};
 
 mod access;
+mod blocks;
 mod body;
 mod conditions;
+mod failure;
+mod hashes;
+mod have_map;
 mod listing;
+mod order;
 mod range;
+mod request_body;
 mod response;
 mod server;
 mod target;

@@ -6,23 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::body::Body;
 use hyper::header::{
     ACCEPT, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    HOST, HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
+    HOST, HeaderName, HeaderValue, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::response::Builder;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use pelago_client::Opened;
-use pelago_wire::{Code, Entry, Error, FileKind, InodeId, OpenFlags};
+use pelago_wire::blocks::{BLOCKS_TYPE, Extents, HaveMap};
+use pelago_wire::{Entry, FileKind, OpenFlags};
 
 use crate::access::Wish;
 use crate::body::{Content, OpenFile};
 use crate::conditions::{Verdict, Version};
+use crate::failure::Failure;
+use crate::hashes::ExtentHashes;
 use crate::listing::{self, Format};
+use crate::order::ExtentOrder;
 use crate::range::{self, Part};
-use crate::target::{BadTarget, Target};
+use crate::target::Target;
 use crate::tree::{Refusal, Tree, wait};
+use crate::{blocks, have_map};
 
 /// When a client may ask again for a file that is open for writing.
 const RETRY: Duration = Duration::from_secs(5);
@@ -37,52 +43,19 @@ const COMMON: [(HeaderName, &str); 3] = [
 /// What is served, and how.
 pub(crate) struct Served {
     pub(crate) tree: Arc<Tree>,
-    /// Returns whether a file is open for writing.
-    pub(crate) is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
+    pub(crate) hashes: Arc<ExtentHashes>,
     /// It listens to this machine alone: a request must name it so, or a web page from elsewhere
     /// could read the answer under a name that was made to lead here (DNS rebinding).
     pub(crate) is_local: bool,
 }
 
-/// An error as an answer: a status, and one line for a person.
-struct Failure(StatusCode, String);
-
-impl From<BadTarget> for Failure {
-    fn from(bad: BadTarget) -> Self {
-        match bad {
-            BadTarget::NotAPath => Self(StatusCode::BAD_REQUEST, "this is no path".to_owned()),
-            BadTarget::TooLong => {
-                Self(StatusCode::URI_TOO_LONG, "this path is too long".to_owned())
-            }
-        }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let (status, text) = match refusal {
-            Refusal::NotFound => (StatusCode::NOT_FOUND, "there is no such file"),
-            Refusal::Forbidden => {
-                (StatusCode::FORBIDDEN, "the user of this server may not read it")
-            }
-            Refusal::HasAcl => {
-                (StatusCode::FORBIDDEN, "it has an access control list, which this server ignores")
-            }
-            Refusal::LeadsOut => (StatusCode::FORBIDDEN, "a symbolic link leads out of this tree"),
-            Refusal::TooManyLinks => (StatusCode::NOT_FOUND, "there are too many symbolic links"),
-            Refusal::Failed(Error { code: Code::Unavailable }) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable.says())
-            }
-            Refusal::Failed(Error { code }) => (StatusCode::INTERNAL_SERVER_ERROR, code.says()),
-        };
-        Self(status, text.to_owned())
-    }
-}
-
 impl Served {
     /// Answers a request. A HEAD gets the answer to a GET; its body is left out on the way.
-    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<Content> {
-        match self.find(&request).await {
+    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<Content>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        match self.find(request).await {
             Ok(response) => response,
             Err(Failure(status, text)) => {
                 let body = Content::Ready(Bytes::from(format!("{text}\n")));
@@ -91,27 +64,39 @@ impl Served {
         }
     }
 
-    async fn find<B>(&self, request: &Request<B>) -> Result<Response<Content>, Failure> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let answer = with_common(StatusCode::METHOD_NOT_ALLOWED).header(ALLOW, "GET, HEAD");
-            return Ok(finish(answer, Content::EMPTY));
+    async fn find<B>(&self, request: Request<B>) -> Result<Response<Content>, Failure>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let (head, body) = request.into_parts();
+        match head.method {
+            Method::GET | Method::HEAD => {}
+            Method::POST if have_map::accepts_blocks(&head.headers) => {}
+            _ => {
+                let answer = with_common(StatusCode::METHOD_NOT_ALLOWED);
+                return Ok(finish(answer.header(ALLOW, "GET, HEAD, POST"), Content::EMPTY));
+            }
         }
-        if self.is_local && !names_this_machine(request.headers().get(HOST)) {
+        if self.is_local && !names_this_machine(head.headers.get(HOST)) {
             let text = "this server is for this machine: ask it as localhost or by its address";
             return Err(Failure(StatusCode::MISDIRECTED_REQUEST, text.to_owned()));
         }
-        let path = request.uri().path();
+        let path = head.uri.path();
         let target = Target::parse(path)?;
+        let have = match head.method {
+            Method::POST => Some(have_map::receive(&head.headers, body).await?),
+            _ => None,
+        };
         let found = self.tree.find(&target).await?;
         match found.attr.kind {
-            FileKind::Regular => self.file(found, path, request.headers()).await,
+            FileKind::Regular => self.file(found, path, &head.headers, have).await,
             FileKind::Directory if !target.is_dir => {
                 let answer = with_common(StatusCode::MOVED_PERMANENTLY);
                 Ok(finish(answer.header(LOCATION, format!("{}/", path_on(path))), Content::EMPTY))
             }
             FileKind::Directory => {
                 self.tree.check(Wish::Read, &found).await?;
-                let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok());
+                let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
                 let format = Format::accepted(accept);
                 let body = listing::content(Arc::clone(&self.tree), found, shown(&target), format);
                 let answer = with_common(StatusCode::OK);
@@ -126,6 +111,7 @@ impl Served {
         found: Entry,
         path: &str,
         headers: &HeaderMap,
+        have: Option<Vec<u8>>,
     ) -> Result<Response<Content>, Failure> {
         self.tree.check(Wish::Read, &found).await?;
         let (tree, context) = (Arc::clone(&self.tree), self.tree.context());
@@ -133,7 +119,7 @@ impl Served {
         let Opened { open, attr, .. } = wait(opening).await.map_err(Refusal::from)?;
         let version = Version::of(&attr);
         let file = OpenFile { tree, node: found.handle, open, version };
-        if (self.is_written)(attr.ino) {
+        if (file.tree.is_written)(attr.ino) {
             let answer = with_common(StatusCode::SERVICE_UNAVAILABLE);
             let answer = answer.header(RETRY_AFTER, RETRY.as_secs());
             let body = Bytes::from_static(b"this file is being written\n");
@@ -145,6 +131,7 @@ impl Served {
                 .header(ETAG, &version.tag)
                 .header(LAST_MODIFIED, httpdate::fmt_http_date(version.modified))
                 .header(ACCEPT_RANGES, "bytes")
+                .header(VARY, "accept")
         };
         match version.judge(headers) {
             Verdict::Send => {}
@@ -154,6 +141,15 @@ impl Served {
             Verdict::Failed => {
                 return Ok(finish(with_version(StatusCode::PRECONDITION_FAILED), Content::EMPTY));
             }
+        }
+        let extents = Extents::of(attr.size).filter(|_| have_map::accepts_blocks(headers));
+        if let Some(extents) = extents {
+            let have = have.map(|bytes| HaveMap::decode(&bytes, extents)).transpose();
+            let have = have.map_err(|error| Failure(StatusCode::BAD_REQUEST, error.to_string()))?;
+            let answer = with_version(StatusCode::OK).header(CONTENT_TYPE, BLOCKS_TYPE);
+            let order = ExtentOrder::new(extents, have.unwrap_or_default());
+            let body = blocks::content(file, extents, order, Arc::clone(&self.hashes));
+            return Ok(finish(answer, body));
         }
         let range = headers.get(RANGE).and_then(|it| it.to_str().ok());
         let range = range.filter(|_| version.takes_range(headers));

@@ -20,7 +20,8 @@ use crate::response::Served;
 use crate::tree::Tree;
 
 /// Connections at a time; others wait until one ends. Each may have three pieces of a file in
-/// memory ([`crate::body`]): one that is read, one that waits, one that is sent.
+/// memory ([`crate::body`], [`crate::blocks`]): one that is read, one that waits, one that is sent;
+/// or a have-map, which is as long as one of them.
 const CONNECTIONS: usize = 256;
 /// A client that has connected sends its request within this time.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
@@ -56,9 +57,9 @@ impl HttpServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let HttpOptions { files, reader, is_written } = options;
-        let tree = Arc::new(Tree { files, reader });
+        let tree = Arc::new(Tree { files, reader, is_written });
         let is_local = address.ip().is_loopback();
-        let served = Arc::new(Served { tree, is_written, is_local });
+        let served = Arc::new(Served { tree, hashes: Arc::default(), is_local });
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let (end, ended) = oneshot::channel();
         let serve = move || {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use pelago_client::{At, Files, Pending};
-use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, Name, xattr};
+use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, xattr};
 use tokio::sync::oneshot;
 
 use crate::access::{ReadAs, Wish};
@@ -16,6 +16,8 @@ const LINKS: u32 = 40;
 pub(crate) struct Tree {
     pub(crate) files: Files,
     pub(crate) reader: ReadAs,
+    /// Returns whether a file is open for writing.
+    pub(crate) is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
 }
 
 /// Why a path leads to nothing that may be read.

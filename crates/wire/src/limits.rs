@@ -174,6 +174,8 @@ pub const HAVE_RUNS: usize = 4096;
 pub const HAVE_BYTES: usize = 16 + 16 * HAVE_RUNS;
 /// Hashes of extents that an HTTP server remembers, about 40 bytes each.
 pub const EXTENT_HASHES: usize = 1 << 18;
+/// Versions of files of which an HTTP server remembers hashes.
+pub const HASHED_VERSIONS: usize = 1024;
 /// Bytes of a URL that is downloaded.
 pub const URL_BYTES: usize = 4096;
 /// Bytes of an entity tag of a server that is no Pelago; a longer one counts as none.

@@ -1,0 +1,54 @@
+//! Errors as answers.
+
+use hyper::StatusCode;
+use pelago_wire::{Code, Error};
+
+use crate::request_body::NoBody;
+use crate::target::BadTarget;
+use crate::tree::Refusal;
+
+/// An error as an answer: a status, and one line for a person.
+pub(crate) struct Failure(pub(crate) StatusCode, pub(crate) String);
+
+impl From<BadTarget> for Failure {
+    fn from(bad: BadTarget) -> Self {
+        match bad {
+            BadTarget::NotAPath => Self(StatusCode::BAD_REQUEST, "this is no path".to_owned()),
+            BadTarget::TooLong => {
+                Self(StatusCode::URI_TOO_LONG, "this path is too long".to_owned())
+            }
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let (status, text) = match refusal {
+            Refusal::NotFound => (StatusCode::NOT_FOUND, "there is no such file"),
+            Refusal::Forbidden => {
+                (StatusCode::FORBIDDEN, "the user of this server may not read it")
+            }
+            Refusal::HasAcl => {
+                (StatusCode::FORBIDDEN, "it has an access control list, which this server ignores")
+            }
+            Refusal::LeadsOut => (StatusCode::FORBIDDEN, "a symbolic link leads out of this tree"),
+            Refusal::TooManyLinks => (StatusCode::NOT_FOUND, "there are too many symbolic links"),
+            Refusal::Failed(Error { code: Code::Unavailable }) => {
+                (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable.says())
+            }
+            Refusal::Failed(Error { code }) => (StatusCode::INTERNAL_SERVER_ERROR, code.says()),
+        };
+        Self(status, text.to_owned())
+    }
+}
+
+impl From<NoBody> for Failure {
+    fn from(no_body: NoBody) -> Self {
+        let (status, text) = match no_body {
+            NoBody::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "the have-map is too long"),
+            NoBody::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the have-map came too slowly"),
+            NoBody::Cut => (StatusCode::BAD_REQUEST, "the have-map was cut"),
+        };
+        Self(status, text.to_owned())
+    }
+}

@@ -1,0 +1,37 @@
+//! Requests for blocks: who asks for them, and what a client says that it has.
+
+use bytes::Bytes;
+use hyper::body::Body;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH};
+use hyper::{HeaderMap, StatusCode};
+use pelago_wire::blocks::{BLOCKS_TYPE, HAVE_TYPE};
+use pelago_wire::limits::HAVE_BYTES;
+
+use crate::failure::Failure;
+use crate::request_body;
+
+/// Returns whether a client takes blocks in any order.
+pub(crate) fn accepts_blocks(headers: &HeaderMap) -> bool {
+    text(headers, &ACCEPT).is_some_and(|accept| accept.contains(BLOCKS_TYPE))
+}
+
+/// Returns the bytes of the have-map of a request.
+pub(crate) async fn receive<B>(headers: &HeaderMap, body: B) -> Result<Vec<u8>, Failure>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    if text(headers, &CONTENT_TYPE) != Some(HAVE_TYPE) {
+        let text = format!("the body of a POST is a have-map, {HAVE_TYPE}");
+        return Err(Failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+    }
+    // Blocks of any version would be joined with those of another one.
+    if text(headers, &IF_MATCH).is_none_or(|tags| tags.contains(['*', ','])) {
+        let text = "a POST names one entity tag in If-Match: the version that the client has";
+        return Err(Failure(StatusCode::PRECONDITION_REQUIRED, text.to_owned()));
+    }
+    Ok(request_body::read(body, HAVE_BYTES).await?)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

@@ -1,0 +1,45 @@
+//! The body of a request: at most so many bytes, within a time.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Body;
+
+/// A client sends the body of its request within this time.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why there is no body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoBody {
+    TooLong,
+    TooSlow,
+    Cut,
+}
+
+/// Reads a whole body of at most `limit` bytes.
+pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Vec<u8>, NoBody>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let read = tokio::time::timeout(BODY_WITHIN, gather(body, limit));
+    read.await.unwrap_or(Err(NoBody::TooSlow))
+}
+
+async fn gather<B>(mut body: B, limit: usize) -> Result<Vec<u8>, NoBody>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut all = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame = frame.map_err(|_error| NoBody::Cut)?;
+        // Trailers say nothing.
+        let Ok(bytes) = frame.into_data() else { continue };
+        if all.len() + bytes.len() > limit {
+            return Err(NoBody::TooLong);
+        }
+        all.extend_from_slice(&bytes);
+    }
+    Ok(all)
+}
