@@ -1,11 +1,13 @@
-//! The HTTP server: a tree, read-only, for browsers and every tool that downloads.
+//! The HTTP server: a tree, read-only, for browsers and every tool that downloads; and [`fetch()`],
+//! the client that takes the blocks of a file in any order.
 //!
-//! It reads through [`pelago_client::Files`], as one user of the machine. hyper and its runtime are
-//! known in this crate only.
+//! The server reads through [`pelago_client::Files`], as one user of the machine. hyper and its
+//! runtime are known in this crate only.
 
 #![forbid(unsafe_code)]
 
 pub use access::ReadAs;
+pub use fetch::{FetchError, FetchEvent, FetchPlan, Fetched, Lie, UrlError, fetch};
 pub use server::{HttpOptions, HttpServer};
 
 mod access;
@@ -13,6 +15,7 @@ mod blocks;
 mod body;
 mod conditions;
 mod failure;
+mod fetch;
 mod hashes;
 mod have_map;
 mod listing;

@@ -1,0 +1,102 @@
+//! A download from a server that knows no blocks: from the first byte to the last, and from where
+//! it was cut if the server can.
+
+use hyper::HeaderMap;
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED};
+use pelago_wire::limits::ENTITY_TAG_BYTES;
+
+use crate::fetch::connect::Incomplete;
+use crate::fetch::error::FetchError;
+use crate::fetch::event::FetchEvent;
+use crate::fetch::lie::Lie;
+use crate::fetch::run::{Done, Run, Step, is_strong, text};
+use crate::fetch::state::{Form, StateHead};
+
+/// Receives the whole file.
+pub(super) async fn whole(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, FetchError> {
+    if run.head.is_some() && run.work.length()? > 0 {
+        run.restart("the server sends the whole file")?;
+    }
+    let headers = answer.headers();
+    let size = text(headers, &CONTENT_LENGTH).and_then(|it| it.parse().ok());
+    let tag = validator(headers);
+    run.begin(StateHead { url: run.url.text.clone(), tag, form: Form::Plain, size })?;
+    receive(run, answer, 0, size).await
+}
+
+/// Receives what was left of the file.
+pub(super) async fn rest(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, FetchError> {
+    let have = run.work.length()?;
+    let size = run.head.as_ref().filter(|head| head.form == Form::Plain).map(|head| head.size);
+    let range = text(answer.headers(), &CONTENT_RANGE).and_then(parse_range);
+    match (size, range) {
+        (Some(size), Some((first, total))) if first == have => {
+            if size.is_some_and(|size| size != total) {
+                return Ok(Step::Restart("the file has another size"));
+            }
+            receive(run, answer, have, Some(total)).await
+        }
+        _ => run.wrong(Lie::Range { expected: have }.into()),
+    }
+}
+
+/// Handles the answer to a range that begins at the end of the file or behind it.
+pub(super) fn behind_end(run: &mut Run<'_>, range: Option<&str>) -> Result<Step, FetchError> {
+    let have = run.work.length()?;
+    let total = range.and_then(|it| it.strip_prefix("bytes */")).and_then(|it| it.parse().ok());
+    if total == Some(have) {
+        return Ok(Step::Done(Done { bytes: have, root: None, is_confirmed: false }));
+    }
+    Ok(Step::Restart("the file is shorter"))
+}
+
+async fn receive(
+    run: &mut Run<'_>,
+    mut answer: Incomplete,
+    mut have: u64,
+    total: Option<u64>,
+) -> Result<Step, FetchError> {
+    (run.observe)(FetchEvent::Began { have, total, verified: false });
+    loop {
+        match answer.next().await {
+            Ok(Some(bytes)) => {
+                run.work.write(have, &bytes)?;
+                have += bytes.len() as u64;
+                run.gained += bytes.len() as u64;
+                (run.observe)(FetchEvent::Gained { have });
+            }
+            Ok(None) if total.is_none_or(|total| total == have) => {
+                return Ok(Step::Done(Done { bytes: have, root: None, is_confirmed: false }));
+            }
+            Ok(None) => return Ok(Step::Retry("the answer was cut".to_owned())),
+            Err(why) => return Ok(Step::Retry(why)),
+        }
+    }
+}
+
+/// Returns what names the version of the file in an If-Range: a strong tag, or else the date.
+fn validator(headers: &HeaderMap) -> String {
+    let tag = text(headers, &ETAG).filter(|tag| is_strong(tag));
+    let date = text(headers, &LAST_MODIFIED).filter(|date| date.len() <= ENTITY_TAG_BYTES);
+    tag.or(date).unwrap_or_default().to_owned()
+}
+
+/// Reads `bytes FIRST-LAST/TOTAL`.
+fn parse_range(header: &str) -> Option<(u64, u64)> {
+    let (range, total) = header.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, _last) = range.split_once('-')?;
+    Some((first.parse().ok()?, total.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_range_says_where_it_begins() {
+        assert_eq!(parse_range("bytes 10-59/100"), Some((10, 100)));
+        for other in ["bytes */100", "bytes 10-59/*", "lines 1-2/3", ""] {
+            assert_eq!(parse_range(other), None, "{other}");
+        }
+    }
+}

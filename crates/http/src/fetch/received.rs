@@ -1,0 +1,262 @@
+//! Which blocks of a file were received, and which extents are verified.
+
+use std::ops::Range;
+
+use pelago_wire::blocks::{EXTENT_BLOCKS, Extents, HaveMap};
+
+use crate::fetch::lie::Lie;
+
+/// What was received of a file.
+#[derive(Debug)]
+pub(super) struct Received {
+    file: Extents,
+    extents: Vec<ExtentState>,
+    verified: u64,
+    bytes: u64,
+}
+
+/// What was received of an extent.
+#[derive(Debug, Clone, Copy, Default)]
+struct ExtentState {
+    /// A bit for each block.
+    have: u16,
+    is_verified: bool,
+    /// It did not match its hash once.
+    has_mismatched: bool,
+}
+
+impl Received {
+    pub(super) fn new(file: Extents) -> Self {
+        // At most 2^24, which is the limit of such a file.
+        let count = usize::try_from(file.count()).unwrap_or(usize::MAX);
+        Self { file, extents: vec![ExtentState::default(); count], verified: 0, bytes: 0 }
+    }
+
+    pub(super) const fn file(&self) -> Extents {
+        self.file
+    }
+
+    /// Returns how many bytes of the file are there.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns whether every extent is verified.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.verified == self.file.count()
+    }
+
+    /// Returns the bits of the blocks of an extent that are there.
+    pub(super) fn blocks_of(&self, extent: u64) -> u16 {
+        self.state(extent).have
+    }
+
+    /// Sets which blocks of an extent an earlier run has left. Without a hash one of them is asked
+    /// for again, because the hash comes with it.
+    pub(super) fn restore(&mut self, extent: u64, have: u16, is_verified: bool) {
+        let all = self.all_of(extent);
+        let have = match have & all {
+            have if have == all && !is_verified => have & (have >> 1),
+            have => have,
+        };
+        let is_verified = is_verified && have == all;
+        self.bytes += self.bytes_of(extent, have);
+        self.verified += u64::from(is_verified);
+        *self.state_mut(extent) = ExtentState { have, is_verified, ..ExtentState::default() };
+    }
+
+    /// Notes a block.
+    pub(super) fn add(&mut self, block: u64) -> Result<(), Lie> {
+        let bytes = self.file.block(block);
+        let bit = 1 << (block % EXTENT_BLOCKS);
+        let state = self.state_mut(block / EXTENT_BLOCKS);
+        if state.have & bit != 0 {
+            return Err(Lie::Duplicate { offset: bytes.start });
+        }
+        state.have |= bit;
+        self.bytes += bytes.end - bytes.start;
+        Ok(())
+    }
+
+    /// Checks that the hash of an extent may come: it is complete, and not verified yet.
+    pub(super) fn check_hash(&self, extent: u64) -> Result<(), Lie> {
+        let state = self.state(extent);
+        if state.is_verified || state.have != self.all_of(extent) {
+            return Err(Lie::UntimelyHash { offset: self.file.extent(extent).start });
+        }
+        Ok(())
+    }
+
+    /// Notes that an extent matches its hash.
+    pub(super) fn verify(&mut self, extent: u64) {
+        self.verified += u64::from(!self.state(extent).is_verified);
+        self.state_mut(extent).is_verified = true;
+    }
+
+    /// Drops an extent that does not match its hash. Returns whether that is so the second time.
+    pub(super) fn mismatch(&mut self, extent: u64) -> bool {
+        let ExtentState { have, has_mismatched, .. } = self.state(extent);
+        self.bytes -= self.bytes_of(extent, have);
+        *self.state_mut(extent) = ExtentState { has_mismatched: true, ..ExtentState::default() };
+        has_mismatched
+    }
+
+    /// Returns the first extent that neither is verified nor has mismatched.
+    pub(super) fn left_out(&self) -> Option<u64> {
+        let mut numbered = self.extents.iter().zip(0_u64..);
+        let found = numbered.find(|(state, _)| !state.is_verified && !state.has_mismatched);
+        found.map(|(_, extent)| extent)
+    }
+
+    /// Returns what the server need not send. What it will send nevertheless is forgotten: blocks
+    /// that are beyond the runs of a map, and one of an extent whose hash did not come.
+    pub(super) fn prepare_resume(&mut self) -> HaveMap {
+        for extent in 0..self.file.count() {
+            let state = self.state(extent);
+            if !state.is_verified && state.have == self.all_of(extent) {
+                let have = state.have & (state.have >> 1);
+                self.bytes -= self.bytes_of(extent, state.have & !have);
+                self.state_mut(extent).have = have;
+            }
+        }
+        let have = self.have_map();
+        self.keep_only(&have);
+        have
+    }
+
+    fn have_map(&self) -> HaveMap {
+        let numbered = self.extents.iter().zip(0_u64..);
+        HaveMap::of(numbered.flat_map(|(state, extent)| {
+            let first = extent * EXTENT_BLOCKS;
+            (0..EXTENT_BLOCKS).filter(|at| state.have >> at & 1 != 0).map(move |at| first + at)
+        }))
+    }
+
+    /// Forgets what a have-map does not name.
+    fn keep_only(&mut self, have: &HaveMap) {
+        for extent in 0..self.file.count() {
+            let blocks = self.file.blocks_of(extent);
+            let state = self.state(extent);
+            let kept = blocks
+                .clone()
+                .zip(0..)
+                .fold(0, |kept: u16, (block, at)| kept | u16::from(have.contains(block)) << at);
+            if kept == state.have {
+                continue;
+            }
+            self.bytes -= self.bytes_of(extent, state.have);
+            self.bytes += self.bytes_of(extent, kept);
+            self.verified -= u64::from(state.is_verified);
+            *self.state_mut(extent) = ExtentState { have: kept, is_verified: false, ..state };
+        }
+    }
+
+    fn state(&self, extent: u64) -> ExtentState {
+        index(extent).and_then(|at| self.extents.get(at)).copied().unwrap_or_default()
+    }
+
+    fn state_mut(&mut self, extent: u64) -> &mut ExtentState {
+        let at = index(extent).filter(|at| *at < self.extents.len());
+        &mut self.extents[at.expect("the decoder lets no extent beyond the end pass")]
+    }
+
+    fn all_of(&self, extent: u64) -> u16 {
+        let Range { start, end } = self.file.blocks_of(extent);
+        match end - start {
+            EXTENT_BLOCKS => u16::MAX,
+            blocks => (1 << blocks) - 1,
+        }
+    }
+
+    fn bytes_of(&self, extent: u64, have: u16) -> u64 {
+        let blocks = self.file.blocks_of(extent).zip(0..).filter(|(_, at)| have >> at & 1 != 0);
+        blocks.map(|(block, _)| self.file.block(block)).map(|it| it.end - it.start).sum()
+    }
+}
+
+fn index(extent: u64) -> Option<usize> {
+    usize::try_from(extent).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An extent and three blocks, of which the last has five bytes.
+    fn file() -> Extents {
+        Extents::of((1 << 20) + (128 << 10) + 5).unwrap()
+    }
+
+    fn with_all(extent: u64, received: &mut Received) {
+        file().blocks_of(extent).for_each(|block| received.add(block).unwrap());
+    }
+
+    #[test]
+    fn an_extent_is_verified_once_all_its_blocks_came() {
+        let mut received = Received::new(file());
+        received.add(16).unwrap();
+        assert_eq!(received.add(16), Err(Lie::Duplicate { offset: 1 << 20 }));
+        assert_eq!(received.check_hash(1), Err(Lie::UntimelyHash { offset: 1 << 20 }));
+        received.add(17).unwrap();
+        received.add(18).unwrap();
+        assert_eq!((received.check_hash(1), received.bytes()), (Ok(()), (128 << 10) + 5));
+        received.verify(1);
+        assert_eq!(received.check_hash(1), Err(Lie::UntimelyHash { offset: 1 << 20 }));
+        assert_eq!(received.left_out(), Some(0));
+        with_all(0, &mut received);
+        received.verify(0);
+        assert!(received.is_whole() && received.bytes() == file().size());
+        assert_eq!(received.left_out(), None);
+    }
+
+    #[test]
+    fn an_extent_that_does_not_match_is_dropped_and_may_come_once_more() {
+        let mut received = Received::new(file());
+        with_all(1, &mut received);
+        assert!(!received.mismatch(1));
+        assert_eq!((received.bytes(), received.blocks_of(1)), (0, 0));
+        with_all(1, &mut received);
+        assert!(received.mismatch(1));
+    }
+
+    #[test]
+    fn of_an_extent_without_a_hash_a_block_comes_again() {
+        let mut cut = Received::new(file());
+        with_all(1, &mut cut);
+        assert_eq!(cut.prepare_resume(), HaveMap::of(16..18));
+        assert_eq!(cut.bytes(), 128 << 10);
+        let mut received = Received::new(file());
+        received.restore(0, u16::MAX, false);
+        received.restore(1, u16::MAX, false);
+        assert_eq!((received.blocks_of(0), received.blocks_of(1)), (0x7fff, 0b011));
+        let mut verified = Received::new(file());
+        verified.restore(0, u16::MAX, true);
+        verified.restore(1, 0b111, true);
+        assert!(verified.is_whole());
+        // A hash of an extent that is not complete is none.
+        let mut partial = Received::new(file());
+        partial.restore(1, 0b101, true);
+        assert_eq!(partial.blocks_of(1), 0b101);
+    }
+
+    proptest! {
+        #[test]
+        fn the_have_map_has_what_was_received(bits in any::<(u16, u16)>(), keep in any::<u64>()) {
+            let mut received = Received::new(file());
+            received.restore(0, bits.0, false);
+            received.restore(1, bits.1, false);
+            let have = received.have_map();
+            for block in 0..file().blocks() {
+                let bit = received.blocks_of(block / 16) >> (block % 16) & 1;
+                prop_assert_eq!(have.contains(block), bit == 1);
+            }
+            let some = HaveMap::of((0..file().blocks()).filter(|block| {
+                have.contains(*block) && keep >> block & 1 == 1
+            }));
+            received.keep_only(&some);
+            prop_assert_eq!(received.have_map(), some);
+        }
+    }
+}

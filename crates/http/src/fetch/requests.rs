@@ -1,0 +1,184 @@
+//! The requests of a download, one after the other, until the file is whole.
+
+use std::time::{Duration, Instant};
+
+use hyper::header::{
+    ACCEPT, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, IF_RANGE, LOCATION, RANGE, RETRY_AFTER,
+};
+use hyper::http::request::Builder;
+use hyper::{Method, Request};
+use pelago_wire::Code;
+use pelago_wire::blocks::{BLOCKS_TYPE, BlockReader, ExtentHash, Extents, HAVE_TYPE};
+
+use crate::fetch::any_order::{BlocksDownload, BodyEnd, read_head};
+use crate::fetch::connect::{Incomplete, ask};
+use crate::fetch::error::FetchError;
+use crate::fetch::event::FetchEvent;
+use crate::fetch::lie::Lie;
+use crate::fetch::plain;
+use crate::fetch::received::Received;
+use crate::fetch::run::{Done, Run, Step, is_strong, text};
+use crate::fetch::state::{Form, StateHead};
+
+/// The pause before a file that is being written is asked for again, unless the server says one.
+const BUSY: Duration = Duration::from_secs(5);
+const LONGEST_BUSY: u64 = 60;
+
+impl Run<'_> {
+    /// Asks until the file is whole.
+    pub(super) async fn run(&mut self) -> Result<Done, FetchError> {
+        loop {
+            match self.attempt().await? {
+                Step::Done(done) => return Ok(done),
+                Step::Again => {}
+                Step::Retry(why) => self.pause(why).await?,
+                Step::Busy(_) if !self.plan.wait => return Err(FetchError::BeingWritten),
+                Step::Busy(after) => {
+                    (self.observe)(FetchEvent::Waiting(after));
+                    tokio::time::sleep(after).await;
+                    self.since = (Instant::now(), self.gained);
+                }
+                Step::Restart(why) => self.restart(why)?,
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Step, FetchError> {
+        let (request, body) = self.request()?;
+        let is_post = !body.is_empty();
+        let mut answer = match ask(&self.url, self.plan.timeout, request, body).await {
+            Ok(answer) => answer,
+            Err(why) => return Ok(Step::Retry(why)),
+        };
+        let status = answer.response.status();
+        match status.as_u16() {
+            200 if text(answer.headers(), &CONTENT_TYPE) == Some(BLOCKS_TYPE) => {
+                self.blocks(answer).await
+            }
+            200 => plain::whole(self, answer).await,
+            206 => plain::rest(self, answer).await,
+            412 => Ok(Step::Restart("the file has changed")),
+            416 => plain::behind_end(self, text(answer.headers(), &CONTENT_RANGE)),
+            400 | 405 | 415 | 428 | 501 if is_post => {
+                Ok(Step::Restart("the server does not go on with what another one began"))
+            }
+            503 if answer.headers().contains_key(RETRY_AFTER) => {
+                let after = text(answer.headers(), &RETRY_AFTER).and_then(|it| it.parse().ok());
+                let after = after.map(|it: u64| Duration::from_secs(it.clamp(1, LONGEST_BUSY)));
+                Ok(Step::Busy(after.unwrap_or(BUSY)))
+            }
+            408 | 429 | 500..=599 => Ok(Step::Retry(format!("it answers {status}"))),
+            301 | 302 | 303 | 307 | 308 => {
+                let location = text(answer.headers(), &LOCATION).unwrap_or_default().to_owned();
+                Err(FetchError::Moved { location })
+            }
+            _ => {
+                let line = answer.first_line().await;
+                let is_text = text(answer.headers(), &CONTENT_TYPE)
+                    .is_some_and(|it| it.starts_with("text/plain"));
+                let text = if is_text { format!(": {line}") } else { String::new() };
+                Err(FetchError::Refused { status, text })
+            }
+        }
+    }
+
+    fn request(&mut self) -> Result<(Builder, Vec<u8>), FetchError> {
+        let get = || Request::builder().method(Method::GET);
+        let fresh = || get().header(ACCEPT, format!("{BLOCKS_TYPE}, */*;q=0.5"));
+        Ok(match (&self.head, &mut self.received) {
+            (Some(StateHead { form: Form::Blocks, tag, .. }), Some(received)) => {
+                let post = Request::builder()
+                    .method(Method::POST)
+                    .header(ACCEPT, BLOCKS_TYPE)
+                    .header(CONTENT_TYPE, HAVE_TYPE)
+                    .header(IF_MATCH, tag);
+                (post, received.prepare_resume().encode())
+            }
+            (Some(StateHead { form: Form::Plain, tag, .. }), _) if !tag.is_empty() => {
+                match self.work.length()? {
+                    0 => (fresh(), Vec::new()),
+                    have => {
+                        let range = format!("bytes={have}-");
+                        (get().header(RANGE, range).header(IF_RANGE, tag), Vec::new())
+                    }
+                }
+            }
+            _ => (fresh(), Vec::new()),
+        })
+    }
+
+    async fn blocks(&mut self, mut answer: Incomplete) -> Result<Step, FetchError> {
+        let tag = text(answer.headers(), &ETAG).unwrap_or_default().to_owned();
+        let expected = self.head.as_ref().filter(|it| it.form == Form::Blocks);
+        if !is_strong(&tag) || expected.is_some_and(|head| head.tag != tag) {
+            return self.wrong(Lie::Tag { found: tag }.into());
+        }
+        let mut reader = BlockReader::default();
+        let (file, first) = match read_head(&mut answer, &mut reader).await {
+            Ok(begun) => begun,
+            Err(end) => return self.end(end),
+        };
+        match (expected.and_then(|head| head.size), self.received.is_some()) {
+            (Some(expected), true) if expected != file.size() => {
+                return self.wrong(Lie::OtherSize { found: file.size(), expected }.into());
+            }
+            (Some(_), true) => {}
+            _ => {
+                let (url, size) = (self.url.text.clone(), Some(file.size()));
+                self.begin(StateHead { url, tag, form: Form::Blocks, size })?;
+            }
+        }
+        let received = self.received.take().unwrap_or_else(|| Received::new(file));
+        let have = received.bytes();
+        let total = Some(file.size());
+        (self.observe)(FetchEvent::Began { have, total, verified: true });
+        let mut download = BlocksDownload {
+            work: &mut self.work,
+            received,
+            observe: &mut *self.observe,
+            gained: 0,
+            mismatched: Vec::new(),
+            unreadable: Vec::new(),
+            buffer: Vec::new(),
+        };
+        let end = download.receive(&mut answer, &mut reader, first).await;
+        let BlocksDownload { received, gained, mismatched, unreadable, .. } = download;
+        let is_whole = received.is_whole();
+        self.received = Some(received);
+        self.gained += gained;
+        self.refetched.extend(mismatched);
+        match end? {
+            BodyEnd::Whole(_) if !unreadable.is_empty() => Err(not_read(file, &unreadable)),
+            BodyEnd::Whole(root) if is_whole => self.verified(file, root),
+            end => self.end(end),
+        }
+    }
+
+    /// Compares the root with that of the server, if the server knows one.
+    fn verified(&mut self, file: Extents, root: Option<ExtentHash>) -> Result<Step, FetchError> {
+        let own = self.work.root(file)?;
+        if root.is_some_and(|root| root != own) {
+            self.forget()?;
+            return Err(FetchError::Root);
+        }
+        let is_confirmed = root.is_some();
+        Ok(Step::Done(Done { bytes: file.size(), root: Some(own), is_confirmed }))
+    }
+
+    fn end(&mut self, end: BodyEnd) -> Result<Step, FetchError> {
+        match end {
+            BodyEnd::Whole(_) => Ok(Step::Again),
+            // The next answer says whether it is another version by now.
+            BodyEnd::Changed => Ok(Step::Retry("the file is being changed".to_owned())),
+            BodyEnd::Cut(why) => Ok(Step::Retry(why)),
+            BodyEnd::Wrong(error) => self.wrong(error),
+        }
+    }
+}
+
+fn not_read(file: Extents, unreadable: &[(u64, Option<Code>)]) -> FetchError {
+    let (extent, code) = unreadable.first().copied().unwrap_or_default();
+    let why = code.map_or("a reason that only a newer pelago knows", Code::says);
+    let offset = file.extent(extent).start;
+    FetchError::Unreadable { extent, offset, count: unreadable.len(), why }
+}

@@ -1,0 +1,182 @@
+//! A download under way: what it has, and how often it may fail.
+
+use std::time::{Duration, Instant};
+
+use hyper::HeaderMap;
+use hyper::header::HeaderName;
+use pelago_wire::blocks::{ExtentHash, Extents};
+use pelago_wire::limits::ENTITY_TAG_BYTES;
+
+use crate::fetch::error::FetchError;
+use crate::fetch::event::FetchEvent;
+use crate::fetch::plan::{FetchPlan, Fetched};
+use crate::fetch::received::Received;
+use crate::fetch::state::{Form, StateHead};
+use crate::fetch::url::Url;
+use crate::fetch::workspace::Workspace;
+
+/// How often a download begins again because the file has changed.
+const RESTARTS: u32 = 3;
+/// Answers that break the protocol before the server is given up.
+const LIES: u32 = 3;
+/// The pauses between requests that failed, from the first to the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A download under way.
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a FetchPlan,
+    pub(super) url: Url,
+    pub(super) work: Workspace,
+    pub(super) observe: &'a mut dyn FnMut(FetchEvent),
+    /// What the files beside the target are of.
+    pub(super) head: Option<StateHead>,
+    pub(super) received: Option<Received>,
+    pub(super) gained: u64,
+    pub(super) resumed: u64,
+    pub(super) refetched: Vec<u64>,
+    pub(super) restarts: u32,
+    pub(super) lies: u32,
+    /// Since when nothing has come, and how much had come by then.
+    pub(super) since: (Instant, u64),
+    pub(super) pause: Duration,
+}
+
+/// What comes after an answer.
+pub(super) enum Step {
+    /// The file is whole.
+    Done(Done),
+    /// More is asked for at once.
+    Again,
+    /// It is asked for after a pause: the server cannot be reached, or does not go on.
+    Retry(String),
+    /// The file is open for writing.
+    Busy(Duration),
+    /// What was received is of no use.
+    Restart(&'static str),
+}
+
+/// A file that is whole, and its roots.
+pub(super) struct Done {
+    pub(super) bytes: u64,
+    pub(super) root: Option<ExtentHash>,
+    pub(super) is_confirmed: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        plan: &'a FetchPlan,
+        url: Url,
+        work: Workspace,
+        observe: &'a mut dyn FnMut(FetchEvent),
+    ) -> Result<Self, FetchError> {
+        let head = work.head().filter(|head| head.url == url.text);
+        let mut run = Self {
+            plan,
+            url,
+            work,
+            observe,
+            head,
+            received: None,
+            gained: 0,
+            resumed: 0,
+            refetched: Vec::new(),
+            restarts: 0,
+            lies: 0,
+            since: (Instant::now(), 0),
+            pause: PAUSE,
+        };
+        match &run.head {
+            Some(StateHead { form: Form::Plain, .. }) => run.resumed = run.work.length()?,
+            Some(StateHead { form: Form::Blocks, size, .. }) => match size.and_then(Extents::of) {
+                Some(file) => {
+                    let mut received = run.work.received(file)?;
+                    received.prepare_resume();
+                    run.resumed = received.bytes();
+                    run.received = Some(received);
+                }
+                None => run.head = None,
+            },
+            None => {}
+        }
+        Ok(run)
+    }
+
+    /// Puts the file at its target.
+    pub(super) fn finish(self, done: Done) -> Result<Fetched, FetchError> {
+        let Done { bytes, root, is_confirmed } = done;
+        let Self { gained: received, resumed, refetched, restarts, .. } = self;
+        let path = self.work.finish()?;
+        Ok(Fetched { path, bytes, received, resumed, root, is_confirmed, refetched, restarts })
+    }
+
+    /// Leaves what was received for another run.
+    pub(super) fn leave(mut self) {
+        if self.head.is_none() {
+            return self.work.remove();
+        }
+        if let Err(error) = self.work.sync() {
+            tracing::debug!(%error, "what was received is not safe");
+        }
+    }
+
+    /// Counts an answer that breaks the protocol: what lies between may have changed it.
+    pub(super) fn wrong(&mut self, error: FetchError) -> Result<Step, FetchError> {
+        self.lies += 1;
+        if self.lies > LIES {
+            return Err(error);
+        }
+        let why = std::error::Error::source(&error).map(ToString::to_string);
+        Ok(Step::Retry(format!("{error}: {}", why.unwrap_or_default())))
+    }
+
+    /// Begins a file, of which nothing is there.
+    pub(super) fn begin(&mut self, head: StateHead) -> Result<(), FetchError> {
+        self.work.begin(&head)?;
+        self.received = None;
+        self.head = Some(head);
+        Ok(())
+    }
+
+    /// Counts that what was received is of no use, and forgets it.
+    pub(super) fn restart(&mut self, why: &'static str) -> Result<(), FetchError> {
+        self.forget()?;
+        if self.restarts == RESTARTS {
+            return Err(FetchError::Changed { times: RESTARTS + 1 });
+        }
+        self.restarts += 1;
+        (self.observe)(FetchEvent::Restarted { why });
+        Ok(())
+    }
+
+    pub(super) fn forget(&mut self) -> Result<(), FetchError> {
+        self.work.forget()?;
+        (self.head, self.received, self.resumed) = (None, None, 0);
+        Ok(())
+    }
+
+    /// Waits before the next request; gives up if nothing has come for too long.
+    pub(super) async fn pause(&mut self, why: String) -> Result<(), FetchError> {
+        if self.gained != self.since.1 {
+            (self.since, self.pause) = ((Instant::now(), self.gained), PAUSE);
+        }
+        let left = self.plan.timeout.saturating_sub(self.since.0.elapsed());
+        if left.is_zero() {
+            return Err(FetchError::Unreachable { why });
+        }
+        let after = self.pause.min(left);
+        (self.observe)(FetchEvent::Retrying { why, after });
+        tokio::time::sleep(after).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}
+
+/// Returns whether a text is an entity tag that names bytes.
+pub(super) fn is_strong(tag: &str) -> bool {
+    tag.len() > 2 && tag.len() <= ENTITY_TAG_BYTES && tag.starts_with('"') && tag.ends_with('"')
+}
+
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

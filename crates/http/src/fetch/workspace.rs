@@ -1,0 +1,314 @@
+//! The two files of a download beside its target: the bytes, and what is known of them.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufReader, Read};
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use pelago_wire::blocks::{ExtentHash, Extents};
+use pelago_wire::limits::{EXTENT_BYTES, NAME_BYTES};
+
+use crate::fetch::error::FetchError;
+use crate::fetch::received::Received;
+use crate::fetch::state::{Form, HEAD_BYTES, RECORD_BYTES, Record, StateHead};
+use crate::hashes;
+
+/// Bytes after which what was received is made safe.
+const SYNC_BYTES: u64 = 64 << 20;
+const DATA: &str = ".pelago-get";
+const STATE: &str = ".pelago-state";
+
+/// The files of a download, which no other process uses meanwhile.
+pub(super) struct Workspace {
+    target: PathBuf,
+    data_path: PathBuf,
+    state_path: PathBuf,
+    data: File,
+    state: File,
+    unsynced: u64,
+}
+
+impl Workspace {
+    /// Opens the files beside a target, and creates them if they do not exist.
+    pub(super) fn open(target: &Path) -> Result<Self, FetchError> {
+        let target = resolve(target)?;
+        let dir = target.parent().map(Path::to_owned).unwrap_or_default();
+        let name = target.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+        let beside = |end: &str| dir.join(hidden(name, end));
+        let (data_path, state_path) = (beside(DATA), beside(STATE));
+        let data = open_file(&data_path)?;
+        match data.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(FetchError::InUse { path: target }),
+            Err(TryLockError::Error(error)) => return Err(FetchError::of_disk(&data_path, error)),
+        }
+        // The other download may have ended in between: the file is its target by now.
+        let is_same = |of: io::Result<fs::Metadata>| -> io::Result<bool> {
+            let (path, own) = (of?, data.metadata()?);
+            Ok((path.dev(), path.ino()) == (own.dev(), own.ino()))
+        };
+        if !is_same(fs::symlink_metadata(&data_path)).unwrap_or(false) {
+            return Err(FetchError::InUse { path: target });
+        }
+        let state = open_file(&state_path)?;
+        Ok(Self { target, data_path, state_path, data, state, unsynced: 0 })
+    }
+
+    /// Returns what an earlier run has begun, if it has.
+    pub(super) fn head(&self) -> Option<StateHead> {
+        let mut bytes = vec![0; HEAD_BYTES];
+        self.state.read_exact_at(&mut bytes, 0).ok()?;
+        StateHead::decode(&bytes)
+    }
+
+    /// Begins from nothing.
+    pub(super) fn begin(&mut self, head: &StateHead) -> Result<(), FetchError> {
+        let size = if head.form == Form::Blocks { head.size.unwrap_or(0) } else { 0 };
+        self.state.set_len(0).map_err(|error| self.state_failed(error))?;
+        self.data.set_len(0).map_err(|error| self.data_failed(error))?;
+        // A file with holes: it takes room as blocks come.
+        self.data.set_len(size).map_err(|error| self.data_failed(error))?;
+        self.state.write_all_at(&head.encode(), 0).map_err(|error| self.state_failed(error))?;
+        self.unsynced = 0;
+        Ok(())
+    }
+
+    /// Forgets everything.
+    pub(super) fn forget(&mut self) -> Result<(), FetchError> {
+        self.state.set_len(0).map_err(|error| self.state_failed(error))?;
+        self.data.set_len(0).map_err(|error| self.data_failed(error))
+    }
+
+    /// Removes the files, if nothing was received.
+    pub(super) fn remove(self) {
+        // What stays takes no room.
+        for path in [&self.state_path, &self.data_path] {
+            let _removed = fs::remove_file(path);
+        }
+    }
+
+    /// Returns what an earlier run has left of a file. Extents that were verified are hashed again:
+    /// after a loss of power some of them may be gone.
+    pub(super) fn received(&self, file: Extents) -> Result<Received, FetchError> {
+        let mut received = Received::new(file);
+        let found = self.data.metadata().map_err(|error| self.data_failed(error))?;
+        if found.len() != file.size() {
+            return Ok(received);
+        }
+        let mut buffer = Vec::new();
+        for (record, extent) in self.records(file).zip(0..) {
+            let Ok(record) = record else { break };
+            match record.hash {
+                None => received.restore(extent, record.have, false),
+                Some(hash) if self.hash_of(file.extent(extent), &mut buffer)? == hash => {
+                    received.restore(extent, record.have, true);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(received)
+    }
+
+    /// Returns how many bytes of a file that comes from its first to its last are there.
+    pub(super) fn length(&self) -> Result<u64, FetchError> {
+        self.data.metadata().map(|it| it.len()).map_err(|error| self.data_failed(error))
+    }
+
+    /// Writes a part of the file.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FetchError> {
+        self.data.write_all_at(bytes, offset).map_err(|error| self.data_failed(error))?;
+        self.unsynced += bytes.len() as u64;
+        if self.unsynced >= SYNC_BYTES {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is known of an extent. What it names was written before.
+    pub(super) fn record(&self, extent: u64, record: Record) -> Result<(), FetchError> {
+        let at = Record::at(extent);
+        let written = self.state.write_all_at(&record.encode(), at);
+        written.map_err(|error| self.state_failed(error))
+    }
+
+    /// Hashes a part of the file, as it is in the file.
+    pub(super) fn hash_of(
+        &self,
+        part: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<ExtentHash, FetchError> {
+        // A part is at most an extent.
+        buffer.resize(((part.end - part.start) as usize).min(EXTENT_BYTES), 0);
+        let read = self.data.read_exact_at(buffer, part.start);
+        read.map_err(|error| self.data_failed(error))?;
+        Ok(*blake3::hash(buffer).as_bytes())
+    }
+
+    /// Returns the root of a file of which each extent is verified.
+    pub(super) fn root(&self, file: Extents) -> Result<ExtentHash, FetchError> {
+        let mut failed = None;
+        let hashes = self.records(file).map(|record| match record {
+            Ok(record) => record.hash.unwrap_or_default(),
+            Err(error) => {
+                failed.get_or_insert(error);
+                ExtentHash::default()
+            }
+        });
+        let root = hashes::root(file, hashes);
+        failed.map_or(Ok(root), |error| Err(self.state_failed(error)))
+    }
+
+    /// Makes what was received safe: the bytes before what is said of them.
+    pub(super) fn sync(&mut self) -> Result<(), FetchError> {
+        self.data.sync_data().map_err(|error| self.data_failed(error))?;
+        self.state.sync_data().map_err(|error| self.state_failed(error))?;
+        self.unsynced = 0;
+        Ok(())
+    }
+
+    /// Puts the file at its target, which it replaces at once.
+    pub(super) fn finish(self) -> Result<PathBuf, FetchError> {
+        let target_failed = |error| FetchError::of_disk(&self.target, error);
+        self.data.sync_all().map_err(|error| self.data_failed(error))?;
+        fs::rename(&self.data_path, &self.target).map_err(target_failed)?;
+        let dir = self.target.parent().filter(|it| !it.as_os_str().is_empty());
+        File::open(dir.unwrap_or_else(|| Path::new(".")))
+            .and_then(|dir| dir.sync_all())
+            .map_err(target_failed)?;
+        // It says nothing without the other file.
+        let _removed = fs::remove_file(&self.state_path);
+        Ok(self.target)
+    }
+
+    /// Reads the records of all extents; behind the end of the file they are empty.
+    fn records(&self, file: Extents) -> impl Iterator<Item = io::Result<Record>> {
+        let from = At { file: &self.state, offset: Record::at(0) };
+        let mut from = BufReader::with_capacity(1 << 16, from);
+        (0..file.count()).map(move |_| {
+            let mut bytes = [0; RECORD_BYTES];
+            match from.read_exact(&mut bytes) {
+                Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+                Err(_) => Ok(Record::default()),
+                Ok(()) => Ok(Record::decode(&bytes)),
+            }
+        })
+    }
+
+    fn data_failed(&self, error: io::Error) -> FetchError {
+        FetchError::of_disk(&self.data_path, error)
+    }
+
+    fn state_failed(&self, error: io::Error) -> FetchError {
+        FetchError::of_disk(&self.state_path, error)
+    }
+}
+
+/// A file that is read from an offset on.
+struct At<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for At<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+/// Follows a symbolic link, and checks that a file may be put there.
+fn resolve(target: &Path) -> Result<PathBuf, FetchError> {
+    let refused = |what| FetchError::Target { path: target.to_owned(), what };
+    let resolved = match fs::metadata(target) {
+        Ok(found) if found.is_dir() => return Err(refused("a directory")),
+        Ok(found) if !found.is_file() => return Err(refused("no file")),
+        Ok(_) => fs::canonicalize(target).map_err(|error| FetchError::of_disk(target, error))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => target.to_owned(),
+        Err(error) => return Err(FetchError::of_disk(target, error)),
+    };
+    if resolved.file_name().is_none() || target.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(refused("the name of a directory"));
+    }
+    Ok(resolved)
+}
+
+/// Returns a name beside that of the target. A long one is cut, and then has a hash of the whole.
+fn hidden(name: &[u8], end: &str) -> OsString {
+    let most = NAME_BYTES - 1 - STATE.len();
+    let mut bytes = vec![b'.'];
+    if name.len() <= most {
+        bytes.extend(name);
+    } else {
+        let hash = blake3::hash(name).to_hex();
+        let hash = &hash.as_bytes()[..16];
+        bytes.extend(&name[..most - hash.len()]);
+        bytes.extend(hash);
+    }
+    bytes.extend(end.as_bytes());
+    OsString::from_vec(bytes)
+}
+
+fn open_file(path: &Path) -> Result<File, FetchError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).map_err(|error| FetchError::of_disk(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::blocks::HaveMap;
+
+    use super::*;
+
+    fn head(size: u64) -> StateHead {
+        let (url, tag) = ("http://a/b".to_owned(), "\"t\"".to_owned());
+        StateHead { url, tag, form: Form::Blocks, size: Some(size) }
+    }
+
+    #[test]
+    fn what_was_verified_is_hashed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let file = Extents::of(3 << 20).unwrap();
+        let mut work = Workspace::open(&target).unwrap();
+        work.begin(&head(file.size())).unwrap();
+        let bytes = vec![7; 1 << 20];
+        let hash = Some(*blake3::hash(&bytes).as_bytes());
+        for extent in [0, 1] {
+            work.write(extent << 20, &bytes).unwrap();
+            work.record(extent, Record { have: u16::MAX, hash }).unwrap();
+        }
+        work.record(2, Record { have: 0b110, hash: None }).unwrap();
+        work.write(5 + (1 << 20), b"x").unwrap();
+        drop(work);
+        let work = Workspace::open(&target).unwrap();
+        assert_eq!(work.head(), Some(head(file.size())));
+        let mut received = work.received(file).unwrap();
+        assert_eq!(received.prepare_resume(), HaveMap::of((0..16).chain([33, 34])));
+    }
+
+    #[test]
+    fn two_downloads_to_one_target_are_one_too_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let first = Workspace::open(&target).unwrap();
+        assert!(matches!(Workspace::open(&target), Err(FetchError::InUse { .. })));
+        assert_eq!(first.finish().unwrap(), target);
+        assert!(Workspace::open(&target).is_ok());
+    }
+
+    #[test]
+    fn directories_are_not_replaced_and_long_names_are_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = Workspace::open(folder.path());
+        assert!(matches!(refused, Err(FetchError::Target { what: "a directory", .. })));
+        let refused = Workspace::open(&folder.path().join("new/"));
+        assert!(matches!(refused, Err(FetchError::Target { .. })));
+        let long = folder.path().join("x".repeat(NAME_BYTES));
+        assert_eq!(Workspace::open(&long).unwrap().finish().unwrap(), long);
+    }
+}
