@@ -84,6 +84,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Unmount(args) => verbs::unmount::run(&args),
         Verb::Status(args) => verbs::status::run(&args),
+        Verb::Get(args) => verbs::get::run(&args),
         Verb::Key(args) => verbs::key::run(&args),
         Verb::Check(args) => verbs::check::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),

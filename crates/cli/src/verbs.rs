@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod get;
 pub(crate) mod key;
 pub(crate) mod mount;
 pub(crate) mod serve;
@@ -23,6 +24,9 @@ Use a volume:
   mount     Mount a volume that another process serves
   unmount   Unmount a volume and stop its process
   status    Print the state of a volume, without touching the mount
+
+Read from it, without a mount:
+  get       Download a file from `up --http`; every MiB is checked
 
 Share it:
   key       Create keys, and say which machines may connect
@@ -56,6 +60,7 @@ pub(crate) enum Verb {
     Mount(mount::Args),
     Unmount(unmount::Args),
     Status(status::Args),
+    Get(get::Args),
     Key(key::Args),
     Check(check::Args),
     Bench(bench::Args),
@@ -71,6 +76,7 @@ impl Verb {
             Self::Mount(args) => args.json,
             Self::Unmount(args) => args.json,
             Self::Status(args) => args.json,
+            Self::Get(args) => args.json,
             Self::Key(args) => args.json(),
             Self::Check(args) => args.json,
             Self::Bench(args) => args.json(),

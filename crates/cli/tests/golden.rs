@@ -33,10 +33,13 @@ macro_rules! needs {
     };
 }
 
+const VERBS: [&str; 10] =
+    ["up", "serve", "mount", "unmount", "status", "get", "key", "check", "bench", "version"];
+
 #[test]
 fn help() {
     said("help", &["help"]);
-    for verb in ["up", "serve", "mount", "unmount", "status", "key", "check", "bench", "version"] {
+    for verb in VERBS {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
     for kind in ["meta", "io", "lib", "million", "tree"] {
@@ -60,6 +63,7 @@ fn invalid_command_lines() {
     said("usage-verb", &["mount-all"]);
     said("usage-flag", &["up", "--fast"]);
     said("usage-inline", &["up", "--inline", "1GiB"]);
+    said("usage-get", &["get", "ftp://a/b", "b"]);
     said("usage-both", &["status", "-V", "a", "b"]);
 }
 
