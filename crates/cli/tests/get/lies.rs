@@ -13,16 +13,16 @@ use crate::harness::volume::folder;
 
 const SIZE: u64 = (1 << 20) + (128 << 10);
 
-/// Serves the same bytes to each request, and closes the connection.
-pub(crate) fn server(answer: Vec<u8>) -> String {
+/// Serves these bytes to requests, in turn, the last ones for ever, and closes the connections.
+fn server(answers: Vec<Vec<u8>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let serve = move || {
-        for client in listener.incoming() {
+        for (client, at) in listener.incoming().zip(0..) {
             let mut client = client.unwrap();
             read_head(&mut client);
             // The client may hang up as soon as it has found the lie.
-            let _sent = client.write_all(&answer);
+            let _sent = client.write_all(&answers[answers.len().min(at + 1) - 1]);
         }
     };
     thread::Builder::new().name("liar".to_owned()).spawn(serve).unwrap();
@@ -62,10 +62,14 @@ fn hash(extent: u64, of: &[u8; HASH_BYTES]) -> Vec<u8> {
     [&BlockFrame::hash(file(), extent).encode()[..], of].concat()
 }
 
-/// Downloads with at most a gigabyte of address space, which a length of 32 bits exceeds.
 fn get(answer: Vec<u8>) -> Ran {
+    get_in_turn(vec![answer])
+}
+
+/// Downloads with at most a gigabyte of address space, which a length of 32 bits exceeds.
+fn get_in_turn(answers: Vec<Vec<u8>>) -> Ran {
     let (_folder, root) = folder();
-    let url = format!("http://{}/file", server(answer));
+    let url = format!("http://{}/file", server(answers));
     let mut shell = Command::new("sh");
     let script = "ulimit -v 1048576; exec \"$0\" get \"$1\" file --timeout 1";
     shell.args(["-c", script, env!("CARGO_BIN_EXE_pelago"), &url]);
@@ -118,6 +122,19 @@ fn an_answer_that_is_always_cut_ends_with_unreachable() {
     assert!(ran.err.contains("cut"), "{ran:?}");
     get(b"HTTP/1.1 200".to_vec()).expect_code(5);
     get(b"\0\0\0\0 no HTTP".to_vec()).expect_code(5);
+}
+
+/// It sends wrong extents, and nothing when these are asked for again.
+#[test]
+fn a_server_that_does_not_send_an_extent_again_is_given_up() {
+    let extent: Vec<u8> = (16..18).flat_map(block).collect();
+    let whole: Vec<u8> = (0..16).flat_map(block).collect();
+    let body = [head(), whole, hash(0, &[1; HASH_BYTES]), extent, hash(1, &[1; HASH_BYTES])];
+    let end = BlockFrame::end(false).encode().to_vec();
+    let first = blocks(&[body.concat(), end.clone()].concat());
+    let ran = get_in_turn(vec![first, blocks(&[head(), end].concat())]).expect_code(1);
+    assert!(ran.err.contains("extent 1 (offset 1048576) does not match"), "{ran:?}");
+    assert!(ran.err.contains("without the extent at 0"), "{ran:?}");
 }
 
 /// 16 TiB that do not come take neither disk nor more memory than the limit.

@@ -5,9 +5,12 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::symlink;
 
+use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_random::bytes_of;
+use rustix::io::Errno;
 
 use harness::program::{run, until};
+use harness::volume::{Volume, cannot_mount};
 use relay::Relay;
 use world::{Served, end, noted_blocks, until_noted};
 
@@ -235,4 +238,42 @@ fn a_full_disk_is_one_error_and_the_download_goes_on_later() {
     assert!(got["resumed"].as_u64().unwrap() > 6 * MIB as u64, "{got}");
     harness::volume::detach_all(&small);
     served.volume.finish();
+}
+
+/// The extent is named, and all others come.
+#[test]
+fn an_extent_that_the_server_cannot_read_is_fetched_once_its_disk_is_well() {
+    if let Some(reason) = cannot_mount() {
+        return println!("skipped: {reason}");
+    }
+    let mut volume = Volume::new();
+    volume.passthrough = Some("never".to_owned());
+    fs::create_dir(&volume.dir).unwrap();
+    let lossfs = Lossfs::mount(&volume.dir, Model::new()).unwrap();
+    let served = Served::of(volume);
+    let bytes = bytes_of(9, 6 * MIB);
+    served.put("file", &bytes);
+    // The kernel has the bytes of a file in memory until it is opened again.
+    served.volume.run("unmount", &[]).expect_success();
+    served.up_again();
+    // A read ahead of the kernel fails, and the read that it was for.
+    lossfs.control().fail(Fault {
+        on: Operation::Read,
+        within: "/content/".to_owned(),
+        after: 12,
+        times: 4,
+        error: Errno::IO,
+    });
+    let refused = served.get(&served.url("file"), "file", &[]).expect_code(1);
+    assert!(refused.err.contains("the server cannot read extent"), "{refused:?}");
+    assert!(refused.err.contains("input/output error"), "{refused:?}");
+    assert!(!served.here("file").exists());
+    lossfs.control().heal();
+    let got = served.get(&served.url("file"), "file", &["--json"]).expect_success().json();
+    assert!(fs::read(served.here("file")).unwrap() == bytes);
+    assert!(got["resumed"].as_u64().unwrap() >= 4 * MIB as u64, "{got}");
+    assert_eq!(got["root_confirmed"], true, "{got}");
+    served.volume.run("unmount", &[]).expect_success();
+    served.volume.check_whole();
+    drop((served, lossfs));
 }

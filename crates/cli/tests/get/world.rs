@@ -19,10 +19,13 @@ impl Served {
             println!("skipped: {reason}");
             return None;
         }
-        let volume = Volume::new();
+        Some(Self::of(Volume::new()))
+    }
+
+    pub(crate) fn of(volume: Volume) -> Self {
         let address = up(&volume, "127.0.0.1:0");
         fs::create_dir(volume.root.join("here")).unwrap();
-        Some(Self { volume, address })
+        Self { volume, address }
     }
 
     /// Starts the server again at its address.

@@ -120,7 +120,7 @@ impl BlocksDownload<'_> {
             }
             BlockEvent::End { root } => {
                 if self.unreadable.is_empty()
-                    && let Some(extent) = self.received.left_out()
+                    && let Some(extent) = self.received.left_out(&self.mismatched)
                 {
                     let offset = self.received.file().extent(extent).start;
                     return Err(Lie::LeftOut { offset }.into());

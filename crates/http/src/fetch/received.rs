@@ -101,10 +101,10 @@ impl Received {
         has_mismatched
     }
 
-    /// Returns the first extent that neither is verified nor has mismatched.
-    pub(super) fn left_out(&self) -> Option<u64> {
+    /// Returns the first extent that is not verified, except those that have mismatched just now.
+    pub(super) fn left_out(&self, mismatched: &[u64]) -> Option<u64> {
         let mut numbered = self.extents.iter().zip(0_u64..);
-        let found = numbered.find(|(state, _)| !state.is_verified && !state.has_mismatched);
+        let found = numbered.find(|(state, at)| !state.is_verified && !mismatched.contains(at));
         found.map(|(_, extent)| extent)
     }
 
@@ -204,11 +204,11 @@ mod tests {
         assert_eq!((received.check_hash(1), received.bytes()), (Ok(()), (128 << 10) + 5));
         received.verify(1);
         assert_eq!(received.check_hash(1), Err(Lie::UntimelyHash { offset: 1 << 20 }));
-        assert_eq!(received.left_out(), Some(0));
+        assert_eq!((received.left_out(&[]), received.left_out(&[0])), (Some(0), None));
         with_all(0, &mut received);
         received.verify(0);
         assert!(received.is_whole() && received.bytes() == file().size());
-        assert_eq!(received.left_out(), None);
+        assert_eq!(received.left_out(&[]), None);
     }
 
     #[test]

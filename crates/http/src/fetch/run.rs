@@ -112,7 +112,8 @@ impl<'a> Run<'a> {
 
     /// Leaves what was received for another run.
     pub(super) fn leave(mut self) {
-        if self.head.is_none() {
+        // What is left of another URL stays.
+        if self.work.head().is_none() {
             return self.work.remove();
         }
         if let Err(error) = self.work.sync() {
