@@ -5,9 +5,9 @@
 //! it; within one process these are plain calls, without an encoding.
 //!
 //! Between processes a connection carries frames ([`mod@frame`]). It begins with a [`handshake`],
-//! which agrees on a [`version`]; then [`codec`] encodes requests and replies. `docs/protocol.md`
-//! specifies these bytes, and `vectors/` has an example of each message. The `store` crate encodes
-//! rows.
+//! which agrees on a [`version`]; then [`codec`] encodes requests and replies. Files that travel
+//! over HTTP in any order are [`blocks`]. `docs/protocol.md` specifies these bytes, and `vectors/`
+//! has an example of each message. The `store` crate encodes rows.
 
 #![forbid(unsafe_code)]
 
