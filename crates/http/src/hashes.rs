@@ -68,8 +68,8 @@ impl ExtentHashes {
         }
         let files = self.files.lock();
         let found = files.iter().rev().find(|it| it.tag == tag)?;
-        let hashes: Option<Vec<ExtentHash>> = found.hashes.iter().copied().collect();
-        hashes.map(|hashes| root(file, hashes))
+        let is_complete = found.hashes.iter().all(Option::is_some);
+        is_complete.then(|| root(file, found.hashes.iter().flatten().copied()))
     }
 }
 

@@ -137,6 +137,16 @@ fn a_server_that_does_not_send_an_extent_again_is_given_up() {
     assert!(ran.err.contains("without the extent at 0"), "{ran:?}");
 }
 
+#[test]
+fn a_file_that_is_always_another_one_is_given_up() {
+    let cut = blocks(&[head(), block(0)].concat());
+    let moved = b"HTTP/1.1 412 Moved\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let answers = (0..9).flat_map(|_| [cut.clone(), moved.to_vec()]).collect();
+    let ran = get_in_turn(answers).expect_code(1);
+    assert!(ran.err.contains("was changed 4 times"), "{ran:?}");
+    assert_eq!(ran.err.matches("it begins from nothing").count(), 3, "{ran:?}");
+}
+
 /// 16 TiB that do not come take neither disk nor more memory than the limit.
 #[test]
 fn a_file_of_the_greatest_size_is_begun_and_its_wrong_extents_are_named() {
