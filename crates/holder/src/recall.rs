@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_wire::{InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched};
+use pelago_wire::{Attr, InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched};
 
 use crate::clock;
 use crate::holder::Holder;
@@ -95,6 +95,14 @@ impl LeaseTimes for Holder {
     fn attr_left(&self, ino: InodeId) -> Duration {
         let state = self.state.lock();
         let is_kept = state.kept.attr(ino).is_some() && !state.changes.is_node_changing(ino);
+        drop(state);
+        if is_kept { self.service.lease_left() } else { Duration::ZERO }
+    }
+
+    fn attr_holds(&self, attr: &Attr) -> Duration {
+        let state = self.state.lock();
+        let is_kept =
+            state.kept.attr(attr.ino) == Some(*attr) && !state.changes.is_node_changing(attr.ino);
         drop(state);
         if is_kept { self.service.lease_left() } else { Duration::ZERO }
     }

@@ -416,9 +416,14 @@ impl Filesystem for Adapter {
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
         let name = name.as_bytes().to_vec();
         let (state, node) = (Arc::clone(&self.0), header.node);
+        let absent = state.absent_xattr(&name);
         let answer = self.0.files.get_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
+            let result = result.map_err(|error| match error.code {
+                Code::NoXattr => absent.into(),
+                _ => error,
+            });
             sized(result, size, reply);
         });
     }

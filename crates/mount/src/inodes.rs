@@ -121,6 +121,13 @@ impl Inodes {
         self.limit_bytes
     }
 
+    /// Returns whether the kernel refers to a file of the table, or was answered an entry of it
+    /// that it has not installed yet.
+    pub(crate) fn is_known(&self, ino: InodeId) -> bool {
+        let (page, index) = split(ino);
+        self.pages.lock(page).get(&page).is_some_and(|slots| slots.references[index] > 0)
+    }
+
     /// Records a new place of a file; the kernel's references stay as they are.
     pub(crate) fn moved(&self, handle: Handle) {
         let (page, index) = split(handle.ino);

@@ -5,14 +5,15 @@
 //!
 //! 1. What it touches is marked, and replies that were decided before are awaited ([`Lifetimes`]).
 //! 2. Attributes are invalidated, which waits for no lock. If the kernel knows no inode of a
-//!    directory it knows no name in it.
+//!    directory it knows no name in it. Under leases an inode may be on its way to the kernel with
+//!    attributes that hold: its invalidation is repeated until the kernel has installed it.
 //! 3. Names are invalidated by threads of their own: the kernel takes the directory's lock, which a
 //!    program of this mount may hold until the server has answered it. So a lookup that is under
 //!    way has installed what it found when the notice returns. Attributes are then invalidated once
 //!    more.
-//! 4. If that takes longer than [`PATIENCE`], all names are invalidated at once, which takes no
+//! 4. If that takes longer than `PATIENCE`, all names are invalidated at once, which takes no
 //!    lock (`FUSE_NOTIFY_INC_EPOCH`). It detaches what is mounted below the mount; so it is not
-//!    used then, and not more often than [`EPOCH_PAUSE`], and the change waits. Under leases it
+//!    used then, and not more often than `EPOCH_PAUSE`, and the change waits. Under leases it
 //!    waits until the kernel uses no name any more that it was answered before.
 //! 5. The change is carried out. Then pages are dropped by a thread of its own, which readers of
 //!    the file and the answer to the change await, and attributes and access control lists are
@@ -27,7 +28,6 @@
 //!
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -43,16 +43,15 @@ use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
 
 use crate::dir_attrs::DirAttrs;
 use crate::init::LEASED_TTL;
+use crate::installing::{self, INSTALLS};
 use crate::mountinfo;
 use crate::notices::{Counts, Notices};
 use crate::state::State;
 
-/// How long a change waits for the invalidation of its names before that of all names.
-const PATIENCE: Duration = Duration::from_millis(2);
-/// The least time between two invalidations of all names.
-const EPOCH_PAUSE: Duration = Duration::from_millis(100);
-/// How long a program may take under leases to install a name that it was answered.
-const INSTALLS: Duration = Duration::from_secs(1);
+use work::{Untold, Waiting, Work};
+
+mod work;
+
 /// Threads that invalidate names; each waits for one directory at a time.
 const THREADS: usize = 8;
 /// For how long after the first session began an inode is told again that the kernel did not know.
@@ -85,37 +84,6 @@ struct Teller {
     /// Notified with each change that waits, and at the end.
     waits: Condvar,
     counts: Counts,
-}
-
-#[derive(Default)]
-struct Work {
-    /// Names to invalidate, each of a change.
-    queue: VecDeque<(u64, InodeId, Name)>,
-    /// Changes some of whose names are not invalidated yet, by number.
-    changes: BTreeMap<u64, Waiting>,
-    last: u64,
-    threads: usize,
-    idle: usize,
-    watched: bool,
-    last_epoch: Option<Instant>,
-    /// The kernel does not know `FUSE_NOTIFY_INC_EPOCH`.
-    lacks_epoch: bool,
-    /// After this time the kernel uses no name that it was answered before.
-    names_hold: Option<Duration>,
-    /// When each of these inodes is told again.
-    again: VecDeque<(Instant, InodeId)>,
-    in_doubt_until: Option<Instant>,
-    ended: bool,
-}
-
-/// A change that waits for the kernel.
-struct Waiting {
-    since: Instant,
-    /// Names that are left.
-    left: usize,
-    nodes: Vec<InodeId>,
-    /// `None` once all names were invalidated at once.
-    then: Option<Then>,
 }
 
 impl KernelCache {
@@ -162,11 +130,14 @@ impl LocalCache for KernelCache {
         state.lifetimes.mark(changes);
         state.others_change(changes);
         let Some(kernel) = state.kernel.get() else { return then() };
-        let (mut nodes, mut unknown) = (Vec::new(), Vec::new());
+        let (mut nodes, mut unknown, mut installing) = (Vec::new(), Vec::new(), Vec::new());
         for change in &**changes {
             if let Touched::Node(ino) = change {
-                let is_known = invalidate(kernel, *ino);
-                if is_known { nodes.push(*ino) } else { unknown.push(*ino) }
+                match invalidate(kernel, *ino) {
+                    true => nodes.push(*ino),
+                    false if installing::may_be(&state, *ino) => installing.push(*ino),
+                    false => unknown.push(*ino),
+                }
             }
         }
         if !unknown.is_empty() {
@@ -184,10 +155,10 @@ impl LocalCache for KernelCache {
             _ => None,
         });
         let names: Vec<_> = names.collect();
-        if names.is_empty() {
+        if names.is_empty() && installing.is_empty() {
             return then();
         }
-        self.teller.tell(names, nodes, then);
+        self.teller.tell((names, installing), nodes, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -227,9 +198,13 @@ impl LocalCache for KernelCache {
         }
         if let Some(kernel) = state.kernel.get() {
             // Also those that the holder has forgotten meanwhile.
+            let mut missed = Vec::new();
             state.inodes.all(|ino| {
-                invalidate(kernel, ino);
+                if !invalidate(kernel, ino) {
+                    missed.push(ino);
+                }
             });
+            installing::wait_for_all(&state, missed, |ino| invalidate(kernel, ino));
         }
         if !self.teller.invalidate_all_names() {
             // It cannot do it here, and believes no name for longer than this.
@@ -286,18 +261,33 @@ fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
 }
 
 impl Teller {
-    /// Invalidates names, and calls `then` once that is done, or all names are invalid.
-    fn tell(self: &Arc<Self>, names: Vec<(InodeId, Name)>, nodes: Vec<InodeId>, then: Then) {
+    /// Invalidates names, and inodes once they are installed, and calls `then` when that is done;
+    /// for the names it is also done once all names are invalid.
+    fn tell(
+        self: &Arc<Self>,
+        (names, installing): (Vec<(InodeId, Name)>, Vec<InodeId>),
+        nodes: Vec<InodeId>,
+        then: Then,
+    ) {
         let mut work = self.work.lock();
-        if work.ended || !self.start_threads(&mut work, names.len()) {
+        if work.ended || !self.start_threads(&mut work, names.len() + installing.len()) {
             drop(work);
             return then();
         }
         work.last += 1;
         let number = work.last;
-        let waiting = Waiting { since: Instant::now(), left: names.len(), nodes, then: Some(then) };
+        let waiting = Waiting {
+            since: Instant::now(),
+            names: names.len(),
+            installing: installing.len(),
+            is_told_names: names.is_empty(),
+            nodes,
+            then: Some(then),
+        };
         work.changes.insert(number, waiting);
-        work.queue.extend(names.into_iter().map(|(dir, name)| (number, dir, name)));
+        let names = names.into_iter().map(|(dir, name)| Untold::Name(dir, name));
+        let all = names.chain(installing.into_iter().map(Untold::Node));
+        work.queue.extend(all.map(|untold| (number, untold)));
         drop(work);
         self.names.notify_all();
         self.waits.notify_one();
@@ -348,15 +338,19 @@ impl Teller {
     fn work(&self) {
         let mut work = self.work.lock();
         while !work.ended {
-            let Some((number, dir, name)) = work.queue.pop_front() else {
+            let Some((number, untold)) = work.queue.pop_front() else {
                 work.idle += 1;
                 self.names.wait(&mut work);
                 work.idle -= 1;
                 continue;
             };
             drop(work);
-            // Also if all names were invalidated meanwhile: a listing may have installed it since.
-            self.invalidate_name(dir, &name);
+            match &untold {
+                // Also if all names were invalidated meanwhile: a listing may have installed it
+                // since.
+                Untold::Name(dir, name) => self.invalidate_name(*dir, name),
+                Untold::Node(ino) => self.invalidate_installing(*ino),
+            }
             let nodes = self.work.lock().changes.get(&number).map(|waiting| waiting.nodes.clone());
             if let Some(state) = self.state.upgrade()
                 && let Some(kernel) = state.kernel.get()
@@ -366,12 +360,18 @@ impl Teller {
                 }
             }
             work = self.work.lock();
-            if let Some(then) = work.told(number) {
+            if let Some(then) = work.told(number, &untold) {
                 drop(work);
                 then();
                 work = self.work.lock();
             }
         }
+    }
+
+    fn invalidate_installing(&self, ino: InodeId) {
+        let Some(state) = self.state.upgrade() else { return };
+        let Some(kernel) = state.kernel.get() else { return };
+        installing::wait_for_all(&state, vec![ino], |ino| invalidate(kernel, ino));
     }
 
     fn invalidate_name(&self, dir: InodeId, name: &Name) {
@@ -446,7 +446,10 @@ impl Teller {
             }
         }
         self.counts.epochs.fetch_add(1, Ordering::Relaxed);
-        let told = work.changes.range_mut(..=newest).filter_map(|(_, waiting)| waiting.then.take());
+        let told = work.changes.range_mut(..=newest).filter_map(|(_, waiting)| {
+            waiting.is_told_names = true;
+            waiting.then.take_if(|_| waiting.installing == 0)
+        });
         let told: Vec<_> = told.collect();
         drop(work);
         told.into_iter().for_each(|then| then());
@@ -454,71 +457,6 @@ impl Teller {
     }
 }
 
-impl Work {
-    /// Counts a name of a change that was invalidated. Returns what follows the last one.
-    fn told(&mut self, number: u64) -> Option<Then> {
-        let waiting = self.changes.get_mut(&number)?;
-        waiting.left -= 1;
-        if waiting.left > 0 {
-            return None;
-        }
-        self.changes.remove(&number)?.then
-    }
-
-    /// Returns when all names are to be invalidated, if a change waits for its own.
-    fn next_epoch(&self) -> Option<Instant> {
-        if self.lacks_epoch {
-            return None;
-        }
-        let oldest = self.oldest()?;
-        let allowed = self.last_epoch.map(|last| last + EPOCH_PAUSE);
-        let patient = oldest + PATIENCE;
-        Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
-    }
-
-    /// Returns since when the oldest change waits.
-    fn oldest(&self) -> Option<Instant> {
-        Some(self.changes.values().find(|waiting| waiting.then.is_some())?.since)
-    }
-
-    /// Returns when the names of the oldest change have expired.
-    fn next_expiry(&self) -> Option<Instant> {
-        Some(self.oldest()? + self.names_hold?)
-    }
-
-    /// Returns what follows changes whose names have expired.
-    fn expired(&mut self, now: Instant) -> Vec<Then> {
-        let Some(hold) = self.names_hold else { return Vec::new() };
-        let expired = self.changes.values_mut().filter(|waiting| waiting.since + hold <= now);
-        expired.filter_map(|waiting| waiting.then.take()).collect()
-    }
-}
-
 fn started(spawned: std::io::Result<thread::JoinHandle<()>>) -> bool {
     spawned.inspect_err(|error| tracing::error!(%error, "a thread does not start")).is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The kernel lacks the notice for all names at once, or something is mounted below.
-    #[test]
-    fn under_leases_a_change_waits_for_names_no_longer_than_these_hold() {
-        let begun = Instant::now();
-        for hold in [None, Some(LEASED_TTL)] {
-            let mut work = Work { names_hold: hold, lacks_epoch: true, ..Work::default() };
-            assert_eq!(work.next_expiry(), None);
-            for number in 0..3 {
-                let since = begun + Duration::from_secs(number);
-                let then: Option<Then> = Some(Box::new(|| {}));
-                work.changes.insert(number, Waiting { since, left: 1, nodes: Vec::new(), then });
-            }
-            assert_eq!(work.next_expiry(), hold.map(|hold| begun + hold));
-            let expired = work.expired(begun + LEASED_TTL + Duration::from_secs(1));
-            assert_eq!(expired.len(), if hold.is_some() { 2 } else { 0 });
-            let left = hold.map(|hold| begun + Duration::from_secs(2) + hold);
-            assert_eq!(work.next_expiry(), left);
-        }
-    }
 }

@@ -42,6 +42,7 @@ mod entry_attrs;
 mod flags;
 mod init;
 mod inodes;
+mod installing;
 mod kernel_cache;
 mod leased;
 mod lifetimes;

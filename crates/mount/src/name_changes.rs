@@ -21,7 +21,7 @@ impl State {
         let (state, at) = (Arc::clone(self), self.lifetimes.leased_name(at));
         move |made| {
             state.end_change(change);
-            state.reply_entry((&sample, at.as_deref()), made, reply);
+            state.reply_made((&sample, at.as_deref()), made, reply);
         }
     }
 

@@ -436,6 +436,10 @@ mod tests {
             if ino == attr().ino { TTL } else { Duration::ZERO }
         }
 
+        fn attr_holds(&self, attr: &Attr) -> Duration {
+            self.attr_left(attr.ino)
+        }
+
         fn name_left(&self, _dir: InodeId, _name: &Name) -> Duration {
             Duration::ZERO
         }

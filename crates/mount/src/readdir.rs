@@ -174,7 +174,7 @@ impl Copier<'_> {
             None if self.attributes => return Added::Unlinked,
             Some(entry) if self.attributes => {
                 let name_ttl = self.guard.name_listed(&self.sample, &dir_entry.name);
-                let attr_ttl = self.guard.unversioned_attr(&entry.attr, &self.sample);
+                let attr_ttl = self.guard.found_attr(entry, &self.sample);
                 let entry_reply = attr::entry(entry, name_ttl, attr_ttl);
                 let fitted = listing.add(named, Some(&entry_reply));
                 if fitted {

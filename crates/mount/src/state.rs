@@ -1,10 +1,10 @@
 //! The state that all requests of a mount share, and the replies that need it.
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::{fs, io};
 
 use pelago_client::{At, Files};
 use pelago_fuse::ids::NodeId;
@@ -50,6 +50,9 @@ impl Default for Preferences {
     }
 }
 
+/// The extended attribute with the label of a file, where the kernel has SELinux.
+const SELINUX_LABEL: &[u8] = b"security.selinux";
+
 /// The state that requests share. A reply that comes later holds it.
 pub(crate) struct State {
     pub(crate) files: Files,
@@ -65,6 +68,8 @@ pub(crate) struct State {
     /// Sends notices; set once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
     has_setxattr_ext: AtomicBool,
+    /// The kernel has SELinux, whose labels are extended attributes.
+    has_selinux: bool,
     pub(crate) unlinked: Unlinked,
     pub(crate) entry_attrs: EntryAttrs,
     pub(crate) dir_attrs: Arc<DirAttrs>,
@@ -87,6 +92,7 @@ impl State {
             stale_pages: StalePages::default(),
             kernel: OnceLock::new(),
             has_setxattr_ext: AtomicBool::new(false),
+            has_selinux: has_selinux(),
             unlinked: Unlinked::default(),
             entry_attrs: EntryAttrs::default(),
             dir_attrs: Arc::default(),
@@ -114,6 +120,15 @@ impl State {
     /// Returns whether SETXATTR says which access control lists clear the setgid bit of their file.
     pub(crate) fn knows_setgid(&self) -> bool {
         self.has_setxattr_ext.load(Ordering::Relaxed)
+    }
+
+    /// Returns the error of an extended attribute that a file does not have. `ls -l` asks for the
+    /// label of each file, until it is told that this device has none.
+    pub(crate) fn absent_xattr(&self, name: &[u8]) -> Code {
+        match name == SELINUX_LABEL && !self.has_selinux {
+            true => Code::NotSupported,
+            false => Code::NoXattr,
+        }
     }
 
     pub(crate) fn handle(&self, node: NodeId) -> Handle {
@@ -262,7 +277,8 @@ impl State {
         reply.ok(&attr::absent(guard.name_at(sample, at)));
     }
 
-    /// Replies with an entry; `at` is its name, as [`Lifetimes::leased_name`] returns it.
+    /// Replies with an entry that was found; `at` is its name, as [`Lifetimes::leased_name`]
+    /// returns it.
     pub(crate) fn reply_entry(
         &self,
         (sample, at): (&Sample, Option<&At>),
@@ -273,10 +289,34 @@ impl State {
             Ok(entry) => {
                 self.learn(entry.handle);
                 let guard = self.reply_guard();
+                let ttl = guard.found_attr(&entry, sample);
+                reply.ok(&attr::entry(&entry, guard.name_at(sample, at), ttl));
+            }
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+
+    /// Replies with the entry of a name that was made; see [`State::reply_entry`].
+    pub(crate) fn reply_made(
+        &self,
+        (sample, at): (&Sample, Option<&At>),
+        made: Result<Entry, Error>,
+        reply: Reply<reply::Entry>,
+    ) {
+        match made {
+            Ok(entry) => {
+                self.learn(entry.handle);
+                let guard = self.reply_guard();
                 let ttl = guard.unversioned_attr(&entry.attr, sample);
                 reply.ok(&attr::entry(&entry, guard.name_at(sample, at), ttl));
             }
             Err(error) => reply.error(attr::error(error)),
         }
     }
+}
+
+/// Returns whether this kernel has SELinux, and it is on: else it registers no such file system.
+fn has_selinux() -> bool {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    known.lines().any(|line| line.split_whitespace().any(|word| word == "selinuxfs"))
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::InodeId;
 use crate::leases::Granted;
@@ -48,6 +49,10 @@ pub trait LeaseTimes: Send + Sync {
     /// Returns for how long the attributes of a node hold that were answered last; zero if they are
     /// not leased.
     fn attr_left(&self, ino: InodeId) -> Duration;
+
+    /// Returns for how long these attributes hold; zero if they are not leased, or not the ones
+    /// that were answered last.
+    fn attr_holds(&self, attr: &Attr) -> Duration;
 
     /// Returns for how long it holds what a name was answered to lead to, or that it does not
     /// exist; zero if that is not leased.

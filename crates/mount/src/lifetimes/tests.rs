@@ -18,6 +18,10 @@ impl LeaseTimes for Left {
         self.attr
     }
 
+    fn attr_holds(&self, attr: &Attr) -> Duration {
+        if attr.size == 0 { self.attr } else { Duration::ZERO }
+    }
+
     fn name_left(&self, _dir: InodeId, name: &Name) -> Duration {
         assert_eq!(name.as_bytes(), b"a");
         self.name

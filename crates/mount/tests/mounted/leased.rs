@@ -4,41 +4,52 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use pelago_mount::{Keeps, TTL};
-use pelago_wire::{InodeId, LeaseTimes, LocalCache, Name, Touched};
+use pelago_wire::{Attr, InodeId, LeaseTimes, LocalCache, Name, Touched};
 
 use super::{Mounted, mounted_with};
-use crate::memory::spread;
+use crate::memory::{Memory, spread};
 
 /// Calls of which a kernel that keeps nothing would ask for each, and one under leases for a few:
 /// those behind two seconds.
 const CALLS: u64 = 1000;
 const FEW: u64 = 100;
+/// Rounds of a race.
+const ROUNDS: u64 = 300;
 
 /// Leases on everything, as long as they last.
-struct Leases(AtomicU64);
+struct Leases {
+    seconds: AtomicU64,
+    memory: OnceLock<Arc<Memory>>,
+}
 
 impl Leases {
     fn begin(&self) {
-        self.0.store(TTL.as_secs(), Ordering::SeqCst);
+        self.seconds.store(TTL.as_secs(), Ordering::SeqCst);
     }
 
     fn end(&self) {
-        self.0.store(0, Ordering::SeqCst);
+        self.seconds.store(0, Ordering::SeqCst);
     }
 
     fn left(&self) -> Duration {
-        Duration::from_secs(self.0.load(Ordering::SeqCst))
+        Duration::from_secs(self.seconds.load(Ordering::SeqCst))
     }
 }
 
 impl LeaseTimes for Leases {
     fn attr_left(&self, _ino: InodeId) -> Duration {
         self.left()
+    }
+
+    fn attr_holds(&self, attr: &Attr) -> Duration {
+        let now = self.memory.get().and_then(|memory| memory.attr_of(attr.ino.raw()));
+        if now == Some(*attr) { self.left() } else { Duration::ZERO }
     }
 
     fn name_left(&self, _dir: InodeId, _name: &Name) -> Duration {
@@ -54,10 +65,12 @@ struct Leased {
 
 impl Leased {
     fn new() -> Option<Self> {
-        let leases = Arc::new(Leases(AtomicU64::new(TTL.as_secs())));
+        let leases =
+            Arc::new(Leases { seconds: AtomicU64::new(TTL.as_secs()), memory: OnceLock::new() });
         let keeps = Keeps::Leased(Arc::clone(&leases) as _);
         let mounted = mounted_with(spread, |options| options.keeps = keeps)?;
         mounted.memory.put("file", b"old");
+        let _only_once = leases.memory.set(Arc::clone(&mounted.memory));
         let cache = mounted.mount.local_cache().unwrap();
         Some(Self { mounted, leases, cache })
     }
@@ -113,6 +126,45 @@ fn names_and_attributes_under_a_lease_are_not_asked_for_again() {
     leased.recall(fs::metadata(leased.file()).unwrap().ino(), Some("absent"));
     let requests = asked();
     assert!(requests >= CALLS, "{requests}: there is no lease");
+}
+
+/// A look-up has brought the attributes.
+#[test]
+fn attributes_of_an_entry_are_not_asked_for() {
+    let Some(leased) = Leased::new() else { return };
+    for number in 0..CALLS {
+        leased.mounted.memory.put(&format!("{number}"), b"some");
+    }
+    let before = leased.counts().0;
+    for number in 0..CALLS {
+        // Not `fs::metadata`: it asks for the time of birth, which no entry has.
+        let path = leased.mounted.path(&number.to_string());
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_size, 4);
+    }
+    let requests = leased.counts().0 - before;
+    assert!(requests < CALLS + FEW, "{requests}");
+}
+
+/// A program looks a file up while another session changes it: its entry may be installed after the
+/// invalidation of attributes, and must not hold then.
+#[test]
+fn an_entry_on_its_way_does_not_outlast_a_recall() {
+    let Some(leased) = Leased::new() else { return };
+    for round in 0..ROUNDS {
+        let name = format!("on-its-way-{round}");
+        leased.mounted.memory.put(&name, b"old");
+        leased.leases.begin();
+        let (path, ino) = (leased.mounted.path(&name), leased.mounted.memory.ino(&name));
+        thread::scope(|scope| {
+            let looks = scope.spawn(|| rustix::fs::stat(&path).unwrap().st_size);
+            leased.recall(ino, None);
+            leased.mounted.memory.append(&name, b"er");
+            leased.leases.begin();
+            assert_eq!(rustix::fs::stat(&path).unwrap().st_size, 5, "round {round}");
+            looks.join().unwrap();
+        });
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_size, 5, "round {round}");
+    }
 }
 
 #[test]

@@ -122,6 +122,17 @@ impl Memory {
         state.nodes.get_mut(&entry.handle.ino.raw()).unwrap().bytes = bytes.to_vec();
     }
 
+    /// Returns the inode number of a file in the root.
+    pub(crate) fn ino(&self, name: &str) -> u64 {
+        let name = Name::new(name.as_bytes()).unwrap();
+        self.state.lock().ino_at(Handle::ROOT, &key(self.hash, &name)).unwrap()
+    }
+
+    /// Returns the attributes that an inode has now.
+    pub(crate) fn attr_of(&self, ino: u64) -> Option<Attr> {
+        self.state.lock().nodes.get(&ino).map(Node::attr)
+    }
+
     /// Adds bytes to the end of a file in the root, as another client does.
     pub(crate) fn append(&self, name: &str, bytes: &[u8]) {
         let name = Name::new(name.as_bytes()).unwrap();

@@ -9,8 +9,8 @@ use std::thread;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, StatVfsMountFlags, StatxFlags, Timespec,
-    Timestamps, XattrFlags, fcntl_setfl, makedev, mknodat, open, seek, setxattr, statvfs, statx,
-    utimensat,
+    Timestamps, XattrFlags, fcntl_setfl, getxattr, makedev, mknodat, open, seek, setxattr, statvfs,
+    statx, utimensat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Signal, kill_process};
@@ -122,6 +122,23 @@ fn xattr_create_with_xattr_replace() {
         fs::write(&path, "x").unwrap();
         let both = XattrFlags::CREATE | XattrFlags::REPLACE;
         assert_eq!(setxattr(&path, "user.x", b"", both), Err(Errno::INVAL));
+    });
+}
+
+#[test]
+fn the_label_of_selinux() {
+    on_mount(|root| {
+        let path = root.join("f");
+        fs::write(&path, "x").unwrap();
+        let label = || getxattr(&path, "security.selinux", &mut [0; 40]);
+        let known = fs::read_to_string("/proc/filesystems").unwrap();
+        let absent = if known.contains("selinuxfs") { Errno::NODATA } else { Errno::OPNOTSUPP };
+        assert_eq!(label(), Err(absent));
+        assert_eq!(getxattr(&path, "security.other", &mut [0; 40]), Err(Errno::NODATA));
+        if can_be_others() {
+            setxattr(&path, "security.selinux", b"label", XattrFlags::empty()).unwrap();
+            assert_eq!(label(), Ok(5));
+        }
     });
 }
 

@@ -1,0 +1,124 @@
+//! Inodes whose entry the kernel was answered and has perhaps not installed yet.
+//!
+//! Under leases the attributes of an entry may hold. The program that asked for it installs them
+//! some time after the reply was written; an invalidation in between finds no inode, and would be
+//! lost. The mount counts the references that the kernel has or is about to have ([`Inodes`]): as
+//! long as there is one and the kernel says that it has no such inode, an entry is on its way, or a
+//! FORGET is. So the invalidation is repeated until one of both has arrived.
+//!
+//! [`Inodes`]: crate::inodes::Inodes
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_wire::InodeId;
+
+use crate::init::LEASED_TTL;
+use crate::state::State;
+
+/// How long a program may take under leases to install what it was answered.
+pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
+/// Between two looks, at first and later.
+const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
+
+/// Returns whether the kernel may be about to install an inode that it says it does not have.
+pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {
+    state.lifetimes.is_leased() && state.inodes.is_known(ino)
+}
+
+/// Invalidates inodes once they are installed. Returns when `invalidate` has found each, or the
+/// kernel does not refer to it any more, or its attributes do not hold any more.
+pub(crate) fn wait_for_all(
+    state: &State,
+    mut inodes: Vec<InodeId>,
+    invalidate: impl Fn(InodeId) -> bool,
+) {
+    let until = Instant::now() + LEASED_TTL + INSTALLS;
+    let mut pause = PAUSES[0];
+    loop {
+        inodes.retain(|ino| may_be(state, *ino) && !invalidate(*ino));
+        if inodes.is_empty() || Instant::now() > until {
+            return;
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(PAUSES[1]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use pelago_client::Files;
+    use pelago_wire::{
+        Attr, Bulk, Code, Context, Done, Error, Handle, LeaseTimes, Name, NameHash, Request,
+        Service,
+    };
+
+    use super::*;
+    use crate::options::Keeps;
+    use crate::state::Preferences;
+
+    /// A server that is not asked, and leases that are not used.
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn ask(
+            &self,
+            _context: &Context,
+            _request: Request,
+            _bulk: Bulk<'_>,
+            _later: &mut dyn FnMut() -> Done,
+        ) -> Option<Result<pelago_wire::Reply, Error>> {
+            Some(Err(Code::Bug.into()))
+        }
+    }
+
+    impl LeaseTimes for Nothing {
+        fn attr_left(&self, _ino: InodeId) -> Duration {
+            Duration::ZERO
+        }
+
+        fn attr_holds(&self, _attr: &Attr) -> Duration {
+            Duration::ZERO
+        }
+
+        fn name_left(&self, _dir: InodeId, _name: &Name) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    const FILE: InodeId = InodeId::from_raw(99);
+
+    fn state(keeps: Keeps) -> State {
+        let preferences = Preferences { keeps, ..Preferences::default() };
+        let state = State::new(Files::new(Arc::new(Nothing)), preferences);
+        state.learn(Handle::at(FILE, InodeId::ROOT, NameHash(1)));
+        state
+    }
+
+    #[test]
+    fn an_inode_is_invalidated_until_the_kernel_has_it_or_has_forgotten_it() {
+        let state = state(Keeps::Leased(Arc::new(Nothing)));
+        let tries = Cell::new(0);
+        let attempt = |ends_with: bool| {
+            tries.set(tries.get() + 1);
+            tries.get() % 5 == 0 && ends_with
+        };
+        wait_for_all(&state, vec![FILE], |_| attempt(true));
+        assert_eq!(tries.get(), 5);
+        wait_for_all(&state, vec![FILE], |_| {
+            state.inodes.forget(FILE, 1);
+            attempt(false)
+        });
+        assert_eq!(tries.get(), 6);
+        assert!(!may_be(&state, FILE));
+    }
+
+    #[test]
+    fn without_leases_no_entry_has_attributes_that_hold() {
+        let state = state(Keeps::Everything);
+        wait_for_all(&state, vec![FILE], |_| panic!("nothing is on its way"));
+    }
+}

@@ -1,0 +1,134 @@
+//! What is left to invalidate, and the changes that wait for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use pelago_wire::{InodeId, Name, Then};
+
+/// How long a change waits for the invalidation of its names before that of all names.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// The least time between two invalidations of all names.
+const EPOCH_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a thread invalidates.
+pub(super) enum Untold {
+    Name(InodeId, Name),
+    /// The attributes of an inode that the kernel has perhaps not installed yet.
+    Node(InodeId),
+}
+
+#[derive(Default)]
+pub(super) struct Work {
+    /// What is to be invalidated, each of a change.
+    pub(super) queue: VecDeque<(u64, Untold)>,
+    /// Changes some of whose names or inodes are not invalidated yet, by number.
+    pub(super) changes: BTreeMap<u64, Waiting>,
+    pub(super) last: u64,
+    pub(super) threads: usize,
+    pub(super) idle: usize,
+    pub(super) watched: bool,
+    pub(super) last_epoch: Option<Instant>,
+    /// The kernel does not know `FUSE_NOTIFY_INC_EPOCH`.
+    pub(super) lacks_epoch: bool,
+    /// After this time the kernel uses no name that it was answered before.
+    pub(super) names_hold: Option<Duration>,
+    /// When each of these inodes is told again.
+    pub(super) again: VecDeque<(Instant, InodeId)>,
+    pub(super) in_doubt_until: Option<Instant>,
+    pub(super) ended: bool,
+}
+
+/// A change that waits for the kernel.
+pub(super) struct Waiting {
+    pub(super) since: Instant,
+    /// Names that are left, and inodes that may be on their way.
+    pub(super) names: usize,
+    pub(super) installing: usize,
+    /// All names were invalidated at once.
+    pub(super) is_told_names: bool,
+    /// The inodes that it changes.
+    pub(super) nodes: Vec<InodeId>,
+    /// `None` once it was called.
+    pub(super) then: Option<Then>,
+}
+
+impl Work {
+    /// Counts what was invalidated of a change. Returns what follows the last of it.
+    pub(super) fn told(&mut self, number: u64, untold: &Untold) -> Option<Then> {
+        let waiting = self.changes.get_mut(&number)?;
+        match untold {
+            Untold::Name(..) => waiting.names -= 1,
+            Untold::Node(_) => waiting.installing -= 1,
+        }
+        if waiting.names + waiting.installing == 0 {
+            return self.changes.remove(&number)?.then;
+        }
+        let is_told = waiting.installing == 0 && (waiting.is_told_names || waiting.names == 0);
+        waiting.then.take_if(|_| is_told)
+    }
+
+    /// Returns when all names are to be invalidated, if a change waits for its own.
+    pub(super) fn next_epoch(&self) -> Option<Instant> {
+        if self.lacks_epoch {
+            return None;
+        }
+        let waits = |waiting: &&Waiting| waiting.then.is_some() && !waiting.is_told_names;
+        let oldest = self.changes.values().find(waits)?.since;
+        let allowed = self.last_epoch.map(|last| last + EPOCH_PAUSE);
+        let patient = oldest + PATIENCE;
+        Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
+    }
+
+    /// Returns since when the oldest change waits.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        Some(self.changes.values().find(|waiting| waiting.then.is_some())?.since)
+    }
+
+    /// Returns when the names of the oldest change have expired.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        Some(self.oldest()? + self.names_hold?)
+    }
+
+    /// Returns what follows changes whose names have expired.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<Then> {
+        let Some(hold) = self.names_hold else { return Vec::new() };
+        let expired = self.changes.values_mut().filter(|waiting| waiting.since + hold <= now);
+        expired.filter_map(|waiting| waiting.then.take()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::init::LEASED_TTL;
+
+    /// The kernel lacks the notice for all names at once, or something is mounted below.
+    #[test]
+    fn under_leases_a_change_waits_for_names_no_longer_than_these_hold() {
+        let begun = Instant::now();
+        for hold in [None, Some(LEASED_TTL)] {
+            let mut work = Work { names_hold: hold, lacks_epoch: true, ..Work::default() };
+            assert_eq!(work.next_expiry(), None);
+            for number in 0..3 {
+                let since = begun + Duration::from_secs(number);
+                let then: Option<Then> = Some(Box::new(|| {}));
+                work.changes.insert(
+                    number,
+                    Waiting {
+                        since,
+                        names: 1,
+                        installing: 0,
+                        is_told_names: false,
+                        nodes: Vec::new(),
+                        then,
+                    },
+                );
+            }
+            assert_eq!(work.next_expiry(), hold.map(|hold| begun + hold));
+            let expired = work.expired(begun + LEASED_TTL + Duration::from_secs(1));
+            assert_eq!(expired.len(), if hold.is_some() { 2 } else { 0 });
+            let left = hold.map(|hold| begun + Duration::from_secs(2) + hold);
+            assert_eq!(work.next_expiry(), left);
+        }
+    }
+}
