@@ -10,15 +10,16 @@
 //!   passes the gate after it has marked, so that the kernel has every older reply before it is
 //!   told.
 //! - Attributes that the kernel takes over without looking at their version have no lifetime:
-//!   those of SETATTR, of LINK and of new files, and those of entries, whose inode it may install
+//!   those of SETATTR and of names that were made, and those of entries, whose inode it may install
 //!   only after it was told. Attributes of GETATTR have one: the kernel drops a reply that is older
 //!   than an invalidation.
 //!
 //! A mount under leases ([`Keeps::Leased`]) is always beside other sessions, and what it is told of
 //! are the recalls of its leases. By the same rules a reply may hold; it does for the rest of its
 //! lease, at most for [`LEASED_TTL`]. Here attributes of an entry have a lifetime too, if a lookup
-//! or a listing has found it: a recall waits until the kernel has installed its inode
-//! ([`crate::installing`]), and an inode that it has is compared by version.
+//! or a listing has found it, or the file was made and opened with it: a recall waits until the
+//! kernel has installed its inode ([`crate::installing`]), and an inode that it has is compared by
+//! version.
 //!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
 
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use pelago_client::At;
-use pelago_wire::{Attr, Entry, InodeId, Name, Time, Touched};
+use pelago_wire::{Attr, Entry, InodeId, LeaseTimes, Name, Time, Touched};
 
 use crate::attr_ttl::{AttrTtl, Epoch};
 use crate::init::{LEASED_TTL, TTL};
@@ -353,25 +354,35 @@ impl ReplyGuard<'_> {
         let Keeps::Leased(leases) = &self.lifetimes.keeps else {
             return self.unversioned_attr(&entry.attr, sample);
         };
-        let Attr { ino, .. } = entry.attr;
-        // No others are counted.
-        if !entry.handle.is_under_a_name() || self.lifetimes.nodes.is_marked(ino.raw()) {
-            return Duration::ZERO;
+        match self.attr_ttl.ttl(&entry.attr, sample.epoch).is_zero() {
+            true => Duration::ZERO,
+            false => self.leased_attr(&**leases, entry, sample),
         }
-        if !self.holds(sample) || self.attr_ttl.ttl(&entry.attr, sample.epoch).is_zero() {
-            return Duration::ZERO;
-        }
-        leases.attr_holds(&entry.attr).min(LEASED_TTL)
     }
 
-    /// Returns how long attributes hold that ride on the entry of a new file, or answer SETATTR.
+    /// Returns how long attributes under a lease hold that ride on an entry. Only the references to
+    /// files that have one name are counted.
+    fn leased_attr(&self, leases: &dyn LeaseTimes, entry: &Entry, sample: &Sample) -> Duration {
+        let holds = entry.handle.is_under_a_name()
+            && !self.lifetimes.nodes.is_marked(entry.attr.ino.raw())
+            && self.holds(sample);
+        if holds { leases.attr_holds(&entry.attr).min(LEASED_TTL) } else { Duration::ZERO }
+    }
+
+    /// Returns how long attributes hold that ride on the entry of a name that was made, or answer
+    /// SETATTR.
     pub(crate) fn unversioned_attr(&self, attr: &Attr, sample: &Sample) -> Duration {
         if self.era.is_multiple_of(2) { self.attr(attr, sample) } else { Duration::ZERO }
     }
 
     /// Returns how long attributes hold that ride on the entry of a file that is opened with it.
-    pub(crate) fn created_attr(&self, sample: &Sample) -> Duration {
-        if self.era.is_multiple_of(2) { self.name(sample) } else { Duration::ZERO }
+    /// The kernel sees every change of a new file by this mount, also while it is written.
+    pub(crate) fn created_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
+        match &self.lifetimes.keeps {
+            _ if self.era.is_multiple_of(2) => self.name(sample),
+            Keeps::Leased(leases) => self.leased_attr(&**leases, entry, sample),
+            _ => Duration::ZERO,
+        }
     }
 
     /// Returns how long a name holds that is under no lease, or its absence.

@@ -103,7 +103,7 @@ impl Opening<CreateReply> {
     /// any data path, and the commit after them. (A mapping changes nothing before the file has
     /// grown.)
     pub(crate) fn created(self, created: Created) {
-        self.found(true, created.entry, created.open, created.path);
+        self.found((true, true), created.entry, created.open, created.path);
     }
 
     /// Continues a CREATE whose name was created meanwhile, by opening that file.
@@ -123,17 +123,21 @@ impl Opening<CreateReply> {
             let answer = files.open(&self.context, entry.handle, self.wanted);
             answer.then(move |opened| match opened {
                 Ok(Opened { open, attr, path }) => {
-                    self.found(!attr.volatile, Entry { handle: entry.handle, attr }, open, path);
+                    // The kernel compares no version here, and may have this inode.
+                    let is_told = !self.state.lifetimes.is_leased();
+                    let holds = (!attr.volatile, !attr.volatile && is_told);
+                    self.found(holds, Entry { handle: entry.handle, attr }, open, path);
                 }
                 Err(error) => self.reply.reply.error(attr::error(error)),
             });
         });
     }
 
-    fn found(self, holds: bool, entry: Entry, open: OpenId, path: DataPath) {
+    fn found(self, holds: (bool, bool), entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         state.learn(entry.handle);
-        let holds = (holds, holds && !(flags::is_direct(program_flags) && wanted.write));
+        let is_seen = !(flags::is_direct(program_flags) && wanted.write);
+        let holds = (holds.0, holds.1 && is_seen);
         let CreateReply { reply, thread, name } = reply;
         let shared = Arc::clone(&state);
         let reply = EntryReply { reply, thread, name, state: shared, sample, entry, holds };
@@ -301,8 +305,7 @@ impl ReplyTo for EntryReply {
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
         let name_ttl = ttl(holds.0, guard.name_at(&sample, name.as_deref()));
-        // The kernel sees every change of a new file by this mount, also while it is written.
-        let attr_ttl = ttl(holds.1, guard.created_attr(&sample));
+        let attr_ttl = ttl(holds.1, guard.created_attr(&entry, &sample));
         let entry = attr::entry(&entry, name_ttl, attr_ttl);
         reply.ok(&reply::Created { entry, opened });
     }

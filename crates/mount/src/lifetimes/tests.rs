@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use pelago_wire::{FileKind, Handle, LeaseTimes, Name};
+use pelago_wire::{FileKind, Handle, LeaseTimes, Name, NameHash};
 
 use super::*;
 
@@ -152,7 +152,20 @@ fn under_leases_replies_hold_as_long_as_these_and_two_seconds_at_most() {
         assert_eq!(mount.given(sample).1, Duration::ZERO, "it is not said which name");
         assert_eq!(mount.given_on_entry(sample.1), Duration::ZERO);
         let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
-        assert_eq!(guard.created_attr(&sample.1), Duration::ZERO);
+        let handle = Handle::at(FILE, DIR, NameHash(1));
+        let (one, linked) = (Entry { handle, attr: self::attr() }, Handle::own(FILE));
+        for of_entry in [ReplyGuard::created_attr, ReplyGuard::found_attr] {
+            assert_eq!(of_entry(&guard, &one, &sample.1), left[0]);
+            let linked = Entry { handle: linked, ..one };
+            assert_eq!(of_entry(&guard, &linked, &sample.1), Duration::ZERO, "not counted");
+            let other = Entry { attr: Attr { size: 1, ..one.attr }, ..one };
+            assert_eq!(of_entry(&guard, &other, &sample.1), Duration::ZERO, "not what is leased");
+        }
+        drop(guard);
+        mount.attr_ttl.write_opened(FILE);
+        let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
+        assert_eq!(guard.created_attr(&one, &sample.1), left[0], "the kernel sees its writes");
+        assert_eq!(guard.found_attr(&one, &sample.1), Duration::ZERO);
     }
 }
 

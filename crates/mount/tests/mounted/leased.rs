@@ -145,6 +145,24 @@ fn attributes_of_an_entry_are_not_asked_for() {
     assert!(requests < CALLS + FEW, "{requests}");
 }
 
+/// A program that has made a file asks for it.
+#[test]
+fn attributes_of_a_new_file_are_not_asked_for() {
+    let Some(leased) = Leased::new() else { return };
+    let before = leased.counts().0;
+    for number in 0..CALLS {
+        let path = leased.mounted.path(&number.to_string());
+        let made = File::create_new(&path).unwrap();
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_size, 0);
+        made.write_all_at(b"four", 0).unwrap();
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_size, 4);
+    }
+    // The directory's attributes, a lookup and a create; a write and the attributes behind it; a
+    // flush and a release.
+    let requests = leased.counts().0 - before;
+    assert!(requests < 7 * CALLS + FEW, "{requests}");
+}
+
 /// A program looks a file up while another session changes it: its entry may be installed after the
 /// invalidation of attributes, and must not hold then.
 #[test]
