@@ -3,6 +3,7 @@
 use super::Findings;
 use super::tree::{Source, Tree};
 
+const TESTING: &str = "docs/testing.md";
 /// Documents that must exist, and the most lines of each.
 const REQUIRED: &[(&str, usize)] = &[
     ("README.md", 150),
@@ -16,10 +17,11 @@ const REQUIRED: &[(&str, usize)] = &[
     ("docs/limits.md", usize::MAX),
     ("docs/protocol.md", usize::MAX),
     ("docs/semantics.md", usize::MAX),
-    ("docs/testing.md", usize::MAX),
+    (TESTING, usize::MAX),
 ];
 
-/// Reports missing and long documents, dead links, and decisions without a link.
+/// Reports missing and long documents, dead links, decisions without a link, and tests that are
+/// gone.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for &(path, limit) in REQUIRED {
         match tree.file(path).map(|file| file.text.lines().count()) {
@@ -31,6 +33,7 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
         }
     }
     check_decisions(tree, found);
+    check_tests(tree, found);
     for file in tree.markdown() {
         check_links(file, tree, found);
     }
@@ -44,6 +47,26 @@ fn check_decisions(tree: &Tree, found: &mut Findings) {
         let is_numbered = name.starts_with(|letter: char| letter.is_ascii_digit());
         if is_numbered && !architecture.text.contains(&file.path) {
             found.of(&file.path, "is not linked from ARCHITECTURE.md");
+        }
+    }
+}
+
+/// Reports tests that a cell of a table in `docs/testing.md` names alone, and that are gone.
+fn check_tests(tree: &Tree, found: &mut Findings) {
+    let Some(document) = tree.file(TESTING) else { return };
+    for (index, line) in document.text.lines().enumerate() {
+        let cells = line.rsplit('|').nth(1).filter(|_| line.starts_with('|'));
+        for name in cells.into_iter().flat_map(|cell| cell.split(", ")).map(str::trim) {
+            let name = name.strip_prefix('`').and_then(|name| name.strip_suffix('`'));
+            let is_letter = |it: char| it.is_ascii_lowercase() || it == '_';
+            let is_test = |name: &&str| name.chars().all(is_letter);
+            let Some(name) = name.filter(is_test).filter(|name| name.contains('_')) else {
+                continue;
+            };
+            let declared = format!("fn {name}(");
+            if !tree.rust().any(|file| file.text.contains(&declared)) {
+                found.at(TESTING, index + 1, format_args!("there is no test `{name}`"));
+            }
         }
     }
 }
@@ -119,6 +142,17 @@ mod tests {
         check_links(tree.file("docs/a.md").unwrap(), &tree, &mut found);
         let lost = "docs/a.md:5: the link `lost.md` leads nowhere";
         assert_eq!(found.0, [lost, "docs/a.md:6: the link `../../x.md` leads nowhere"]);
+    }
+
+    #[test]
+    fn tests_that_are_named_exist() {
+        let table = "| what | tests |\n|---|---|\n| a | `it_is_so`, `it_is_not` |\n\
+                     | b | `path::of_one`, some `it_is_text` words |\n`it_is_text`, `no_test`\n";
+        let code = source("crates/a/src/lib.rs", "fn it_is_so() {}");
+        let tree = Tree::of(vec![source(TESTING, table), code]);
+        let mut found = Findings::default();
+        check_tests(&tree, &mut found);
+        assert_eq!(found.0, ["docs/testing.md:3: there is no test `it_is_not`"]);
     }
 
     #[test]
