@@ -24,6 +24,7 @@ pub use meta::{MetaOptions, meta};
 pub use report::{Figures, Ratio, Report, Row};
 pub use tree::{ColdContender, Restart, TreeOptions, tree};
 
+pub mod circus;
 mod contender;
 mod direct;
 mod fill;

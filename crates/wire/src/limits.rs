@@ -180,3 +180,19 @@ pub const HASHED_VERSIONS: usize = 1024;
 pub const URL_BYTES: usize = 4096;
 /// Bytes of an entity tag of a server that is no Pelago; a longer one counts as none.
 pub const ENTITY_TAG_BYTES: usize = 1024;
+/// Blocks of a file that can be delivered: 16 TiB of blocks of 64 KiB.
+pub const DELIVERY_FILE_BLOCKS: u32 = 1 << 28;
+/// Blocks of a chunk of a delivery's set of blocks. A chunk that is there in part takes 520 bytes,
+/// each other one 16.
+pub const DELIVERY_CHUNK_BLOCKS: u32 = 4096;
+/// Chunks of which a client of a delivery has some blocks and lacks others. One with as many
+/// begins no further chunk, and one that resumes with more is refused.
+pub const DELIVERY_CLIENT_CHUNKS: usize = 256;
+/// Runs of the blocks that a client has when it resumes a delivery.
+pub const DELIVERY_RUNS: usize = 1 << 16;
+/// Files that are delivered at the same time.
+pub const DELIVERY_FILES: usize = 4096;
+/// Clients of all deliveries at the same time.
+pub const DELIVERY_CLIENTS: usize = 1 << 14;
+/// Clients of one delivery at the same time.
+pub const DELIVERY_FILE_CLIENTS: usize = 1 << 12;

@@ -1,0 +1,6 @@
+//! `pelago bench circus`.
+
+pub mod world;
+
+#[cfg(test)]
+mod explore;

@@ -1,0 +1,331 @@
+//! A set of the blocks of a file, which costs memory only for what is scattered.
+
+use pelago_wire::limits;
+
+/// Blocks of a chunk.
+const CHUNK: u32 = limits::DELIVERY_CHUNK_BLOCKS;
+/// Words of a chunk.
+const WORDS: usize = (CHUNK / 64) as usize;
+
+/// A set of the first so many blocks of a file.
+///
+/// It is cut into chunks of [`limits::DELIVERY_CHUNK_BLOCKS`]. A chunk of which it has all blocks
+/// or none takes 16 bytes, each other one, which is *mixed*, 520 bytes more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockSet {
+    blocks: u32,
+    len: u32,
+    mixed: usize,
+    chunks: Vec<Chunk>,
+}
+
+/// Blocks that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The first block.
+    pub first: u32,
+    /// How many there are, at least one.
+    pub count: u32,
+}
+
+/// Why runs are not a set of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunsError {
+    /// A run has no block.
+    #[error("the run at block {first} is empty")]
+    Empty {
+        /// Where the run begins.
+        first: u32,
+    },
+    /// A run begins before the end of the previous one.
+    #[error("the run at block {first} is not behind the previous one")]
+    Disordered {
+        /// Where the run begins.
+        first: u32,
+    },
+    /// A run ends behind the last block of the file.
+    #[error("the run at block {first} ends behind the file")]
+    Beyond {
+        /// Where the run begins.
+        first: u32,
+    },
+    /// More runs than [`limits::DELIVERY_RUNS`].
+    #[error("too many runs")]
+    TooMany,
+}
+
+/// How much of a chunk is in the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    None,
+    Some,
+    All,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Chunk {
+    Empty,
+    Full,
+    Mixed(Box<Bits>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bits {
+    words: [u64; WORDS],
+    count: u32,
+}
+
+impl BlockSet {
+    /// Returns the set of none of so many blocks.
+    #[must_use]
+    pub fn empty(blocks: u32) -> Self {
+        let chunks = vec![Chunk::Empty; blocks.div_ceil(CHUNK) as usize];
+        Self { blocks, len: 0, mixed: 0, chunks }
+    }
+
+    /// Returns the set of all of so many blocks.
+    #[must_use]
+    pub fn full(blocks: u32) -> Self {
+        let chunks = vec![Chunk::Full; blocks.div_ceil(CHUNK) as usize];
+        Self { blocks, len: blocks, mixed: 0, chunks }
+    }
+
+    /// Returns the set of the blocks of sorted runs.
+    ///
+    /// # Errors
+    /// [`RunsError`] if the runs overlap, are not sorted, or are not all within `blocks`.
+    pub fn from_runs(blocks: u32, runs: impl IntoIterator<Item = Run>) -> Result<Self, RunsError> {
+        let mut set = Self::empty(blocks);
+        let mut end = 0;
+        for (at, Run { first, count }) in runs.into_iter().enumerate() {
+            if at >= limits::DELIVERY_RUNS {
+                return Err(RunsError::TooMany);
+            }
+            if count == 0 {
+                return Err(RunsError::Empty { first });
+            }
+            if first < end {
+                return Err(RunsError::Disordered { first });
+            }
+            end = first
+                .checked_add(count)
+                .filter(|end| *end <= blocks)
+                .ok_or(RunsError::Beyond { first })?;
+            set.insert_run(first, end);
+        }
+        Ok(set)
+    }
+
+    /// Inserts the blocks from `first` on, before `end`, which is at most [`BlockSet::blocks`].
+    pub fn insert_run(&mut self, first: u32, end: u32) {
+        let mut at = first;
+        while at < end {
+            let chunk = at / CHUNK;
+            let (start, size) = (chunk * CHUNK, self.size(chunk));
+            let stop = end.min(start + size);
+            if stop - at == size {
+                self.fill(chunk as usize, size);
+            } else {
+                (at..stop).for_each(|block| self.insert(block));
+            }
+            at = stop;
+        }
+    }
+
+    /// Inserts a block, which is below [`BlockSet::blocks`].
+    pub fn insert(&mut self, block: u32) {
+        let (index, size) = ((block / CHUNK) as usize, self.size(block / CHUNK));
+        if let Chunk::Empty = self.chunks[index] {
+            self.chunks[index] = Chunk::Mixed(Box::new(Bits { words: [0; WORDS], count: 0 }));
+            self.mixed += 1;
+        }
+        let Chunk::Mixed(bits) = &mut self.chunks[index] else { return };
+        let (word, bit) = place(block);
+        if bits.words[word] & bit == 0 {
+            bits.words[word] |= bit;
+            bits.count += 1;
+            self.len += 1;
+            if bits.count == size {
+                self.chunks[index] = Chunk::Full;
+                self.mixed -= 1;
+            }
+        }
+    }
+
+    /// Removes a block, which is below [`BlockSet::blocks`].
+    pub fn remove(&mut self, block: u32) {
+        let (index, size) = ((block / CHUNK) as usize, self.size(block / CHUNK));
+        if let Chunk::Full = self.chunks[index] {
+            let words = std::array::from_fn(|word| full_word(word, size));
+            self.chunks[index] = Chunk::Mixed(Box::new(Bits { words, count: size }));
+            self.mixed += 1;
+        }
+        let Chunk::Mixed(bits) = &mut self.chunks[index] else { return };
+        let (word, bit) = place(block);
+        if bits.words[word] & bit != 0 {
+            bits.words[word] &= !bit;
+            bits.count -= 1;
+            self.len -= 1;
+            if bits.count == 0 {
+                self.chunks[index] = Chunk::Empty;
+                self.mixed -= 1;
+            }
+        }
+    }
+
+    /// Returns the blocks that this set lacks.
+    #[must_use]
+    pub fn complement(&self) -> Self {
+        let chunks = self.chunks.iter().zip(0..).map(|(chunk, at)| match chunk {
+            Chunk::Empty => Chunk::Full,
+            Chunk::Full => Chunk::Empty,
+            Chunk::Mixed(bits) => {
+                let size = self.size(at);
+                let words = std::array::from_fn(|word| full_word(word, size) & !bits.words[word]);
+                Chunk::Mixed(Box::new(Bits { words, count: size - bits.count }))
+            }
+        });
+        let chunks = chunks.collect();
+        Self { blocks: self.blocks, len: self.blocks - self.len, mixed: self.mixed, chunks }
+    }
+
+    /// Returns of how many blocks this is a set.
+    #[must_use]
+    pub const fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Returns how many blocks it has.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns how many chunks it has in part.
+    #[must_use]
+    pub const fn mixed(&self) -> usize {
+        self.mixed
+    }
+
+    /// Returns whether it has this block.
+    #[must_use]
+    pub fn contains(&self, block: u32) -> bool {
+        block < self.blocks && self.word(block / 64) & place(block).1 != 0
+    }
+
+    /// Returns its first block from this one on.
+    #[must_use]
+    pub fn next_from(&self, block: u32) -> Option<u32> {
+        let mut at = block;
+        while at < self.blocks {
+            match &self.chunks[(at / CHUNK) as usize] {
+                Chunk::Empty => at = (at / CHUNK + 1).checked_mul(CHUNK)?,
+                Chunk::Full => return Some(at),
+                Chunk::Mixed(_) => {
+                    let rest = self.word(at / 64) >> (at % 64);
+                    if rest != 0 {
+                        return Some(at + rest.trailing_zeros());
+                    }
+                    at = (at / 64 + 1).checked_mul(64)?;
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns its runs, each as long as possible, in order.
+    pub fn runs(&self) -> impl Iterator<Item = Run> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let first = self.next_from(at)?;
+            at = self.next_outside(first);
+            Some(Run { first, count: at - first })
+        })
+    }
+
+    /// Returns the blocks of the 64 of this number, one a bit.
+    pub(super) fn word(&self, number: u32) -> u64 {
+        let index = number / (CHUNK / 64);
+        let within = (number % (CHUNK / 64)) as usize;
+        match self.chunks.get(index as usize) {
+            None | Some(Chunk::Empty) => 0,
+            Some(Chunk::Full) => full_word(within, self.size(index)),
+            Some(Chunk::Mixed(bits)) => bits.words[within],
+        }
+    }
+
+    /// Returns how much it has of a chunk.
+    pub(super) fn share(&self, chunk: usize) -> Share {
+        match self.chunks.get(chunk) {
+            None | Some(Chunk::Empty) => Share::None,
+            Some(Chunk::Full) => Share::All,
+            Some(Chunk::Mixed(_)) => Share::Some,
+        }
+    }
+
+    /// Returns how many chunks there are.
+    pub(super) const fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Returns the first block from this one on that it lacks, or their number.
+    fn next_outside(&self, block: u32) -> u32 {
+        let mut at = block;
+        while at < self.blocks {
+            match &self.chunks[(at / CHUNK) as usize] {
+                Chunk::Empty => return at,
+                Chunk::Full => at = (at / CHUNK + 1).saturating_mul(CHUNK),
+                Chunk::Mixed(_) => {
+                    let rest = !self.word(at / 64) >> (at % 64);
+                    if rest != 0 {
+                        return self.blocks.min(at + rest.trailing_zeros());
+                    }
+                    at = (at / 64 + 1).saturating_mul(64);
+                }
+            }
+        }
+        self.blocks
+    }
+
+    fn fill(&mut self, index: usize, size: u32) {
+        match std::mem::replace(&mut self.chunks[index], Chunk::Full) {
+            Chunk::Empty => self.len += size,
+            Chunk::Full => {}
+            Chunk::Mixed(bits) => {
+                self.len += size - bits.count;
+                self.mixed -= 1;
+            }
+        }
+    }
+
+    /// Returns how many blocks a chunk has; the last one may have fewer than the others.
+    const fn size(&self, chunk: u32) -> u32 {
+        let rest = self.blocks - chunk * CHUNK;
+        if rest < CHUNK { rest } else { CHUNK }
+    }
+}
+
+/// Returns a word of a chunk of `size` blocks of which all are there.
+const fn full_word(word: usize, size: u32) -> u64 {
+    // A chunk has few words.
+    let before = word as u32 * 64;
+    if size >= before + 64 {
+        u64::MAX
+    } else if size <= before {
+        0
+    } else {
+        u64::MAX >> (64 - (size - before))
+    }
+}
+
+/// Returns the word of a block within its chunk, and its bit.
+const fn place(block: u32) -> (usize, u64) {
+    ((block % CHUNK / 64) as usize, 1 << (block % 64))
+}

@@ -1,0 +1,88 @@
+//! Which extents are in memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{ClientId, FileId};
+
+/// An extent in memory or on its way there.
+#[derive(Debug)]
+pub(super) struct Cached {
+    pub(super) state: Load,
+    /// When it was used last, as a number of [`Cache`].
+    pub(super) used: u64,
+    /// The client for which it was read and that has taken nothing of it yet.
+    pub(super) reader: Option<ClientId>,
+}
+
+/// Whether an extent can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    Reading { since: Duration },
+    Resident { number: u64 },
+}
+
+/// The extents in memory, and those that are being read.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    extents: BTreeMap<(FileId, u32), Cached>,
+    counter: u64,
+}
+
+impl Cache {
+    /// Returns how many extents there are, those being read included.
+    pub(super) fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Returns whether an extent can be sent.
+    pub(super) fn is_resident(&self, file: FileId, extent: u32) -> bool {
+        let state = self.extents.get(&(file, extent)).map(|it| it.state);
+        matches!(state, Some(Load::Resident { .. }))
+    }
+
+    /// Begins a read.
+    pub(super) fn begin(&mut self, file: FileId, extent: u32, reader: ClientId, now: Duration) {
+        let (state, used) = (Load::Reading { since: now }, self.count());
+        self.extents.insert((file, extent), Cached { state, used, reader: Some(reader) });
+    }
+
+    /// Ends a read. Returns when it began, and the number of what was read; `None` if it is not
+    /// being read.
+    pub(super) fn end(&mut self, file: FileId, extent: u32) -> Option<(Duration, u64)> {
+        let number = self.count();
+        let cached = self.extents.get_mut(&(file, extent))?;
+        let Load::Reading { since } = cached.state else { return None };
+        cached.state = Load::Resident { number };
+        cached.used = number;
+        Some((since, number))
+    }
+
+    /// Notes that a client has taken a block of an extent.
+    pub(super) fn touch(&mut self, file: FileId, extent: u32, by: ClientId) {
+        let used = self.count();
+        if let Some(cached) = self.extents.get_mut(&(file, extent)) {
+            cached.used = used;
+            if cached.reader == Some(by) {
+                cached.reader = None;
+            }
+        }
+    }
+
+    /// Forgets an extent.
+    pub(super) fn remove(&mut self, file: FileId, extent: u32) -> Option<Cached> {
+        self.extents.remove(&(file, extent))
+    }
+
+    /// Returns those that can be sent.
+    pub(super) fn resident(&self) -> impl Iterator<Item = (FileId, u32, &Cached)> {
+        let is_resident = |it: &Cached| matches!(it.state, Load::Resident { .. });
+        let all = self.extents.iter().filter(move |(_, cached)| is_resident(cached));
+        all.map(|((file, extent), cached)| (*file, *extent, cached))
+    }
+
+    const fn count(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+}

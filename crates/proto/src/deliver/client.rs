@@ -1,0 +1,73 @@
+//! What is known of a client.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::block_set::BlockSet;
+use super::geometry::Geometry;
+use super::rate::Rate;
+use super::{FileId, Order};
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) file: FileId,
+    pub(super) order: Order,
+    /// The blocks that it has not been given, or that are not in its queue.
+    pub(super) missing: BlockSet,
+    pub(super) weight: u64,
+    /// Blocks it lacks of extents that are in memory or being read.
+    pub(super) supply: u32,
+    /// The extent that it began.
+    pub(super) current: Option<u32>,
+    /// Bytes of each block that it took and has not sent.
+    pub(super) lent: VecDeque<u32>,
+    /// Since when the first of them is being sent.
+    pub(super) sending_since: Duration,
+    /// Whether it was told to wait.
+    pub(super) waits: bool,
+    /// Whether it is among those that ask for a read.
+    pub(super) asks: bool,
+    pub(super) rate: Rate,
+    /// Its next block, and the blocks that were chosen for it: of the policy Circus.
+    pub(super) cursor: u64,
+    pub(super) queue: VecDeque<u32>,
+}
+
+impl Client {
+    pub(super) fn new(file: FileId, order: Order, missing: BlockSet, now: Duration) -> Self {
+        Self {
+            file,
+            order,
+            missing,
+            weight: 0,
+            supply: 0,
+            current: None,
+            lent: VecDeque::new(),
+            sending_since: now,
+            waits: false,
+            asks: false,
+            rate: Rate::default(),
+            cursor: 0,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Returns the extent with its next block, if it takes them in order.
+    pub(super) fn next_in_order(&self, geometry: &Geometry) -> Option<u32> {
+        self.missing.next_from(0).map(|block| geometry.extent_of(block))
+    }
+
+    /// Returns whether it has nothing to take any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.missing.is_empty() && self.queue.is_empty()
+    }
+
+    /// Returns the range of bytes that it wants.
+    pub(super) const fn range(&self) -> (u64, u64) {
+        match self.order {
+            Order::Any => (0, u64::MAX),
+            Order::Ascending { from, to } => (from, to),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What is known of a file.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::ClientId;
+use super::block_set::BlockSet;
+use super::client::Client;
+use super::geometry::Geometry;
+use super::rate::Rate;
+use super::scores::{Scores, weight_of};
+
+/// A file that is delivered.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) geometry: Geometry,
+    pub(super) clients: BTreeSet<ClientId>,
+    pub(super) scores: Scores,
+    /// The extents that are in memory or being read.
+    pub(super) present: BlockSet,
+    /// Those in memory, by the number of their read.
+    pub(super) resident: BTreeMap<u64, u32>,
+    /// The extents at which clients are that take blocks in order.
+    pub(super) readers: BTreeSet<(u32, ClientId)>,
+    /// Clients that ask for a read, and whether the file is among those served in turn.
+    pub(super) askers: VecDeque<ClientId>,
+    pub(super) is_in_turn: bool,
+    /// Bytes that may be read for it before it is another file's turn.
+    pub(super) deficit: u64,
+    /// The extent that was read last.
+    pub(super) last_read: Option<u32>,
+    /// Bytes read, and when the last read ended.
+    pub(super) reads: Rate,
+    pub(super) read_at: Duration,
+    /// Where the active region begins: of the policy Circus.
+    pub(super) cursor: u64,
+}
+
+impl File {
+    pub(super) fn new(geometry: Geometry, now: Duration) -> Self {
+        Self {
+            geometry,
+            clients: BTreeSet::new(),
+            scores: Scores::new(geometry),
+            present: BlockSet::empty(geometry.extents()),
+            resident: BTreeMap::new(),
+            readers: BTreeSet::new(),
+            askers: VecDeque::new(),
+            is_in_turn: false,
+            deficit: 0,
+            last_read: None,
+            reads: Rate::default(),
+            read_at: now,
+            cursor: 0,
+        }
+    }
+
+    /// Adds what a client lacks.
+    pub(super) fn add(&mut self, id: ClientId, client: &mut Client, is_ordered: bool) {
+        client.weight = weight_of(client.missing.len());
+        self.scores.add(&client.missing, client.weight);
+        let present = self.present.runs().flat_map(|run| run.first..run.first + run.count);
+        client.supply = present.map(|it| self.geometry.count(&client.missing, it)).sum();
+        self.clients.insert(id);
+        if is_ordered {
+            self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
+        }
+    }
+
+    /// Removes what a client lacks.
+    pub(super) fn remove(&mut self, id: ClientId, client: &Client) {
+        self.scores.remove(&client.missing, client.weight);
+        self.clients.remove(&id);
+        if let Some(at) = client.next_in_order(&self.geometry) {
+            self.readers.remove(&(at, id));
+        }
+        if client.asks {
+            self.askers.retain(|other| *other != id);
+        }
+    }
+
+    /// A client lacks a block no longer.
+    pub(super) fn take(&mut self, id: ClientId, client: &mut Client, block: u32) {
+        let extent = self.geometry.extent_of(block);
+        let chunk = (block / pelago_wire::limits::DELIVERY_CHUNK_BLOCKS) as usize;
+        let before = client.missing.share(chunk);
+        client.missing.remove(block);
+        self.scores.taken(&client.missing, before, block, client.weight);
+        if self.present.contains(extent) {
+            client.supply -= 1;
+        }
+        let weight = weight_of(client.missing.len());
+        if weight != client.weight {
+            self.scores.reweigh(&client.missing, client.weight, weight);
+            client.weight = weight;
+        }
+        if self.readers.contains(&(extent, id)) && self.geometry.part(&client.missing, extent) == 0
+        {
+            self.readers.remove(&(extent, id));
+            self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the policies decide, behind one seam.
+
+use super::cache::{Cache, Cached};
+use super::client::Client;
+use super::file::File;
+use super::{ClientId, Options, Order, Policy, circus, ordered, relevance, scores};
+
+/// Readers in order that count for what is kept, for each extent: the nearest ones behind it.
+const READERS: usize = 8;
+
+/// Returns whether a client takes its blocks in order.
+pub(super) const fn is_ordered(options: &Options, order: Order) -> bool {
+    matches!(options.policy, Policy::Sequential) || matches!(order, Order::Ascending { .. })
+}
+
+/// Puts a client where it begins.
+pub(super) fn join(options: &Options, client: &mut Client, file: &File) {
+    if let Policy::Circus(_) = options.policy {
+        circus::join(client, file);
+    }
+}
+
+/// Gives a client its next block, if that is in memory.
+pub(super) fn take(
+    options: &Options,
+    (id, client): (ClientId, &mut Client),
+    file: &mut File,
+    cache: &Cache,
+) -> Option<u32> {
+    let block = match &options.policy {
+        _ if is_ordered(options, client.order) => ordered::pick(client, file, cache)?,
+        Policy::Circus(circus) => {
+            circus::refill((id, client), file, circus, options.queue);
+            let block = circus::pick(client, file, cache)?;
+            client.queue.pop_front();
+            return Some(block);
+        }
+        Policy::Relevance | Policy::Sequential => relevance::pick(client, file, cache)?,
+    };
+    file.take(id, client, block);
+    Some(block)
+}
+
+/// Returns whether a client asks for a read. `read_seconds` is what a read takes.
+pub(super) fn is_short(options: &Options, client: &Client, file: &File, read_seconds: f64) -> bool {
+    match options.policy {
+        _ if is_ordered(options, client.order) => {
+            ordered::wanted(client, file, need(options, client, read_seconds)).is_some()
+        }
+        Policy::Circus(_) => circus::wanted(client, file).is_some(),
+        Policy::Relevance | Policy::Sequential => {
+            relevance::is_short(client, file, need(options, client, read_seconds))
+        }
+    }
+}
+
+/// Returns the extent for which a client asks.
+pub(super) fn wanted(
+    options: &Options,
+    client: &Client,
+    file: &File,
+    read_seconds: f64,
+) -> Option<u32> {
+    match options.policy {
+        _ if is_ordered(options, client.order) => {
+            ordered::wanted(client, file, need(options, client, read_seconds))
+        }
+        Policy::Circus(_) => circus::wanted(client, file),
+        Policy::Relevance | Policy::Sequential => {
+            let is_short = relevance::is_short(client, file, need(options, client, read_seconds));
+            is_short.then(|| relevance::wanted(client, file)).flatten()
+        }
+    }
+}
+
+/// Returns whether a client that waits can go on because of an extent.
+pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent: u32) -> bool {
+    client.waits
+        && match options.policy {
+            _ if is_ordered(options, client.order) => {
+                client.next_in_order(&file.geometry) == Some(extent)
+            }
+            Policy::Circus(_) => {
+                let next = client.queue.front().map(|block| file.geometry.extent_of(*block));
+                next == Some(extent)
+            }
+            Policy::Relevance | Policy::Sequential => relevance::can_take(client, file, extent),
+        }
+}
+
+/// Returns what an extent in memory is worth: the one that is worth least is dropped. `rate` tells
+/// how many bytes a client takes in a second.
+pub(super) fn worth(
+    options: &Options,
+    (extent, cached): (u32, &Cached),
+    file: Option<&File>,
+    rate: impl Fn(ClientId) -> f64,
+) -> (bool, f64) {
+    let Some(file) = file else { return (false, -1.0) };
+    if options.policy != Policy::Relevance {
+        return (false, 0.0);
+    }
+    let extent_bytes = f64::from(options.extent_bytes);
+    let behind = file.readers.range(..(extent, ClientId(0))).rev().take(READERS);
+    let soon = behind.map(|(at, id)| {
+        let bytes = f64::from(extent - at) * extent_bytes;
+        rate(*id) / bytes
+    });
+    let score = scores::fraction(file.scores.of(extent)) + soon.sum::<f64>();
+    (cached.reader.is_some(), score)
+}
+
+/// Returns how many blocks should be in memory for a client: what it takes during a read, and a few
+/// more.
+fn need(options: &Options, client: &Client, read_seconds: f64) -> u32 {
+    let blocks = client.rate.per_second() * read_seconds / f64::from(options.block_bytes);
+    let memory = options.extents as f64 * f64::from(options.extent_bytes / options.block_bytes);
+    // Half of the memory is below 2³² blocks of a file; a cast saturates.
+    (f64::from(options.queue) + blocks).min(memory / 2.0).max(1.0) as u32
+}

@@ -1,0 +1,165 @@
+//! Which extent is read next, and which makes room for it.
+
+use std::time::Duration;
+
+use super::cache::Load;
+use super::machine::Deliver;
+use super::{ClientId, FileId, Order, Read, policy};
+
+impl Deliver {
+    /// Returns the next read that the driver begins; `None` if there are as many as there may be,
+    /// or nothing is wanted. Files are served by deficit round robin, an extent for each client
+    /// that asks, and the clients of a file in turn.
+    pub fn next_read(&mut self, now: Duration) -> Option<Read> {
+        if self.reading >= self.options.reads {
+            return None;
+        }
+        loop {
+            let id = *self.turns.front()?;
+            let extent_bytes = u64::from(self.options.extent_bytes);
+            let file = self.files.get_mut(&id).filter(|file| !file.askers.is_empty());
+            let Some(file) = file else {
+                self.turns.pop_front();
+                self.end_turn(id);
+                continue;
+            };
+            if file.deficit < extent_bytes {
+                file.deficit += extent_bytes * file.askers.len() as u64;
+            }
+            let asker = file.askers.pop_front().expect("the file has askers");
+            let Some(extent) = self.wanted(asker) else { continue };
+            let evicted = match self.cache.len() >= self.options.extents {
+                true => Some(self.evict()?),
+                false => None,
+            };
+            self.begin_read(id, extent, asker, now);
+            self.ask(asker);
+            let file = self.files.get_mut(&id)?;
+            file.deficit -= extent_bytes;
+            if file.deficit < extent_bytes {
+                self.turns.rotate_left(1);
+            }
+            let (offset, len) = self.files.get(&id)?.geometry.extent_bytes(extent);
+            return Some(Read { file: id, extent, offset, len, evicted });
+        }
+    }
+
+    /// An extent was read, and is in memory.
+    pub fn read_done(&mut self, id: FileId, extent: u32, now: Duration) {
+        let Some((since, number)) = self.cache.end(id, extent) else { return };
+        self.reading -= 1;
+        self.reads.add(1.0, now.saturating_sub(since));
+        let Some(file) = self.files.get_mut(&id) else {
+            self.cache.remove(id, extent);
+            return;
+        };
+        let bytes = f64::from(file.geometry.extent_bytes(extent).1);
+        file.reads.add(bytes, now.saturating_sub(file.read_at));
+        file.read_at = now;
+        file.resident.insert(number, extent);
+        for client_id in &file.clients {
+            let Some(client) = self.clients.get_mut(client_id) else { continue };
+            if policy::waits_for(&self.options, client, file, extent) {
+                client.waits = false;
+                self.woken.push_back(*client_id);
+            }
+        }
+    }
+
+    /// An extent could not be read. Returns the clients that it is named to: those that take blocks
+    /// in any order and lack a part of it, which go on without it, and those that take blocks in
+    /// order and are there. The latter can only leave: as long as they do not, it is read again.
+    pub fn read_failed(&mut self, id: FileId, extent: u32) -> Vec<ClientId> {
+        let Some(cached) = self.cache.remove(id, extent) else { return Vec::new() };
+        self.reading -= 1;
+        debug_assert!(matches!(cached.state, Load::Reading { .. }), "a read has one end");
+        let Some(file) = self.files.get_mut(&id) else { return Vec::new() };
+        let ids: Vec<ClientId> = file.clients.iter().copied().collect();
+        let mut named = Vec::new();
+        for client_id in ids {
+            let Some(client) = self.clients.get_mut(&client_id) else { continue };
+            let geometry = file.geometry;
+            let count = geometry.count(&client.missing, extent);
+            let queued = client.queue.len();
+            client.queue.retain(|block| geometry.extent_of(*block) != extent);
+            match client.order {
+                Order::Any if count > 0 || queued != client.queue.len() => {
+                    let first = geometry.first_block(extent);
+                    let blocks = first..(first + geometry.extent_blocks).min(geometry.blocks());
+                    for block in blocks {
+                        if client.missing.contains(block) {
+                            file.take(client_id, client, block);
+                        }
+                    }
+                    named.push(client_id);
+                }
+                Order::Ascending { .. } if client.next_in_order(&geometry) == Some(extent) => {
+                    named.push(client_id);
+                }
+                _ => {}
+            }
+            client.supply -= geometry.count(&client.missing, extent);
+            if client.waits {
+                client.waits = false;
+                self.woken.push_back(client_id);
+            }
+        }
+        file.present.remove(extent);
+        named
+    }
+
+    /// Returns the extent that a client asks for, which does not ask any more.
+    fn wanted(&mut self, asker: ClientId) -> Option<u32> {
+        let client = self.clients.get_mut(&asker)?;
+        client.asks = false;
+        let file = self.files.get(&client.file)?;
+        policy::wanted(&self.options, client, file, self.reads.seconds_each())
+    }
+
+    fn begin_read(&mut self, id: FileId, extent: u32, asker: ClientId, now: Duration) {
+        self.reading += 1;
+        self.cache.begin(id, extent, asker, now);
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.present.insert(extent);
+        file.last_read = Some(extent);
+        for client in &file.clients {
+            if let Some(client) = self.clients.get_mut(client) {
+                client.supply += file.geometry.count(&client.missing, extent);
+            }
+        }
+    }
+
+    /// Drops the extent that is worth least.
+    fn evict(&mut self) -> Option<(FileId, u32)> {
+        let rate = |id| self.clients.get(&id).map_or(0.0, |client| client.rate.per_second());
+        let all = self.cache.resident().map(|(id, extent, cached)| {
+            let file = self.files.get(&id);
+            let (is_kept, score) = policy::worth(&self.options, (extent, cached), file, rate);
+            (is_kept, score, cached.used, id, extent)
+        });
+        let order = |a: &(bool, f64, u64, _, _), b: &(bool, f64, u64, _, _)| {
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+        };
+        let (_, _, _, id, extent) = all.min_by(order)?;
+        let cached = self.cache.remove(id, extent)?;
+        if let Some(file) = self.files.get_mut(&id) {
+            file.present.remove(extent);
+            if let Load::Resident { number } = cached.state {
+                file.resident.remove(&number);
+            }
+            for client in &file.clients {
+                if let Some(client) = self.clients.get_mut(client) {
+                    client.supply -= file.geometry.count(&client.missing, extent);
+                }
+            }
+        }
+        Some((id, extent))
+    }
+
+    fn end_turn(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.is_in_turn = false;
+            file.deficit = 0;
+        }
+    }
+}
