@@ -6,8 +6,8 @@
 //! what is read when, or asks for a range of bytes in order. Three policies decide:
 //!
 //! - [`Policy::Relevance`] reads the extent that is wanted most, and keeps what is wanted.
-//! - [`Policy::Circus`] moves a region through the file, and keeps what was used last (Anastasiadis,
-//!   Wickremesinghe and Chase, Circus, FAST 2004; the region slides).
+//! - [`Policy::Circus`] moves a region through the file, and keeps what was used last
+//!   (Anastasiadis, Wickremesinghe and Chase, Circus, FAST 2004; the region slides).
 //! - [`Policy::Sequential`] sends every file from its beginning, for comparison.
 //!
 //! # The contract
@@ -31,7 +31,7 @@
 //! # Memory
 //!
 //! The machine counts extents; the driver has their bytes. There are never more than
-//! [`Options::extents`], those that are being read included: a [`Read`] names the extent whose
+//! [`Options::extents`], those that are being read included: a [`ExtentRead`] names the extent whose
 //! bytes the driver drops first. The driver allocates each block by itself and gives it to the
 //! socket by reference count, so an extent may be dropped while blocks of it are *lent* to sockets.
 //! A client has at most [`Options::lent`] of them, so a client that stalls holds these and nothing
@@ -62,9 +62,9 @@ mod scores;
 #[cfg(test)]
 mod tests;
 
-/// Names a file that is delivered: a pinned version of its bytes.
+/// Names a pinned version of a file, which is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub u64);
+pub struct VersionId(pub u64);
 
 /// Names a client: one download of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,7 +130,7 @@ pub enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// The file.
-    pub file: FileId,
+    pub file: VersionId,
     /// The extent that has it, which is in memory.
     pub extent: u32,
     /// Where it begins in the file.
@@ -154,9 +154,9 @@ pub enum Next {
 
 /// A read of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
+pub struct ExtentRead {
     /// The file.
-    pub file: FileId,
+    pub file: VersionId,
     /// The extent that is read.
     pub extent: u32,
     /// Where it begins in the file.
@@ -164,7 +164,7 @@ pub struct Read {
     /// Its bytes.
     pub len: u32,
     /// The extent that is not in memory any more.
-    pub evicted: Option<(FileId, u32)>,
+    pub evicted: Option<(VersionId, u32)>,
 }
 
 /// Why a file or a client is refused.

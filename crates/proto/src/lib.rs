@@ -1,5 +1,6 @@
 //! State machines of the protocol, without I/O, clock or thread: what a session has answered, who
-//! holds a lock, which block a reader gets next. Drivers feed them with messages and times, and carry out what they decide.
+//! holds a lock, which block a reader gets next. Drivers feed them with messages and times, and
+//! carry out what they decide.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use pelago_proto::deliver::{ClientId, Deliver, FileId, Next, Options, Order, Read};
+use pelago_proto::deliver::{ClientId, Deliver, ExtentRead, Next, Options, Order, VersionId};
 
 /// What is simulated.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +34,7 @@ pub struct Download {
 
 /// What became of a [`Scenario`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct CrowdResult {
     /// Bytes that were read from the disk.
     pub read_bytes: u64,
     /// Bytes that were sent.
@@ -62,7 +62,7 @@ pub struct Steady {
 
 /// Runs a scenario to its end; bytes count as steady between these two times.
 #[must_use]
-pub fn simulate(scenario: &Scenario, steady: (Duration, Duration)) -> Outcome {
+pub fn simulate(scenario: &Scenario, steady: (Duration, Duration)) -> CrowdResult {
     let mut world = World::new(scenario, steady);
     while let Some(Reverse((now, _, event))) = world.events.pop() {
         world.now = now;
@@ -80,7 +80,7 @@ enum Event {
     /// The link of a client has taken a block.
     Sent(ClientId),
     /// The disk has read an extent.
-    Read(FileId, u32),
+    Read(VersionId, u32),
 }
 
 /// A client: a download while it runs.
@@ -114,7 +114,7 @@ struct World<'a> {
     /// When the disk has carried out all reads it has.
     disk_free: Duration,
     steady: (Duration, Duration),
-    outcome: Outcome,
+    outcome: CrowdResult,
 }
 
 impl<'a> World<'a> {
@@ -123,10 +123,10 @@ impl<'a> World<'a> {
         let mut deliver = Deliver::new(scenario.options);
         for file in 0..files {
             deliver
-                .open_file(FileId(file.into()), scenario.file_bytes, Duration::ZERO)
+                .open_file(VersionId(file.into()), scenario.file_bytes, Duration::ZERO)
                 .expect("a scenario has few files of some GiB");
         }
-        let outcome = Outcome {
+        let outcome = CrowdResult {
             read_bytes: 0,
             sent_bytes: 0,
             pass_bytes: 0.0,
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
         let id = ClientId(self.next_client);
         self.next_client += 1;
         self.deliver
-            .join(FileId(file.into()), id, Order::Any, None, self.now)
+            .join(VersionId(file.into()), id, Order::Any, None, self.now)
             .expect("a scenario has fewer clients than the machine");
         let (arrived, lent) = (self.now, VecDeque::new());
         self.clients.insert(id, Client { download, arrived, lent, is_finished: false });
@@ -247,7 +247,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn read(&mut self, read: Read) {
+    fn read(&mut self, read: ExtentRead) {
         let bytes = u64::from(read.len);
         self.outcome.read_bytes += bytes;
         if self.is_steady() {
@@ -288,7 +288,7 @@ impl Pass {
     }
 }
 
-impl Outcome {
+impl CrowdResult {
     /// Returns the mean, the median and the greatest slowdown.
     #[must_use]
     pub fn slowdown(&self) -> (f64, f64, f64) {

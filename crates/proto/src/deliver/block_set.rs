@@ -119,59 +119,22 @@ impl BlockSet {
 
     /// Inserts the blocks from `first` on, before `end`, which is at most [`BlockSet::blocks`].
     pub fn insert_run(&mut self, first: u32, end: u32) {
-        let mut at = first;
-        while at < end {
-            let chunk = at / CHUNK;
-            let (start, size) = (chunk * CHUNK, self.size(chunk));
-            let stop = end.min(start + size);
-            if stop - at == size {
-                self.fill(chunk as usize, size);
-            } else {
-                (at..stop).for_each(|block| self.insert(block));
-            }
-            at = stop;
-        }
+        self.change(first, end, true);
+    }
+
+    /// Removes the blocks from `first` on, before `end`, which is at most [`BlockSet::blocks`].
+    pub fn remove_run(&mut self, first: u32, end: u32) {
+        self.change(first, end, false);
     }
 
     /// Inserts a block, which is below [`BlockSet::blocks`].
     pub fn insert(&mut self, block: u32) {
-        let (index, size) = ((block / CHUNK) as usize, self.size(block / CHUNK));
-        if let Chunk::Empty = self.chunks[index] {
-            self.chunks[index] = Chunk::Mixed(Box::new(Bits { words: [0; WORDS], count: 0 }));
-            self.mixed += 1;
-        }
-        let Chunk::Mixed(bits) = &mut self.chunks[index] else { return };
-        let (word, bit) = place(block);
-        if bits.words[word] & bit == 0 {
-            bits.words[word] |= bit;
-            bits.count += 1;
-            self.len += 1;
-            if bits.count == size {
-                self.chunks[index] = Chunk::Full;
-                self.mixed -= 1;
-            }
-        }
+        self.change(block, block + 1, true);
     }
 
     /// Removes a block, which is below [`BlockSet::blocks`].
     pub fn remove(&mut self, block: u32) {
-        let (index, size) = ((block / CHUNK) as usize, self.size(block / CHUNK));
-        if let Chunk::Full = self.chunks[index] {
-            let words = std::array::from_fn(|word| full_word(word, size));
-            self.chunks[index] = Chunk::Mixed(Box::new(Bits { words, count: size }));
-            self.mixed += 1;
-        }
-        let Chunk::Mixed(bits) = &mut self.chunks[index] else { return };
-        let (word, bit) = place(block);
-        if bits.words[word] & bit != 0 {
-            bits.words[word] &= !bit;
-            bits.count -= 1;
-            self.len -= 1;
-            if bits.count == 0 {
-                self.chunks[index] = Chunk::Empty;
-                self.mixed -= 1;
-            }
-        }
+        self.change(block, block + 1, false);
     }
 
     /// Returns the blocks that this set lacks.
@@ -217,7 +180,7 @@ impl BlockSet {
     /// Returns whether it has this block.
     #[must_use]
     pub fn contains(&self, block: u32) -> bool {
-        block < self.blocks && self.word(block / 64) & place(block).1 != 0
+        block < self.blocks && self.word(block / 64) & (1 << (block % 64)) != 0
     }
 
     /// Returns its first block from this one on.
@@ -294,14 +257,24 @@ impl BlockSet {
         self.blocks
     }
 
-    fn fill(&mut self, index: usize, size: u32) {
-        match std::mem::replace(&mut self.chunks[index], Chunk::Full) {
-            Chunk::Empty => self.len += size,
-            Chunk::Full => {}
-            Chunk::Mixed(bits) => {
-                self.len += size - bits.count;
-                self.mixed -= 1;
+    fn change(&mut self, first: u32, end: u32, is_in: bool) {
+        let mut at = first;
+        while at < end {
+            let chunk = at / CHUNK;
+            let (start, size) = (chunk * CHUNK, self.size(chunk));
+            let stop = end.min(start + size);
+            let old = &mut self.chunks[chunk as usize];
+            let before = old.count(size);
+            self.mixed -= usize::from(matches!(old, Chunk::Mixed(_)));
+            let whole = if is_in { Chunk::Full } else { Chunk::Empty };
+            if stop - at == size {
+                *old = whole;
+            } else if *old != whole {
+                old.change(at - start, stop - start, size, is_in);
             }
+            self.len = self.len - before + old.count(size);
+            self.mixed += usize::from(matches!(old, Chunk::Mixed(_)));
+            at = stop;
         }
     }
 
@@ -309,6 +282,42 @@ impl BlockSet {
     const fn size(&self, chunk: u32) -> u32 {
         let rest = self.blocks - chunk * CHUNK;
         if rest < CHUNK { rest } else { CHUNK }
+    }
+}
+
+impl Chunk {
+    /// Returns how many blocks are there of `size`.
+    const fn count(&self, size: u32) -> u32 {
+        match self {
+            Self::Empty => 0,
+            Self::Full => size,
+            Self::Mixed(bits) => bits.count,
+        }
+    }
+
+    /// Inserts or removes the blocks from `first` on, before `end`, of `size`.
+    fn change(&mut self, first: u32, end: u32, size: u32, is_in: bool) {
+        let mut bits = match std::mem::replace(self, Self::Empty) {
+            Self::Mixed(bits) => bits,
+            whole => {
+                let share = if whole == Self::Full { size } else { 0 };
+                let words = std::array::from_fn(|word| full_word(word, share));
+                Box::new(Bits { words, count: share })
+            }
+        };
+        let words = bits.words.iter_mut().enumerate();
+        let (skipped, few) = (first as usize / 64, (end.div_ceil(64) - first / 64) as usize);
+        for (at, word) in words.skip(skipped).take(few) {
+            let mask = full_word(at, end) & !full_word(at, first);
+            let before = word.count_ones();
+            *word = if is_in { *word | mask } else { *word & !mask };
+            bits.count = bits.count - before + word.count_ones();
+        }
+        *self = match bits.count {
+            0 => Self::Empty,
+            count if count == size => Self::Full,
+            _ => Self::Mixed(bits),
+        };
     }
 }
 
@@ -323,9 +332,4 @@ const fn full_word(word: usize, size: u32) -> u64 {
     } else {
         u64::MAX >> (64 - (size - before))
     }
-}
-
-/// Returns the word of a block within its chunk, and its bit.
-const fn place(block: u32) -> (usize, u64) {
-    ((block % CHUNK / 64) as usize, 1 << (block % 64))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{ClientId, FileId};
+use super::{ClientId, VersionId};
 
 /// An extent in memory or on its way there.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Load {
 /// The extents in memory, and those that are being read.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    extents: BTreeMap<(FileId, u32), Cached>,
+    extents: BTreeMap<(VersionId, u32), Cached>,
     counter: u64,
 }
 
@@ -36,20 +36,20 @@ impl Cache {
     }
 
     /// Returns whether an extent can be sent.
-    pub(super) fn is_resident(&self, file: FileId, extent: u32) -> bool {
+    pub(super) fn is_resident(&self, file: VersionId, extent: u32) -> bool {
         let state = self.extents.get(&(file, extent)).map(|it| it.state);
         matches!(state, Some(Load::Resident { .. }))
     }
 
     /// Begins a read.
-    pub(super) fn begin(&mut self, file: FileId, extent: u32, reader: ClientId, now: Duration) {
+    pub(super) fn begin(&mut self, file: VersionId, extent: u32, reader: ClientId, now: Duration) {
         let (state, used) = (Load::Reading { since: now }, self.count());
         self.extents.insert((file, extent), Cached { state, used, reader: Some(reader) });
     }
 
     /// Ends a read. Returns when it began, and the number of what was read; `None` if it is not
     /// being read.
-    pub(super) fn end(&mut self, file: FileId, extent: u32) -> Option<(Duration, u64)> {
+    pub(super) fn end(&mut self, file: VersionId, extent: u32) -> Option<(Duration, u64)> {
         let number = self.count();
         let cached = self.extents.get_mut(&(file, extent))?;
         let Load::Reading { since } = cached.state else { return None };
@@ -59,7 +59,7 @@ impl Cache {
     }
 
     /// Notes that a client has taken a block of an extent.
-    pub(super) fn touch(&mut self, file: FileId, extent: u32, by: ClientId) {
+    pub(super) fn touch(&mut self, file: VersionId, extent: u32, by: ClientId) {
         let used = self.count();
         if let Some(cached) = self.extents.get_mut(&(file, extent)) {
             cached.used = used;
@@ -70,12 +70,12 @@ impl Cache {
     }
 
     /// Forgets an extent.
-    pub(super) fn remove(&mut self, file: FileId, extent: u32) -> Option<Cached> {
+    pub(super) fn remove(&mut self, file: VersionId, extent: u32) -> Option<Cached> {
         self.extents.remove(&(file, extent))
     }
 
     /// Returns those that can be sent.
-    pub(super) fn resident(&self) -> impl Iterator<Item = (FileId, u32, &Cached)> {
+    pub(super) fn resident(&self) -> impl Iterator<Item = (VersionId, u32, &Cached)> {
         let is_resident = |it: &Cached| matches!(it.state, Load::Resident { .. });
         let all = self.extents.iter().filter(move |(_, cached)| is_resident(cached));
         all.map(|((file, extent), cached)| (*file, *extent, cached))

@@ -1,7 +1,7 @@
 //! The policy Circus: clients follow a region that moves round and round the file.
 //!
-//! Cursors count blocks and do not wrap, so "behind" and "ahead" are comparisons. The region slides:
-//! it ends behind the block of the client that moves it.
+//! Cursors count blocks and do not wrap, so "behind" and "ahead" are comparisons. The region
+//! slides: it ends behind the block of the client that moves it.
 
 use super::Circus;
 use super::ClientId;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::block_set::BlockSet;
 use super::geometry::Geometry;
 use super::rate::Rate;
-use super::{FileId, Order};
+use super::{Order, VersionId};
 
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) file: FileId,
+    pub(super) file: VersionId,
     pub(super) order: Order,
     /// The blocks that it has not been given, or that are not in its queue.
     pub(super) missing: BlockSet,
@@ -28,14 +28,18 @@ pub(super) struct Client {
     pub(super) waits: bool,
     /// Whether it is among those that ask for a read.
     pub(super) asks: bool,
+    /// Reads that it was given since it last wanted a block: a client that takes nothing is not
+    /// read for again and again, although what was read is dropped.
+    pub(super) reads: u32,
     pub(super) rate: Rate,
-    /// Its next block, and the blocks that were chosen for it: of the policy Circus.
+    /// The block from which on its next one is sought. With the policy Circus it counts laps too.
     pub(super) cursor: u64,
+    /// The blocks that were chosen for it: of the policy Circus.
     pub(super) queue: VecDeque<u32>,
 }
 
 impl Client {
-    pub(super) fn new(file: FileId, order: Order, missing: BlockSet, now: Duration) -> Self {
+    pub(super) fn new(file: VersionId, order: Order, missing: BlockSet, now: Duration) -> Self {
         Self {
             file,
             order,
@@ -47,15 +51,21 @@ impl Client {
             sending_since: now,
             waits: false,
             asks: false,
+            reads: 0,
             rate: Rate::default(),
             cursor: 0,
             queue: VecDeque::new(),
         }
     }
 
+    /// Returns its next block, if it takes them in order.
+    pub(super) fn first_missing(&self) -> Option<u32> {
+        self.missing.next_from(u32::try_from(self.cursor).ok()?)
+    }
+
     /// Returns the extent with its next block, if it takes them in order.
     pub(super) fn next_in_order(&self, geometry: &Geometry) -> Option<u32> {
-        self.missing.next_from(0).map(|block| geometry.extent_of(block))
+        self.first_missing().map(|block| geometry.extent_of(block))
     }
 
     /// Returns whether it has nothing to take any more.

@@ -71,6 +71,7 @@ impl File {
     pub(super) fn remove(&mut self, id: ClientId, client: &Client) {
         self.scores.remove(&client.missing, client.weight);
         self.clients.remove(&id);
+        // A client that takes them in any order is not among the readers.
         if let Some(at) = client.next_in_order(&self.geometry) {
             self.readers.remove(&(at, id));
         }

@@ -3,7 +3,7 @@
 use pelago_wire::limits;
 
 use super::block_set::BlockSet;
-use super::{Block, FileId};
+use super::{Block, VersionId};
 
 /// A file as blocks and extents.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ impl Geometry {
     }
 
     /// Returns a block, as far as it is between two offsets.
-    pub(super) fn block(&self, file: FileId, block: u32, from: u64, to: u64) -> Block {
+    pub(super) fn block(&self, file: VersionId, block: u32, from: u64, to: u64) -> Block {
         let begin = u64::from(block) * u64::from(self.block_bytes);
         let end = (begin + u64::from(self.block_bytes)).min(self.length).min(to);
         let offset = begin.max(from);

@@ -11,18 +11,18 @@ use super::client::Client;
 use super::file::File;
 use super::geometry::Geometry;
 use super::rate::Rate;
-use super::{ClientId, DeliverError, FileId, Next, Options, Order, policy};
+use super::{ClientId, DeliverError, Next, Options, Order, VersionId, policy};
 
 /// Decides what is read from the disk and which block each client gets next. The module's head has
 /// the contract.
 #[derive(Debug)]
 pub struct Deliver {
     pub(super) options: Options,
-    pub(super) files: BTreeMap<FileId, File>,
+    pub(super) files: BTreeMap<VersionId, File>,
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) cache: Cache,
     /// Files of which a client asks for a read.
-    pub(super) turns: VecDeque<FileId>,
+    pub(super) turns: VecDeque<VersionId>,
     /// Reads under way.
     pub(super) reading: usize,
     /// Reads, and their times.
@@ -61,7 +61,7 @@ impl Deliver {
     /// [`DeliverError::TooLong`], [`DeliverError::TooManyFiles`] and [`DeliverError::Exists`].
     pub fn open_file(
         &mut self,
-        file: FileId,
+        file: VersionId,
         length: u64,
         now: Duration,
     ) -> Result<(), DeliverError> {
@@ -80,10 +80,12 @@ impl Deliver {
 
     /// Removes a file, its clients, and what of it is in memory. The driver drops its bytes; reads
     /// that are under way still end with [`Deliver::read_done`] or [`Deliver::read_failed`].
-    pub fn close_file(&mut self, file: FileId) {
+    pub fn close_file(&mut self, file: VersionId) {
         let Some(File { clients, resident, .. }) = self.files.remove(&file) else { return };
-        clients.iter().for_each(|id| drop(self.clients.remove(id)));
-        resident.values().for_each(|extent| drop(self.cache.remove(file, *extent)));
+        self.clients.retain(|id, _| !clients.contains(id));
+        for extent in resident.values() {
+            self.cache.remove(file, *extent);
+        }
         self.turns.retain(|other| *other != file);
     }
 
@@ -94,7 +96,7 @@ impl Deliver {
     /// [`DeliverError`], each but [`DeliverError::TooLong`] and [`DeliverError::TooManyFiles`].
     pub fn join(
         &mut self,
-        file: FileId,
+        file: VersionId,
         id: ClientId,
         order: Order,
         have: Option<&BlockSet>,
@@ -129,7 +131,7 @@ impl Deliver {
     pub fn next_block(&mut self, id: ClientId, now: Duration) -> Next {
         let Some(client) = self.clients.get_mut(&id) else { return Next::Finished };
         let Some(file) = self.files.get_mut(&client.file) else { return Next::Finished };
-        client.waits = false;
+        (client.waits, client.reads) = (false, 0);
         if client.lent.len() >= self.options.lent {
             return Next::Full;
         }
@@ -242,7 +244,7 @@ fn missing(
                 wanted.insert_run(block(from / block_bytes), block(to.div_ceil(block_bytes)));
             }
             for run in have.into_iter().flat_map(BlockSet::runs) {
-                (run.first..run.first + run.count).for_each(|block| wanted.remove(block));
+                wanted.remove_run(run.first, run.first + run.count);
             }
             Ok(wanted)
         }

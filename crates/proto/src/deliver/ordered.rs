@@ -5,8 +5,9 @@ use super::client::Client;
 use super::file::File;
 
 /// Returns the next block of a client, if it is in memory.
-pub(super) fn pick(client: &Client, file: &File, cache: &Cache) -> Option<u32> {
-    let block = client.missing.next_from(0)?;
+pub(super) fn pick(client: &mut Client, file: &File, cache: &Cache) -> Option<u32> {
+    let block = client.first_missing()?;
+    client.cursor = block.into();
     cache.is_resident(client.file, file.geometry.extent_of(block)).then_some(block)
 }
 
@@ -14,7 +15,7 @@ pub(super) fn pick(client: &Client, file: &File, cache: &Cache) -> Option<u32> {
 /// of a client.
 pub(super) fn wanted(client: &Client, file: &File, need: u32) -> Option<u32> {
     let (geometry, mut found) = (&file.geometry, 0);
-    let mut at = client.missing.next_from(0)?;
+    let mut at = client.first_missing()?;
     while found < need {
         let extent = geometry.extent_of(at);
         if !file.present.contains(extent) {

@@ -15,7 +15,9 @@ pub(super) const fn is_ordered(options: &Options, order: Order) -> bool {
 
 /// Puts a client where it begins.
 pub(super) fn join(options: &Options, client: &mut Client, file: &File) {
-    if let Policy::Circus(_) = options.policy {
+    if let Policy::Circus(_) = options.policy
+        && !is_ordered(options, client.order)
+    {
         circus::join(client, file);
     }
 }
@@ -43,14 +45,14 @@ pub(super) fn take(
 
 /// Returns whether a client asks for a read. `read_seconds` is what a read takes.
 pub(super) fn is_short(options: &Options, client: &Client, file: &File, read_seconds: f64) -> bool {
+    let need = need(options, client, read_seconds);
+    if client.reads > need {
+        return false;
+    }
     match options.policy {
-        _ if is_ordered(options, client.order) => {
-            ordered::wanted(client, file, need(options, client, read_seconds)).is_some()
-        }
+        _ if is_ordered(options, client.order) => ordered::wanted(client, file, need).is_some(),
         Policy::Circus(_) => circus::wanted(client, file).is_some(),
-        Policy::Relevance | Policy::Sequential => {
-            relevance::is_short(client, file, need(options, client, read_seconds))
-        }
+        Policy::Relevance | Policy::Sequential => relevance::is_short(client, file, need),
     }
 }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::cache::Load;
 use super::machine::Deliver;
-use super::{ClientId, FileId, Order, Read, policy};
+use super::{ClientId, ExtentRead, Order, VersionId, policy};
 
 impl Deliver {
     /// Returns the next read that the driver begins; `None` if there are as many as there may be,
     /// or nothing is wanted. Files are served by deficit round robin, an extent for each client
     /// that asks, and the clients of a file in turn.
-    pub fn next_read(&mut self, now: Duration) -> Option<Read> {
+    pub fn next_read(&mut self, now: Duration) -> Option<ExtentRead> {
         if self.reading >= self.options.reads {
             return None;
         }
@@ -33,6 +33,9 @@ impl Deliver {
                 false => None,
             };
             self.begin_read(id, extent, asker, now);
+            if let Some(client) = self.clients.get_mut(&asker) {
+                client.reads += 1;
+            }
             self.ask(asker);
             let file = self.files.get_mut(&id)?;
             file.deficit -= extent_bytes;
@@ -40,12 +43,12 @@ impl Deliver {
                 self.turns.rotate_left(1);
             }
             let (offset, len) = self.files.get(&id)?.geometry.extent_bytes(extent);
-            return Some(Read { file: id, extent, offset, len, evicted });
+            return Some(ExtentRead { file: id, extent, offset, len, evicted });
         }
     }
 
     /// An extent was read, and is in memory.
-    pub fn read_done(&mut self, id: FileId, extent: u32, now: Duration) {
+    pub fn read_done(&mut self, id: VersionId, extent: u32, now: Duration) {
         let Some((since, number)) = self.cache.end(id, extent) else { return };
         self.reading -= 1;
         self.reads.add(1.0, now.saturating_sub(since));
@@ -69,7 +72,7 @@ impl Deliver {
     /// An extent could not be read. Returns the clients that it is named to: those that take blocks
     /// in any order and lack a part of it, which go on without it, and those that take blocks in
     /// order and are there. The latter can only leave: as long as they do not, it is read again.
-    pub fn read_failed(&mut self, id: FileId, extent: u32) -> Vec<ClientId> {
+    pub fn read_failed(&mut self, id: VersionId, extent: u32) -> Vec<ClientId> {
         let Some(cached) = self.cache.remove(id, extent) else { return Vec::new() };
         self.reading -= 1;
         debug_assert!(matches!(cached.state, Load::Reading { .. }), "a read has one end");
@@ -116,7 +119,7 @@ impl Deliver {
         policy::wanted(&self.options, client, file, self.reads.seconds_each())
     }
 
-    fn begin_read(&mut self, id: FileId, extent: u32, asker: ClientId, now: Duration) {
+    fn begin_read(&mut self, id: VersionId, extent: u32, asker: ClientId, now: Duration) {
         self.reading += 1;
         self.cache.begin(id, extent, asker, now);
         let Some(file) = self.files.get_mut(&id) else { return };
@@ -130,7 +133,7 @@ impl Deliver {
     }
 
     /// Drops the extent that is worth least.
-    fn evict(&mut self) -> Option<(FileId, u32)> {
+    fn evict(&mut self) -> Option<(VersionId, u32)> {
         let rate = |id| self.clients.get(&id).map_or(0.0, |client| client.rate.per_second());
         let all = self.cache.resident().map(|(id, extent, cached)| {
             let file = self.files.get(&id);
@@ -156,7 +159,7 @@ impl Deliver {
         Some((id, extent))
     }
 
-    fn end_turn(&mut self, id: FileId) {
+    fn end_turn(&mut self, id: VersionId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.is_in_turn = false;
             file.deficit = 0;

@@ -7,19 +7,22 @@ use super::cache::Cache;
 use super::client::Client;
 use super::file::File;
 
+/// Extents in memory among which a client chooses: the oldest that are of use to it.
+const CHOICE: usize = 256;
+
 /// Returns the next block of a client that takes them in any order: of the extent that it began,
-/// else of the newest in memory if it is slower than the reads, else of the oldest.
+/// else of the one in memory that has the lowest score. That one is dropped first, and what many
+/// want will be read again. Clients that are slower than the reads thus come to have the same
+/// extents, so what they lack in the end is read once for all of them.
 pub(super) fn pick(client: &mut Client, file: &File, cache: &Cache) -> Option<u32> {
-    let is_of_use = |extent: u32| can_take(client, file, extent);
-    let current = client
-        .current
-        .filter(|extent| is_of_use(*extent) && cache.is_resident(client.file, *extent));
+    let is_of_use = |extent: &u32| can_take(client, file, *extent);
+    let current = client.current.filter(is_of_use);
+    let current = current.filter(|extent| cache.is_resident(client.file, *extent));
     let extent = current.or_else(|| {
-        let mut resident = file.resident.values().copied();
-        match client.rate.per_second() < file.reads.per_second() {
-            true => resident.rfind(|extent| is_of_use(*extent)),
-            false => resident.find(|extent| is_of_use(*extent)),
-        }
+        let useful = file.resident.values().copied().filter(is_of_use).take(CHOICE);
+        useful.min_by_key(|extent| {
+            (file.scores.of(*extent), file.geometry.count(&client.missing, *extent))
+        })
     });
     client.current = extent;
     let first = file.geometry.first_block(extent?);
