@@ -17,6 +17,10 @@ pub struct Scenario {
     pub file_bytes: u64,
     /// The downloads.
     pub downloads: Vec<Download>,
+    /// When it is cut off; else it ends with the last download.
+    pub ends: Option<Duration>,
+    /// From when on [`CrowdResult::steady`] counts.
+    pub steady_from: Duration,
 }
 
 /// A download of a whole file.
@@ -28,6 +32,8 @@ pub struct Download {
     pub arrives: Duration,
     /// Bytes in a second that its link takes.
     pub rate: f64,
+    /// Whether it takes the blocks in order.
+    pub is_ordered: bool,
     /// How long another one takes its place whenever one ends.
     pub repeats_until: Duration,
 }
@@ -41,7 +47,7 @@ pub struct CrowdResult {
     pub sent_bytes: u64,
     /// Bytes that the fastest client present would have taken, summed over the files.
     pub pass_bytes: f64,
-    /// Bytes read and sent during the time in which the load was steady.
+    /// Bytes read and sent since [`Scenario::steady_from`].
     pub steady: Steady,
     /// The time of each download over its time alone, in the order of their ends, with its rate.
     pub slowdowns: Vec<(f64, f64)>,
@@ -51,7 +57,7 @@ pub struct CrowdResult {
     pub most_extents: usize,
 }
 
-/// The middle of a scenario.
+/// What happened without the first clients' arrivals.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Steady {
     /// Bytes read.
@@ -60,17 +66,19 @@ pub struct Steady {
     pub sent_bytes: u64,
 }
 
-/// Runs a scenario to its end; bytes count as steady between these two times.
+/// Runs a scenario to its end.
 #[must_use]
-pub fn simulate(scenario: &Scenario, steady: (Duration, Duration)) -> CrowdResult {
-    let mut world = World::new(scenario, steady);
+pub fn simulate(scenario: &Scenario) -> CrowdResult {
+    let mut world = World::new(scenario);
     while let Some(Reverse((now, _, event))) = world.events.pop() {
+        if scenario.ends.is_some_and(|ends| ends < now) {
+            break;
+        }
         world.now = now;
         world.handle(event);
         world.settle();
     }
-    world.outcome.ended = world.now;
-    world.outcome
+    world.end()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,12 +121,11 @@ struct World<'a> {
     passes: Vec<Pass>,
     /// When the disk has carried out all reads it has.
     disk_free: Duration,
-    steady: (Duration, Duration),
-    outcome: CrowdResult,
+    result: CrowdResult,
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, steady: (Duration, Duration)) -> Self {
+    fn new(scenario: &'a Scenario) -> Self {
         let files = scenario.downloads.iter().map(|it| it.file + 1).max().unwrap_or(0);
         let mut deliver = Deliver::new(scenario.options);
         for file in 0..files {
@@ -126,7 +133,7 @@ impl<'a> World<'a> {
                 .open_file(VersionId(file.into()), scenario.file_bytes, Duration::ZERO)
                 .expect("a scenario has few files of some GiB");
         }
-        let outcome = CrowdResult {
+        let result = CrowdResult {
             read_bytes: 0,
             sent_bytes: 0,
             pass_bytes: 0.0,
@@ -145,8 +152,7 @@ impl<'a> World<'a> {
             next_client: 0,
             passes: (0..files).map(|_| Pass::default()).collect(),
             disk_free: Duration::ZERO,
-            steady,
-            outcome,
+            result,
         };
         for (at, download) in scenario.downloads.iter().enumerate() {
             world.schedule(download.arrives, Event::Arrive(at));
@@ -166,9 +172,9 @@ impl<'a> World<'a> {
                 self.deliver.sent(id, self.now);
                 let Some(client) = self.clients.get_mut(&id) else { return };
                 let sent = client.lent.pop_front().map_or(0, u64::from);
-                self.outcome.sent_bytes += sent;
+                self.result.sent_bytes += sent;
                 if self.is_steady() {
-                    self.outcome.steady.sent_bytes += sent;
+                    self.result.steady.sent_bytes += sent;
                 }
                 self.send(id);
                 self.take(id);
@@ -186,15 +192,17 @@ impl<'a> World<'a> {
             let Some(read) = self.deliver.next_read(self.now) else { break };
             self.read(read);
         }
-        self.outcome.most_extents = self.outcome.most_extents.max(self.deliver.extents());
+        self.result.most_extents = self.result.most_extents.max(self.deliver.extents());
     }
 
     fn arrive(&mut self, download: usize) {
-        let Download { file, rate, .. } = self.scenario.downloads[download];
+        let Download { file, rate, is_ordered, .. } = self.scenario.downloads[download];
+        let all = Order::Ascending { from: 0, to: self.scenario.file_bytes };
+        let order = if is_ordered { all } else { Order::Any };
         let id = ClientId(self.next_client);
         self.next_client += 1;
         self.deliver
-            .join(VersionId(file.into()), id, Order::Any, None, self.now)
+            .join(VersionId(file.into()), id, order, None, self.now)
             .expect("a scenario has fewer clients than the machine");
         let (arrived, lent) = (self.now, VecDeque::new());
         self.clients.insert(id, Client { download, arrived, lent, is_finished: false });
@@ -240,8 +248,8 @@ impl<'a> World<'a> {
         let Download { file, rate, repeats_until, .. } = self.scenario.downloads[client.download];
         let alone = self.scenario.file_bytes as f64 / rate.min(self.scenario.disk_rate);
         let time = (self.now - client.arrived).as_secs_f64();
-        self.outcome.slowdowns.push((rate, time / alone));
-        self.outcome.pass_bytes += self.passes[file as usize].leave(rate, self.now);
+        self.result.slowdowns.push((rate, time / alone));
+        self.passes[file as usize].leave(rate, self.now);
         if self.now < repeats_until {
             self.schedule(self.now, Event::Arrive(client.download));
         }
@@ -249,9 +257,9 @@ impl<'a> World<'a> {
 
     fn read(&mut self, read: ExtentRead) {
         let bytes = u64::from(read.len);
-        self.outcome.read_bytes += bytes;
+        self.result.read_bytes += bytes;
         if self.is_steady() {
-            self.outcome.steady.read_bytes += bytes;
+            self.result.steady.read_bytes += bytes;
         }
         let time = Duration::from_secs_f64(bytes as f64 / self.scenario.disk_rate);
         self.disk_free = self.disk_free.max(self.now) + time;
@@ -259,7 +267,17 @@ impl<'a> World<'a> {
     }
 
     fn is_steady(&self) -> bool {
-        self.steady.0 <= self.now && self.now < self.steady.1
+        self.scenario.steady_from <= self.now
+    }
+
+    /// Ends, whether or not clients are left.
+    fn end(mut self) -> CrowdResult {
+        for pass in &mut self.passes {
+            pass.go_on(self.now);
+            self.result.pass_bytes += pass.bytes;
+        }
+        self.result.ended = self.now;
+        self.result
     }
 }
 
@@ -269,8 +287,7 @@ impl Pass {
         *self.rates.entry(rate.to_bits()).or_default() += 1;
     }
 
-    /// Returns the bytes since the last client left.
-    fn leave(&mut self, rate: f64, now: Duration) -> f64 {
+    fn leave(&mut self, rate: f64, now: Duration) {
         self.go_on(now);
         if let Some(count) = self.rates.get_mut(&rate.to_bits()) {
             *count -= 1;
@@ -278,7 +295,6 @@ impl Pass {
                 self.rates.remove(&rate.to_bits());
             }
         }
-        std::mem::take(&mut self.bytes)
     }
 
     fn go_on(&mut self, now: Duration) {

@@ -8,6 +8,9 @@ use super::geometry::Geometry;
 use super::rate::Rate;
 use super::{Order, VersionId};
 
+/// What a client takes for anything before its rate is known.
+const UNMEASURED_SECONDS: f64 = 1.0;
+
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -66,6 +69,17 @@ impl Client {
     /// Returns the extent with its next block, if it takes them in order.
     pub(super) fn next_in_order(&self, geometry: &Geometry) -> Option<u32> {
         self.first_missing().map(|block| geometry.extent_of(block))
+    }
+
+    /// Returns how many seconds it takes for so many bytes: not less than it has been sending a
+    /// block, so that a client that stalls is far away from what it would need.
+    pub(super) fn seconds(&self, bytes: f64, now: Duration) -> f64 {
+        let rate = self.rate.per_second();
+        let seconds = if rate > 0.0 { bytes / rate } else { UNMEASURED_SECONDS };
+        match self.lent.is_empty() {
+            true => seconds,
+            false => seconds.max(now.saturating_sub(self.sending_since).as_secs_f64()),
+        }
     }
 
     /// Returns whether it has nothing to take any more.

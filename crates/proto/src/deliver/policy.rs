@@ -90,23 +90,24 @@ pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent:
         }
 }
 
-/// Returns what an extent in memory is worth: the one that is worth least is dropped. `rate` tells
-/// how many bytes a client takes in a second.
+/// Returns what an extent in memory is worth: the one that is worth least is dropped. `seconds`
+/// tells how long a client takes for so many bytes.
 pub(super) fn worth(
     options: &Options,
     (extent, cached): (u32, &Cached),
     file: Option<&File>,
-    rate: impl Fn(ClientId) -> f64,
+    seconds: impl Fn(ClientId, f64) -> f64,
 ) -> (bool, f64) {
     let Some(file) = file else { return (false, -1.0) };
     if options.policy != Policy::Relevance {
         return (false, 0.0);
     }
     let extent_bytes = f64::from(options.extent_bytes);
-    let behind = file.readers.range(..(extent, ClientId(0))).rev().take(READERS);
+    let behind = file.readers.range(..(extent + 1, ClientId(0))).rev().take(READERS);
     let soon = behind.map(|(at, id)| {
-        let bytes = f64::from(extent - at) * extent_bytes;
-        rate(*id) / bytes
+        // A reader that is there is in the middle of it.
+        let extents = f64::from(extent - at).max(0.5);
+        1.0 / seconds(*id, extents * extent_bytes)
     });
     let score = scores::fraction(file.scores.of(extent)) + soon.sum::<f64>();
     (cached.reader.is_some(), score)

@@ -29,7 +29,7 @@ impl Deliver {
             let asker = file.askers.pop_front().expect("the file has askers");
             let Some(extent) = self.wanted(asker) else { continue };
             let evicted = match self.cache.len() >= self.options.extents {
-                true => Some(self.evict()?),
+                true => Some(self.evict(now)?),
                 false => None,
             };
             self.begin_read(id, extent, asker, now);
@@ -133,11 +133,14 @@ impl Deliver {
     }
 
     /// Drops the extent that is worth least.
-    fn evict(&mut self) -> Option<(VersionId, u32)> {
-        let rate = |id| self.clients.get(&id).map_or(0.0, |client| client.rate.per_second());
+    fn evict(&mut self, now: Duration) -> Option<(VersionId, u32)> {
+        let seconds = |id, bytes| match self.clients.get(&id) {
+            Some(client) => client.seconds(bytes, now).max(f64::MIN_POSITIVE),
+            None => f64::INFINITY,
+        };
         let all = self.cache.resident().map(|(id, extent, cached)| {
             let file = self.files.get(&id);
-            let (is_kept, score) = policy::worth(&self.options, (extent, cached), file, rate);
+            let (is_kept, score) = policy::worth(&self.options, (extent, cached), file, seconds);
             (is_kept, score, cached.used, id, extent)
         });
         let order = |a: &(bool, f64, u64, _, _), b: &(bool, f64, u64, _, _)| {
