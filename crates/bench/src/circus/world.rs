@@ -130,7 +130,7 @@ impl<'a> World<'a> {
         let mut deliver = Deliver::new(scenario.options);
         for file in 0..files {
             deliver
-                .open_file(VersionId(file.into()), scenario.file_bytes, Duration::ZERO)
+                .open_file(VersionId(file.into()), scenario.file_bytes)
                 .expect("a scenario has few files of some GiB");
         }
         let result = CrowdResult {
@@ -206,7 +206,7 @@ impl<'a> World<'a> {
             .expect("a scenario has fewer clients than the machine");
         let (arrived, lent) = (self.now, VecDeque::new());
         self.clients.insert(id, Client { download, arrived, lent, is_finished: false });
-        self.passes[file as usize].join(rate, self.now);
+        self.passes[file as usize].join(rate);
         self.take(id);
     }
 

@@ -11,7 +11,8 @@ pub(super) struct Cached {
     pub(super) state: Load,
     /// When it was used last, as a number of [`Cache`].
     pub(super) used: u64,
-    /// The client for which it was read and that has taken nothing of it yet.
+    /// The client for which it was read and that has taken nothing of it yet, unless that takes
+    /// blocks in order.
     pub(super) reader: Option<ClientId>,
 }
 
@@ -42,9 +43,15 @@ impl Cache {
     }
 
     /// Begins a read.
-    pub(super) fn begin(&mut self, file: VersionId, extent: u32, reader: ClientId, now: Duration) {
+    pub(super) fn begin(
+        &mut self,
+        file: VersionId,
+        extent: u32,
+        reader: Option<ClientId>,
+        now: Duration,
+    ) {
         let (state, used) = (Load::Reading { since: now }, self.count());
-        self.extents.insert((file, extent), Cached { state, used, reader: Some(reader) });
+        self.extents.insert((file, extent), Cached { state, used, reader });
     }
 
     /// Ends a read. Returns when it began, and the number of what was read; `None` if it is not

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::block_set::BlockSet;
 use super::geometry::Geometry;
 use super::rate::Rate;
+use super::scores::weight_of;
 use super::{Order, VersionId};
 
 /// What a client takes for anything before its rate is known.
@@ -16,8 +17,11 @@ const UNMEASURED_SECONDS: f64 = 1.0;
 pub(super) struct Client {
     pub(super) file: VersionId,
     pub(super) order: Order,
+    /// Whether it takes its blocks in order, of its own will or because of the policy.
+    pub(super) is_ordered: bool,
     /// The blocks that it has not been given, or that are not in its queue.
     pub(super) missing: BlockSet,
+    /// What it counts for the score of each extent of which it lacks a part: 0 if it is ordered.
     pub(super) weight: u64,
     /// Blocks it lacks of extents that are in memory or being read.
     pub(super) supply: u32,
@@ -42,16 +46,17 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(file: VersionId, order: Order, missing: BlockSet, now: Duration) -> Self {
+    pub(super) fn new(file: VersionId, order: Order, missing: BlockSet) -> Self {
         Self {
             file,
             order,
+            is_ordered: false,
             missing,
             weight: 0,
             supply: 0,
             current: None,
             lent: VecDeque::new(),
-            sending_since: now,
+            sending_since: Duration::ZERO,
             waits: false,
             asks: false,
             reads: 0,
@@ -85,6 +90,11 @@ impl Client {
     /// Returns whether it has nothing to take any more.
     pub(super) fn is_finished(&self) -> bool {
         self.missing.is_empty() && self.queue.is_empty()
+    }
+
+    /// Returns what it should count.
+    pub(super) const fn new_weight(&self) -> u64 {
+        if self.is_ordered { 0 } else { weight_of(self.missing.len()) }
     }
 
     /// Returns the range of bytes that it wants.

@@ -1,14 +1,12 @@
 //! What is known of a file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use super::ClientId;
 use super::block_set::BlockSet;
 use super::client::Client;
 use super::geometry::Geometry;
-use super::rate::Rate;
-use super::scores::{Scores, weight_of};
+use super::scores::Scores;
 
 /// A file that is delivered.
 #[derive(Debug)]
@@ -29,15 +27,12 @@ pub(super) struct File {
     pub(super) deficit: u64,
     /// The extent that was read last.
     pub(super) last_read: Option<u32>,
-    /// Bytes read, and when the last read ended.
-    pub(super) reads: Rate,
-    pub(super) read_at: Duration,
     /// Where the active region begins: of the policy Circus.
     pub(super) cursor: u64,
 }
 
 impl File {
-    pub(super) fn new(geometry: Geometry, now: Duration) -> Self {
+    pub(super) fn new(geometry: Geometry) -> Self {
         Self {
             geometry,
             clients: BTreeSet::new(),
@@ -49,20 +44,18 @@ impl File {
             is_in_turn: false,
             deficit: 0,
             last_read: None,
-            reads: Rate::default(),
-            read_at: now,
             cursor: 0,
         }
     }
 
     /// Adds what a client lacks.
-    pub(super) fn add(&mut self, id: ClientId, client: &mut Client, is_ordered: bool) {
-        client.weight = weight_of(client.missing.len());
+    pub(super) fn add(&mut self, id: ClientId, client: &mut Client) {
+        client.weight = client.new_weight();
         self.scores.add(&client.missing, client.weight);
         let present = self.present.runs().flat_map(|run| run.first..run.first + run.count);
         client.supply = present.map(|it| self.geometry.count(&client.missing, it)).sum();
         self.clients.insert(id);
-        if is_ordered {
+        if client.is_ordered {
             self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
         }
     }
@@ -71,7 +64,6 @@ impl File {
     pub(super) fn remove(&mut self, id: ClientId, client: &Client) {
         self.scores.remove(&client.missing, client.weight);
         self.clients.remove(&id);
-        // A client that takes them in any order is not among the readers.
         if let Some(at) = client.next_in_order(&self.geometry) {
             self.readers.remove(&(at, id));
         }
@@ -90,15 +82,17 @@ impl File {
         if self.present.contains(extent) {
             client.supply -= 1;
         }
-        let weight = weight_of(client.missing.len());
+        let weight = client.new_weight();
         if weight != client.weight {
             self.scores.reweigh(&client.missing, client.weight, weight);
             client.weight = weight;
         }
         if self.readers.contains(&(extent, id)) && self.geometry.part(&client.missing, extent) == 0
         {
-            self.readers.remove(&(extent, id));
-            self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
+            // Nothing is there if a later extent could not be read.
+            if self.readers.remove(&(extent, id)) {
+                self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
+            }
         }
     }
 }

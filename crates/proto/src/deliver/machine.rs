@@ -59,12 +59,7 @@ impl Deliver {
     ///
     /// # Errors
     /// [`DeliverError::TooLong`], [`DeliverError::TooManyFiles`] and [`DeliverError::Exists`].
-    pub fn open_file(
-        &mut self,
-        file: VersionId,
-        length: u64,
-        now: Duration,
-    ) -> Result<(), DeliverError> {
+    pub fn open_file(&mut self, file: VersionId, length: u64) -> Result<(), DeliverError> {
         let Options { block_bytes, extent_bytes, .. } = self.options;
         let geometry = Geometry { length, block_bytes, extent_blocks: extent_bytes / block_bytes };
         geometry.checked_blocks().ok_or(DeliverError::TooLong { length })?;
@@ -74,7 +69,7 @@ impl Deliver {
         if self.files.len() >= limits::DELIVERY_FILES {
             return Err(DeliverError::TooManyFiles);
         }
-        self.files.insert(file, File::new(geometry, now));
+        self.files.insert(file, File::new(geometry));
         Ok(())
     }
 
@@ -100,7 +95,6 @@ impl Deliver {
         id: ClientId,
         order: Order,
         have: Option<&BlockSet>,
-        now: Duration,
     ) -> Result<(), DeliverError> {
         let found = self.files.get_mut(&file).ok_or(DeliverError::NoFile)?;
         if self.clients.contains_key(&id) {
@@ -112,9 +106,10 @@ impl Deliver {
             return Err(DeliverError::TooManyClients);
         }
         let missing = missing(&found.geometry, order, have)?;
-        let mut client = Client::new(file, order, missing, now);
+        let mut client = Client::new(file, order, missing);
+        client.is_ordered = policy::is_ordered(&self.options, order);
         policy::join(&self.options, &mut client, found);
-        found.add(id, &mut client, policy::is_ordered(&self.options, order));
+        found.add(id, &mut client);
         self.clients.insert(id, client);
         Ok(())
     }

@@ -5,10 +5,7 @@ use super::client::Client;
 use super::file::File;
 use super::{ClientId, Options, Order, Policy, circus, ordered, relevance, scores};
 
-/// Readers in order that count for what is kept, for each extent: the nearest ones behind it.
-const READERS: usize = 8;
-
-/// Returns whether a client takes its blocks in order.
+/// Returns whether a client takes its blocks in order with these options.
 pub(super) const fn is_ordered(options: &Options, order: Order) -> bool {
     matches!(options.policy, Policy::Sequential) || matches!(order, Order::Ascending { .. })
 }
@@ -16,7 +13,7 @@ pub(super) const fn is_ordered(options: &Options, order: Order) -> bool {
 /// Puts a client where it begins.
 pub(super) fn join(options: &Options, client: &mut Client, file: &File) {
     if let Policy::Circus(_) = options.policy
-        && !is_ordered(options, client.order)
+        && !client.is_ordered
     {
         circus::join(client, file);
     }
@@ -30,7 +27,7 @@ pub(super) fn take(
     cache: &Cache,
 ) -> Option<u32> {
     let block = match &options.policy {
-        _ if is_ordered(options, client.order) => ordered::pick(client, file, cache)?,
+        _ if client.is_ordered => ordered::pick(client, file, cache)?,
         Policy::Circus(circus) => {
             circus::refill((id, client), file, circus, options.queue);
             let block = circus::pick(client, file, cache)?;
@@ -50,7 +47,7 @@ pub(super) fn is_short(options: &Options, client: &Client, file: &File, read_sec
         return false;
     }
     match options.policy {
-        _ if is_ordered(options, client.order) => ordered::wanted(client, file, need).is_some(),
+        _ if client.is_ordered => ordered::wanted(client, file, need).is_some(),
         Policy::Circus(_) => circus::wanted(client, file).is_some(),
         Policy::Relevance | Policy::Sequential => relevance::is_short(client, file, need),
     }
@@ -64,7 +61,7 @@ pub(super) fn wanted(
     read_seconds: f64,
 ) -> Option<u32> {
     match options.policy {
-        _ if is_ordered(options, client.order) => {
+        _ if client.is_ordered => {
             ordered::wanted(client, file, need(options, client, read_seconds))
         }
         Policy::Circus(_) => circus::wanted(client, file),
@@ -79,9 +76,7 @@ pub(super) fn wanted(
 pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent: u32) -> bool {
     client.waits
         && match options.policy {
-            _ if is_ordered(options, client.order) => {
-                client.next_in_order(&file.geometry) == Some(extent)
-            }
+            _ if client.is_ordered => client.next_in_order(&file.geometry) == Some(extent),
             Policy::Circus(_) => {
                 let next = client.queue.front().map(|block| file.geometry.extent_of(*block));
                 next == Some(extent)
@@ -90,8 +85,10 @@ pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent:
         }
 }
 
-/// Returns what an extent in memory is worth: the one that is worth least is dropped. `seconds`
-/// tells how long a client takes for so many bytes.
+/// Returns what an extent in memory is worth: the one that is worth least is dropped. That is the
+/// weight of all who lack a part of it, and the inverse of the seconds until the nearest reader in
+/// order comes. Further readers do not count, because then what the last ones need would always be
+/// dropped, and each of them read alone. `seconds` tells how long a client takes for so many bytes.
 pub(super) fn worth(
     options: &Options,
     (extent, cached): (u32, &Cached),
@@ -102,15 +99,13 @@ pub(super) fn worth(
     if options.policy != Policy::Relevance {
         return (false, 0.0);
     }
-    let extent_bytes = f64::from(options.extent_bytes);
-    let behind = file.readers.range(..(extent + 1, ClientId(0))).rev().take(READERS);
-    let soon = behind.map(|(at, id)| {
+    let nearest = file.readers.range(..(extent + 1, ClientId(0))).next_back();
+    let soon = nearest.map_or(0.0, |(at, id)| {
         // A reader that is there is in the middle of it.
         let extents = f64::from(extent - at).max(0.5);
-        1.0 / seconds(*id, extents * extent_bytes)
+        1.0 / seconds(*id, extents * f64::from(options.extent_bytes))
     });
-    let score = scores::fraction(file.scores.of(extent)) + soon.sum::<f64>();
-    (cached.reader.is_some(), score)
+    (cached.reader.is_some(), scores::fraction(file.scores.of(extent)) + soon)
 }
 
 /// Returns how many blocks should be in memory for a client: what it takes during a read, and a few

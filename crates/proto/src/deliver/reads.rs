@@ -56,9 +56,6 @@ impl Deliver {
             self.cache.remove(id, extent);
             return;
         };
-        let bytes = f64::from(file.geometry.extent_bytes(extent).1);
-        file.reads.add(bytes, now.saturating_sub(file.read_at));
-        file.read_at = now;
         file.resident.insert(number, extent);
         for client_id in &file.clients {
             let Some(client) = self.clients.get_mut(client_id) else { continue };
@@ -121,7 +118,8 @@ impl Deliver {
 
     fn begin_read(&mut self, id: VersionId, extent: u32, asker: ClientId, now: Duration) {
         self.reading += 1;
-        self.cache.begin(id, extent, asker, now);
+        let is_ordered = self.clients.get(&asker).is_some_and(|client| client.is_ordered);
+        self.cache.begin(id, extent, (!is_ordered).then_some(asker), now);
         let Some(file) = self.files.get_mut(&id) else { return };
         file.present.insert(extent);
         file.last_read = Some(extent);

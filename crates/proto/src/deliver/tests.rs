@@ -21,7 +21,7 @@ fn client(number: u64) -> ClientId {
 /// Returns a machine with memory for so many extents, and a file of 64 MiB.
 fn deliver(policy: Policy, extents: u64) -> Deliver {
     let mut deliver = Deliver::new(Options::new(policy, extents * MIB));
-    deliver.open_file(FILE, 64 * MIB, NOW).unwrap();
+    deliver.open_file(FILE, 64 * MIB).unwrap();
     deliver
 }
 
@@ -118,11 +118,11 @@ proptest! {
 #[test]
 fn what_cannot_be_delivered_is_refused() {
     let mut deliver = deliver(Policy::Relevance, 4);
-    let error = deliver.open_file(VersionId(2), 1 << 45, NOW).unwrap_err();
+    let error = deliver.open_file(VersionId(2), 1 << 45).unwrap_err();
     assert_eq!(error, DeliverError::TooLong { length: 1 << 45 });
-    deliver.open_file(VersionId(2), 1 << 44, NOW).unwrap();
-    assert_eq!(deliver.open_file(VersionId(2), 1, NOW), Err(DeliverError::Exists));
-    let mut join = |file, order, have| deliver.join(file, client(1), order, have, NOW);
+    deliver.open_file(VersionId(2), 1 << 44).unwrap();
+    assert_eq!(deliver.open_file(VersionId(2), 1), Err(DeliverError::Exists));
+    let mut join = |file, order, have| deliver.join(file, client(1), order, have);
     assert_eq!(join(VersionId(3), Order::Any, None), Err(DeliverError::NoFile));
     let (from, to) = (0, 64 * MIB + 1);
     assert_eq!(join(FILE, ascending(from, to), None), Err(DeliverError::BadRange { from, to }));
@@ -138,9 +138,9 @@ fn what_cannot_be_delivered_is_refused() {
 #[test]
 fn an_empty_file_and_an_empty_range_are_finished() {
     let mut deliver = deliver(Policy::Relevance, 4);
-    deliver.open_file(VersionId(2), 0, NOW).unwrap();
-    deliver.join(VersionId(2), client(1), Order::Any, None, NOW).unwrap();
-    deliver.join(FILE, client(2), ascending(5, 5), None, NOW).unwrap();
+    deliver.open_file(VersionId(2), 0).unwrap();
+    deliver.join(VersionId(2), client(1), Order::Any, None).unwrap();
+    deliver.join(FILE, client(2), ascending(5, 5), None).unwrap();
     assert_eq!([1, 2].map(|it| deliver.next_block(client(it), NOW)), [Next::Finished; 2]);
     assert_eq!(deliver.next_read(NOW), None);
 }
@@ -149,7 +149,7 @@ fn an_empty_file_and_an_empty_range_are_finished() {
 fn a_range_gets_its_bytes_and_no_others() {
     for policy in [Policy::Sequential, Policy::Circus(Circus::default()), Policy::Relevance] {
         let mut deliver = deliver(policy, 4);
-        deliver.join(FILE, client(1), ascending(100, MIB + 5), None, NOW).unwrap();
+        deliver.join(FILE, client(1), ascending(100, MIB + 5), None).unwrap();
         let (mut at, mut turns) = (100, 0);
         loop {
             match deliver.next_block(client(1), NOW) {
@@ -172,7 +172,7 @@ fn a_range_gets_its_bytes_and_no_others() {
 #[test]
 fn a_stalled_client_pins_nothing() {
     let mut deliver = deliver(Policy::Relevance, 4);
-    deliver.join(FILE, client(1), Order::Any, None, NOW).unwrap();
+    deliver.join(FILE, client(1), Order::Any, None).unwrap();
     assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
     read_all(&mut deliver);
     assert_eq!(deliver.poll_woken(), Some(client(1)));
@@ -181,7 +181,7 @@ fn a_stalled_client_pins_nothing() {
     assert_eq!(deliver.next_block(client(1), NOW), Next::Full);
     read_all(&mut deliver);
     // Another client reads the whole file meanwhile.
-    deliver.join(FILE, client(2), Order::Any, None, NOW).unwrap();
+    deliver.join(FILE, client(2), Order::Any, None).unwrap();
     let mut taken = 0;
     while deliver.next_block(client(2), NOW) != Next::Finished {
         deliver.sent(client(2), NOW);
@@ -197,11 +197,11 @@ fn an_extent_that_cannot_be_read_is_named_and_others_go_on() {
     let mut deliver = deliver(Policy::Relevance, 8);
     let mut have = BlockSet::full(1024);
     (160..176).for_each(|block| have.remove(block));
-    deliver.join(FILE, client(1), Order::Any, Some(&have), NOW).unwrap();
+    deliver.join(FILE, client(1), Order::Any, Some(&have)).unwrap();
     (48..52).for_each(|block| have.remove(block));
-    deliver.join(FILE, client(2), Order::Any, Some(&have), NOW).unwrap();
-    deliver.join(FILE, client(3), ascending(10 * MIB, 11 * MIB), None, NOW).unwrap();
-    deliver.join(FILE, client(4), ascending(9 * MIB, 11 * MIB), None, NOW).unwrap();
+    deliver.join(FILE, client(2), Order::Any, Some(&have)).unwrap();
+    deliver.join(FILE, client(3), ascending(10 * MIB, 11 * MIB), None).unwrap();
+    deliver.join(FILE, client(4), ascending(9 * MIB, 11 * MIB), None).unwrap();
     assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
     assert_eq!(deliver.next_block(client(2), NOW), Next::Wait);
     let read = deliver.next_read(NOW).unwrap();
@@ -224,8 +224,8 @@ fn what_most_clients_want_is_read_and_kept() {
         blocks.for_each(|block| have.remove(block));
         have
     };
-    deliver.join(FILE, client(1), Order::Any, Some(&lacking(&[5, 30])), NOW).unwrap();
-    deliver.join(FILE, client(2), Order::Any, Some(&lacking(&[30, 40])), NOW).unwrap();
+    deliver.join(FILE, client(1), Order::Any, Some(&lacking(&[5, 30]))).unwrap();
+    deliver.join(FILE, client(2), Order::Any, Some(&lacking(&[30, 40]))).unwrap();
     assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
     assert_eq!(deliver.next_read(NOW).unwrap().extent, 30);
     deliver.read_done(FILE, 30, NOW);
@@ -245,7 +245,7 @@ fn what_most_clients_want_is_read_and_kept() {
 fn what_lies_between_two_close_readers_stays() {
     let mut deliver = deliver(Policy::Relevance, 8);
     for id in [1, 2] {
-        deliver.join(FILE, client(id), ascending(0, 64 * MIB), None, NOW).unwrap();
+        deliver.join(FILE, client(id), ascending(0, 64 * MIB), None).unwrap();
     }
     let mut now = NOW;
     let mut reads = 0;
@@ -273,12 +273,12 @@ fn files_share_the_disk_by_their_clients() {
     let mut options = Options::new(Policy::Sequential, 64 * MIB);
     options.queue = 64;
     let mut deliver = Deliver::new(options);
-    deliver.open_file(FILE, 512 * MIB, NOW).unwrap();
-    deliver.open_file(VersionId(2), 512 * MIB, NOW).unwrap();
+    deliver.open_file(FILE, 512 * MIB).unwrap();
+    deliver.open_file(VersionId(2), 512 * MIB).unwrap();
     let clients = (1..=9).map(|id| (client(id), if id == 9 { VersionId(2) } else { FILE }));
     for (id, file) in clients {
         let from = id.0 * 16 * MIB;
-        deliver.join(file, id, ascending(from, from + 16 * MIB), None, NOW).unwrap();
+        deliver.join(file, id, ascending(from, from + 16 * MIB), None).unwrap();
         assert_eq!(deliver.next_block(id, NOW), Next::Wait);
     }
     let mut files = Vec::new();
@@ -294,7 +294,7 @@ fn files_share_the_disk_by_their_clients() {
 #[test]
 fn a_file_that_is_closed_takes_everything_with_it() {
     let mut deliver = deliver(Policy::Relevance, 4);
-    deliver.join(FILE, client(1), Order::Any, None, NOW).unwrap();
+    deliver.join(FILE, client(1), Order::Any, None).unwrap();
     assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
     let read = deliver.next_read(NOW).unwrap();
     deliver.close_file(FILE);
@@ -308,10 +308,10 @@ fn a_file_that_is_closed_takes_everything_with_it() {
 #[test]
 fn a_scattered_client_stays_within_its_limit() {
     let mut deliver = deliver(Policy::Relevance, 4);
-    deliver.open_file(VersionId(2), 1 << 44, NOW).unwrap();
+    deliver.open_file(VersionId(2), 1 << 44).unwrap();
     let mut have = BlockSet::empty(1 << 28);
     (100..356).for_each(|chunk| have.insert(chunk * 4096));
-    deliver.join(VersionId(2), client(1), Order::Any, Some(&have), NOW).unwrap();
+    deliver.join(VersionId(2), client(1), Order::Any, Some(&have)).unwrap();
     assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
     for _ in 0..50 {
         let extents = read_all(&mut deliver);

@@ -127,7 +127,7 @@ impl World {
     fn new(options: Options, lengths: [u64; FILES]) -> Self {
         let mut deliver = Deliver::new(options);
         for (file, length) in (0..).zip(lengths) {
-            deliver.open_file(VersionId(file), length, Duration::ZERO).unwrap();
+            deliver.open_file(VersionId(file), length).unwrap();
         }
         Self {
             deliver,
@@ -229,7 +229,7 @@ impl World {
             Some((from, to)) => Order::Ascending { from, to },
             None => Order::Any,
         };
-        self.deliver.join(id, client, kind, Some(&have), self.now).unwrap();
+        self.deliver.join(id, client, kind, Some(&have)).unwrap();
         let mut bytes = vec![0; length as usize];
         for block in have.runs().flat_map(|run| run.first..run.first + run.count) {
             let (from, to) = (block * BLOCK, (block * BLOCK + BLOCK).min(length as u32));
