@@ -31,12 +31,12 @@
 //! # Memory
 //!
 //! The machine counts extents; the driver has their bytes. There are never more than
-//! [`Options::extents`], those that are being read included: a [`ExtentRead`] names the extent whose
-//! bytes the driver drops first. The driver allocates each block by itself and gives it to the
-//! socket by reference count, so an extent may be dropped while blocks of it are *lent* to sockets.
-//! A client has at most [`Options::lent`] of them, so a client that stalls holds these and nothing
-//! else. All in all a driver needs `extents` × [`Options::extent_bytes`] and for each client
-//! `lent` × [`Options::block_bytes`].
+//! [`Options::extents`], those that are being read included: an [`ExtentRead`] names the extent
+//! whose bytes the driver drops first. The driver allocates each block by itself and gives it to
+//! the socket by reference count, so an extent may be dropped while blocks of it are *lent* to
+//! sockets. A client has at most [`Options::lent`] of them, so a client that stalls holds these and
+//! nothing else. All in all a driver needs `extents` × [`Options::extent_bytes`] and for each
+//! client `lent` × [`Options::block_bytes`].
 //!
 //! What the machine needs itself depends on how scattered the blocks are that a client lacks:
 //! [`limits::DELIVERY_CLIENT_CHUNKS`] bounds it.

@@ -54,7 +54,7 @@ const WALLS: &[Wall] = &[
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
     Wall { package: HTTP, imports: &[WIRE, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
-    Wall { package: BENCH, imports: &[WIRE, CLIENT, RANDOM], tests_import: &[] },
+    Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM], tests_import: &[] },
     Wall {
         package: WORKLOAD,
         imports: &[WIRE, CLIENT, RANDOM],

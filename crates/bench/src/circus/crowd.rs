@@ -10,24 +10,35 @@ use super::world::{CrowdResult, Download, Scenario, simulate};
 
 /// The link of a kind of clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Link {
+pub struct CrowdLink {
     /// Its name.
     pub name: &'static str,
     /// Bytes in a second.
     pub rate: f64,
 }
 
+/// Which clients of a crowd take the blocks in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InOrder {
+    /// None.
+    Nobody,
+    /// Every second one.
+    Half,
+    /// All.
+    Everybody,
+}
+
 /// A crowd: so many clients of each link, of some files, and what serves them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crowd {
     /// The links, with the number of clients of each.
-    pub links: Vec<(Link, usize)>,
+    pub links: Vec<(CrowdLink, usize)>,
     /// Files; each client downloads one of them, in turn.
     pub files: usize,
     /// Bytes of a file.
     pub file_bytes: u64,
-    /// Whether clients take the blocks in order.
-    pub is_ordered: bool,
+    /// Which of them take the blocks in order.
+    pub in_order: InOrder,
     /// The time in which they arrive.
     pub arrive_in: Duration,
     /// Whether another client takes the place of each that ends, so that the load is steady, for
@@ -78,18 +89,23 @@ impl Crowd {
         });
         let span = u64::try_from(self.arrive_in.as_micros()).unwrap_or(u64::MAX);
         let ends = self.arrive_in * 4;
-        let download = |(turn, rate): (usize, f64)| Download {
+        let is_ordered = |number: usize| match self.in_order {
+            InOrder::Nobody => false,
+            InOrder::Half => number.is_multiple_of(2),
+            InOrder::Everybody => true,
+        };
+        let download = |(number, (turn, rate)): (usize, (usize, f64))| Download {
             file: u32::try_from(turn % self.files).expect("few files"),
             arrives: Duration::from_micros(random.below(span)),
             rate,
-            is_ordered: self.is_ordered,
+            is_ordered: is_ordered(number),
             repeats_until: if self.is_steady { ends } else { Duration::ZERO },
         };
         Scenario {
             options: self.options,
             disk_rate: self.disk_rate,
             file_bytes: self.file_bytes,
-            downloads: turns.map(download).collect(),
+            downloads: turns.enumerate().map(download).collect(),
             ends: self.is_steady.then_some(ends),
             steady_from: if self.is_steady { self.arrive_in } else { Duration::ZERO },
         }

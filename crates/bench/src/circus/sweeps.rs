@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pelago_proto::deliver::{Circus, Options, Policy};
 
-use super::crowd::{Crowd, Link};
+use super::crowd::{Crowd, CrowdLink, InOrder};
 use super::report::{CrowdRow, CrowdTable};
 
 /// Bytes of the paper's megabyte.
@@ -16,9 +16,9 @@ const DISK: f64 = 30e6;
 const MEMORY: u64 = 64 * MB;
 const FILE: u64 = 512 * MB;
 
-const T1: Link = Link { name: "T1", rate: 1.544e6 / 8.0 };
-const TEN: Link = Link { name: "10T", rate: 10e6 / 8.0 };
-const T3: Link = Link { name: "T3", rate: 45e6 / 8.0 };
+const T1: CrowdLink = CrowdLink { name: "T1", rate: 1.544e6 / 8.0 };
+const TEN: CrowdLink = CrowdLink { name: "10T", rate: 10e6 / 8.0 };
+const T3: CrowdLink = CrowdLink { name: "T3", rate: 45e6 / 8.0 };
 
 /// Returns all tables.
 pub(super) fn run(seed: u64) -> Vec<CrowdTable> {
@@ -34,7 +34,7 @@ pub(super) fn run(seed: u64) -> Vec<CrowdTable> {
     tables
 }
 
-fn load(seed: u64, links: &[Link], loads: &[f64], paper: &'static str) -> CrowdTable {
+fn load(seed: u64, links: &[CrowdLink], loads: &[f64], paper: &'static str) -> CrowdTable {
     let names: Vec<&str> = links.iter().map(|link| link.name).collect();
     let rows = loads.iter().flat_map(|load| {
         let percent = load * 100.0;
@@ -129,16 +129,16 @@ fn leapfront(seed: u64) -> CrowdTable {
 }
 
 /// Returns a crowd whose links together take a share of the server's link, in equal parts.
-fn crowd(seed: u64, links: &[Link], load: f64, file_bytes: u64) -> Crowd {
+fn crowd(seed: u64, links: &[CrowdLink], load: f64, file_bytes: u64) -> Crowd {
     let share = SERVER_LINK * load / links.len() as f64;
     // There is a client of each link; a share of the server's link has a few hundred of them.
-    let count = |link: &Link| (share / link.rate).round().max(1.0) as usize;
+    let count = |link: &CrowdLink| (share / link.rate).round().max(1.0) as usize;
     let slowest = links.iter().map(|link| link.rate).fold(f64::INFINITY, f64::min);
     Crowd {
         links: links.iter().map(|link| (*link, count(link))).collect(),
         files: 1,
         file_bytes,
-        is_ordered: false,
+        in_order: InOrder::Nobody,
         arrive_in: Duration::from_secs_f64(file_bytes as f64 / slowest),
         is_steady: true,
         disk_rate: DISK,

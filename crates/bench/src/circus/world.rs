@@ -202,11 +202,11 @@ impl<'a> World<'a> {
         let id = ClientId(self.next_client);
         self.next_client += 1;
         self.deliver
-            .join(VersionId(file.into()), id, order, None, self.now)
+            .join(VersionId(file.into()), id, order, None)
             .expect("a scenario has fewer clients than the machine");
         let (arrived, lent) = (self.now, VecDeque::new());
         self.clients.insert(id, Client { download, arrived, lent, is_finished: false });
-        self.passes[file as usize].join(rate);
+        self.passes[file as usize].join(rate, self.now);
         self.take(id);
     }
 

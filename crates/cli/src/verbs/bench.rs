@@ -20,6 +20,7 @@ use crate::{daemon, output, size};
 
 use scratch::Scratch;
 
+mod circus;
 mod leases;
 mod million;
 mod scratch;
@@ -51,6 +52,8 @@ enum Benchmark {
     Leases(leases::Args),
     /// A directory of a million files: time until it is listed after a start and after a crash
     Million(million::Args),
+    /// Crowds that download the same files: passes over the disk, and the time of a download
+    Circus(circus::Args),
     /// Large folders: `find` and `ls` over many names, and cold reads of many small files
     Tree(tree::Args),
 }
@@ -142,6 +145,7 @@ impl Args {
             Benchmark::Lib(args) => args.json,
             Benchmark::Leases(args) => args.json,
             Benchmark::Million(args) => args.json,
+            Benchmark::Circus(args) => args.json,
             Benchmark::Tree(args) => args.json,
         }
     }
@@ -168,6 +172,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         Benchmark::Lib(args) => run_lib(&args)?,
         Benchmark::Leases(args) => leases::run(&args)?,
         Benchmark::Million(args) => million::run(&args)?,
+        Benchmark::Circus(args) => circus::run(&args)?,
         Benchmark::Tree(args) => tree::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
