@@ -20,21 +20,32 @@ mod world;
 pub struct CircusOptions {
     /// The seed of the times at which clients arrive.
     pub seed: u64,
-    /// Whether the paper's figures are repeated too, which takes a minute.
-    pub sweeps: bool,
+    /// How much is simulated.
+    pub scope: CircusScope,
+}
+
+/// How much is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CircusScope {
+    /// What the goals need, in seconds.
+    Goals,
+    /// Each policy in each of these crowds, and plain downloads.
+    Policies,
+    /// The paper's figures too, which takes two minutes.
+    Paper,
 }
 
 impl Default for CircusOptions {
     fn default() -> Self {
-        Self { seed: 1, sweeps: true }
+        Self { seed: 1, scope: CircusScope::Paper }
     }
 }
 
 /// Simulates crowds in virtual time.
 #[must_use]
 pub fn circus(options: &CircusOptions) -> CircusReport {
-    let (mut tables, goals) = standard::run(options.seed);
-    if options.sweeps {
+    let (mut tables, goals) = standard::run(options);
+    if options.scope == CircusScope::Paper {
         tables.extend(sweeps::run(options.seed));
     }
     CircusReport { seed: options.seed, tables, goals }
@@ -44,24 +55,28 @@ pub fn circus(options: &CircusOptions) -> CircusReport {
 mod tests {
     use super::*;
 
-    const CLOSE: &str = "50 × 4.5:1: disk reads over those of circus";
-
-    /// The figures that the policy Relevance is made for; each is met with any seed.
+    /// The figures that the policy Relevance is made for are met with several seeds, and a seed
+    /// gives the same figures again.
     #[test]
     fn the_virtual_goals_are_met() {
-        for seed in 1..4 {
-            let report = circus(&CircusOptions { seed, sweeps: false });
+        let report = |seed| circus(&CircusOptions { seed, scope: CircusScope::Goals });
+        let reports = [1, 2, 1].map(report);
+        for report in &reports {
             let missed = report.goals.iter().filter(|goal| !goal.is_met());
-            // Circus reads little more than one pass there, and none reads less.
-            let missed: Vec<&Goal> = missed.filter(|goal| goal.name != CLOSE).collect();
-            assert!(missed.is_empty(), "seed {seed}: {missed:#?}\n{}", report.render_text());
+            let missed: Vec<&Goal> = missed.filter(|goal| !is_ideal(report, goal)).collect();
+            assert!(missed.is_empty(), "{missed:#?}\n{}", report.render_text());
         }
+        let [first, second, again] = reports;
+        assert_eq!(first.to_json(), again.to_json());
+        assert_ne!(first.tables, second.tables);
     }
 
-    #[test]
-    fn a_seed_gives_the_same_report() {
-        let report = || circus(&CircusOptions { seed: 7, sweeps: false });
-        assert_eq!(report(), report());
-        assert_ne!(report(), circus(&CircusOptions { seed: 8, sweeps: false }));
+    /// Returns whether a goal compares with Circus, and ours reads little more than what the
+    /// fastest clients take: half of what Circus reads is then less than anybody could.
+    fn is_ideal(report: &CircusReport, goal: &Goal) -> bool {
+        let Some((setting, name)) = goal.name.split_once(": disk") else { return false };
+        let mut rows = report.tables.iter().flat_map(|table| &table.rows);
+        let ours = rows.find(|row| row.setting == setting && row.policy == "relevance");
+        name.contains("circus") && ours.is_some_and(|row| row.ratio() <= 1.05)
     }
 }

@@ -6,6 +6,7 @@ use pelago_proto::deliver::{Circus, Options, Policy};
 
 use super::crowd::{Crowd, CrowdLink, InOrder};
 use super::report::{CrowdRow, CrowdTable, Goal};
+use super::{CircusOptions, CircusScope};
 
 const MIB: u64 = 1 << 20;
 /// Bytes in a second of the disk.
@@ -41,14 +42,14 @@ const SMALL: &[(&str, &[CrowdLink])] = &[
 ];
 
 /// Returns the tables and the goals.
-pub(super) fn run(seed: u64) -> (Vec<CrowdTable>, Vec<Goal>) {
-    let (small, mut goals) = small(seed);
-    let (large, more) = large(seed);
+pub(super) fn run(options: &CircusOptions) -> (Vec<CrowdTable>, Vec<Goal>) {
+    let (small, mut goals) = small(options);
+    let (large, more) = large(options);
     goals.extend(more);
     (vec![small, large], goals)
 }
 
-fn small(seed: u64) -> (CrowdTable, Vec<Goal>) {
+fn small(options: &CircusOptions) -> (CrowdTable, Vec<Goal>) {
     let (mut rows, mut goals) = (Vec::new(), Vec::new());
     for (name, links) in SMALL {
         let fastest = links.iter().map(|link| link.rate).fold(0.0, f64::max);
@@ -66,10 +67,10 @@ fn small(seed: u64) -> (CrowdTable, Vec<Goal>) {
                 is_steady: false,
                 disk_rate: DISK,
                 options: Options::new(Policy::Relevance, SMALL_MEMORY),
-                seed,
+                seed: options.seed,
             };
             let setting = format!("{name}{suffix}");
-            let compared = compare(&crowd, &setting, SMALL_REGION);
+            let compared = compare(&crowd, &setting, SMALL_REGION, options.scope);
             goals.extend(goals_of(&setting, &compared));
             rows.extend(compared);
         }
@@ -79,7 +80,7 @@ fn small(seed: u64) -> (CrowdTable, Vec<Goal>) {
     (CrowdTable { title: title.to_owned(), paper: "", rows }, goals)
 }
 
-fn large(seed: u64) -> (CrowdTable, Vec<Goal>) {
+fn large(options: &CircusOptions) -> (CrowdTable, Vec<Goal>) {
     let slow = link("1 MB/s", 1e6);
     let (mut rows, mut goals) = (Vec::new(), Vec::new());
     let settings = [
@@ -101,12 +102,12 @@ fn large(seed: u64) -> (CrowdTable, Vec<Goal>) {
             is_steady: false,
             disk_rate: DISK,
             options: Options::new(Policy::Relevance, MEMORY),
-            seed,
+            seed: options.seed,
         };
         let setting = format!("{clients} × {name}");
-        let mut compared = compare(&crowd, &setting, Circus::default().region_bytes);
+        let mut compared = compare(&crowd, &setting, Circus::default().region_bytes, options.scope);
         goals.extend(goals_of(&setting, &compared));
-        if files == 1 {
+        if files == 1 && options.scope > CircusScope::Goals {
             for (in_order, name) in [(InOrder::Half, "half plain"), (InOrder::Everybody, "plain")] {
                 compared.push(Crowd { in_order, ..crowd.clone() }.run(&setting, name));
             }
@@ -118,8 +119,9 @@ fn large(seed: u64) -> (CrowdTable, Vec<Goal>) {
     (CrowdTable { title: title.to_owned(), paper: "", rows }, goals)
 }
 
-/// Simulates a crowd with each policy, and Circus also with reads of single blocks.
-fn compare(crowd: &Crowd, setting: &str, region_bytes: u64) -> Vec<CrowdRow> {
+/// Simulates a crowd with each policy, and Circus also with reads of single blocks; only with the
+/// two that the goals compare if that is the scope.
+fn compare(crowd: &Crowd, setting: &str, region_bytes: u64, scope: CircusScope) -> Vec<CrowdRow> {
     let circus = Policy::Circus(Circus { region_bytes, ..Circus::default() });
     let blocks = crowd.options.extent_bytes / crowd.options.block_bytes;
     let with = |policy| Options { policy, ..crowd.options };
@@ -135,7 +137,10 @@ fn compare(crowd: &Crowd, setting: &str, region_bytes: u64) -> Vec<CrowdRow> {
         (RELEVANCE, with(Policy::Relevance)),
     ];
     let run = |(name, options)| Crowd { options, ..crowd.clone() }.run(setting, name);
-    policies.map(run).into()
+    let is_wanted = |(name, _): &(&str, Options)| {
+        scope > CircusScope::Goals || matches!(*name, CIRCUS | RELEVANCE)
+    };
+    policies.into_iter().filter(is_wanted).map(run).collect()
 }
 
 /// Returns what is to be reached by a crowd.

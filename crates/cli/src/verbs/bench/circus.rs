@@ -1,6 +1,6 @@
 //! `bench circus`: crowds that download the same files.
 
-use pelago_bench::circus::{CircusOptions, circus};
+use pelago_bench::circus::{CircusOptions, CircusScope, circus};
 
 use crate::failure::Outcome;
 use crate::output;
@@ -10,7 +10,7 @@ pub(super) struct Args {
     /// Simulate the clients, their links and the disk in virtual time
     #[arg(long = "virtual", required = true)]
     is_virtual: bool,
-    /// Leave out the figures of Circus's paper, which take a minute
+    /// Leave out the figures of Circus's paper, which take two minutes
     #[arg(long)]
     quick: bool,
     /// The seed of the times at which clients arrive
@@ -22,7 +22,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome<()> {
-    let report = circus(&CircusOptions { seed: args.seed, sweeps: !args.quick });
+    let scope = if args.quick { CircusScope::Policies } else { CircusScope::Paper };
+    let report = circus(&CircusOptions { seed: args.seed, scope });
     if args.json {
         output::print_json(&report.to_json())
     } else {
