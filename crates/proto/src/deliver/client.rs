@@ -12,6 +12,10 @@ use super::{Order, VersionId};
 /// What a client takes for anything before its rate is known.
 const UNMEASURED_SECONDS: f64 = 1.0;
 
+/// A client that sends a block for longer, and for so many times its usual time, stalls.
+const STALL_SECONDS: f64 = 5.0;
+const STALL_TIMES: f64 = 4.0;
+
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -35,6 +39,8 @@ pub(super) struct Client {
     pub(super) waits: bool,
     /// Whether it is among those that ask for a read.
     pub(super) asks: bool,
+    /// Whether it stalls, as far as was noticed: it counts nothing until it goes on.
+    pub(super) is_stalled: bool,
     /// Reads that it was given since it last wanted a block: a client that takes nothing is not
     /// read for again and again, although what was read is dropped.
     pub(super) reads: u32,
@@ -59,6 +65,7 @@ impl Client {
             sending_since: Duration::ZERO,
             waits: false,
             asks: false,
+            is_stalled: false,
             reads: 0,
             rate: Rate::default(),
             cursor: 0,
@@ -87,6 +94,15 @@ impl Client {
         }
     }
 
+    /// Returns whether it sends a block for much longer than usual.
+    pub(super) fn stalls(&self, now: Duration) -> bool {
+        let Some(bytes) = self.lent.front() else { return false };
+        let rate = self.rate.per_second();
+        let usual = if rate > 0.0 { f64::from(*bytes) / rate } else { 0.0 };
+        let sending = now.saturating_sub(self.sending_since).as_secs_f64();
+        sending > STALL_SECONDS.max(usual * STALL_TIMES)
+    }
+
     /// Returns whether it has nothing to take any more.
     pub(super) fn is_finished(&self) -> bool {
         self.missing.is_empty() && self.queue.is_empty()
@@ -94,7 +110,7 @@ impl Client {
 
     /// Returns what it should count.
     pub(super) const fn new_weight(&self) -> u64 {
-        if self.is_ordered { 0 } else { weight_of(self.missing.len()) }
+        if self.is_ordered || self.is_stalled { 0 } else { weight_of(self.missing.len()) }
     }
 
     /// Returns the range of bytes that it wants.

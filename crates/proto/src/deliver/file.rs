@@ -72,6 +72,15 @@ impl File {
         }
     }
 
+    /// Gives a client the weight that it should have.
+    pub(super) fn reweigh(&mut self, client: &mut Client) {
+        let weight = client.new_weight();
+        if weight != client.weight {
+            self.scores.reweigh(&client.missing, client.weight, weight);
+            client.weight = weight;
+        }
+    }
+
     /// A client lacks a block no longer.
     pub(super) fn take(&mut self, id: ClientId, client: &mut Client, block: u32) {
         let extent = self.geometry.extent_of(block);
@@ -82,17 +91,13 @@ impl File {
         if self.present.contains(extent) {
             client.supply -= 1;
         }
-        let weight = client.new_weight();
-        if weight != client.weight {
-            self.scores.reweigh(&client.missing, client.weight, weight);
-            client.weight = weight;
-        }
-        if self.readers.contains(&(extent, id)) && self.geometry.part(&client.missing, extent) == 0
+        self.reweigh(client);
+        // It is elsewhere if it loses a block of an extent that could not be read.
+        if client.is_ordered
+            && self.geometry.part(&client.missing, extent) == 0
+            && self.readers.remove(&(extent, id))
         {
-            // Nothing is there if a later extent could not be read.
-            if self.readers.remove(&(extent, id)) {
-                self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
-            }
+            self.readers.extend(client.next_in_order(&self.geometry).map(|at| (at, id)));
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Deliver {
     /// Reads, and their times.
     pub(super) reads: Rate,
     pub(super) woken: VecDeque<ClientId>,
+    /// The client that was looked at last, whether it stalls; `None` behind all.
+    pub(super) looked_at: Option<ClientId>,
 }
 
 impl Deliver {
@@ -52,6 +54,7 @@ impl Deliver {
             reading: 0,
             reads: Rate::default(),
             woken: VecDeque::new(),
+            looked_at: None,
         }
     }
 
@@ -158,6 +161,12 @@ impl Deliver {
         if let Some(bytes) = client.lent.pop_front() {
             client.rate.add(f64::from(bytes), now.saturating_sub(client.sending_since));
             client.sending_since = now;
+        }
+        if client.is_stalled {
+            client.is_stalled = false;
+            if let Some(file) = self.files.get_mut(&client.file) {
+                file.reweigh(client);
+            }
         }
     }
 

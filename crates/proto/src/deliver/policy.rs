@@ -1,6 +1,6 @@
 //! What the policies decide, behind one seam.
 
-use super::cache::{Cache, Cached};
+use super::cache::Cache;
 use super::client::Client;
 use super::file::File;
 use super::{ClientId, Options, Order, Policy, circus, ordered, relevance, scores};
@@ -91,13 +91,13 @@ pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent:
 /// dropped, and each of them read alone. `seconds` tells how long a client takes for so many bytes.
 pub(super) fn worth(
     options: &Options,
-    (extent, cached): (u32, &Cached),
+    extent: u32,
     file: Option<&File>,
     seconds: impl Fn(ClientId, f64) -> f64,
-) -> (bool, f64) {
-    let Some(file) = file else { return (false, -1.0) };
+) -> f64 {
+    let Some(file) = file else { return -1.0 };
     if options.policy != Policy::Relevance {
-        return (false, 0.0);
+        return 0.0;
     }
     let nearest = file.readers.range(..(extent + 1, ClientId(0))).next_back();
     let soon = nearest.map_or(0.0, |(at, id)| {
@@ -105,7 +105,7 @@ pub(super) fn worth(
         let extents = f64::from(extent - at).max(0.5);
         1.0 / seconds(*id, extents * f64::from(options.extent_bytes))
     });
-    (cached.reader.is_some(), scores::fraction(file.scores.of(extent)) + soon)
+    scores::fraction(file.scores.of(extent)) + soon
 }
 
 /// Returns how many blocks should be in memory for a client: what it takes during a read, and a few

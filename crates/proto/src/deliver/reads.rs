@@ -1,10 +1,15 @@
 //! Which extent is read next, and which makes room for it.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::cache::Load;
+use super::client::Client;
 use super::machine::Deliver;
-use super::{ClientId, ExtentRead, Order, VersionId, policy};
+use super::{ClientId, ExtentRead, Order, Policy, VersionId, policy};
+
+/// Clients that are looked at, whether they stall, for each extent that is dropped.
+const LOOKS: usize = 64;
 
 impl Deliver {
     /// Returns the next read that the driver begins; `None` if there are as many as there may be,
@@ -118,8 +123,10 @@ impl Deliver {
 
     fn begin_read(&mut self, id: VersionId, extent: u32, asker: ClientId, now: Duration) {
         self.reading += 1;
-        let is_ordered = self.clients.get(&asker).is_some_and(|client| client.is_ordered);
-        self.cache.begin(id, extent, (!is_ordered).then_some(asker), now);
+        let is_any_order =
+            |client: &&Client| self.options.policy == Policy::Relevance && !client.is_ordered;
+        let reader = self.clients.get(&asker).filter(is_any_order).map(|_| asker);
+        self.cache.begin(id, extent, reader, now);
         let Some(file) = self.files.get_mut(&id) else { return };
         file.present.insert(extent);
         file.last_read = Some(extent);
@@ -130,15 +137,34 @@ impl Deliver {
         }
     }
 
+    /// Looks at a few clients in turn: those that stall count nothing until they go on, so that
+    /// what they lack does not stay in memory for them.
+    fn look_for_stalls(&mut self, now: Duration) {
+        let from = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.clients.range_mut((from, Bound::Unbounded));
+        for (id, client) in behind.take(LOOKS) {
+            self.looked_at = Some(*id);
+            if !client.is_stalled && client.stalls(now) {
+                client.is_stalled = true;
+                if let Some(file) = self.files.get_mut(&client.file) {
+                    file.reweigh(client);
+                }
+            }
+        }
+    }
+
     /// Drops the extent that is worth least.
     fn evict(&mut self, now: Duration) -> Option<(VersionId, u32)> {
+        self.look_for_stalls(now);
         let seconds = |id, bytes| match self.clients.get(&id) {
             Some(client) => client.seconds(bytes, now).max(f64::MIN_POSITIVE),
             None => f64::INFINITY,
         };
         let all = self.cache.resident().map(|(id, extent, cached)| {
             let file = self.files.get(&id);
-            let (is_kept, score) = policy::worth(&self.options, (extent, cached), file, seconds);
+            let reader = cached.reader.and_then(|id| self.clients.get(&id));
+            let is_kept = reader.is_some_and(|client| !client.stalls(now));
+            let score = policy::worth(&self.options, extent, file, seconds);
             (is_kept, score, cached.used, id, extent)
         });
         let order = |a: &(bool, f64, u64, _, _), b: &(bool, f64, u64, _, _)| {

@@ -192,6 +192,38 @@ fn a_stalled_client_pins_nothing() {
     assert_eq!(deliver.missing(client(1)).unwrap().len(), 1022);
 }
 
+/// What a client that stalls lacks, and what was read for it, makes room for what others want,
+/// although it is nearly done.
+#[test]
+fn a_stalled_client_that_is_nearly_done_keeps_nothing_in_memory() {
+    let mut deliver = deliver(Policy::Relevance, 4);
+    let mut have = BlockSet::full(1024);
+    have.remove_run(5 * 16, 5 * 16 + 3);
+    have.remove_run(8 * 16, 8 * 16 + 3);
+    deliver.join(FILE, client(1), Order::Any, Some(&have)).unwrap();
+    assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
+    assert_eq!(read_all(&mut deliver), [5, 8]);
+    assert!(matches!(deliver.next_block(client(1), NOW), Next::Block(_)));
+    let later = Duration::from_secs(60);
+    let mut have = BlockSet::full(1024);
+    have.remove_run(0, 48);
+    deliver.join(FILE, client(2), Order::Any, Some(&have)).unwrap();
+    let mut evicted = Vec::new();
+    loop {
+        match deliver.next_block(client(2), later) {
+            Next::Block(_) => deliver.sent(client(2), later),
+            Next::Finished => break,
+            _ => {}
+        }
+        while let Some(read) = deliver.next_read(later) {
+            evicted.extend(read.evicted);
+            deliver.read_done(read.file, read.extent, later);
+        }
+    }
+    assert!(evicted.iter().all(|(_, extent)| [5, 8].contains(extent)), "{evicted:?}");
+    assert!(!evicted.is_empty());
+}
+
 #[test]
 fn an_extent_that_cannot_be_read_is_named_and_others_go_on() {
     let mut deliver = deliver(Policy::Relevance, 8);
