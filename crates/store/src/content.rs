@@ -30,10 +30,12 @@ use crate::folder::{Folder, FolderError};
 use crate::os;
 
 pub use error::Error;
+pub use extent::{ExtentBlock, ExtentFile, ReadFrom};
 pub use file::{ContentFile, ContentStat};
 pub use root::subfolder_of;
 
 mod error;
+mod extent;
 mod file;
 mod root;
 

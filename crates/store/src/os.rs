@@ -1,5 +1,5 @@
-//! System calls without a safe binding: leases and mappings. All `unsafe` code of this crate is
-//! here.
+//! System calls without a safe binding: leases, mappings, and what the page cache has. All `unsafe`
+//! code of this crate is here.
 //!
 //! A kernel or a program that was given a content file can write it without a request to us,
 //! through descriptors and shared mappings. To learn whether one still can, [`has_writers`] asks
@@ -16,6 +16,8 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
+/// The number of cachestat(2), the same on every architecture that we know.
+const CACHESTAT: libc::c_long = 451;
 /// Length of a mapping, in bytes. Linux maps the whole page.
 const MAPPED_BYTES: usize = 1;
 
@@ -56,6 +58,36 @@ fn set_lease(file: impl AsFd, lease: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open for the whole call, and neither number is a pointer.
     match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, lease) } {
         0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Returns how many pages of a range of a file are in the page cache.
+///
+/// # Errors
+/// If the kernel does not tell: before Linux 6.5, or for this file system.
+#[expect(unsafe_code, reason = "no safe binding has cachestat")]
+pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<u64> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    /// What is cached, dirty, under writeback, evicted, and evicted lately, in pages.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Found([u64; 5]);
+    // A length of 0 would mean the rest of the file.
+    if len == 0 {
+        return Ok(0);
+    }
+    let (range, mut found) = (Range { offset, len }, Found::default());
+    let (descriptor, flags): (i32, u32) = (file.as_fd().as_raw_fd(), 0);
+    let (from, to) = (ptr::from_ref(&range), ptr::from_mut(&mut found));
+    // SAFETY: the descriptor is open, and both pointers are to structures of the kernel's layout
+    // (cachestat(2)) that outlive the call.
+    match unsafe { libc::syscall(CACHESTAT, descriptor, from, to, flags) } {
+        0 => Ok(found.0[0]),
         _ => Err(io::Error::last_os_error()),
     }
 }
