@@ -154,8 +154,8 @@ impl Served {
             }
         };
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
-        let http = plan.http.as_ref().map(|plan| http::open(plan, server)).transpose()?;
-        let http = http.map(Arc::new);
+        let http = plan.http.as_ref().map(|http| http::open(http, server, plan.memory_bytes));
+        let http = http.transpose()?.map(Arc::new);
         let (server, passthrough, dir) = (Arc::clone(server), plan.passthrough, plan.dir.clone());
         Ok(Self { server, mount, doors, http, passthrough, dir })
     }

@@ -44,6 +44,8 @@ pub(crate) struct UpReport {
     pub(crate) listening: Option<String>,
     /// Where the tree is served over HTTP, as a URL; `None` if it is not.
     pub(crate) http: Option<String>,
+    /// What the HTTP server has sent; `None` if there is none.
+    pub(crate) http_traffic: Option<HttpReport>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
     /// Sessions of the last run that the start still waits for.
@@ -118,6 +120,25 @@ pub(crate) struct SessionReport {
     pub(crate) silent_ms: u64,
     /// Requests that run.
     pub(crate) running: u64,
+}
+
+/// What an HTTP server has sent, and what it is sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HttpReport {
+    /// Bytes that were read from files.
+    pub(crate) medium_bytes: u64,
+    /// Bytes of files that were given to clients.
+    pub(crate) served_bytes: u64,
+    /// Extents that were read for all who want them.
+    pub(crate) extents_read: u64,
+    /// Extents that are in memory.
+    pub(crate) extents_in_memory: u64,
+    /// Clients that ask for a read.
+    pub(crate) askers: u64,
+    /// Clients that get extents from memory.
+    pub(crate) clients: u64,
+    /// Files of which they get them.
+    pub(crate) files: u64,
 }
 
 /// What recovery found of files that were open when the previous run ended.
@@ -252,6 +273,15 @@ impl UpReport {
             mounted: Some("/v/files".into()),
             listening: Some("key@host:7440".to_owned()),
             http: Some("http://127.0.0.1:8080/".to_owned()),
+            http_traffic: Some(HttpReport {
+                medium_bytes: 21,
+                served_bytes: 22,
+                extents_read: 23,
+                extents_in_memory: 24,
+                askers: 25,
+                clients: 26,
+                files: 27,
+            }),
             sessions: vec![SessionReport {
                 id: "1f".to_owned(),
                 peer: "user 0".to_owned(),

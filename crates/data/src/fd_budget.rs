@@ -13,8 +13,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that are left to everything else in the process but connections.
 const OTHERS: u64 = 128;
-/// The most connections that a server has, with those without a session that are being closed.
-const CONNECTIONS: u64 = (limits::SESSIONS + 2 * limits::STRANGERS) as u64;
+/// The most connections that a server has, with those without a session that are being closed and
+/// those over HTTP.
+const CONNECTIONS: u64 =
+    (limits::SESSIONS + 2 * limits::STRANGERS + limits::HTTP_CONNECTIONS) as u64;
 
 /// The descriptors that content files may have.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Errors as answers.
 
 use hyper::StatusCode;
+use pelago_proto::deliver::DeliverError;
 use pelago_wire::{Code, Error};
 
 use crate::request_body::NoBody;
@@ -50,5 +51,18 @@ impl From<NoBody> for Failure {
             NoBody::Cut => (StatusCode::BAD_REQUEST, "the have-map was cut"),
         };
         Self(status, text.to_owned())
+    }
+}
+
+impl From<DeliverError> for Failure {
+    fn from(error: DeliverError) -> Self {
+        let status = match error {
+            DeliverError::TooManyFiles | DeliverError::TooManyClients => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            DeliverError::TooScattered => StatusCode::BAD_REQUEST,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
     }
 }

@@ -9,20 +9,25 @@
 pub use access::ReadAs;
 pub use fetch::{FetchError, FetchEvent, FetchPlan, Fetched, Lie, UrlError, fetch};
 pub use server::{HttpOptions, HttpServer};
+pub use traffic::HttpTraffic;
 
 mod access;
 mod blocks;
 mod body;
 mod conditions;
+mod delivery;
+mod direct;
 mod failure;
 mod fetch;
 mod hashes;
 mod have_map;
 mod listing;
-mod order;
+mod open_file;
 mod range;
 mod request_body;
 mod response;
 mod server;
 mod target;
+mod traffic;
 mod tree;
+mod watched;

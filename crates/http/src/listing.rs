@@ -7,6 +7,7 @@ use bytes::Bytes;
 use pelago_wire::{Cookie, DirEntry, Entry, FileKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::channel;
 
 use crate::body::{Broken, Content};
@@ -81,9 +82,17 @@ impl Format {
 }
 
 /// Returns a body with the names of a directory, which are read as the client takes them.
-pub(crate) fn content(tree: Arc<Tree>, dir: Entry, path: String, format: Format) -> Content {
+/// That begins once there is a place for it.
+pub(crate) fn content(
+    tree: Arc<Tree>,
+    dir: Entry,
+    (path, format): (String, Format),
+    places: Arc<Semaphore>,
+) -> Content {
     let (sender, pieces) = channel(1);
     tokio::spawn(async move {
+        // It is never closed.
+        let Ok(_place) = places.acquire_owned().await else { return };
         let mut page = format.head(&path);
         let mut after = Cookie::AFTER_DOT_DOT;
         loop {

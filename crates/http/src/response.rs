@@ -15,22 +15,27 @@ use hyper::header::{
 use hyper::http::response::Builder;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use pelago_client::Opened;
+use pelago_proto::deliver::Order;
 use pelago_wire::blocks::{BLOCKS_TYPE, Extents, HaveMap};
+use pelago_wire::limits::{EXTENT_BYTES, HTTP_DIRECT_ANSWERS};
 use pelago_wire::{Entry, FileKind, OpenFlags};
+use tokio::sync::Semaphore;
 
 use crate::access::Wish;
-use crate::body::{Content, OpenFile};
+use crate::blocks::Blocks;
+use crate::body::Content;
 use crate::conditions::{Verdict, Version};
+use crate::delivery::{Client, Delivery};
 use crate::failure::Failure;
-use crate::hashes::ExtentHashes;
 use crate::listing::{self, Format};
-use crate::order::ExtentOrder;
+use crate::open_file::OpenFile;
 use crate::range::{self, Part};
 use crate::target::Target;
 use crate::tree::{Refusal, Tree, wait};
-use crate::{blocks, have_map};
+use crate::{direct, have_map};
 
-/// When a client may ask again for a file that is open for writing.
+/// When a client may ask again: for a file that is open for writing, or a server with too many
+/// downloads.
 const RETRY: Duration = Duration::from_secs(5);
 /// What the browser is to make of a file: it asks again before it uses a copy, runs nothing of it,
 /// and believes its media type.
@@ -42,14 +47,31 @@ const COMMON: [(HeaderName, &str); 3] = [
 
 /// What is served, and how.
 pub(crate) struct Served {
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) hashes: Arc<ExtentHashes>,
+    tree: Arc<Tree>,
+    delivery: Arc<Delivery>,
+    /// Places of answers that read for themselves, and of have-maps that are received.
+    direct: Arc<Semaphore>,
+    have_maps: Semaphore,
     /// It listens to this machine alone: a request must name it so, or a web page from elsewhere
     /// could read the answer under a name that was made to lead here (DNS rebinding).
-    pub(crate) is_local: bool,
+    is_local: bool,
+}
+
+/// A request for a file, as its head says it.
+struct FileRequest<'a> {
+    path: &'a str,
+    headers: &'a HeaderMap,
+    is_head: bool,
+    have: Option<Vec<u8>>,
 }
 
 impl Served {
+    pub(crate) fn new(tree: Arc<Tree>, delivery: Arc<Delivery>, is_local: bool) -> Self {
+        let direct = Arc::new(Semaphore::new(HTTP_DIRECT_ANSWERS));
+        let have_maps = Semaphore::new(HTTP_DIRECT_ANSWERS);
+        Self { tree, delivery, direct, have_maps, is_local }
+    }
+
     /// Answers a request. A HEAD gets the answer to a GET; its body is left out on the way.
     pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<Content>
     where
@@ -59,7 +81,12 @@ impl Served {
             Ok(response) => response,
             Err(Failure(status, text)) => {
                 let body = Content::Ready(Bytes::from(format!("{text}\n")));
-                finish(with_common(status).header(CONTENT_TYPE, "text/plain; charset=utf-8"), body)
+                let answer = with_common(status).header(CONTENT_TYPE, "text/plain; charset=utf-8");
+                let answer = match status {
+                    StatusCode::SERVICE_UNAVAILABLE => answer.header(RETRY_AFTER, RETRY.as_secs()),
+                    _ => answer,
+                };
+                finish(answer, body)
             }
         }
     }
@@ -84,12 +111,19 @@ impl Served {
         let path = head.uri.path();
         let target = Target::parse(path)?;
         let have = match head.method {
-            Method::POST => Some(have_map::receive(&head.headers, body).await?),
+            Method::POST => {
+                // It is never closed.
+                let _place = self.have_maps.acquire().await.ok();
+                Some(have_map::receive(&head.headers, body).await?)
+            }
             _ => None,
         };
         let found = self.tree.find(&target).await?;
         match found.attr.kind {
-            FileKind::Regular => self.file(found, path, &head.headers, have).await,
+            FileKind::Regular => {
+                let (headers, is_head) = (&head.headers, head.method == Method::HEAD);
+                self.file(found, FileRequest { path, headers, is_head, have }).await
+            }
             FileKind::Directory if !target.is_dir => {
                 let answer = with_common(StatusCode::MOVED_PERMANENTLY);
                 Ok(finish(answer.header(LOCATION, format!("{}/", path_on(path))), Content::EMPTY))
@@ -98,7 +132,8 @@ impl Served {
                 self.tree.check(Wish::Read, &found).await?;
                 let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
                 let format = Format::accepted(accept);
-                let body = listing::content(Arc::clone(&self.tree), found, shown(&target), format);
+                let (tree, places) = (Arc::clone(&self.tree), Arc::clone(&self.direct));
+                let body = listing::content(tree, found, (shown(&target), format), places);
                 let answer = with_common(StatusCode::OK);
                 Ok(finish(answer.header(CONTENT_TYPE, format.media_type()), body))
             }
@@ -109,70 +144,104 @@ impl Served {
     async fn file(
         &self,
         found: Entry,
-        path: &str,
-        headers: &HeaderMap,
-        have: Option<Vec<u8>>,
+        request: FileRequest<'_>,
     ) -> Result<Response<Content>, Failure> {
         self.tree.check(Wish::Read, &found).await?;
         let (tree, context) = (Arc::clone(&self.tree), self.tree.context());
         let opening = tree.files.open(&context, found.handle, OpenFlags::READ);
         let Opened { open, attr, .. } = wait(opening).await.map_err(Refusal::from)?;
         let version = Version::of(&attr);
-        let file = OpenFile { tree, node: found.handle, open, version };
+        let file = OpenFile { tree, node: found.handle, open, version: version.clone() };
         if (file.tree.is_written)(attr.ino) {
-            let answer = with_common(StatusCode::SERVICE_UNAVAILABLE);
-            let answer = answer.header(RETRY_AFTER, RETRY.as_secs());
-            let body = Bytes::from_static(b"this file is being written\n");
-            return Ok(finish(answer, Content::Ready(body)));
+            let text = "this file is being written";
+            return Err(Failure(StatusCode::SERVICE_UNAVAILABLE, text.to_owned()));
         }
-        let version = &file.version;
-        let with_version = |status| {
-            with_common(status)
-                .header(ETAG, &version.tag)
-                .header(LAST_MODIFIED, httpdate::fmt_http_date(version.modified))
-                .header(ACCEPT_RANGES, "bytes")
-                .header(VARY, "accept")
-        };
-        match version.judge(headers) {
+        match version.judge(request.headers) {
             Verdict::Send => {}
             Verdict::NotModified => {
-                return Ok(finish(with_version(StatusCode::NOT_MODIFIED), Content::EMPTY));
+                return Ok(finish(version.answer(StatusCode::NOT_MODIFIED), Content::EMPTY));
             }
             Verdict::Failed => {
-                return Ok(finish(with_version(StatusCode::PRECONDITION_FAILED), Content::EMPTY));
+                return Ok(finish(version.answer(StatusCode::PRECONDITION_FAILED), Content::EMPTY));
             }
         }
-        let extents = Extents::of(attr.size).filter(|_| have_map::accepts_blocks(headers));
-        if let Some(extents) = extents {
-            let have = have.map(|bytes| HaveMap::decode(&bytes, extents)).transpose();
-            let have = have.map_err(|error| Failure(StatusCode::BAD_REQUEST, error.to_string()))?;
-            let answer = with_version(StatusCode::OK).header(CONTENT_TYPE, BLOCKS_TYPE);
-            let order = ExtentOrder::new(extents, have.unwrap_or_default());
-            let body = blocks::content(file, extents, order, Arc::clone(&self.hashes));
-            return Ok(finish(answer, body));
+        match Extents::of(attr.size).filter(|_| have_map::accepts_blocks(request.headers)) {
+            Some(extents) => self.blocks(file, extents, &request),
+            None => self.bytes(file, attr.size, &request),
         }
-        let range = headers.get(RANGE).and_then(|it| it.to_str().ok());
-        let range = range.filter(|_| version.takes_range(headers));
-        let whole = || (with_version(StatusCode::OK), 0..attr.size);
-        let (answer, part): (Builder, Range<u64>) =
-            match range.map(|range| range::part(range, attr.size)) {
-                None | Some(Part::Whole) => whole(),
-                Some(Part::Some(part)) => {
-                    let text = format!("bytes {}-{}/{}", part.start, part.end - 1, attr.size);
-                    let answer = with_version(StatusCode::PARTIAL_CONTENT);
-                    (answer.header(CONTENT_RANGE, text), part)
-                }
-                Some(Part::Unsatisfiable) => {
-                    let text = format!("bytes */{}", attr.size);
-                    let answer = with_version(StatusCode::RANGE_NOT_SATISFIABLE);
-                    return Ok(finish(answer.header(CONTENT_RANGE, text), Content::EMPTY));
-                }
-            };
-        let kind = mime_guess::from_path(path).first_or_octet_stream();
-        let answer = answer
-            .header(CONTENT_TYPE, kind.essence_str())
-            .header(CONTENT_LENGTH, part.end - part.start);
-        Ok(finish(answer, file.into_content(part)))
+    }
+
+    /// Answers with the blocks of a file that the client lacks.
+    fn blocks(
+        &self,
+        file: OpenFile,
+        extents: Extents,
+        request: &FileRequest<'_>,
+    ) -> Result<Response<Content>, Failure> {
+        let have = request.have.as_ref().map(|bytes| HaveMap::decode(bytes, extents)).transpose();
+        let have = have.map_err(|error| Failure(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let answer = file.version.answer(StatusCode::OK).header(CONTENT_TYPE, BLOCKS_TYPE);
+        if request.is_head {
+            return Ok(finish(answer, Content::unsent(None)));
+        }
+        let client = Client::join(&self.delivery, (file, extents), Order::Any, have.as_ref())?;
+        Ok(finish(answer, Content::Blocks(Box::new(Blocks::new(client)))))
+    }
+
+    /// Answers with the bytes of a file, or with some of them, in order.
+    fn bytes(
+        &self,
+        file: OpenFile,
+        size: u64,
+        request: &FileRequest<'_>,
+    ) -> Result<Response<Content>, Failure> {
+        let version = &file.version;
+        let range = request.headers.get(RANGE).and_then(|it| it.to_str().ok());
+        let range = range.filter(|_| version.takes_range(request.headers));
+        let whole = || (version.answer(StatusCode::OK), 0..size);
+        let (answer, part): (Builder, Range<u64>) = match range.map(|it| range::part(it, size)) {
+            None | Some(Part::Whole) => whole(),
+            Some(Part::Some(part)) => {
+                let text = format!("bytes {}-{}/{size}", part.start, part.end - 1);
+                (version.answer(StatusCode::PARTIAL_CONTENT).header(CONTENT_RANGE, text), part)
+            }
+            Some(Part::Unsatisfiable) => {
+                let answer = version.answer(StatusCode::RANGE_NOT_SATISFIABLE);
+                let text = format!("bytes */{size}");
+                return Ok(finish(answer.header(CONTENT_RANGE, text), Content::EMPTY));
+            }
+        };
+        let kind = mime_guess::from_path(request.path).first_or_octet_stream();
+        let length = part.end - part.start;
+        let answer = answer.header(CONTENT_TYPE, kind.essence_str()).header(CONTENT_LENGTH, length);
+        if request.is_head {
+            return Ok(finish(answer, Content::unsent(Some(length))));
+        }
+        // A whole extent is not read for a few bytes.
+        let shared = Extents::of(size).filter(|_| length > EXTENT_BYTES as u64);
+        let body = match shared {
+            Some(extents) => {
+                let order = Order::Ascending { from: part.start, to: part.end };
+                let client = Client::join(&self.delivery, (file, extents), order, None)?;
+                Content::Ordered(Box::new(client), length)
+            }
+            None => {
+                let (delivery, places) = (Arc::clone(&self.delivery), Arc::clone(&self.direct));
+                direct::content(file, part, delivery, places)
+            }
+        };
+        Ok(finish(answer, body))
+    }
+}
+
+impl Version {
+    /// Begins an answer about this version of a file.
+    fn answer(&self, status: StatusCode) -> Builder {
+        with_common(status)
+            .header(ETAG, &self.tag)
+            .header(LAST_MODIFIED, httpdate::fmt_http_date(self.modified))
+            .header(ACCEPT_RANGES, "bytes")
+            .header(VARY, "accept")
     }
 }
 

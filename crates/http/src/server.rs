@@ -11,20 +11,24 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pelago_client::Files;
 use pelago_wire::InodeId;
+use pelago_wire::limits::HTTP_STALLED_SECONDS;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::access::ReadAs;
+use crate::delivery::Delivery;
 use crate::response::Served;
+use crate::traffic::HttpTraffic;
 use crate::tree::Tree;
+use crate::watched::Watched;
 
-/// Connections at a time; others wait until one ends. Each may have three pieces of a file in
-/// memory ([`crate::body`], [`crate::blocks`]): one that is read, one that waits, one that is sent;
-/// or a have-map, which is as long as one of them.
-const CONNECTIONS: usize = 256;
+/// A client takes something within this time, if there is anything for it.
+const TAKEN_WITHIN: Duration = Duration::from_secs(HTTP_STALLED_SECONDS);
 /// A client that has connected sends its request within this time.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
+/// Threads that compute hashes.
+const HASHERS: usize = 2;
 /// The headers of a request.
 const HEADER_BYTES: usize = 16 << 10;
 /// The pause after a connection could not be accepted: there are too many open files.
@@ -38,11 +42,16 @@ pub struct HttpOptions {
     pub reader: ReadAs,
     /// Returns whether a file is open for writing: it is not served then.
     pub is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
+    /// Bytes of extents that are kept in memory; there are at least two.
+    pub memory_bytes: u64,
+    /// Connections at a time; others wait until one ends.
+    pub connections: usize,
 }
 
 /// A server of one tree. Its end closes all connections.
 pub struct HttpServer {
     address: SocketAddr,
+    delivery: Arc<Delivery>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,28 +65,39 @@ impl HttpServer {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let HttpOptions { files, reader, is_written } = options;
+        let HttpOptions { files, reader, is_written, memory_bytes, connections } = options;
         let tree = Arc::new(Tree { files, reader, is_written });
         let is_local = address.ip().is_loopback();
-        let served = Arc::new(Served { tree, hashes: Arc::default(), is_local });
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(HASHERS)
+            .build()?;
+        let delivery = Delivery::new(memory_bytes, runtime.handle().clone());
+        let served = Served::new(tree, Arc::clone(&delivery), is_local);
         let (end, ended) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async move {
                 tokio::select! {
-                    () = accept(listener, served) => {}
+                    () = accept(listener, Arc::new(served), connections) => {}
                     _ended = ended => {}
                 }
             });
         };
         let thread = thread::Builder::new().name("http".to_owned()).spawn(serve)?;
-        Ok(Self { address, end: Some(end), thread: Some(thread) })
+        Ok(Self { address, delivery, end: Some(end), thread: Some(thread) })
     }
 
     /// Returns the address at which it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns what it has sent, and what it is sending.
+    #[must_use]
+    pub fn traffic(&self) -> HttpTraffic {
+        self.delivery.traffic()
     }
 }
 
@@ -99,15 +119,15 @@ impl fmt::Debug for HttpServer {
 }
 
 /// Serves connections. All of them end with this future.
-async fn accept(listener: TcpListener, served: Arc<Served>) {
+async fn accept(listener: TcpListener, served: Arc<Served>, connections: usize) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the HTTP server cannot listen"),
     };
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut connections = JoinSet::new();
+    let room = Arc::new(Semaphore::new(connections.max(1)));
+    let mut tasks = JoinSet::new();
     loop {
-        while connections.try_join_next().is_some() {}
+        while tasks.try_join_next().is_some() {}
         // It is never closed.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = match listener.accept().await {
@@ -127,8 +147,8 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS_WITHIN)
             .max_buf_size(HEADER_BYTES)
-            .serve_connection(TokioIo::new(stream), service_fn(answer));
-        connections.spawn(async move {
+            .serve_connection(TokioIo::new(Watched::new(stream, TAKEN_WITHIN)), service_fn(answer));
+        tasks.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection of the HTTP server has ended");
             }

@@ -180,6 +180,16 @@ pub const HASHED_VERSIONS: usize = 1024;
 pub const URL_BYTES: usize = 4096;
 /// Bytes of an entity tag of a server that is no Pelago; a longer one counts as none.
 pub const ENTITY_TAG_BYTES: usize = 1024;
+/// Connections of an HTTP server, at most an eighth of the descriptors of the process; others wait
+/// until one ends.
+pub const HTTP_CONNECTIONS: usize = 10_000;
+/// Answers of an HTTP server that read for themselves, and have-maps that it receives, at the same
+/// time; others wait. Each has up to 192 KiB in memory.
+pub const HTTP_DIRECT_ANSWERS: usize = 256;
+/// Seconds for which a client of an HTTP server may take nothing of what is sent to it.
+pub const HTTP_STALLED_SECONDS: u64 = 60;
+/// Bytes of extents that an HTTP server keeps in memory, at most two fifths of `up --memory`.
+pub const DELIVERY_BYTES: u64 = 64 << 20;
 /// Blocks of a file that can be delivered: 16 TiB of blocks of 64 KiB.
 pub const DELIVERY_FILE_BLOCKS: u32 = 1 << 28;
 /// Blocks of a chunk of a delivery's set of blocks. A chunk that is there in part takes 520 bytes,

@@ -52,7 +52,7 @@ const WALLS: &[Wall] = &[
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
-    Wall { package: HTTP, imports: &[WIRE, CLIENT], tests_import: &[] },
+    Wall { package: HTTP, imports: &[WIRE, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
     Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM], tests_import: &[] },
     Wall {

@@ -9,6 +9,8 @@ use nix::unistd::{User, getgrouplist};
 use pelago_client::Files;
 use pelago_http::{HttpOptions, HttpServer, ReadAs};
 use pelago_server::Server;
+use pelago_wire::limits;
+use rustix::process::{Resource, getrlimit};
 
 use crate::failure::{Exit, Failure, Outcome};
 
@@ -27,7 +29,11 @@ pub(crate) struct HttpPlan {
 }
 
 /// Starts the server.
-pub(super) fn open(plan: &HttpPlan, server: &Arc<Server>) -> Outcome<HttpServer> {
+pub(super) fn open(
+    plan: &HttpPlan,
+    server: &Arc<Server>,
+    memory_bytes: u64,
+) -> Outcome<HttpServer> {
     let failed = |source: io::Error| {
         let text = format!("cannot serve HTTP on {}: {source}", plan.address);
         Failure::new(Exit::Failed, text)
@@ -44,7 +50,22 @@ pub(super) fn open(plan: &HttpPlan, server: &Arc<Server>) -> Outcome<HttpServer>
     let reader = reader(&plan.reader)?;
     let (files, of_http) = (Files::new(server.service()), Arc::clone(server));
     let is_written = Box::new(move |ino| of_http.is_written(ino));
-    HttpServer::open(address, HttpOptions { files, reader, is_written }).map_err(failed)
+    let memory_bytes = delivery_bytes(memory_bytes);
+    let options =
+        HttpOptions { files, reader, is_written, memory_bytes, connections: connections() };
+    HttpServer::open(address, options).map_err(failed)
+}
+
+/// Returns the bytes of extents in memory, if the caches of the volume have `memory_bytes`.
+fn delivery_bytes(memory_bytes: u64) -> u64 {
+    limits::DELIVERY_BYTES.min(memory_bytes / 5 * 2)
+}
+
+/// Returns how many connections there may be: an eighth of the descriptors.
+fn connections() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    let share = descriptors.and_then(|all| usize::try_from(all / 8).ok());
+    share.unwrap_or(limits::HTTP_CONNECTIONS).min(limits::HTTP_CONNECTIONS)
 }
 
 fn resolve(address: &str) -> io::Result<SocketAddr> {
@@ -69,4 +90,15 @@ fn reader(name: &str) -> Outcome<ReadAs> {
     let text = CString::new(name).map_err(|_nul| unknown())?;
     let groups = getgrouplist(&text, user.gid).map_err(failed)?;
     Ok(ReadAs { uid: user.uid.as_raw(), gids: groups.iter().map(|gid| gid.as_raw()).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_process_keeps_fewer_extents() {
+        assert_eq!(delivery_bytes(pelago_server::MEMORY_BYTES), limits::DELIVERY_BYTES);
+        assert_eq!(delivery_bytes(limits::LEAST_MEMORY_BYTES), 8 << 20);
+    }
 }

@@ -1,5 +1,6 @@
 //! Fills the status of a volume from its server and its mount.
 
+use pelago_http::HttpTraffic;
 use pelago_mount::Mount;
 use pelago_net::{Peer, SessionStatus};
 use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus};
@@ -7,8 +8,8 @@ use pelago_store::table::Pressure;
 
 use super::Served;
 use crate::status_report::{
-    MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SessionReport, SpaceReport,
-    TableReport, UpReport, WorkerReport,
+    HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SessionReport,
+    SpaceReport, TableReport, UpReport, WorkerReport,
 };
 
 /// Returns the state of the volume that this process serves.
@@ -33,6 +34,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
         mounted: mount.as_ref().map(|mount| mount.point().to_owned()),
         listening: parts.doors.address.as_ref().map(ToString::to_string),
         http: parts.http.as_ref().map(|http| format!("http://{}/", http.address())),
+        http_traffic: parts.http.as_ref().map(|http| traffic(http.traffic())),
         sessions: parts.doors.sessions.status().iter().map(session).collect(),
         awaited_sessions: status.awaited_sessions,
         read_only: status.read_only,
@@ -91,6 +93,18 @@ fn session(each: &SessionStatus) -> SessionReport {
         connected: each.connected,
         silent_ms: u64::try_from(each.silent.as_millis()).unwrap_or(u64::MAX),
         running: each.running as u64,
+    }
+}
+
+const fn traffic(traffic: HttpTraffic) -> HttpReport {
+    HttpReport {
+        medium_bytes: traffic.medium_bytes,
+        served_bytes: traffic.served_bytes,
+        extents_read: traffic.extents_read,
+        extents_in_memory: traffic.extents_in_memory,
+        askers: traffic.askers,
+        clients: traffic.clients,
+        files: traffic.files,
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    DownReport, FarReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
-    SessionReport, SpaceReport, StatusReport, TableReport, UpReport, WorkerReport,
+    DownReport, FarReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport,
+    RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport, UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
 use crate::json::VERSION;
@@ -54,6 +54,7 @@ impl UpReport {
             "mounted": self.mounted.as_deref().map(text),
             "listening": self.listening,
             "http": self.http,
+            "http_traffic": self.http_traffic.map(HttpReport::to_json),
             "sessions": sessions,
             "awaited_sessions": self.awaited_sessions,
             "read_only": self.read_only,
@@ -135,6 +136,7 @@ impl FromJson for UpReport {
             mounted: field(value, "mounted")?,
             listening: field(value, "listening")?,
             http: field(value, "http")?,
+            http_traffic: field(value, "http_traffic")?,
             sessions: field(value, "sessions")?,
             awaited_sessions: field(value, "awaited_sessions")?,
             read_only: field(value, "read_only")?,
@@ -161,6 +163,34 @@ impl DownReport {
             "volume": { "dir": text(&self.dir), "stopped_cleanly": self.stopped_cleanly },
             "pid": self.pid,
             "dead_mount": self.dead_mount.as_deref().map(text),
+        })
+    }
+}
+
+impl HttpReport {
+    fn to_json(self) -> Value {
+        json!({
+            "medium_bytes": self.medium_bytes,
+            "served_bytes": self.served_bytes,
+            "extents_read": self.extents_read,
+            "extents_in_memory": self.extents_in_memory,
+            "askers": self.askers,
+            "clients": self.clients,
+            "files": self.files,
+        })
+    }
+}
+
+impl FromJson for HttpReport {
+    fn from_json(value: &Value) -> Option<Self> {
+        Some(Self {
+            medium_bytes: field(value, "medium_bytes")?,
+            served_bytes: field(value, "served_bytes")?,
+            extents_read: field(value, "extents_read")?,
+            extents_in_memory: field(value, "extents_in_memory")?,
+            askers: field(value, "askers")?,
+            clients: field(value, "clients")?,
+            files: field(value, "files")?,
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    DownReport, FarReport, PassthroughReport, SessionReport, SpaceReport, StatusReport, UpReport,
-    WorkerReport,
+    DownReport, FarReport, HttpReport, PassthroughReport, SessionReport, SpaceReport, StatusReport,
+    UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
 use crate::output;
@@ -37,6 +37,9 @@ impl UpReport {
         }
         if let Some(address) = &self.http {
             lines.push_str(&format!("http      {address}\n"));
+        }
+        if let Some(traffic) = &self.http_traffic {
+            lines.push_str(&traffic.line());
         }
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));
@@ -131,6 +134,19 @@ impl FarReport {
             }
         };
         format!("server    {server}\nmounted   {point} (process {pid}{mode})\nstate     {state}\n")
+    }
+}
+
+impl HttpReport {
+    fn line(&self) -> String {
+        format!(
+            "sent      {} over HTTP, {} read; {} clients of {} files, {} waiting for a read\n",
+            output::bytes(self.served_bytes),
+            output::bytes(self.medium_bytes),
+            self.clients,
+            self.files,
+            self.askers
+        )
     }
 }
 

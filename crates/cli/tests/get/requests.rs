@@ -58,7 +58,8 @@ fn status(head: &str) -> u16 {
     head.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns the numbers of the blocks, of the extents with a hash, and whether there is a root.
+/// Returns the numbers of the blocks, of the extents with a hash, and whether there is a root. They
+/// come in any order.
 fn read(bytes: &[u8], file: &[u8]) -> (Vec<u64>, Vec<u64>, bool) {
     let mut reader = BlockReader::default();
     let (mut blocks, mut hashes, mut has_root) = (Vec::new(), Vec::new(), false);
@@ -76,6 +77,8 @@ fn read(bytes: &[u8], file: &[u8]) -> (Vec<u64>, Vec<u64>, bool) {
         }
     }
     reader.finish().unwrap();
+    blocks.sort_unstable();
+    hashes.sort_unstable();
     (blocks, hashes, has_root)
 }
 

@@ -186,6 +186,15 @@ impl Deliver {
         self.clients.get(&id).map(|client| &client.missing)
     }
 
+    /// Returns whether a client will get a further block of an extent, unless it fails.
+    #[must_use]
+    pub fn lacks_part(&self, id: ClientId, extent: u32) -> bool {
+        let Some(client) = self.clients.get(&id) else { return false };
+        let Some(file) = self.files.get(&client.file) else { return false };
+        let is_chosen = |block: &u32| file.geometry.extent_of(*block) == extent;
+        file.geometry.part(&client.missing, extent) != 0 || client.queue.iter().any(is_chosen)
+    }
+
     /// Returns how many extents are in memory, those being read included.
     #[must_use]
     pub fn extents(&self) -> usize {
@@ -196,6 +205,12 @@ impl Deliver {
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.len()
+    }
+
+    /// Returns how many files there are.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.files.len()
     }
 
     /// Returns how many clients ask for a read.

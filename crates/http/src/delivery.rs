@@ -1,0 +1,17 @@
+//! Delivery of files from memory: an extent is read once for all who want it, and each client gets
+//! next what is there.
+//!
+//! [`pelago_proto::deliver`] decides; [`Delivery`] is its driver, and has the bytes. What is sent
+//! is written from the cache: a [`Piece`] refers to a block of it, and counts as *lent* to the
+//! socket until the last reference is dropped.
+
+pub(crate) use client::{Client, Piece};
+pub(crate) use driver::Delivery;
+
+mod client;
+mod driver;
+mod extent;
+mod source;
+mod state;
+#[cfg(test)]
+mod tests;

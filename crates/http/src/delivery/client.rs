@@ -1,0 +1,157 @@
+//! A client of a delivery.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use pelago_proto::deliver::{BlockSet, ClientId, DeliverError, Order};
+use pelago_wire::Error;
+use pelago_wire::blocks::{ExtentHash, Extents, HaveMap};
+
+use super::driver::Delivery;
+use super::source::{Coming, ExtentSource};
+use super::state::{End, Given, Joined};
+use crate::open_file::OpenFile;
+
+/// A client. Its end leaves the delivery.
+pub(crate) struct Client {
+    id: ClientId,
+    tag: String,
+    file: Extents,
+    source: Arc<dyn ExtentSource>,
+    delivery: Arc<Delivery>,
+}
+
+/// What a client gets.
+pub(crate) enum Piece {
+    /// Bytes of one block, from an offset in the file; and the extent, if the client gets no
+    /// further block of it and wants hashes.
+    Block { offset: u64, bytes: Bytes, ended: Option<EndedExtent> },
+    /// An extent cannot be read. A client that takes blocks in any order gets the others.
+    Unreadable { extent: u64, error: Error },
+    /// The file is another version by now; nothing follows.
+    Changed,
+    /// Nothing can be read; nothing follows.
+    Failed(Error),
+    /// The client has got everything.
+    Finished,
+}
+
+/// An extent of which a client gets no further block.
+pub(crate) struct EndedExtent {
+    pub(crate) number: u64,
+    pub(crate) hash: ExtentHash,
+}
+
+/// A block that a socket has not taken yet.
+struct LentBlock {
+    bytes: Bytes,
+    id: ClientId,
+    delivery: Arc<Delivery>,
+}
+
+impl Client {
+    /// Adds a client that wants these blocks of a file.
+    ///
+    /// # Errors
+    /// [`DeliverError`]: there are too many clients or files, or the blocks are too scattered.
+    pub(crate) fn join(
+        delivery: &Arc<Delivery>,
+        (file, extents): (OpenFile, Extents),
+        order: Order,
+        have: Option<&HaveMap>,
+    ) -> Result<Self, DeliverError> {
+        let tag = file.version.tag.clone();
+        Self::join_source(delivery, (&tag, Arc::new(file), extents), order, have)
+    }
+
+    /// Adds a client that wants these blocks of the version with this tag. If it has other clients,
+    /// their source is used.
+    pub(super) fn join_source(
+        delivery: &Arc<Delivery>,
+        (tag, source, file): (&str, Arc<dyn ExtentSource>, Extents),
+        order: Order,
+        have: Option<&HaveMap>,
+    ) -> Result<Self, DeliverError> {
+        let have = have.map(|have| block_set(have, file)).transpose()?;
+        let mut source = Some(source);
+        let Joined { id, source } = delivery
+            .with(|state, _now| state.join((tag, file), &mut source, order, have.as_ref()))?;
+        let (tag, delivery) = (tag.to_owned(), Arc::clone(delivery));
+        Ok(Self { id, tag, file, source, delivery })
+    }
+
+    /// Returns how the file is divided.
+    pub(crate) const fn file(&self) -> Extents {
+        self.file
+    }
+
+    /// Returns the root of the file, if the hashes of all its extents are known.
+    pub(crate) fn root(&self) -> Option<ExtentHash> {
+        self.delivery.hashes.root(&self.tag, self.file)
+    }
+
+    /// Checks that the file still is the version that was sent.
+    pub(crate) fn check(&self) -> Coming<'static, ()> {
+        let source = Arc::clone(&self.source);
+        Box::pin(async move { source.check().await })
+    }
+
+    /// Returns the next piece once it is there. `with_hash` asks for the hashes of extents.
+    pub(crate) fn poll_next(&mut self, with_hash: bool, context: &Context<'_>) -> Poll<Piece> {
+        let (id, waker) = (self.id, context.waker());
+        let given = self.delivery.with(|state, now| state.give(id, waker, now));
+        Poll::Ready(match given {
+            Given::Block { block, bytes, ended } => {
+                self.delivery.count_served(bytes.len() as u64);
+                let number = u64::from(block.extent);
+                let ended = ended.filter(|_| with_hash).map(|extent| {
+                    let hash = extent.hash();
+                    if self.delivery.hashes.get(&self.tag, number).is_none() {
+                        self.delivery.hashes.put(&self.tag, self.file, number, hash);
+                    }
+                    EndedExtent { number, hash }
+                });
+                let delivery = Arc::clone(&self.delivery);
+                let bytes = Bytes::from_owner(LentBlock { bytes, id, delivery });
+                Piece::Block { offset: block.offset, bytes, ended }
+            }
+            Given::Unreadable { extent, error } => {
+                Piece::Unreadable { extent: extent.into(), error }
+            }
+            Given::Ended(End::Changed) => Piece::Changed,
+            Given::Ended(End::Failed(error)) => Piece::Failed(error),
+            Given::Finished => Piece::Finished,
+            Given::Waits => return Poll::Pending,
+        })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.delivery.with(|state, _now| state.leave(self.id));
+    }
+}
+
+impl AsRef<[u8]> for LentBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for LentBlock {
+    fn drop(&mut self) {
+        self.delivery.with(|state, now| state.sent(self.id, now));
+    }
+}
+
+/// Returns the blocks that a client has. The map was checked against the file.
+fn block_set(have: &HaveMap, file: Extents) -> Result<BlockSet, DeliverError> {
+    let too_long = DeliverError::TooLong { length: file.size() };
+    let number = |block: u64| u32::try_from(block).map_err(|_beyond| too_long);
+    let mut set = BlockSet::empty(number(file.blocks())?);
+    for run in have.runs() {
+        set.insert_run(number(run.first)?, number(run.first + run.blocks)?);
+    }
+    Ok(set)
+}

@@ -1,0 +1,20 @@
+//! What a server counts.
+
+/// Bytes and clients of an HTTP server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HttpTraffic {
+    /// Bytes that were read from files.
+    pub medium_bytes: u64,
+    /// Bytes of files that were given to clients.
+    pub served_bytes: u64,
+    /// Extents that were read for all who want them.
+    pub extents_read: u64,
+    /// Extents that are in memory now.
+    pub extents_in_memory: u64,
+    /// Clients that ask for a read now.
+    pub askers: u64,
+    /// Clients that get extents from memory now.
+    pub clients: u64,
+    /// Files of which they get them.
+    pub files: u64,
+}
