@@ -23,6 +23,11 @@ mod served;
 const MIB: usize = 1 << 20;
 const FILE: usize = 32 * MIB;
 
+/// Returns the kind of a client: blocks and ranges in turn.
+const fn both(number: usize) -> Kind {
+    if number.is_multiple_of(2) { Kind::Blocks } else { Kind::Plain }
+}
+
 /// Reads for all clients in turn until each has as many bytes or has ended.
 fn read_until(clients: &mut [Client], bytes: usize, expected: &[u8]) {
     let mut turn = 0;
@@ -70,8 +75,7 @@ fn clients_of_both_kinds_and_three_rates_get_the_same_bytes() {
     served.put("file", &bytes);
     let mut clients: Vec<_> = (0..50)
         .map(|number| {
-            let kind = if number % 2 == 0 { Kind::Blocks } else { Kind::Plain };
-            let mut client = served.client("file", kind);
+            let mut client = served.client("file", both(number));
             client.each = [1, 2, 5][number % 3];
             client
         })
@@ -91,7 +95,6 @@ fn clients_that_stall_or_vanish_do_not_stop_the_others() {
     let Some(served) = Served::new() else { return };
     let bytes = bytes_of(3, FILE);
     served.put("file", &bytes);
-    let both = |number: usize| if number % 2 == 0 { Kind::Blocks } else { Kind::Plain };
     let mut clients: Vec<_> = (0..30).map(|number| served.client("file", both(number))).collect();
     read_until(&mut clients, 2 * MIB, &bytes);
     // Their sockets are full, and they take nothing more.
@@ -118,7 +121,6 @@ fn a_file_that_is_rewritten_under_a_crowd_is_never_mixed() {
     let Some(served) = Served::new() else { return };
     let bytes = bytes_of(4, FILE);
     served.put("file", &bytes);
-    let both = |number: usize| if number % 2 == 0 { Kind::Blocks } else { Kind::Plain };
     let mut clients: Vec<_> = (0..50).map(|number| served.client("file", both(number))).collect();
     read_until(&mut clients, MIB, &bytes);
     let other = bytes_of(5, FILE);
@@ -126,7 +128,10 @@ fn a_file_that_is_rewritten_under_a_crowd_is_never_mixed() {
     // Each byte that comes is compared with the old ones.
     read_all(&mut clients, &bytes);
     for (client, number) in clients.iter().zip(0..) {
-        let expected = if number % 2 == 0 { End::Changed } else { End::Cut };
+        let expected = match both(number) {
+            Kind::Blocks => End::Changed,
+            Kind::Plain => End::Cut,
+        };
         assert_eq!(client.end(), Some(expected), "{number}");
     }
     served.volume.wait_until_closed();

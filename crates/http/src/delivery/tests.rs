@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pelago_proto::deliver::Order;
+use pelago_proto::deliver::{DeliverError, Order};
 use pelago_wire::blocks::{Extents, HaveMap};
-use pelago_wire::limits::{BLOCK_BYTES, EXTENT_BYTES};
+use pelago_wire::limits::{BLOCK_BYTES, DELIVERY_FILE_CLIENTS, EXTENT_BYTES};
 use pelago_wire::{Code, Error};
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
@@ -161,4 +161,22 @@ fn a_version_that_ends_ends_for_all_its_clients() {
             assert_eq!(got.end, end);
         }
     }
+}
+
+#[test]
+fn a_client_beyond_the_limit_is_refused_and_the_others_stay() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let delivery = Delivery::new(2 * MIB, runtime.handle().clone());
+    let file = Extents::of(2 * MIB).unwrap();
+    let join = || {
+        let source = Arc::<Memory>::default();
+        Client::join_source(&delivery, ("a", source, file), Order::Any, None)
+    };
+    let mut clients: Vec<_> = (0..DELIVERY_FILE_CLIENTS).map(|_| join().unwrap()).collect();
+    assert_eq!(join().err(), Some(DeliverError::TooManyClients));
+    clients.pop();
+    clients.push(join().unwrap());
+    assert_eq!(delivery.traffic().clients, DELIVERY_FILE_CLIENTS as u64);
+    drop(clients);
+    assert_eq!(delivery.traffic().files, 0);
 }
