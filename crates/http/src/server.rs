@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pelago_client::Files;
 use pelago_wire::InodeId;
-use pelago_wire::limits::HTTP_STALLED_SECONDS;
+use pelago_wire::limits::{BLOCK_BYTES, HTTP_STALLED_SECONDS};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -31,6 +31,8 @@ const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 const HASHERS: usize = 2;
 /// The headers of a request.
 const HEADER_BYTES: usize = 16 << 10;
+/// A connection asks for more to send while it has less than this: it sends two blocks at a time.
+const WRITE_BYTES: usize = BLOCK_BYTES + HEADER_BYTES;
 /// The pause after a connection could not be accepted: there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -146,7 +148,8 @@ async fn accept(listener: TcpListener, served: Arc<Served>, connections: usize) 
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS_WITHIN)
-            .max_buf_size(HEADER_BYTES)
+            .max_header_size(HEADER_BYTES)
+            .max_buf_size(WRITE_BYTES)
             .serve_connection(TokioIo::new(Watched::new(stream, TAKEN_WITHIN)), service_fn(answer));
         tasks.spawn(async move {
             if let Err(error) = connection.await {
