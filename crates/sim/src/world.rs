@@ -254,10 +254,10 @@ impl World<'_> {
         self.clients.iter().for_each(|client| turns::go_on(client.machine));
         self.cables.set_server_gone(false);
         if turns::random(2) == 0 {
-            // One comes back behind the other, and in time.
+            // One comes back behind the other, and in time: before something else goes wrong.
             let client = usize::try_from(turns::random(CLIENTS as u64)).unwrap_or(0);
             let millis = u64::try_from(TERM.as_millis()).unwrap_or(0);
-            let time = Duration::from_millis(turns::random(millis * 4 / 5));
+            let time = Duration::from_millis(turns::random(millis / 4));
             self.cables.stop(client, Ways::Both, time);
         }
         thread::sleep(TERM / 2);
