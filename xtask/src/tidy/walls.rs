@@ -34,6 +34,7 @@ const RANDOM: &str = "pelago-random";
 const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
+const SLOWLINK: &str = "pelago-slowlink";
 
 /// The two ends do not know each other; what is measured does not know how it is served.
 const WALLS: &[Wall] = &[
@@ -67,6 +68,7 @@ const WALLS: &[Wall] = &[
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
+    Wall { package: SLOWLINK, imports: &[RANDOM], tests_import: &[] },
     Wall {
         package: "pelago-sim",
         imports: &[WIRE, NET, STORE, SERVER, CLIENT, HOLDER, RANDOM],
