@@ -3,12 +3,14 @@
 //! Random programs ([`op`], [`generate`]) run on a [`target::Target`] and on a reference [`model`],
 //! and [`compare`] reports where the two differ; the same programs on a plain directory test the
 //! model itself. [`together`] changes one file through several mounts. A [`witness`] logs each
-//! acknowledged operation outside the mount, and after a crash reports what is missing.
+//! acknowledged operation outside the mount, and after a crash reports what is missing. A [`crowd`]
+//! downloads a file over HTTP.
 
 #![forbid(unsafe_code)]
 
 mod clock;
 pub mod compare;
+pub mod crowd;
 pub mod generate;
 pub mod model;
 pub mod op;

@@ -1,0 +1,109 @@
+//! A crowd: many clients that download one file over HTTP, each at a rate of its own, on one
+//! thread.
+//!
+//! A client begins at a seeded time and takes the whole file, in order or as blocks in any order.
+//! Each byte is counted once; of some clients also the hashes are compared. A sample of the same
+//! file has the same root in both forms.
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_random::Random;
+
+use client::Client;
+pub use failure::DownloadFailure;
+pub use outcome::{CrowdOutcome, TimedDownload};
+pub use root::{RootHasher, hex};
+
+mod client;
+mod content;
+mod failure;
+mod outcome;
+mod pace;
+mod response;
+mod root;
+
+/// The pause between two looks at all connections.
+const TICK: Duration = Duration::from_millis(10);
+/// Bytes of the buffer into which all connections are read.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Clients of one rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CrowdClass {
+    /// Bytes in a second; `None` for no limit.
+    pub rate: Option<f64>,
+    /// How many clients there are.
+    pub clients: usize,
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DownloadForm {
+    /// The bytes in their order.
+    Plain,
+    /// Blocks in any order.
+    Blocks,
+}
+
+/// Who downloads what, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrowdPlan {
+    /// The address of the server.
+    pub server: SocketAddr,
+    /// The path of the URL, with its first slash.
+    pub path: String,
+    /// What the clients ask for.
+    pub form: DownloadForm,
+    /// The clients.
+    pub classes: Vec<CrowdClass>,
+    /// The time in which they begin.
+    pub window: Duration,
+    /// When clients that have not ended give up, counted from the begin of the crowd.
+    pub limit: Duration,
+    /// Decides when each begins.
+    pub seed: u64,
+    /// How many of them also compare hashes.
+    pub samples: usize,
+}
+
+/// Runs a crowd to its end.
+///
+/// # Errors
+/// Returns an error if no connection can be made for want of descriptors; whatever else happens to
+/// a client is in its [`TimedDownload`].
+pub fn run(plan: &CrowdPlan) -> io::Result<CrowdOutcome> {
+    let mut clients = clients(plan);
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let began = Instant::now();
+    loop {
+        let mut under_way = 0;
+        for client in &mut clients {
+            client.step(plan, began, &mut buffer)?;
+            under_way += usize::from(!client.has_ended());
+        }
+        if under_way == 0 || began.elapsed() >= plan.limit {
+            break;
+        }
+        thread::sleep(TICK);
+    }
+    let downloads = clients.into_iter().map(|client| client.finish(began)).collect();
+    Ok(CrowdOutcome { downloads, window: plan.window })
+}
+
+/// Returns the clients. The classes take turns, so that each has some of every time.
+fn clients(plan: &CrowdPlan) -> Vec<Client> {
+    let most = plan.classes.iter().map(|class| class.clients).max().unwrap_or(0);
+    let rates = (0..most).flat_map(|turn| {
+        plan.classes.iter().filter(move |class| turn < class.clients).map(|class| class.rate)
+    });
+    let window = u64::try_from(plan.window.as_micros()).unwrap_or(u64::MAX);
+    let mut random = Random::new(plan.seed);
+    let client = |(number, rate)| {
+        let begins = Duration::from_micros(random.below(window));
+        Client::new(begins, rate, number < plan.samples)
+    };
+    rates.enumerate().map(client).collect()
+}
