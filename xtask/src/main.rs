@@ -8,11 +8,14 @@ mod arguments;
 mod bench;
 mod bystander;
 mod check;
+mod circus;
 mod contend;
 mod counts;
 mod fsx;
 mod fuzz;
 mod golden;
+mod group;
+mod link;
 mod machine;
 mod memory;
 mod mounted;
@@ -25,6 +28,7 @@ mod run_as;
 mod schedules;
 mod setup;
 mod sim;
+mod slow_link;
 mod small;
 mod steps;
 mod test;
@@ -177,6 +181,18 @@ const VERBS: &[Verb] = &[
         arguments: "[--rounds N] [--names N] [--others LIST] [--benches LIST] [--bulk] [--json]",
         does: "measures the far mount beside sshfs and gluster, over one cable; as root",
         run: rivals::run,
+    },
+    Verb {
+        name: "link",
+        arguments: "",
+        does: "compares the slow link of the measurements with ping and iperf3; as root",
+        run: link::run,
+    },
+    Verb {
+        name: "circus",
+        arguments: "[--quick] [--rounds N] [--loads LIST] [--contenders LIST] [--json]",
+        does: "serves a file to crowds from a slow disk, beside nginx; counts passes; as root",
+        run: circus::run,
     },
     Verb {
         name: "xfstests",

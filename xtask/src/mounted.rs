@@ -25,10 +25,7 @@ const SHOWN_BYTES: usize = 4000;
 
 /// Builds the binary and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    let build = ["build", "--release", "--package", "pelago-cli", "--bins"];
-    let status = process::run_foreground(&mut workspace::cargo(&build))?;
-    let binary = workspace::target_folder()?.join("release/pelago");
-    if status.success() { Ok(binary) } else { Err("the build failed".to_owned()) }
+    workspace::build(&["--package", "pelago-cli", "--bins"], "pelago")
 }
 
 /// Creates `target/xtask/VERB` unless it exists, and returns its path.

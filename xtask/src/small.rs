@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::group::Group;
 use crate::mounted;
 use crate::process::{self, Ending};
 use crate::{VerbResult, arguments, machine, verdict};
-use group::Group;
-
-mod group;
 
 /// Memory of each process.
 const LIMIT_MIB: u64 = 64;

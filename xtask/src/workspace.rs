@@ -25,6 +25,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// Builds what the arguments name, in release, and returns the path of a program of it.
+pub(crate) fn build(arguments: &[&str], program: &str) -> Result<PathBuf, String> {
+    let mut command = cargo(&["build", "--release"]);
+    let status = process::run_foreground(command.args(arguments))?;
+    let program = target_folder()?.join("release").join(program);
+    if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }
+}
+
 /// Returns the output of `cargo metadata` with these arguments.
 pub(crate) fn metadata(arguments: &[&str]) -> Result<Value, String> {
     let mut command = cargo(&["metadata", "--format-version", "1"]);

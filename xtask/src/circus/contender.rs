@@ -1,0 +1,136 @@
+//! The servers that are compared, and how each starts.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::disk::failed;
+use super::run::Lab;
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A server, and the form in which the crowd asks for the file.
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    pub(super) is_ours: bool,
+    /// The crowd takes the blocks in any order.
+    pub(super) is_any_order: bool,
+}
+
+/// All of them, in the order of tables.
+pub(super) const CONTENDERS: [Contender; 3] = [
+    Contender { name: "nginx", is_ours: false, is_any_order: false },
+    Contender { name: "plain", is_ours: true, is_any_order: false },
+    Contender { name: "blocks", is_ours: true, is_any_order: true },
+];
+
+/// A server that listens. On drop it is told to stop, and killed if it does not.
+pub(super) struct Server {
+    child: Child,
+    /// `ADDRESS:PORT/PATH` of the file.
+    pub(super) url: String,
+}
+
+impl Contender {
+    /// Starts the server; `wrap` returns a command that runs a program where it shall run.
+    pub(super) fn start(
+        &self,
+        lab: &Lab,
+        wrap: impl Fn(&Path) -> Command,
+    ) -> Result<Server, String> {
+        if self.is_ours { ours(lab, wrap, &["--http", "127.0.0.1:0"]) } else { nginx(lab, wrap) }
+    }
+}
+
+/// Starts our server with these further options.
+pub(super) fn ours(
+    lab: &Lab,
+    wrap: impl Fn(&Path) -> Command,
+    options: &[&str],
+) -> Result<Server, String> {
+    let mut command = wrap(&lab.pelago);
+    command.arg("up").arg(lab.volume()).args(["--json", "--memory", lab.scale.memory]);
+    command.args(options).env("HOME", &lab.disk.point).env("LC_ALL", "C");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(lab.log("pelago")?);
+    let child = command.spawn().map_err(|why| format!("pelago up: {why}"))?;
+    let mut server = Server { child, url: String::new() };
+    let mut line = String::new();
+    let out = server.child.stdout.take().expect("the output is a pipe");
+    BufReader::new(out).read_line(&mut line).map_err(|why| format!("pelago up: {why}"))?;
+    let up: Value = serde_json::from_str(&line).map_err(|why| format!("pelago up: {why}"))?;
+    let url = up["http"].as_str().unwrap_or_default();
+    let url = url.trim_start_matches("http://").trim_end_matches('/');
+    server.url = format!("{url}/file");
+    Ok(server)
+}
+
+/// Starts nginx as one would for large files: threads wait for the disk, and none sends for long.
+fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command) -> Result<Server, String> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let address = free.map_err(|why| format!("no free port: {why}"))?;
+    let home = lab.disk.point.join("nginx");
+    fs::create_dir_all(&home).map_err(|why| failed(&home, &why))?;
+    let shown = home.display();
+    let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("  {kind}_temp_path {shown}/{kind};\n"))
+        .concat();
+    let text = format!(
+        "worker_processes 2;\ndaemon off;\nuser root;\npid {shown}/pid;\nerror_log {shown}/log;\n\
+         events {{ worker_connections 2048; }}\nhttp {{\n  access_log off;\n  sendfile on;\n  \
+         aio threads;\n  sendfile_max_chunk 512k;\n{paths}  server {{ listen {address}; root {}; \
+         }}\n}}\n",
+        lab.plain().display()
+    );
+    let config = home.join("config");
+    fs::write(&config, text).map_err(|why| failed(&config, &why))?;
+    let mut command = wrap(Path::new("/usr/sbin/nginx"));
+    command.arg("-c").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(lab.log("nginx")?);
+    let child = command.spawn().map_err(|why| format!("nginx: {why}"))?;
+    let server = Server { child, url: format!("{address}/file") };
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        if Instant::now() > until {
+            return Err("nginx does not listen".to_owned());
+        }
+        thread::sleep(POLL);
+    }
+    Ok(server)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended.
+            let _gone = kill_process(pid, Signal::TERM);
+        }
+        let until = Instant::now() + PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > until {
+                println!("killed: a server that did not stop");
+                let _gone = self.child.kill();
+                let _reaped = self.child.wait();
+                return;
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+impl Lab {
+    /// Returns the file for what a server complains of.
+    fn log(&self, name: &str) -> Result<File, String> {
+        let path = self.logs.join(name).with_extension("err");
+        File::options().create(true).append(true).open(&path).map_err(|why| failed(&path, &why))
+    }
+}

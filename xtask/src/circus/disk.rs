@@ -1,0 +1,95 @@
+//! The disk of the measurement: an ext4 on a loop device of its own.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::process;
+
+/// How long a file system may stay busy behind its last process.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(100);
+
+/// A disk that is mounted; taken apart on drop.
+pub(super) struct Disk {
+    pub(super) point: PathBuf,
+    folder: PathBuf,
+    /// The loop device.
+    device: String,
+}
+
+impl Disk {
+    /// Makes a disk of this many bytes.
+    pub(super) fn new(bytes: u64) -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("pelago-circus-{}", std::process::id()));
+        let (image, point) = (folder.join("image"), folder.join("disk"));
+        let made = fs::create_dir_all(&point)
+            .and_then(|()| File::create(&image))
+            .and_then(|file| file.set_len(bytes));
+        made.map_err(|why| format!("{}: {why}", folder.display()))?;
+        let mut disk = Self { point, folder, device: String::new() };
+        let image = image.to_string_lossy().into_owned();
+        run("mkfs.ext4", &["-q", "-F", &image])?;
+        // Its bytes are in no second page cache, which would be outside the group.
+        disk.device =
+            run("losetup", &["--direct-io=on", "-f", "--show", &image])?.trim().to_owned();
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    /// Empties the page cache of the disk.
+    pub(super) fn remount(&self) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE;
+        while let Err(why) = run("umount", &[&self.point.to_string_lossy()]) {
+            if Instant::now() > until {
+                return Err(why);
+            }
+            thread::sleep(POLL);
+        }
+        self.mount()
+    }
+
+    /// Returns the numbers of the device, as cgroups name it.
+    pub(super) fn numbers(&self) -> Result<String, String> {
+        Ok(run("lsblk", &["-dno", "MAJ:MIN", &self.device])?.trim().to_owned())
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        run("mount", &[&self.device, &self.point.to_string_lossy()]).map(drop)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Not mounted, or not there, after an error.
+        let _gone = process::output_of("umount", &["-l", &self.point.to_string_lossy()]);
+        if !self.device.is_empty() && run("losetup", &["-d", &self.device]).is_err() {
+            println!("left behind: {}", self.device);
+        }
+        if let Err(why) = fs::remove_dir_all(&self.folder) {
+            println!("left behind: {}: {why}", self.folder.display());
+        }
+    }
+}
+
+/// Runs a command to its end, and returns its output.
+pub(super) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    output(Command::new(program).args(arguments))
+}
+
+/// As [`run`].
+pub(super) fn output(command: &mut Command) -> Result<String, String> {
+    let name = process::shown(command);
+    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// Names a file in an error.
+pub(super) fn failed(path: &Path, why: &std::io::Error) -> String {
+    format!("{}: {why}", path.display())
+}

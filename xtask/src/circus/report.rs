@@ -1,0 +1,120 @@
+//! The tables of `circus`, with what the paper and earlier measurements say beside them.
+
+use serde_json::{Value, json};
+
+use super::{FULL, MIXED, Scale};
+
+/// The figures of a row: the title, where its number is, and how many digits it gets.
+const COLUMNS: [(&str, &str, usize); 10] = [
+    ("net MB/s", "/crowd/mb_per_s", 1),
+    ("finished", "/crowd/finished", 0),
+    ("mean s", "/crowd/download_seconds/mean", 1),
+    ("median s", "/crowd/download_seconds/median", 1),
+    ("p95 s", "/crowd/download_seconds/p95", 1),
+    ("× alone", "/crowd/slowdown/mean", 2),
+    ("read MB", "/read_mb", 0),
+    ("passes", "/passes", 2),
+    ("of fastest", "/passes_of_fastest", 2),
+    ("CPU s/GB", "/cpu_s_per_gb", 2),
+];
+
+/// What was seen before with the full sizes, under other conditions of the machine.
+const EARLIER: [(&str, &str); 3] = [
+    ("20", "nginx 44.0 MB/s, 20 finished, 185.7 / 186.5 / 194.3 s, 6.8 passes"),
+    ("50", "nginx 106.7 MB/s, 50 finished, 196.6 / 198.3 / 203.3 s, 7.7 passes"),
+    ("100", "nginx 286.4 MB/s, 100 finished, 147.9 / 147.6 / 164.0 s, 4.9 passes"),
+];
+/// What the paper shows of the same kind of load.
+const PAPER: &str = "disk reads stay at about one client's rate when all have one rate; the gain \
+                     shrinks with mixed rates";
+
+/// The most bytes read, over what the fastest client takes, and the longest mean over alone.
+const WANTED: (f64, f64) = (1.3, 1.15);
+/// As `WANTED` of a mixed crowd: there the longest is that of anybody.
+const WANTED_MIXED: (f64, f64) = (1.5, 1.3);
+
+/// Returns one object like those of the rounds, with the medians of its figures.
+pub(super) fn medians(rounds: &[Value]) -> Value {
+    let median = |place: &str| {
+        let mut all: Vec<f64> =
+            rounds.iter().filter_map(|round| round.pointer(place)?.as_f64()).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    let places = COLUMNS.iter().map(|(_, place, _)| *place).chain(["/crowd/slowdown/most"]);
+    places.map(|place| (place.to_owned(), json!(median(place)))).collect()
+}
+
+/// Prints the table of a load; returns whether every client of ours has got its bytes.
+pub(super) fn print(load: &str, rows: &[Value], scale: &Scale) -> bool {
+    let Scale { file_bytes, group_bytes, window, .. } = scale;
+    println!(
+        "circus, {load}: {} MiB of file, {} MiB of memory, window {window} s, medians",
+        file_bytes >> 20,
+        group_bytes >> 20
+    );
+    let head: String = COLUMNS.iter().map(|(title, ..)| format!("{title:>11}")).collect();
+    println!("  {:8}{head}", "");
+    for row in rows {
+        let cell = |(_, place, digits): &(&str, &str, usize)| match row["median"][place].as_f64() {
+            Some(number) => format!("{number:>11.digits$}"),
+            None => format!("{:>11}", "–"),
+        };
+        let cells: String = COLUMNS.iter().map(cell).collect();
+        println!("  {:8}{cells}", row["contender"].as_str().unwrap_or_default());
+    }
+    if let Some((_, earlier)) = EARLIER.iter().find(|it| it.0 == load && *scale == FULL) {
+        println!("  earlier: {earlier}");
+    }
+    println!("  the paper: {PAPER}");
+    print_goals(load, rows);
+    rows.iter()
+        .all(|row| row["rounds"].as_array().is_some_and(|rounds| rounds.iter().all(is_whole)))
+}
+
+/// Prints what is to be reached by downloads in any order; a schedule may still be missing, so it
+/// fails nothing.
+fn print_goals(load: &str, rows: &[Value]) {
+    let Some(ours) = rows.iter().find(|row| row["contender"] == "blocks") else { return };
+    let is_mixed = load == MIXED;
+    let (wanted, slowdown) = match is_mixed {
+        true => (WANTED_MIXED, "/crowd/slowdown/most"),
+        false => (WANTED, "/crowd/slowdown/mean"),
+    };
+    for (what, place, limit) in [
+        ("bytes read over those of the fastest", "/passes_of_fastest", wanted.0),
+        ("download over alone", slowdown, wanted.1),
+    ] {
+        let figure = ours["median"][place].as_f64().unwrap_or(f64::NAN);
+        let word = if figure <= limit { "met" } else { "MISSED" };
+        println!("  goal: {what:40}{figure:6.2} ≤ {limit:4.2}  {word}");
+    }
+}
+
+/// Returns whether no process was killed, and no client got other bytes or an error; clients of a
+/// server that is too slow are late, which is a result.
+fn is_whole(round: &Value) -> bool {
+    let failures = round["crowd"]["failures"].as_array().into_iter().flatten();
+    let wrong = failures.filter(|failure| *failure != "the crowd has ended before").count();
+    wrong == 0 && round["killed"] == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_those_of_each_figure() {
+        let round = |passes: f64| json!({ "passes": passes, "crowd": { "finished": 20 } });
+        let median = medians(&[round(3.0), round(1.0), round(2.0)]);
+        assert_eq!((&median["/passes"], &median["/crowd/finished"]), (&json!(2.0), &json!(20.0)));
+        assert_eq!(median["/read_mb"], Value::Null);
+    }
+
+    #[test]
+    fn a_late_client_is_a_result_and_wrong_bytes_are_not() {
+        let round = |failures: &[&str]| json!({ "killed": 0, "crowd": { "failures": failures } });
+        assert!(is_whole(&round(&[])) && is_whole(&round(&["the crowd has ended before"])));
+        assert!(!is_whole(&round(&["block 3 came twice"])));
+    }
+}
