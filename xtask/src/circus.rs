@@ -7,13 +7,14 @@
 mod contender;
 mod disk;
 mod far;
+mod lab;
 mod report;
 mod run;
 
 use serde_json::{Value, json};
 
 use self::contender::{CONTENDERS, Contender};
-use self::run::Lab;
+use self::lab::Lab;
 use crate::{VerbResult, arguments, machine, mounted, tools, verdict, workspace};
 
 /// Bytes that the disk reads in a second.
@@ -116,7 +117,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let pelago = mounted::build()?;
     let example = ["--package", "pelago-workload", "--example", "crowd"];
     let crowd = workspace::build(&example, "examples/crowd")?;
-    let lab = Lab::new(pelago, crowd, options.scale)?;
+    let lab = run::prepare(pelago, crowd, options.scale)?;
     let mut tables = Vec::new();
     let mut good = true;
     for load in options.loads.iter().filter(|load| *load != FAR) {
@@ -155,7 +156,7 @@ fn measure(lab: &Lab, load: &str, options: &Options) -> Result<Vec<Value>, Strin
             let at = (round + turn) % contenders.len();
             let seed = round + 1;
             println!("{load}: round {seed}, {} ...", contenders[at].name);
-            rounds[at].push(lab.measure(contenders[at], &clients, seed)?);
+            rounds[at].push(run::measure(lab, contenders[at], &clients, seed)?);
         }
     }
     let row = |(contender, rounds): (&&Contender, Vec<Value>)| {

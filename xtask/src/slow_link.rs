@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,9 +25,13 @@ pub(crate) struct SlowLink {
 }
 
 impl SlowLink {
-    /// Makes a link; words are those of `slowlink`.
-    pub(crate) fn start(words: &[&str]) -> Result<Self, String> {
-        let program = workspace::build(&["--package", "pelago-slowlink", "--bins"], "slowlink")?;
+    /// Builds the program.
+    pub(crate) fn build() -> Result<PathBuf, String> {
+        workspace::build(&["--package", "pelago-slowlink", "--bins"], "slowlink")
+    }
+
+    /// Makes a link by this program; words are those that it takes.
+    pub(crate) fn start(program: &Path, words: &[&str]) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         // A Ctrl-C ends us; it then sees the end of its input, and removes its namespaces.

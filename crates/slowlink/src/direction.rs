@@ -33,7 +33,7 @@ pub struct Tally {
 
 /// The packets of a direction, by their fates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct PacketCounts {
     /// All that came.
     pub came: Tally,
     /// Those that were handed over.
@@ -55,7 +55,7 @@ pub struct Direction {
     /// How it treats packets from now on.
     pub shape: Shape,
     /// What it did.
-    pub counts: Counts,
+    pub counts: PacketCounts,
     random: Random,
     /// When the last packet has left the queue.
     free_at: Duration,
@@ -68,7 +68,7 @@ impl Direction {
     #[must_use]
     pub fn new(shape: Shape, seed: u64) -> Self {
         let (random, zero) = (Random::new(seed), Duration::ZERO);
-        Self { shape, counts: Counts::default(), random, free_at: zero, last_at: zero }
+        Self { shape, counts: PacketCounts::default(), random, free_at: zero, last_at: zero }
     }
 
     /// Decides what happens to a packet of so many bytes that comes now. Times do not go back.

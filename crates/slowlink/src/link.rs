@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use crate::direction::{Counts, Direction, Fate, Tally};
+use crate::direction::{Direction, Fate, PacketCounts, Tally};
 use crate::pair::{MTU, NamespacePair};
 use crate::pipe::Pipe;
 use crate::shape::{SettingError, Shapes};
@@ -34,7 +34,7 @@ pub enum LinkError {
 
 /// A link between two new namespaces.
 #[derive(Debug)]
-pub struct Link {
+pub struct SlowLink {
     shapes: Shapes,
     ends: [File; 2],
     ways: [(Direction, Pipe); 2],
@@ -43,7 +43,7 @@ pub struct Link {
     pair: NamespacePair,
 }
 
-impl Link {
+impl SlowLink {
     /// Makes namespaces and devices. The seed decides which packets are lost.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Link {
         for at in [0, 1] {
             let (direction, pipe) = &mut self.ways[at];
             let mut to = &self.ends[1 - at];
-            let Counts { forwarded, refused, .. } = &mut direction.counts;
+            let PacketCounts { forwarded, refused, .. } = &mut direction.counts;
             pipe.hand_over(self.started.elapsed(), |packet| {
                 let tally = if to.write(packet).is_ok() { &mut *forwarded } else { &mut *refused };
                 tally.add(packet.len() as u64);
@@ -183,9 +183,9 @@ fn read_some(commands: &mut File, line: &mut Vec<u8>) -> io::Result<Option<usize
     }
 }
 
-fn to_json(counts: &Counts, under_way: usize) -> Value {
+fn to_json(counts: &PacketCounts, under_way: usize) -> Value {
     let tally = |Tally { packets, bytes }: Tally| json!({ "packets": packets, "bytes": bytes });
-    let Counts { came, forwarded, lost, overflowed, cut, refused } = *counts;
+    let PacketCounts { came, forwarded, lost, overflowed, cut, refused } = *counts;
     json!({
         "came": tally(came),
         "forwarded": tally(forwarded),

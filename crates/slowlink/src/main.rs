@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
-use pelago_slowlink::{Link, LinkError, SettingError, Shapes};
+use pelago_slowlink::{LinkError, SettingError, Shapes, SlowLink};
 
 /// The seed, unless one is given.
 const SEED: u64 = 1;
@@ -30,7 +30,7 @@ fn run() -> Result<(), LinkError> {
             None => shapes.set(&word)?,
         }
     }
-    let mut link = Link::open(shapes, seed)?;
+    let mut link = SlowLink::open(shapes, seed)?;
     println!("{}", link.describe());
     let commands = io::stdin().as_fd().try_clone_to_owned()?;
     link.run(commands, io::stdout())

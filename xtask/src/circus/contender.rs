@@ -1,6 +1,6 @@
 //! The servers that are compared, and how each starts.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::disk::failed;
-use super::run::Lab;
+use super::lab::Lab;
 
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,13 +124,5 @@ impl Drop for Server {
             }
             thread::sleep(POLL);
         }
-    }
-}
-
-impl Lab {
-    /// Returns the file for what a server complains of.
-    fn log(&self, name: &str) -> Result<File, String> {
-        let path = self.logs.join(name).with_extension("err");
-        File::options().create(true).append(true).open(&path).map_err(|why| failed(&path, &why))
     }
 }

@@ -1,0 +1,153 @@
+//! A crowd downloads one file from a server that has less memory than the file is large. What it
+//! costs is counted in bytes that the server reads from its disk.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use pelago_workload::crowd::{CrowdClass, CrowdPlan, DownloadForm, RootHasher, hex, run as crowd};
+use rustix::process::geteuid;
+
+use crate::harness::program::{bare, run, until};
+use crate::harness::volume::Volume;
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const FILE_BYTES: usize = 64 << 20;
+const CLIENTS: usize = 20;
+const RATE: f64 = 5e6;
+const WINDOW: Duration = Duration::from_secs(4);
+/// A limit for a machine that hangs.
+const DEADLINE: Duration = Duration::from_secs(300);
+/// Memory of the server with its page cache.
+const GROUP_BYTES: u64 = 48 << 20;
+/// How often the file may be read from the disk. In the order of the file, clients that are far
+/// apart cost a pass each.
+const MOST_PASSES: f64 = CLIENTS as f64;
+/// Joins the groups whose files come before `--`, then runs what comes behind it.
+const JOIN: &str =
+    r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
+
+/// A group of processes whose memory is limited and whose reads are counted; removed on drop.
+struct Group {
+    memory: PathBuf,
+    blkio: PathBuf,
+}
+
+impl Group {
+    /// Makes one; the error is the reason to skip the test.
+    fn new() -> Result<Self, String> {
+        if !geteuid().is_root() {
+            return Err("needs root, for cgroups and a loop device".to_owned());
+        }
+        let make = |controller: &str| {
+            let root = Path::new("/sys/fs/cgroup").join(controller);
+            if !root.join("cgroup.procs").exists() {
+                return Err(format!("not here: no cgroup (version 1) has {controller}"));
+            }
+            let folder = root.join(format!("pelago-test-{}", std::process::id()));
+            fs::create_dir(&folder).unwrap();
+            Ok(folder)
+        };
+        let blkio = make("blkio")?;
+        let memory = make("memory").inspect_err(|_| fs::remove_dir(&blkio).unwrap())?;
+        fs::write(memory.join("memory.limit_in_bytes"), GROUP_BYTES.to_string()).unwrap();
+        Ok(Self { memory, blkio })
+    }
+
+    /// Returns the bytes that were read from the disk below a path.
+    fn read_bytes(&self, path: &Path) -> u64 {
+        let device = rustix::fs::stat(path).unwrap().st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let start = format!("{major}:{minor} Read ");
+        let counts = self.blkio.join("blkio.throttle.io_service_bytes_recursive");
+        let text = fs::read_to_string(counts).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.map_or(0, |bytes| bytes.parse().unwrap())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The kernel forgets an exited process a moment later.
+        until("the groups are empty", || {
+            [&self.memory, &self.blkio].iter().all(|it| fs::remove_dir(it).is_ok() || !it.exists())
+        });
+    }
+}
+
+/// Makes an ext4 in an image, unless it is there, and mounts it; returns why it cannot.
+fn mount_disk(image: &Path, point: &Path) -> Result<(), String> {
+    if !image.exists() {
+        File::create(image).and_then(|file| file.set_len(512 << 20)).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image).status();
+        if !made.is_ok_and(|status| status.success()) {
+            return Err("not here: there is no mkfs.ext4".to_owned());
+        }
+    }
+    let ran = run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(point));
+    if ran.code == Some(0) { Ok(()) } else { Err(format!("not here: {}", ran.err.trim())) }
+}
+
+/// Starts the volume in the group, and returns the address of its HTTP server.
+fn up_in(group: &Group, volume: &Volume) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", JOIN, "sh"]);
+    command.args([&group.memory, &group.blkio].map(|folder| folder.join("cgroup.procs")));
+    command.arg("--").arg(env!("CARGO_BIN_EXE_pelago")).arg("up").arg(&volume.dir);
+    command.args(["--http", "127.0.0.1:0", "--memory", "20MiB", "--detach", "--json"]);
+    bare(&mut command, &volume.root);
+    let report = run(&mut command).expect_success().json();
+    let url = report["http"].as_str().unwrap();
+    url.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned()
+}
+
+#[test]
+fn a_crowd_gets_every_byte_from_a_server_with_little_memory() {
+    let group = match Group::new() {
+        Ok(group) => group,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let volume = Volume::in_folder(Path::new("disk/vol"));
+    let (image, point) = (volume.root.join("image"), volume.root.join("disk"));
+    if let Err(reason) = mount_disk(&image, &point) {
+        return println!("skipped: {reason}");
+    }
+    volume.up(&[]).expect_success();
+    let file = pelago_random::bytes_of(1, FILE_BYTES);
+    fs::write(volume.files().join("file"), &file).unwrap();
+    volume.wait_until_closed();
+    volume.run("unmount", &[]).expect_success();
+    // Nothing of it stays in the page cache.
+    until("unmounted", || run(Command::new("umount").arg(&point)).code == Some(0));
+    mount_disk(&image, &point).unwrap();
+    let address = up_in(&group, &volume);
+    let before = group.read_bytes(&point);
+    let outcome = crowd(&CrowdPlan {
+        server: address.parse().unwrap(),
+        path: "/file".to_owned(),
+        form: DownloadForm::Blocks,
+        classes: vec![CrowdClass { rate: Some(RATE), clients: CLIENTS }],
+        window: WINDOW,
+        limit: DEADLINE,
+        seed: 1,
+        samples: 3,
+    })
+    .unwrap();
+    let read = group.read_bytes(&point) - before;
+    let report = outcome.to_json();
+    assert_eq!(outcome.finished().count(), CLIENTS, "{}", report["failures"]);
+    assert!(outcome.downloads.iter().all(|it| it.bytes == FILE_BYTES as u64));
+    let mut hasher = RootHasher::default();
+    hasher.update(&file);
+    assert_eq!(report["roots"], serde_json::json!([hex(&hasher.finish().unwrap())]));
+    let passes = read as f64 / FILE_BYTES as f64;
+    let of_fastest = read as f64 / outcome.pass_bytes();
+    println!("{passes:.2} passes, {of_fastest:.2} of what the fastest client takes");
+    assert!((0.9..=MOST_PASSES).contains(&passes), "{passes} passes");
+    volume.finish();
+}
