@@ -12,6 +12,9 @@ use crate::process;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(100);
 
+/// The beginning of the folder's name; behind it the process that made it.
+const PREFIX: &str = "pelago-circus-";
+
 /// A disk that is mounted; taken apart on drop.
 pub(super) struct Disk {
     pub(super) point: PathBuf,
@@ -21,9 +24,10 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Makes a disk of this many bytes.
+    /// Makes a disk of this many bytes. Those that a killed run has left go before.
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
-        let folder = std::env::temp_dir().join(format!("pelago-circus-{}", std::process::id()));
+        left_behind().into_iter().for_each(drop);
+        let folder = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
         let (image, point) = (folder.join("image"), folder.join("disk"));
         let made = fs::create_dir_all(&point)
             .and_then(|()| File::create(&image))
@@ -72,6 +76,24 @@ impl Drop for Disk {
             println!("left behind: {}: {why}", self.folder.display());
         }
     }
+}
+
+/// Returns the disks of processes that have ended.
+fn left_behind() -> Vec<Disk> {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        maker.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    });
+    let disk = |folder: PathBuf| {
+        let image = folder.join("image");
+        let used = process::output_of("losetup", &["-j", &image.to_string_lossy()]);
+        let device = used.as_deref().and_then(|line| line.split_once(':')).map(|it| it.0);
+        let device = device.unwrap_or_default().to_owned();
+        Disk { point: folder.join("disk"), folder, device }
+    };
+    folders.map(|entry| disk(entry.path())).collect()
 }
 
 /// Runs a command to its end, and returns its output.
