@@ -52,7 +52,10 @@ impl Disk {
             }
             thread::sleep(POLL);
         }
-        self.mount()
+        self.mount()?;
+        // Another mount namespace may have kept a copy of the mount, and all pages with it.
+        let drop_caches = Path::new("/proc/sys/vm/drop_caches");
+        fs::write(drop_caches, "1").map_err(|why| failed(drop_caches, &why))
     }
 
     /// Returns the numbers of the device, as cgroups name it.
