@@ -36,7 +36,10 @@ impl OpenFiles {
             }
             return Ok(attr);
         }
-        let _permit = self.io_permit_for(handle.ino, may_block)?;
+        let _permit = match set.size {
+            Some(_) => self.io_permit_to_change(handle.ino, may_block)?,
+            None => self.io_permit_for(handle.ino, may_block)?,
+        };
         let (inode, _) = self.enter(handle, true)?;
         let changed = self.lock(&inode).set_attr(open.is_some(), set, op);
         let released = self.lock(&inode).release(true);

@@ -31,6 +31,11 @@ impl OpenContent {
         self.permit
     }
 
+    /// Takes the permit for one more descriptor of the file, if there is one left.
+    pub(crate) fn another_permit(&self) -> Option<FdPermit> {
+        self.permit.another()
+    }
+
     /// Notes a use, so that idle content files are closed before this one.
     pub(crate) fn note_use(&self) {
         self.permit.note_use();

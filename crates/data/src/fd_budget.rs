@@ -123,6 +123,11 @@ fn for_content(limit: u64) -> u64 {
 }
 
 impl FdPermit {
+    /// Takes one more permit for a file of the same inode, if there is one left.
+    pub(crate) fn another(&self) -> Option<Self> {
+        self.budget.take(self.taken.ino).ok()
+    }
+
     /// Notes that the content file is used now.
     pub(crate) fn note_use(&self) {
         self.taken.used.store(self.budget.tick(), Ordering::Relaxed);

@@ -113,7 +113,7 @@ impl OpenFiles {
             return self.open_passthrough(open, handle, flags, may_block);
         }
         let _permit =
-            if flags.truncate { self.io_permit_for(handle.ino, may_block)? } else { None };
+            if flags.truncate { self.io_permit_to_change(handle.ino, may_block)? } else { None };
         let (inode, mut attr) = self.enter(handle, flags.write)?;
         if flags.truncate {
             let mut guard = self.lock(&inode);

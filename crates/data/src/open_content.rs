@@ -90,7 +90,11 @@ impl InodeGuard<'_> {
         })
     }
 
-    fn open_file(&self, write: bool) -> Result<ContentFile, Error> {
+    /// Opens the content file once more.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is missing; if the disk fails.
+    pub(crate) fn open_file(&self, write: bool) -> Result<ContentFile, Error> {
         let (disk, ino) = (&self.files.disk, self.ino());
         // Callers have checked that the bytes are in a content file.
         let generation = self.state.bytes.generation().ok_or(Code::Bug)?;

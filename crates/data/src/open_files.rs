@@ -34,6 +34,8 @@ use crate::open_key::OpenKey;
 use crate::open_table::{Counts, OpenLimit, OpenTable};
 use crate::passthrough::pending_close::PendingClose;
 use crate::passthrough::placement::{Passthrough, Placement};
+use crate::pins::budget::PinLimits;
+use crate::pins::table::PinTable;
 use crate::space::Space;
 use crate::writing::WritingSet;
 
@@ -78,6 +80,8 @@ pub struct Options {
     pub passthrough: Passthrough,
     /// Whether the disk can tell if a process writes a file; without it there is no passthrough.
     pub can_detect_writers: bool,
+    /// What pins may take.
+    pub pins: PinLimits,
 }
 
 impl Default for Options {
@@ -90,6 +94,7 @@ impl Default for Options {
             io_permits: 1,
             passthrough: Passthrough::Auto,
             can_detect_writers: true,
+            pins: PinLimits::default(),
         }
     }
 }
@@ -112,6 +117,8 @@ pub struct OpenFiles {
     pub(crate) writing: WritingSet,
     /// Closed files that a program may still write.
     pub(crate) pending_close: PendingClose,
+    /// The versions of files that deliveries read.
+    pub(crate) pins: Arc<PinTable>,
     /// Decides which files are opened by passthrough.
     pub(crate) placement: Placement,
     /// The memory that bytes of open files may take.
@@ -141,6 +148,7 @@ impl OpenFiles {
             dirty: DirtySet::default(),
             writing: WritingSet::default(),
             pending_close: PendingClose::new(parts.notify_pending_close),
+            pins: Arc::new(PinTable::new(options.pins)),
             placement: Placement::new(options.passthrough, options.can_detect_writers),
             memory: MemoryBudget::new(options.open_bytes, options.inline_bytes),
             io_permits: IoPermits::new(options.io_permits),
@@ -243,6 +251,22 @@ impl OpenFiles {
             return Err(OpError::WouldBlock);
         }
         self.io_permit(may_block)
+    }
+
+    /// As [`OpenFiles::io_permit_for`], for an operation that changes the bytes: those that are
+    /// pinned are kept first, by a thread that may block.
+    ///
+    /// # Errors
+    /// [`OpError::WouldBlock`] also if they are pinned.
+    pub(crate) fn io_permit_to_change(
+        &self,
+        ino: InodeId,
+        may_block: MayBlock,
+    ) -> Result<Option<IoPermit<'_>>, OpError> {
+        if may_block == MayBlock::No && self.is_pinned(ino) {
+            return Err(OpError::WouldBlock);
+        }
+        self.io_permit_for(ino, may_block)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading open files.
 
 use std::io::IoSliceMut;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use pelago_wire::{Buffer, Code, limits};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -71,7 +71,7 @@ impl OpenFiles {
         may_block: MayBlock,
     ) -> Result<Buffer, OpError> {
         self.memory.buffers.fill(size, |buffer| match may_block {
-            MayBlock::No => read_cached(content, buffer, offset),
+            MayBlock::No => read_cached(content.as_fd(), buffer, offset),
             MayBlock::Yes => {
                 let read = content.read_at(buffer, offset);
                 Ok(read.map_err(|error| self.disk.failed(&error))?)
@@ -89,10 +89,14 @@ fn slice(bytes: &[u8], offset: u64, size: usize) -> Buffer {
 
 /// Reads what the kernel has in its page cache, all or nothing. Whatever else happens, a short
 /// read, an error or a disk without such reads, a thread that may block finds out.
-fn read_cached(content: &OpenContent, buffer: &mut [u8], offset: u64) -> Result<usize, OpError> {
+pub(crate) fn read_cached(
+    content: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    offset: u64,
+) -> Result<usize, OpError> {
     let wanted = buffer.len();
     let mut parts = [IoSliceMut::new(buffer)];
-    match preadv2(content.as_fd(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
+    match preadv2(content, &mut parts, offset, ReadWriteFlags::NOWAIT) {
         Ok(read) if read == wanted => Ok(read),
         Ok(_) | Err(_) => Err(OpError::WouldBlock),
     }

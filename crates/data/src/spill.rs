@@ -22,6 +22,7 @@ impl InodeGuard<'_> {
         }
         let content = self.open_content_to_write()?;
         self.write_writing_row(&content)?;
+        self.keep_pinned();
         if self.files.writing.begin_rewrite(self.ino()) {
             // The kernel reports the failure that put the file in error to this descriptor too. It
             // must not be taken for a failure of what is written from here on.

@@ -1,6 +1,7 @@
 //! Open files over the fake table and a temporary folder, for tests.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use pelago_store::table::{SharedTable, TableRead};
 use pelago_store::volume::{Owner, VolumeId};
 use pelago_store::{clock, key};
 use pelago_wire::{
-    Backing, Code, Context, Entry, Handle, Name, NewMode, OpenFlags, OpenId, SessionId,
+    Backing, Code, Context, Entry, Generation, Handle, Name, NewMode, OpenFlags, OpenId, SessionId,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -27,6 +28,7 @@ use crate::inode::Bytes;
 use crate::open::Opening;
 use crate::open_files::{OpenFiles, Options, Parts};
 use crate::open_key::OpenKey;
+use crate::pins::budget::PinLimits;
 use crate::space::Space;
 use crate::write::{Write, Written};
 
@@ -58,10 +60,16 @@ impl Rig {
 
     /// A new volume with so many descriptors for content files.
     pub(crate) fn with_descriptors(descriptors: usize) -> Self {
-        Self::over(Arc::new(tempfile::tempdir().unwrap()), descriptors)
+        Self::over(Arc::new(tempfile::tempdir().unwrap()), descriptors, Options::default())
     }
 
-    fn over(dir: Arc<TempDir>, descriptors: usize) -> Self {
+    /// A new volume with these limits of pins.
+    pub(crate) fn with_pins(pins: PinLimits) -> Self {
+        let options = Options { pins, ..Options::default() };
+        Self::over(Arc::new(tempfile::tempdir().unwrap()), 100, options)
+    }
+
+    fn over(dir: Arc<TempDir>, descriptors: usize, options: Options) -> Self {
         let (started, volume) = (clock::now(), VolumeId([7; 16]));
         let table = FakeTable::new();
         let start = recovery::begin(&table, volume, Owner::default(), started).unwrap();
@@ -87,7 +95,7 @@ impl Rig {
             read_only: false,
             notify_orphans: Arc::new(|| {}),
             notify_pending_close: Arc::new(|| {}),
-            options: Options::default(),
+            options,
         });
         Self { files, shard, table, last_open: AtomicU64::new(0), _dir: dir }
     }
@@ -165,6 +173,26 @@ impl Rig {
         self.table.get(&key::writing(handle.ino)).unwrap().is_some()
     }
 
+    /// Counts the files in the folder of content files, whatever their names.
+    pub(crate) fn content_files(&self) -> usize {
+        let mut count = 0;
+        self.files
+            .disk
+            .content
+            .list(&mut |_| {
+                count += 1;
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        count
+    }
+
+    /// Removes the content file of a file, as the worker for orphans does.
+    pub(crate) fn remove_content(&self, handle: Handle) {
+        self.files.forget_content(handle.ino);
+        assert!(self.files.disk.content.remove(handle.ino, Generation::FIRST).unwrap());
+    }
+
     /// Whether the content file of an open file is open.
     pub(crate) fn is_content_open(&self, handle: Handle) -> bool {
         let inode = self.files.opens.inode(handle.ino).unwrap();
@@ -179,7 +207,9 @@ impl FailingRig {
     pub(crate) fn with_descriptors(descriptors: usize) -> Option<Self> {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         match Lossfs::mount(dir.path(), Model::new()) {
-            Ok(lossfs) => Some(Self { rig: Rig::over(dir, descriptors), lossfs }),
+            Ok(lossfs) => {
+                Some(Self { rig: Rig::over(dir, descriptors, Options::default()), lossfs })
+            }
             Err(error) => {
                 println!("skipped: not here: no FUSE file system can be mounted: {error}");
                 None

@@ -33,6 +33,13 @@ impl InodeGuard<'_> {
         if size == 0 && self.state.observer.is_none() && files.writing.is_in_error(ino) {
             return self.replace_content();
         }
+        if size == 0
+            && self.state.observer.is_none()
+            && files.is_pinned(ino)
+            && self.empty_pinned().is_ok()
+        {
+            return Ok(());
+        }
         let content = self.content_to_write()?;
         content.truncate(size).map_err(|error| files.disk.failed(&error))?;
         files.writing.note_rewrite(ino, 0..0, size);
@@ -58,6 +65,8 @@ impl InodeGuard<'_> {
         self.write_row(&change)?;
         (self.state.size, self.state.blocks) = (0, 0);
         files.writing.clear_error(ino);
+        // Pins keep the descriptor of the old one, which does not change any more.
+        drop(files.pins.take(ino));
         self.set_content(OpenContent::new(file, permit));
         self.inode.invalidate_atime();
         self.publish();

@@ -79,6 +79,9 @@ impl OpenFiles {
             }
             bytes
         } else {
+            if may_block == MayBlock::No && self.is_pinned(inode.handle.ino) {
+                return Err(OpError::WouldBlock);
+            }
             let _permit = self.io_permit(may_block)?;
             let room = guard.admit_bytes(at, write.bytes.len() as u64)?;
             let bytes = &write.bytes[..room as usize];

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use pelago_wire::{Generation, InodeId, VolumeStats};
 use rustix::fs::{
-    Advice, AtFlags, Dir, Mode, OFlags, Stat, fadvise, fstatvfs, ftruncate, openat, statat,
-    unlinkat,
+    Advice, AtFlags, Dir, Mode, OFlags, Stat, fadvise, fstatvfs, ftruncate, openat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -41,6 +41,10 @@ mod root;
 
 /// The name of a file that exists only during [`ContentStore::can_detect_writers`].
 const PROBE: &str = "probe";
+
+/// The name of a file that exists only during [`ContentStore::create_unnamed`], on a file system
+/// that makes no files without a name.
+const UNNAMED: &str = "unnamed";
 
 /// The content files of a volume. Its methods block on the disk.
 #[derive(Debug)]
@@ -146,6 +150,60 @@ impl ContentStore {
         // There is a leftover, or no subfolder: `create` handles both.
         drop(self.create(ino, generation)?);
         self.open_existing(ino, generation)
+    }
+
+    /// Puts an empty file in the place of a content file, and opens it for reading and writing. The
+    /// old one stays as it is for descriptors that are open. A crash in between leaves an empty
+    /// file of the next generation.
+    ///
+    /// # Errors
+    /// [`Error`] if a system call fails. The old file has kept its place then.
+    pub fn replace(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
+        let from = root::file_name(ino, beside(generation));
+        let to = root::file_name(ino, generation);
+        let fd = self.root.create_file(&from)?;
+        let folder = self.root.folder();
+        if let Err(error) = renameat(folder, &from, folder, &to) {
+            // The caller reports the first failure, not this one.
+            drop(self.remove(ino, beside(generation)));
+            return Err(self.failed("replacing", ino, generation, error));
+        }
+        Ok(self.opened(fd, ino, generation, true))
+    }
+
+    /// Removes what a crash during [`ContentStore::replace`] has left. Returns whether there was
+    /// something. The caller knows that no row names the next generation.
+    ///
+    /// # Errors
+    /// [`Error`] if the system call fails.
+    pub fn remove_replacement(&self, ino: InodeId, generation: Generation) -> Result<bool, Error> {
+        self.remove(ino, beside(generation))
+    }
+
+    /// Makes a file without a name, for bytes of this generation that are kept while the content
+    /// file changes. It ends with its last descriptor.
+    ///
+    /// # Errors
+    /// [`Error`] if a system call fails.
+    pub fn create_unnamed(
+        &self,
+        ino: InodeId,
+        generation: Generation,
+    ) -> Result<ContentFile, Error> {
+        let made = self.root.open_file(".", OFlags::RDWR | OFlags::TMPFILE);
+        let made = made.or_else(|_unsupported| {
+            let unlink = || unlinkat(self.root.folder(), UNNAMED, AtFlags::empty());
+            // A crash may have left it. Another thread may be here too: then it unlinks for both.
+            let _left = unlink();
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+            let made = self.root.open_file(UNNAMED, flags)?;
+            let _unlinked = unlink();
+            Ok(made)
+        });
+        match made {
+            Ok(fd) => Ok(self.opened(fd, ino, generation, false)),
+            Err(error) => Err(self.failed("copying", ino, generation, error)),
+        }
     }
 
     /// Opens a content file for reading, and for writing if `write` is set. Returns `None` if there
@@ -262,8 +320,8 @@ impl ContentStore {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let opened = openat(self.root.folder(), &name, flags, Mode::empty());
             let is_folder = !matches!(opened, Err(Errno::NOTDIR | Errno::LOOP));
-            // A crash left it there. The next probe removes it.
-            if name == PROBE && !is_folder {
+            // A crash left it there. The next use removes it.
+            if (name == PROBE || name == UNNAMED) && !is_folder {
                 continue;
             }
             let (Some(number), true) = (number, is_folder) else {
@@ -412,6 +470,11 @@ impl ContentStore {
     ) -> Error {
         Error::new(doing, self.root.path().join(root::file_name(ino, generation)), error)
     }
+}
+
+/// Returns the generation whose name the replacement of a content file has at first.
+fn beside(generation: Generation) -> Generation {
+    Generation(generation.0.checked_add(1).unwrap_or(1))
 }
 
 /// Returns the names in a folder. Reads all before the first is visited, because the visitor may

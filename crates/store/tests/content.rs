@@ -323,3 +323,38 @@ fn a_full_medium_says_how_much_was_written() {
     rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH).unwrap();
     tried.unwrap();
 }
+
+#[test]
+fn a_content_file_that_is_replaced_stays_as_it_is_for_its_descriptors() {
+    let temp = temp();
+    let content = ContentStore::open(temp.path()).unwrap();
+    let old = content.create(INO, FIRST).unwrap();
+    old.write_at(b"old", 0).unwrap();
+    let new = content.replace(INO, FIRST).unwrap();
+    new.write_at(b"x", 0).unwrap();
+    let mut bytes = [0; 3];
+    assert_eq!((old.read_at(&mut bytes, 0).unwrap(), &bytes), (3, b"old"));
+    assert_eq!(content.stat_existing(INO, FIRST).unwrap().size, 1);
+    assert_eq!(listed(&content).len(), 1);
+    assert!(!content.remove_replacement(INO, FIRST).unwrap());
+    content.create(INO, Generation(FIRST.0 + 1)).unwrap();
+    assert!(content.remove_replacement(INO, FIRST).unwrap());
+    new.sync_name().unwrap();
+}
+
+#[test]
+fn a_file_without_a_name_takes_all_bytes_of_another_one() {
+    let temp = temp();
+    let content = ContentStore::open(temp.path()).unwrap();
+    let from = content.create(INO, FIRST).unwrap();
+    from.write_at(b"bytes", 100).unwrap();
+    let to = content.create_unnamed(INO, FIRST).unwrap();
+    if let Err(error) = from.clone_to(&to) {
+        println!("skipped: {} shares no blocks: {}", temp.path().display(), error.source);
+        assert_eq!(from.copy_to(0, &to, 0, 105).unwrap(), 105);
+    }
+    from.truncate(0).unwrap();
+    let mut bytes = [0; 5];
+    assert_eq!((to.read_at(&mut bytes, 100).unwrap(), &bytes), (5, b"bytes"));
+    assert_eq!(listed(&content).len(), 1);
+}

@@ -176,6 +176,15 @@ pub const HAVE_BYTES: usize = 16 + 16 * HAVE_RUNS;
 pub const EXTENT_HASHES: usize = 1 << 18;
 /// Versions of files of which an HTTP server remembers hashes.
 pub const HASHED_VERSIONS: usize = 1024;
+/// Pins of files at the same time: downloads and other deliveries.
+pub const PINS: usize = 1 << 14;
+/// Bytes of small files that pins have in memory.
+pub const PINNED_MEMORY_BYTES: u64 = 16 << 20;
+/// Bytes of a file that are copied for its pins before a program changes it, on a disk that cannot
+/// share blocks between files. The pins of a larger file end with `Changed`.
+pub const PIN_COPY_BYTES: u64 = 64 << 20;
+/// Bytes of all such copies. Beyond that the pins of the next file that changes end with `Changed`.
+pub const PIN_COPIES_BYTES: u64 = 1 << 30;
 /// Bytes of a URL that is downloaded.
 pub const URL_BYTES: usize = 4096;
 /// Bytes of an entity tag of a server that is no Pelago; a longer one counts as none.

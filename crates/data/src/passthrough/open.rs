@@ -35,6 +35,10 @@ impl OpenFiles {
         let _permit = self.io_permit_for(handle.ino, may_block)?;
         let (inode, _) = self.enter(handle, flags.write)?;
         let mut guard = self.lock(&inode);
+        if flags.write && may_block == MayBlock::No && self.is_pinned(handle.ino) {
+            guard.release(true)?;
+            return Err(OpError::WouldBlock);
+        }
         match guard.choose_path(open, flags) {
             Ok(opening) => Ok(opening),
             Err(error) => {
@@ -92,7 +96,10 @@ impl InodeGuard<'_> {
         }
         // Rewriting a file in error must be seen; a kernel that has a descriptor hides it.
         let in_error = self.files.writing.is_in_error(ino);
-        let passes = !in_error || opens.passthrough_opens(ino) > 0;
+        // Its pinned bytes are kept only once it is changed, and not at all if it is emptied first:
+        // the kernel opens it and then truncates it.
+        let keeps = flags.write && self.files.is_pinned(ino);
+        let passes = !(in_error || keeps) || opens.passthrough_opens(ino) > 0;
         if self.state.has_content()
             && passes
             && opens.insert(open, self.inode, flags, PathKind::Passthrough)?

@@ -60,6 +60,7 @@ impl InodeGuard<'_> {
         let disk = &self.files.disk;
         let content = observer.borrow_content().map_err(|error| disk.failed(&error))?;
         self.write_writing_row(&content)?;
+        self.keep_pinned();
         let measured = content.stat().map_err(|error| disk.failed(&error))?;
         observer.begin(measured, self.state.live(), has_written);
         self.inode.set_external_writers(true);

@@ -8,6 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use pelago_wire::Backing;
 use pelago_wire::limits::BLOCK_BYTES;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 use rustix::io::{Errno, preadv};
@@ -20,7 +21,7 @@ const PAGE_BYTES: u64 = 4096;
 /// A file of which extents are read. It never changes while this exists.
 #[derive(Debug)]
 pub struct ExtentFile {
-    buffered: OwnedFd,
+    buffered: Backing,
     /// Reads past the page cache; `None` if the file system cannot.
     direct: Option<OwnedFd>,
 }
@@ -48,21 +49,20 @@ pub enum ReadFrom {
 struct Aligned([u8; BLOCK_BYTES]);
 
 impl ExtentFile {
-    /// Prepares a file that is open for reading.
-    ///
-    /// # Errors
-    /// If there is no descriptor left for it.
-    pub fn new(file: impl AsFd) -> io::Result<Self> {
-        let buffered = file.as_fd().try_clone_to_owned()?;
+    /// Prepares a file that is open for reading. It takes a second descriptor, if there is one left.
+    #[must_use]
+    pub fn new(file: Backing) -> Self {
         // A flag of the open file, not of the descriptor: other readers of it must not get it.
-        let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        let direct = match openat(CWD, path, flags, Mode::empty()) {
-            Ok(direct) => Some(direct),
-            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error.into()),
-            Err(_) => None,
-        };
-        Ok(Self { buffered, direct })
+        let direct = openat(CWD, path, flags, Mode::empty()).ok();
+        Self { buffered: file, direct }
+    }
+
+    /// Prepares a file that is read through the page cache, without a second descriptor.
+    #[must_use]
+    pub const fn through_cache(file: Backing) -> Self {
+        Self { buffered: file, direct: None }
     }
 
     /// Reads so many bytes from an offset, which is a multiple of a block. All blocks but the last
@@ -118,7 +118,7 @@ impl AsRef<[u8]> for ExtentBlock {
 
 /// Fills blocks from a file. The last one is read as if it were whole: a read past the page cache
 /// has a length that the disk can read.
-fn fill(file: &OwnedFd, to: &mut [ExtentBlock], offset: u64, len: usize) -> io::Result<()> {
+fn fill(file: impl AsFd, to: &mut [ExtentBlock], offset: u64, len: usize) -> io::Result<()> {
     let mut done = 0;
     while done < len {
         let (block, within) = (done / BLOCK_BYTES, done % BLOCK_BYTES);
@@ -126,7 +126,7 @@ fn fill(file: &OwnedFd, to: &mut [ExtentBlock], offset: u64, len: usize) -> io::
         let mut parts: Vec<IoSliceMut<'_>> = rest.map(IoSliceMut::new).collect();
         let mut parts = &mut parts[..];
         IoSliceMut::advance_slices(&mut parts, within);
-        match preadv(file, parts, offset + done as u64) {
+        match preadv(&file, parts, offset + done as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => done += read,
             Err(Errno::INTR) => {}
@@ -155,6 +155,10 @@ mod tests {
         (made, bytes)
     }
 
+    fn backing(file: &File) -> Backing {
+        Backing::new(OwnedFd::from(file.try_clone().unwrap()))
+    }
+
     fn bytes_of(blocks: &[ExtentBlock]) -> Vec<u8> {
         blocks.iter().flat_map(|block| block.as_ref().iter().copied()).collect()
     }
@@ -165,7 +169,7 @@ mod tests {
     fn an_extent_is_read_past_the_cache_unless_it_is_there() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (made, bytes) = file(&folder);
-        let reader = ExtentFile::new(&made).unwrap();
+        let reader = ExtentFile::new(backing(&made));
         let (blocks, from) = reader.read(0, LEN).unwrap();
         assert!(bytes_of(&blocks) == bytes);
         if os::cached_pages(&made, 0, LEN as u64).is_err() {
@@ -195,8 +199,7 @@ mod tests {
     fn without_direct_reads_the_cache_is_left_as_it_was() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (made, bytes) = file(&folder);
-        let mut reader = ExtentFile::new(&made).unwrap();
-        reader.direct = None;
+        let reader = ExtentFile::through_cache(backing(&made));
         fdatasync(&made).unwrap();
         fadvise(&made, 0, None, Advice::DontNeed).unwrap();
         match os::cached_pages(&made, 0, LEN as u64) {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use pelago_wire::{AllocateMode, Backing, Generation, InodeId, Time, Whence};
 use rustix::fs::{
     Advice, FallocateFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, copy_file_range,
-    fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, futimens, seek,
+    fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, futimens, ioctl_ficlone, seek,
 };
 use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 
 use super::error::Error;
+use super::extent::{ExtentBlock, ExtentFile};
 use super::root::{Root, file_name};
 use crate::os;
 
@@ -235,6 +236,31 @@ impl ContentFile {
             }
         }
         Ok(done)
+    }
+
+    /// Reads part of an extent by what was prepared of this file ([`ExtentFile::read`]).
+    ///
+    /// # Errors
+    /// [`Error`] if a system call fails; its source is `UnexpectedEof` if the file ends before.
+    pub fn read_extent(
+        &self,
+        by: &ExtentFile,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<ExtentBlock>, Error> {
+        match by.read(offset, len) {
+            Ok((blocks, _from)) => Ok(blocks),
+            Err(error) => Err(Error::from_io("reading", self.path(), error)),
+        }
+    }
+
+    /// Gives another file all bytes of this one, without a copy: they share blocks until one of
+    /// them changes (`FICLONE`).
+    ///
+    /// # Errors
+    /// [`Error`] if the system call fails, as it does on a file system that shares no blocks.
+    pub fn clone_to(&self, to: &Self) -> Result<(), Error> {
+        ioctl_ficlone(&to.fd, &self.fd).map_err(|error| to.failed("cloning to", error))
     }
 
     /// Returns size, blocks and times.

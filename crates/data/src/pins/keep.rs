@@ -1,0 +1,80 @@
+//! Keeping pinned bytes before their content file changes.
+
+use std::sync::Arc;
+
+use pelago_store::clock;
+use pelago_store::content::{self, ContentStat};
+use pelago_wire::Error;
+
+use crate::content_file::OpenContent;
+use crate::inode::Bytes;
+use crate::inode_guard::InodeGuard;
+use crate::pins::table::VersionContent;
+
+impl InodeGuard<'_> {
+    /// Keeps the pinned bytes of a content file that is about to change, or ends their pins with
+    /// `Changed`. Copies up to [`pelago_wire::limits::PIN_COPY_BYTES`]; never fails, because the
+    /// program that changes the file must not notice. If nothing is pinned, this is a look at a
+    /// number.
+    pub(crate) fn keep_pinned(&self) {
+        let Some(pinned) = self.files.pins.take(self.ino()) else { return };
+        let kept = pinned.content().and_then(|version| self.keep(&version.content));
+        if kept.is_none() {
+            tracing::debug!(ino = %self.ino(), "a pinned file changes, and its bytes are not kept");
+        }
+        pinned.set_kept(kept);
+    }
+
+    /// Returns a file with the bytes of a content file; `None` if it would be too large, or there
+    /// is no room for it.
+    fn keep(&self, from: &OpenContent) -> Option<VersionContent> {
+        let (files, ino) = (self.files, self.ino());
+        let warn = |error: content::Error| {
+            tracing::debug!(%error, source = %error.source, "pinned bytes are not kept");
+        };
+        let permit = files.take_fd_permit(ino).ok()?;
+        let content = &files.disk.content;
+        let to = content.create_unnamed(ino, from.generation()).map_err(warn).ok()?;
+        if from.clone_to(&to).is_ok() {
+            let content = OpenContent::read_only(to, permit);
+            return Some(VersionContent::new(content, None));
+        }
+        let ContentStat { size, blocks, .. } = from.stat().map_err(warn).ok()?;
+        let share = files.pins.budget.copy(size)?;
+        // What the file has of disk space is no measure: a hole becomes blocks here.
+        let bytes = size.max(blocks.saturating_mul(512));
+        if !files.disk.space.has_room(bytes) || files.disk.space.take(bytes).ok()? < bytes {
+            return None;
+        }
+        let length = usize::try_from(size).ok()?;
+        let copied = from.copy_to(0, &to, 0, length).map_err(warn).ok()?;
+        let share = (copied == length).then_some(share)?;
+        Some(VersionContent::new(OpenContent::read_only(to, permit), Some(share)))
+    }
+
+    /// Empties a pinned file whose content file nobody else reaches without a request: it gets an
+    /// empty content file in its place, and the pins keep the old one. Nothing is copied.
+    ///
+    /// # Errors
+    /// `TooManyOpen`; if the table or the disk fails. The file may still have its bytes then.
+    pub(crate) fn empty_pinned(&mut self) -> Result<(), Error> {
+        let (files, ino) = (self.files, self.ino());
+        let before = self.open_content_to_write()?;
+        self.write_writing_row(&before)?;
+        let permit = files.take_fd_permit(ino)?;
+        let replaced = files.disk.content.replace(ino, before.generation());
+        let file = replaced.map_err(|error| files.disk.failed(&error))?;
+        // The pins keep the descriptor that they have.
+        drop(files.pins.take(ino));
+        // Failures to write back the old bytes do not matter any more.
+        drop(files.writing.take_kept(ino));
+        files.writing.restart_watch(ino);
+        let content = OpenContent::new(file, permit);
+        self.state.bytes = Bytes::ContentOpen(Arc::clone(&content));
+        self.state.touch(clock::now());
+        // After a crash the file gets the times of its content.
+        let timed = content.set_times(None, Some(self.state.mtime));
+        timed.map_err(|error| files.disk.failed(&error))?;
+        self.note_content_changed(&content)
+    }
+}

@@ -1,0 +1,92 @@
+//! Files whose bytes a delivery keeps as they are: others may write the file meanwhile.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::attr::Attr;
+use crate::error::Error;
+use crate::id::Handle;
+use crate::reply::Backing;
+
+/// What pins files: the server that has their bytes.
+pub trait Pins: Send + Sync {
+    /// Pins the present bytes of an ordinary file. The rights of the caller are not checked. Blocks
+    /// on the disk.
+    ///
+    /// # Errors
+    /// [`PinError::Written`]; `TooManyOpen` if there is no room for one more pin; `Stale`,
+    /// `IsDirectory`, `Invalid`; if the table or the disk fails.
+    fn pin(&self, node: Handle) -> Result<Arc<dyn Pinned>, PinError>;
+}
+
+/// The bytes of a file at one version, until dropped. They outlive each change of the file, its
+/// removal too, unless [`Pinned::is_changed`].
+pub trait Pinned: Send + Sync {
+    /// Returns the attributes of this version, the size of the bytes among them.
+    fn attr(&self) -> &Attr;
+
+    /// Reads bytes from `offset` on and returns their number. It fills the buffer unless the bytes
+    /// end before. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`PinError::Changed`]; if the disk fails.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, PinError>;
+
+    /// Does the same without blocking. Returns `None` if the bytes are not in memory.
+    ///
+    /// # Errors
+    /// [`PinError::Changed`].
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>, PinError>;
+
+    /// Reads so many bytes from `offset` on, a multiple of a block, as blocks that are whole but for
+    /// the last one. What is not in the page cache is not left there, if the disk can do that.
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`PinError::Changed`], also if the bytes end before; if the disk fails.
+    fn read_extent(&self, offset: u64, len: usize) -> Result<Vec<PinnedBlock>, PinError>;
+
+    /// Returns a descriptor to read these bytes, with which nothing may be written; `None` if they
+    /// are in memory, or are no longer there. What was read by it counts only if
+    /// [`Pinned::holds`] is true afterwards.
+    fn content(&self) -> Option<Backing>;
+
+    /// Returns whether what was read by this descriptor until now are the pinned bytes.
+    fn holds(&self, content: &Backing) -> bool;
+
+    /// Returns whether the bytes are no longer there: the file was changed, and they could not be
+    /// kept.
+    fn is_changed(&self) -> bool;
+}
+
+/// A block of pinned bytes, in memory of its own.
+pub type PinnedBlock = Box<dyn AsRef<[u8]> + Send>;
+
+/// Why bytes are not pinned, or cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PinError {
+    /// A program has the file open for writing.
+    Written,
+    /// The file was changed, and the pinned bytes could not be kept.
+    Changed,
+    /// The operation has failed.
+    Failed(Error),
+}
+
+impl From<Error> for PinError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for PinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Written => f.write_str("the file is being written"),
+            Self::Changed => f.write_str("the file was changed"),
+            Self::Failed(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for PinError {}
