@@ -1,8 +1,6 @@
 //! The blocks of a file as the body of an answer (`docs/protocol.md`, "Blocks over HTTP").
 
 use std::collections::VecDeque;
-use std::mem;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,29 +9,21 @@ use pelago_wire::blocks::{BlockFrame, BlocksHead};
 use pelago_wire::limits::BLOCK_BYTES;
 
 use crate::delivery::{Client, Piece};
-use crate::open_file::ReadError;
 
 /// A body with the blocks that a client lacks, in the order in which they are in memory.
 pub(crate) struct Blocks {
     client: Client,
     /// Frames and payloads that hyper takes next.
     ready: VecDeque<Bytes>,
-    step: Step,
-}
-
-/// What comes behind the frames that are ready.
-enum Step {
-    Blocks,
-    /// Everything was sent, if the file still is this version.
-    Checking(Pin<Box<dyn Future<Output = Result<(), ReadError>> + Send>>),
-    Nothing,
+    /// Whether the last frame is among them, or was taken.
+    is_ended: bool,
 }
 
 impl Blocks {
     pub(crate) fn new(client: Client) -> Self {
         let head = BlocksHead { extents: client.file() }.encode();
         let ready = VecDeque::from([Bytes::copy_from_slice(&head)]);
-        Self { client, ready, step: Step::Blocks }
+        Self { client, ready, is_ended: false }
     }
 
     /// Returns the next bytes of the body; `None` at its end.
@@ -42,17 +32,11 @@ impl Blocks {
             if let Some(bytes) = self.ready.pop_front() {
                 return Poll::Ready(Some(bytes));
             }
-            match &mut self.step {
-                Step::Blocks => {
-                    let piece = ready!(self.client.poll_next(true, context));
-                    self.take(piece);
-                }
-                Step::Checking(checking) => {
-                    let checked = ready!(checking.as_mut().poll(context));
-                    self.end(checked);
-                }
-                Step::Nothing => return Poll::Ready(None),
+            if self.is_ended {
+                return Poll::Ready(None);
             }
+            let piece = ready!(self.client.poll_next(true, context));
+            self.take(piece);
         }
     }
 
@@ -69,26 +53,22 @@ impl Blocks {
             Piece::Unreadable { extent, error } => {
                 self.put(BlockFrame::unreadable(file, extent), payload(error));
             }
-            Piece::Changed => self.end(Err(ReadError::Changed)),
-            Piece::Failed(error) => self.end(Err(ReadError::Failed(error))),
-            Piece::Finished => self.step = Step::Checking(self.client.check()),
+            Piece::Failed(error) => self.end(BlockFrame::failed(), payload(error)),
+            Piece::Changed => self.end(BlockFrame::changed(), Bytes::new()),
+            Piece::Finished if self.client.is_changed() => {
+                self.end(BlockFrame::changed(), Bytes::new());
+            }
+            Piece::Finished => {
+                let root = self.client.root();
+                let hash = root.map(|root| Bytes::copy_from_slice(&root)).unwrap_or_default();
+                self.end(BlockFrame::end(root.is_some()), hash);
+            }
         }
     }
 
-    fn end(&mut self, checked: Result<(), ReadError>) {
-        match checked {
-            Ok(()) => {
-                let root = self.client.root();
-                let hash = root.map(|root| Bytes::copy_from_slice(&root)).unwrap_or_default();
-                self.put(BlockFrame::end(root.is_some()), hash);
-            }
-            Err(ReadError::Changed) => self.put(BlockFrame::changed(), Bytes::new()),
-            Err(ReadError::Unreadable(error) | ReadError::Failed(error)) => {
-                self.put(BlockFrame::failed(), payload(error));
-            }
-        }
-        // A future that has ended is not polled again.
-        drop(mem::replace(&mut self.step, Step::Nothing));
+    fn end(&mut self, frame: BlockFrame, payload: Bytes) {
+        self.put(frame, payload);
+        self.is_ended = true;
     }
 
     fn put(&mut self, frame: BlockFrame, payload: Bytes) {

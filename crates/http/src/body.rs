@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::blocks::Blocks;
 use crate::delivery::{Client, Piece};
-use crate::open_file::ReadError;
+use crate::pinned::ReadError;
 
 /// The body of an answer.
 pub(crate) enum Content {
@@ -29,7 +29,7 @@ pub(crate) enum Content {
 /// the whole.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The file is another one by now.
+    /// The file was changed, and the bytes of the version that was asked for are gone.
     Changed,
     Failed(Error),
 }

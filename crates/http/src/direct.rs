@@ -4,13 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pelago_wire::Buffer;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{Broken, Content};
 use crate::delivery::Delivery;
-use crate::open_file::OpenFile;
+use crate::pinned::PinnedFile;
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -19,20 +18,20 @@ const AHEAD: usize = 1;
 
 /// A piece of a file, and the right to have it in memory.
 struct PlacedPiece {
-    piece: Buffer,
+    piece: Vec<u8>,
     _place: Arc<OwnedSemaphorePermit>,
 }
 
 impl AsRef<[u8]> for PlacedPiece {
     fn as_ref(&self) -> &[u8] {
-        self.piece.as_bytes()
+        &self.piece
     }
 }
 
 /// Returns a body with these bytes of a file, which are read as the client takes them, once there
 /// is a place for it.
 pub(crate) fn content(
-    file: OpenFile,
+    file: PinnedFile,
     part: Range<u64>,
     delivery: Arc<Delivery>,
     places: Arc<Semaphore>,
@@ -54,7 +53,7 @@ pub(crate) fn content(
 }
 
 async fn send(
-    file: &OpenFile,
+    file: &PinnedFile,
     mut left: Range<u64>,
     delivery: &Delivery,
     (place, to): (Arc<OwnedSemaphorePermit>, &Sender<Result<Bytes, Broken>>),
@@ -64,11 +63,7 @@ async fn send(
         let piece = file.read(left.start..end).await?;
         delivery.count_read(end - left.start);
         left.start = end;
-        // Nothing is whole before the last piece.
-        if left.is_empty() {
-            file.check_version().await?;
-        }
-        let count = piece.as_bytes().len() as u64;
+        let count = piece.len() as u64;
         let bytes = Bytes::from_owner(PlacedPiece { piece, _place: Arc::clone(&place) });
         if to.send(Ok(bytes)).await.is_err() {
             return Ok(());

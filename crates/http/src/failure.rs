@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use pelago_proto::deliver::DeliverError;
-use pelago_wire::{Code, Error};
+use pelago_wire::{Code, Error, PinError};
 
 use crate::request_body::NoBody;
 use crate::target::BadTarget;
@@ -40,6 +40,17 @@ impl From<Refusal> for Failure {
             Refusal::Failed(Error { code }) => (StatusCode::INTERNAL_SERVER_ERROR, code.says()),
         };
         Self(status, text.to_owned())
+    }
+}
+
+impl From<PinError> for Failure {
+    fn from(error: PinError) -> Self {
+        let text = match error {
+            PinError::Written | PinError::Changed => "this file is being written",
+            PinError::Failed(Error { code: Code::TooManyOpen }) => "too many files are being sent",
+            PinError::Failed(error) => return Refusal::from(error).into(),
+        };
+        Self(StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     }
 }
 

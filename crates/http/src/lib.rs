@@ -22,7 +22,7 @@ mod fetch;
 mod hashes;
 mod have_map;
 mod listing;
-mod open_file;
+mod pinned;
 mod range;
 mod request_body;
 mod response;

@@ -14,11 +14,10 @@ use hyper::header::{
 };
 use hyper::http::response::Builder;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use pelago_client::Opened;
 use pelago_proto::deliver::Order;
 use pelago_wire::blocks::{BLOCKS_TYPE, Extents, HaveMap};
 use pelago_wire::limits::{EXTENT_BYTES, HTTP_DIRECT_ANSWERS};
-use pelago_wire::{Entry, FileKind, OpenFlags};
+use pelago_wire::{Entry, FileKind};
 use tokio::sync::Semaphore;
 
 use crate::access::Wish;
@@ -28,10 +27,10 @@ use crate::conditions::{Verdict, Version};
 use crate::delivery::{Client, Delivery};
 use crate::failure::Failure;
 use crate::listing::{self, Format};
-use crate::open_file::OpenFile;
+use crate::pinned::PinnedFile;
 use crate::range::{self, Part};
 use crate::target::Target;
-use crate::tree::{Refusal, Tree, wait};
+use crate::tree::Tree;
 use crate::{direct, have_map};
 
 /// When a client may ask again: for a file that is open for writing, or a server with too many
@@ -147,15 +146,8 @@ impl Served {
         request: FileRequest<'_>,
     ) -> Result<Response<Content>, Failure> {
         self.tree.check(Wish::Read, &found).await?;
-        let (tree, context) = (Arc::clone(&self.tree), self.tree.context());
-        let opening = tree.files.open(&context, found.handle, OpenFlags::READ);
-        let Opened { open, attr, .. } = wait(opening).await.map_err(Refusal::from)?;
-        let version = Version::of(&attr);
-        let file = OpenFile { tree, node: found.handle, open, version: version.clone() };
-        if (file.tree.is_written)(attr.ino) {
-            let text = "this file is being written";
-            return Err(Failure(StatusCode::SERVICE_UNAVAILABLE, text.to_owned()));
-        }
+        let file = PinnedFile::of(&self.tree, found.handle).await?;
+        let (version, size) = (&file.version, file.size());
         match version.judge(request.headers) {
             Verdict::Send => {}
             Verdict::NotModified => {
@@ -165,16 +157,16 @@ impl Served {
                 return Ok(finish(version.answer(StatusCode::PRECONDITION_FAILED), Content::EMPTY));
             }
         }
-        match Extents::of(attr.size).filter(|_| have_map::accepts_blocks(request.headers)) {
+        match Extents::of(size).filter(|_| have_map::accepts_blocks(request.headers)) {
             Some(extents) => self.blocks(file, extents, &request),
-            None => self.bytes(file, attr.size, &request),
+            None => self.bytes(file, size, &request),
         }
     }
 
     /// Answers with the blocks of a file that the client lacks.
     fn blocks(
         &self,
-        file: OpenFile,
+        file: PinnedFile,
         extents: Extents,
         request: &FileRequest<'_>,
     ) -> Result<Response<Content>, Failure> {
@@ -191,7 +183,7 @@ impl Served {
     /// Answers with the bytes of a file, or with some of them, in order.
     fn bytes(
         &self,
-        file: OpenFile,
+        file: PinnedFile,
         size: u64,
         request: &FileRequest<'_>,
     ) -> Result<Response<Content>, Failure> {

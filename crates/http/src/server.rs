@@ -10,7 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pelago_client::Files;
-use pelago_wire::InodeId;
+use pelago_wire::Pins;
 use pelago_wire::limits::{BLOCK_BYTES, HTTP_STALLED_SECONDS};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
@@ -27,8 +27,8 @@ use crate::watched::Watched;
 const TAKEN_WITHIN: Duration = Duration::from_secs(HTTP_STALLED_SECONDS);
 /// A client that has connected sends its request within this time.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-/// Threads that compute hashes.
-const HASHERS: usize = 2;
+/// Threads that wait for the disk, or compute hashes.
+const WORKERS: usize = 32;
 /// The headers of a request.
 const HEADER_BYTES: usize = 16 << 10;
 /// A connection asks for more to send while it has less than this: it sends two blocks at a time.
@@ -42,8 +42,8 @@ pub struct HttpOptions {
     pub files: Files,
     /// The user as whom it is read.
     pub reader: ReadAs,
-    /// Returns whether a file is open for writing: it is not served then.
-    pub is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
+    /// Pins what is sent of a file. One that is open for writing is not served.
+    pub pins: Arc<dyn Pins>,
     /// Bytes of extents that are kept in memory; there are at least two.
     pub memory_bytes: u64,
     /// Connections at a time; others wait until one ends.
@@ -67,13 +67,13 @@ impl HttpServer {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let HttpOptions { files, reader, is_written, memory_bytes, connections } = options;
-        let tree = Arc::new(Tree { files, reader, is_written });
+        let HttpOptions { files, reader, pins, memory_bytes, connections } = options;
+        let tree = Arc::new(Tree { files, reader, pins });
         let is_local = address.ip().is_loopback();
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(HASHERS)
+            .max_blocking_threads(WORKERS)
             .build()?;
         let delivery = Delivery::new(memory_bytes, runtime.handle().clone());
         let served = Served::new(tree, Arc::clone(&delivery), is_local);

@@ -1,9 +1,10 @@
 //! The tree that is served: paths are resolved here, and may be read by the server's user only.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use pelago_client::{At, Files, Pending};
-use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, xattr};
+use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, Name, Pins, xattr};
 use tokio::sync::oneshot;
 
 use crate::access::{ReadAs, Wish};
@@ -16,8 +17,8 @@ const LINKS: u32 = 40;
 pub(crate) struct Tree {
     pub(crate) files: Files,
     pub(crate) reader: ReadAs,
-    /// Returns whether a file is open for writing.
-    pub(crate) is_written: Box<dyn Fn(InodeId) -> bool + Send + Sync>,
+    /// Pins what is sent of a file.
+    pub(crate) pins: Arc<dyn Pins>,
 }
 
 /// Why a path leads to nothing that may be read.

@@ -131,6 +131,9 @@ fn measure(
     if !rnode.flags.has_content || rnode.generation != Some(row.generation) {
         return forget();
     }
+    // The process may have died while it put an empty file in the place of this one.
+    let left = content.remove_replacement(ino, row.generation);
+    left.map_err(|error| content_failed(&error))?;
     let measured = measure_content(content, ino, row.generation, detects_writers);
     let (measured, is_written) = measured.map_err(|error| content_failed(&error))?;
     let written = is_written.then(|| node.handle());

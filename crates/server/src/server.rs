@@ -12,7 +12,9 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
-use pelago_wire::{Error, InodeId, LocalCache, Service, SessionService, Time};
+use pelago_wire::{
+    Error, Handle, LocalCache, PinError, Pinned, Pins, Service, SessionService, Time,
+};
 
 use crate::background::{STOP_TIMEOUT, Workers};
 use crate::group_commit::CommitThread;
@@ -104,12 +106,6 @@ impl Server {
     /// first call, as later ones have no effect.
     pub fn set_local_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
         self.service.others().set_cache(cache)
-    }
-
-    /// Returns whether any process has a file open for writing, on any path.
-    #[must_use]
-    pub fn is_written(&self, ino: InodeId) -> bool {
-        self.service.is_written(ino)
     }
 
     /// Returns the open folder of the volume; `None` once the server is stopped, or if it has no
@@ -238,6 +234,12 @@ impl Server {
         ]
         .map(|(name, limit, used)| MemoryUse { name, limit, used })
         .into()
+    }
+}
+
+impl Pins for Server {
+    fn pin(&self, node: Handle) -> Result<Arc<dyn Pinned>, PinError> {
+        Ok(Arc::new(self.opens.pin(node)?))
     }
 }
 

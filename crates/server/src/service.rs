@@ -180,11 +180,6 @@ impl LocalService {
         &self.dispatcher.others
     }
 
-    /// Returns whether any process has a file open for writing.
-    pub(crate) fn is_written(&self, ino: InodeId) -> bool {
-        self.dispatcher.parts.opens.has_writers(ino)
-    }
-
     /// Stops the service: every request gets `Unavailable` from now on, as do those that wait for a
     /// thread or a lock. Returns when no request runs any more.
     pub(crate) fn stop(&self) {

@@ -5,6 +5,7 @@ mod evict;
 mod locks;
 mod open_files;
 mod passthrough_open;
+mod pins;
 mod range_ops;
 mod shared_write;
 mod sync;

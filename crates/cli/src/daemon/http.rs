@@ -9,7 +9,7 @@ use nix::unistd::{User, getgrouplist};
 use pelago_client::Files;
 use pelago_http::{HttpOptions, HttpServer, ReadAs};
 use pelago_server::Server;
-use pelago_wire::limits;
+use pelago_wire::{Pins, limits};
 use rustix::process::{Resource, getrlimit};
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -48,11 +48,10 @@ pub(super) fn open(
         .hint("add --http-public to let every machine that reaches it read, or use 127.0.0.1"));
     }
     let reader = reader(&plan.reader)?;
-    let (files, of_http) = (Files::new(server.service()), Arc::clone(server));
-    let is_written = Box::new(move |ino| of_http.is_written(ino));
+    let files = Files::new(server.service());
+    let pins = Arc::clone(server) as Arc<dyn Pins>;
     let memory_bytes = delivery_bytes(memory_bytes);
-    let options =
-        HttpOptions { files, reader, is_written, memory_bytes, connections: connections() };
+    let options = HttpOptions { files, reader, pins, memory_bytes, connections: connections() };
     HttpServer::open(address, options).map_err(failed)
 }
 

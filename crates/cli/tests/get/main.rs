@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_random::bytes_of;
@@ -153,14 +153,16 @@ fn a_byte_that_changes_on_the_way_is_found_and_fetched_again() {
 #[test]
 fn a_file_that_changes_under_a_download_is_downloaded_anew() {
     let Some(served) = Served::new() else { return };
-    let size = 24 * MIB;
+    // A smaller one is copied for those who download it.
+    let size = 65 * MIB;
     served.put("file", &vec![1; size]);
     let relay = Relay::to(&served.address);
     relay.hold_at(2_000_000);
     let child = served.spawn(&relay.url("file"), "file", &["--json", "--wait"]);
     until_noted(&served.here("file"), 2_000_000 / BLOCK as u32 - 2);
-    // The server has it open for the download.
-    fs::write(served.volume.files().join("file"), vec![2; size]).unwrap();
+    let writer = OpenOptions::new().write(true).open(served.volume.files().join("file")).unwrap();
+    writer.write_all_at(&vec![2; size], 0).unwrap();
+    drop(writer);
     relay.let_pass();
     let got = end(child).expect_success().json();
     assert!(fs::read(served.here("file")).unwrap() == vec![2; size]);

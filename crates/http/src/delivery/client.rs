@@ -9,9 +9,9 @@ use pelago_wire::Error;
 use pelago_wire::blocks::{ExtentHash, Extents, HaveMap};
 
 use super::driver::Delivery;
-use super::source::{Coming, ExtentSource};
+use super::source::ExtentSource;
 use super::state::{End, Given, Joined};
-use crate::open_file::OpenFile;
+use crate::pinned::PinnedFile;
 
 /// A client. Its end leaves the delivery.
 pub(crate) struct Client {
@@ -29,7 +29,7 @@ pub(crate) enum Piece {
     Block { offset: u64, bytes: Bytes, ended: Option<EndedExtent> },
     /// An extent cannot be read. A client that takes blocks in any order gets the others.
     Unreadable { extent: u64, error: Error },
-    /// The file is another version by now; nothing follows.
+    /// The bytes of this version are gone; nothing follows.
     Changed,
     /// Nothing can be read; nothing follows.
     Failed(Error),
@@ -57,7 +57,7 @@ impl Client {
     /// [`DeliverError`]: there are too many clients or files, or the blocks are too scattered.
     pub(crate) fn join(
         delivery: &Arc<Delivery>,
-        (file, extents): (OpenFile, Extents),
+        (file, extents): (PinnedFile, Extents),
         order: Order,
         have: Option<&HaveMap>,
     ) -> Result<Self, DeliverError> {
@@ -91,10 +91,9 @@ impl Client {
         self.delivery.hashes.root(&self.tag, self.file)
     }
 
-    /// Checks that the file still is the version that was sent.
-    pub(crate) fn check(&self) -> Coming<'static, ()> {
-        let source = Arc::clone(&self.source);
-        Box::pin(async move { source.check().await })
+    /// Returns whether the bytes of the version that was sent are gone.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.source.is_changed()
     }
 
     /// Returns the next piece once it is there. `with_hash` asks for the hashes of extents.

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use super::extent::Extent;
 use super::state::{Begun, State};
 use crate::hashes::ExtentHashes;
-use crate::open_file::ReadError;
+use crate::pinned::ReadError;
 use crate::traffic::HttpTraffic;
 
 /// Delivers files to clients.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
-use crate::open_file::{OpenFile, ReadError};
+use crate::pinned::{PinnedFile, ReadError};
 
 /// What becomes a result later.
 pub(super) type Coming<'a, T> = Pin<Box<dyn Future<Output = Result<T, ReadError>> + Send + 'a>>;
@@ -16,20 +16,16 @@ pub(super) trait ExtentSource: Send + Sync {
     /// is checked after they were read, and before anybody gets them.
     fn read(&self, part: Range<u64>) -> Coming<'_, Vec<Bytes>>;
 
-    /// Checks that the file still is this version.
-    fn check(&self) -> Coming<'_, ()>;
+    /// Returns whether the bytes of this version are gone.
+    fn is_changed(&self) -> bool;
 }
 
-impl ExtentSource for OpenFile {
+impl ExtentSource for PinnedFile {
     fn read(&self, part: Range<u64>) -> Coming<'_, Vec<Bytes>> {
-        Box::pin(async move {
-            let blocks = self.read_blocks(part).await?;
-            self.check_version().await?;
-            Ok(blocks)
-        })
+        Box::pin(self.read_blocks(part))
     }
 
-    fn check(&self) -> Coming<'_, ()> {
-        Box::pin(self.check_version())
+    fn is_changed(&self) -> bool {
+        self.is_changed()
     }
 }

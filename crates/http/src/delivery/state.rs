@@ -15,7 +15,7 @@ use pelago_wire::limits::EXTENT_BYTES;
 
 use super::extent::Extent;
 use super::source::ExtentSource;
-use crate::open_file::ReadError;
+use crate::pinned::ReadError;
 
 /// The machine, and the bytes of what it counts.
 pub(super) struct State {

@@ -16,7 +16,7 @@ use tokio::task::yield_now;
 
 use super::source::{Coming, ExtentSource};
 use super::{Client, Delivery, Piece};
-use crate::open_file::ReadError;
+use crate::pinned::ReadError;
 
 const MIB: u64 = EXTENT_BYTES as u64;
 
@@ -41,8 +41,8 @@ impl ExtentSource for Memory {
         })
     }
 
-    fn check(&self) -> Coming<'_, ()> {
-        Box::pin(async { Ok(()) })
+    fn is_changed(&self) -> bool {
+        false
     }
 }
 

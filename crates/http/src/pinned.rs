@@ -1,0 +1,153 @@
+//! A file whose bytes are sent: those of one version, whatever becomes of the file.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pelago_client::Opened;
+use pelago_wire::{Code, Error, Handle, OpenFlags, OpenId, PinError, Pinned, PinnedBlock};
+use tokio::runtime::Handle as Runtime;
+use tokio::task::spawn_blocking;
+
+use crate::conditions::Version;
+use crate::tree::{Tree, wait};
+
+/// A pinned file. Its end ends the pin.
+pub(crate) struct PinnedFile {
+    /// `None` at its end.
+    pinned: Option<Arc<dyn Pinned>>,
+    pub(crate) version: Version,
+}
+
+/// Why bytes of a version cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadError {
+    /// The file was changed, and the bytes of this version are gone.
+    Changed,
+    /// These bytes cannot be read; others may.
+    Unreadable(Error),
+    /// Nothing can be read.
+    Failed(Error),
+}
+
+/// A block of a pinned file.
+struct OwnedBlock(PinnedBlock);
+
+/// An open file. Its end releases it.
+struct OpenFile<'a> {
+    tree: &'a Tree,
+    open: OpenId,
+}
+
+impl PinnedFile {
+    /// Pins a file.
+    ///
+    /// # Errors
+    /// Those of [`pelago_wire::Pins::pin`], and of an open to read.
+    pub(crate) async fn of(tree: &Tree, node: Handle) -> Result<Self, PinError> {
+        // As every open it makes clients give back what they have of the file. It lasts no longer:
+        // opens by others must not depend on it.
+        let opening = tree.files.open(&tree.context(), node, OpenFlags::READ);
+        let Opened { open, .. } = wait(opening).await?;
+        let _open = OpenFile { tree, open };
+        let pins = Arc::clone(&tree.pins);
+        let pinned = blocking(move || pins.pin(node)).await?;
+        let version = Version::of(pinned.attr());
+        Ok(Self { pinned: Some(pinned), version })
+    }
+
+    /// Returns the bytes.
+    fn pinned(&self) -> &Arc<dyn Pinned> {
+        self.pinned.as_ref().expect("it is there until the end")
+    }
+
+    /// Returns the size of this version in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.pinned().attr().size
+    }
+
+    /// Returns whether the bytes of this version are gone.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.pinned().is_changed()
+    }
+
+    /// Reads a part of the file, all of it.
+    pub(crate) async fn read(&self, part: Range<u64>) -> Result<Vec<u8>, ReadError> {
+        let mut buffer = vec![0; length(&part)?];
+        let read = match self.pinned().read_cached(&mut buffer, part.start)? {
+            Some(read) => read,
+            None => {
+                let pinned = Arc::clone(self.pinned());
+                let (filled, read) = blocking(move || {
+                    let read = pinned.read_at(&mut buffer, part.start)?;
+                    Ok((buffer, read))
+                })
+                .await?;
+                buffer = filled;
+                read
+            }
+        };
+        if read < buffer.len() { Err(ReadError::Changed) } else { Ok(buffer) }
+    }
+
+    /// Reads a part of the file, all of it, as blocks with memory of their own.
+    pub(crate) async fn read_blocks(&self, part: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
+        let (pinned, length) = (Arc::clone(self.pinned()), length(&part)?);
+        let blocks = blocking(move || pinned.read_extent(part.start, length)).await?;
+        Ok(blocks.into_iter().map(|block| Bytes::from_owner(OwnedBlock(block))).collect())
+    }
+}
+
+impl AsRef<[u8]> for OwnedBlock {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl From<PinError> for ReadError {
+    fn from(error: PinError) -> Self {
+        match error {
+            PinError::Written | PinError::Changed => Self::Changed,
+            PinError::Failed(error) => match error.code {
+                Code::Io | Code::Corrupt => Self::Unreadable(error),
+                _ => Self::Failed(error),
+            },
+        }
+    }
+}
+
+impl Drop for PinnedFile {
+    fn drop(&mut self) {
+        let pinned = self.pinned.take();
+        // The last descriptor of a large file that is gone already frees its blocks.
+        if let Ok(runtime) = Runtime::try_current() {
+            drop(runtime.spawn_blocking(move || drop(pinned)));
+        }
+    }
+}
+
+impl Drop for OpenFile<'_> {
+    fn drop(&mut self) {
+        let released = self.tree.files.release(&self.tree.context(), self.open);
+        released.then(|released| {
+            if let Err(Error { code }) = released
+                && code != Code::Unavailable
+            {
+                tracing::debug!(why = code.says(), "a file that was pinned is not released");
+            }
+        });
+    }
+}
+
+fn length(part: &Range<u64>) -> Result<usize, ReadError> {
+    let length = usize::try_from(part.end - part.start);
+    length.map_err(|_large| ReadError::Failed(Code::Bug.into()))
+}
+
+/// Runs what waits for the disk on a thread that may.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PinError> + Send + 'static,
+) -> Result<T, PinError> {
+    // It fails if the server ends, or the work has panicked.
+    spawn_blocking(work).await.unwrap_or_else(|_ended| Err(Error::from(Code::Unavailable).into()))
+}
