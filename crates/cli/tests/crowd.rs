@@ -115,7 +115,8 @@ fn clients_that_stall_or_vanish_do_not_stop_the_others() {
     served.volume.finish();
 }
 
-/// What is in memory and in sockets is far less than the file, so nobody has all of it.
+/// What is in memory and in sockets is far less than the file, so nobody has all of it when it is
+/// emptied and written anew. All get the old one: it is there until the last of them has it.
 #[test]
 fn a_file_that_is_rewritten_under_a_crowd_is_never_mixed() {
     let Some(served) = Served::new() else { return };
@@ -127,13 +128,7 @@ fn a_file_that_is_rewritten_under_a_crowd_is_never_mixed() {
     fs::write(served.volume.files().join("file"), &other).unwrap();
     // Each byte that comes is compared with the old ones.
     read_all(&mut clients, &bytes);
-    for (client, number) in clients.iter().zip(0..) {
-        let expected = match both(number) {
-            Kind::Blocks => End::Changed,
-            Kind::Plain => End::Cut,
-        };
-        assert_eq!(client.end(), Some(expected), "{number}");
-    }
+    assert!(clients.iter().all(|client| client.end() == Some(End::Whole)));
     served.volume.wait_until_closed();
     let mut late: Vec<_> = (0..4).map(|number| served.client("file", both(number))).collect();
     read_all(&mut late, &other);

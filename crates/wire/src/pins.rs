@@ -38,8 +38,8 @@ pub trait Pinned: Send + Sync {
     /// [`PinError::Changed`].
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>, PinError>;
 
-    /// Reads so many bytes from `offset` on, a multiple of a block, as blocks that are whole but for
-    /// the last one. What is not in the page cache is not left there, if the disk can do that.
+    /// Reads so many bytes from `offset` on, a multiple of a block, as blocks of which all but the
+    /// last are whole. What is not in the page cache is not left there, if the disk can do that.
     /// Blocks on the disk.
     ///
     /// # Errors

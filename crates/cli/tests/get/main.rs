@@ -133,7 +133,8 @@ fn a_byte_that_changes_on_the_way_is_found_and_fetched_again() {
     let relay = Relay::to(&served.address);
     relay.flip_at(1_600_000);
     let got = served.get(&relay.url("file"), "file", &[]).expect_success();
-    assert!(got.err.contains("extent 1 (offset 1048576) does not match its hash"), "{got:?}");
+    // Which extent it is in depends on the order in which the server has read them.
+    assert_eq!(got.err.matches("does not match its hash").count(), 1, "{got:?}");
     assert!(fs::read(served.here("file")).unwrap() == bytes);
     let cost = relay.passed() - size as u64;
     assert!(cost < MIB as u64 + 20_000, "only that extent came again: {cost}");
@@ -258,13 +259,12 @@ fn an_extent_that_the_server_cannot_read_is_fetched_once_its_disk_is_well() {
     // The kernel has the bytes of a file in memory until it is opened again.
     served.volume.run("unmount", &[]).expect_success();
     served.up_again();
-    // A read ahead of the kernel fails, and the read that it was for. Two extents may be read at
-    // the same time.
+    // One extent or two: they may be read at the same time.
     lossfs.control().fail(Fault {
         on: Operation::Read,
         within: "/content/".to_owned(),
         after: 2,
-        times: 4,
+        times: 2,
         error: Errno::IO,
     });
     let refused = served.get(&served.url("file"), "file", &[]).expect_code(1);

@@ -49,7 +49,7 @@ pub enum ReadFrom {
 struct Aligned([u8; BLOCK_BYTES]);
 
 impl ExtentFile {
-    /// Prepares a file that is open for reading. It takes a second descriptor, if there is one left.
+    /// Prepares a file that is open for reading. This takes a second descriptor, if one is left.
     #[must_use]
     pub fn new(file: Backing) -> Self {
         // A flag of the open file, not of the descriptor: other readers of it must not get it.
