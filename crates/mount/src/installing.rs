@@ -19,7 +19,7 @@ use crate::state::State;
 /// How long a program may take under leases to install what it was answered.
 pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
 /// Between two looks, at first and later.
-const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
+pub(crate) const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
 
 /// Returns whether the kernel may be about to install an inode that it says it does not have.
 pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {

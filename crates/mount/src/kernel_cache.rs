@@ -48,8 +48,9 @@ use crate::mountinfo;
 use crate::notices::{Counts, Notices};
 use crate::state::State;
 
-use work::{Untold, Waiting, Work};
+use work::{Waiting, Work};
 
+mod installer;
 mod work;
 
 /// Threads that invalidate names; each waits for one directory at a time.
@@ -81,6 +82,8 @@ struct Teller {
     work: Mutex<Work>,
     /// Notified with each name to invalidate, and at the end.
     names: Condvar,
+    /// Notified with inodes that are being installed, and at the end.
+    installs: Condvar,
     /// Notified with each change that waits, and at the end.
     waits: Condvar,
     counts: Counts,
@@ -95,6 +98,7 @@ impl KernelCache {
             point,
             work: Mutex::new(Work { names_hold, ..Work::default() }),
             names: Condvar::new(),
+            installs: Condvar::new(),
             waits: Condvar::new(),
             counts: Counts::default(),
         });
@@ -235,6 +239,7 @@ impl Drop for KernelCache {
             std::mem::take(&mut work.changes)
         };
         self.teller.names.notify_all();
+        self.teller.installs.notify_all();
         self.teller.waits.notify_all();
         waiting.into_values().filter_map(|waiting| waiting.then).for_each(|then| then());
     }
@@ -270,14 +275,17 @@ impl Teller {
         then: Then,
     ) {
         let mut work = self.work.lock();
-        if work.ended || !self.start_threads(&mut work, names.len() + installing.len()) {
+        let starts = (names.is_empty() || self.start_threads(&mut work, names.len()))
+            && (installing.is_empty() || self.start_installer(&mut work));
+        if work.ended || !starts {
             drop(work);
             return then();
         }
         work.last += 1;
         let number = work.last;
+        let since = Instant::now();
         let waiting = Waiting {
-            since: Instant::now(),
+            since,
             names: names.len(),
             installing: installing.len(),
             is_told_names: names.is_empty(),
@@ -285,10 +293,10 @@ impl Teller {
             then: Some(then),
         };
         work.changes.insert(number, waiting);
-        let names = names.into_iter().map(|(dir, name)| Untold::Name(dir, name));
-        let all = names.chain(installing.into_iter().map(Untold::Node));
-        work.queue.extend(all.map(|untold| (number, untold)));
+        work.queue.extend(names.into_iter().map(|(dir, name)| (number, dir, name)));
+        work.installing.extend(installing.into_iter().map(|ino| (number, ino, since)));
         drop(work);
+        self.installs.notify_one();
         self.names.notify_all();
         self.waits.notify_one();
     }
@@ -338,19 +346,15 @@ impl Teller {
     fn work(&self) {
         let mut work = self.work.lock();
         while !work.ended {
-            let Some((number, untold)) = work.queue.pop_front() else {
+            let Some((number, dir, name)) = work.queue.pop_front() else {
                 work.idle += 1;
                 self.names.wait(&mut work);
                 work.idle -= 1;
                 continue;
             };
             drop(work);
-            match &untold {
-                // Also if all names were invalidated meanwhile: a listing may have installed it
-                // since.
-                Untold::Name(dir, name) => self.invalidate_name(*dir, name),
-                Untold::Node(ino) => self.invalidate_installing(*ino),
-            }
+            // Also if all names were invalidated meanwhile: a listing may have installed it since.
+            self.invalidate_name(dir, &name);
             let nodes = self.work.lock().changes.get(&number).map(|waiting| waiting.nodes.clone());
             if let Some(state) = self.state.upgrade()
                 && let Some(kernel) = state.kernel.get()
@@ -360,18 +364,12 @@ impl Teller {
                 }
             }
             work = self.work.lock();
-            if let Some(then) = work.told(number, &untold) {
+            if let Some(then) = work.told_name(number) {
                 drop(work);
                 then();
                 work = self.work.lock();
             }
         }
-    }
-
-    fn invalidate_installing(&self, ino: InodeId) {
-        let Some(state) = self.state.upgrade() else { return };
-        let Some(kernel) = state.kernel.get() else { return };
-        installing::wait_for_all(&state, vec![ino], |ino| invalidate(kernel, ino));
     }
 
     fn invalidate_name(&self, dir: InodeId, name: &Name) {

@@ -10,17 +10,14 @@ const PATIENCE: Duration = Duration::from_millis(2);
 /// The least time between two invalidations of all names.
 const EPOCH_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a thread invalidates.
-pub(super) enum Untold {
-    Name(InodeId, Name),
-    /// The attributes of an inode that the kernel has perhaps not installed yet.
-    Node(InodeId),
-}
-
 #[derive(Default)]
 pub(super) struct Work {
-    /// What is to be invalidated, each of a change.
-    pub(super) queue: VecDeque<(u64, Untold)>,
+    /// Names to invalidate, each of a change.
+    pub(super) queue: VecDeque<(u64, InodeId, Name)>,
+    /// Inodes that the kernel has perhaps not installed yet, each of a change, and since when.
+    pub(super) installing: Vec<(u64, InodeId, Instant)>,
+    /// A thread invalidates those.
+    pub(super) installs: bool,
     /// Changes some of whose names or inodes are not invalidated yet, by number.
     pub(super) changes: BTreeMap<u64, Waiting>,
     pub(super) last: u64,
@@ -53,13 +50,21 @@ pub(super) struct Waiting {
 }
 
 impl Work {
-    /// Counts what was invalidated of a change. Returns what follows the last of it.
-    pub(super) fn told(&mut self, number: u64, untold: &Untold) -> Option<Then> {
+    /// Counts a name of a change that was invalidated. Returns what follows.
+    pub(super) fn told_name(&mut self, number: u64) -> Option<Then> {
+        self.changes.get_mut(&number)?.names -= 1;
+        self.told(number)
+    }
+
+    /// Counts an inode of a change that was invalidated. Returns what follows.
+    pub(super) fn told_node(&mut self, number: u64) -> Option<Then> {
+        self.changes.get_mut(&number)?.installing -= 1;
+        self.told(number)
+    }
+
+    /// Returns what follows the last that is told of a change.
+    fn told(&mut self, number: u64) -> Option<Then> {
         let waiting = self.changes.get_mut(&number)?;
-        match untold {
-            Untold::Name(..) => waiting.names -= 1,
-            Untold::Node(_) => waiting.installing -= 1,
-        }
         if waiting.names + waiting.installing == 0 {
             return self.changes.remove(&number)?.then;
         }
