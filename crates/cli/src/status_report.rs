@@ -129,7 +129,7 @@ pub(crate) struct HttpReport {
     pub(crate) medium_bytes: u64,
     /// Bytes of files that were given to clients.
     pub(crate) served_bytes: u64,
-    /// Extents that were read for all who want them.
+    /// Extents that were read, each for all clients that want it.
     pub(crate) extents_read: u64,
     /// Extents that are in memory.
     pub(crate) extents_in_memory: u64,

@@ -115,8 +115,8 @@ fn clients_that_stall_or_vanish_do_not_stop_the_others() {
     served.volume.finish();
 }
 
-/// What is in memory and in sockets is far less than the file, so nobody has all of it when it is
-/// emptied and written anew. All get the old one: it is there until the last of them has it.
+/// What is in memory and in sockets is far less than the file, so no client has all of it when it
+/// is emptied and written anew. All get the old one: it is there until the last of them has it.
 #[test]
 fn a_file_that_is_rewritten_under_a_crowd_is_never_mixed() {
     let Some(served) = Served::new() else { return };

@@ -214,7 +214,7 @@ fn a_directory_is_a_page_or_json() {
 #[test]
 fn a_file_that_is_written_is_not_sent_and_one_that_changes_is_cut_off() {
     let Some(served) = Served::new() else { return };
-    // A smaller one is copied for those who download it.
+    // A smaller one is copied for its downloads.
     let size = (64 << 20) + 1;
     served.put("file", &vec![1; size]);
     let writer = OpenOptions::new().write(true).open(served.path("file")).unwrap();

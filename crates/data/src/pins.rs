@@ -6,8 +6,8 @@
 //! truncation to nothing leaves the old content file to the pins, and so does a removal. Nothing of
 //! a pin is in a row or has a name on the disk, so none outlives the process.
 //!
-//! Pins wait for nobody, and nobody waits for a pin: one that has read looks afterwards whether
-//! what it has read was still the version, and else reads the copy.
+//! A pin waits for no writer, and no writer waits for a pin: a reader looks afterwards whether what
+//! it has read was still the version, and else reads the copy.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

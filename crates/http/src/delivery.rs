@@ -1,5 +1,5 @@
-//! Delivery of files from memory: an extent is read once for all who want it, and each client gets
-//! next what is there.
+//! Delivery of files from memory: an extent is read once for all clients that want it, and
+//! each client gets next what is there.
 //!
 //! [`pelago_proto::deliver`] decides; [`Delivery`] is its driver, and has the bytes. What is sent
 //! is written from the cache: a [`Piece`] refers to a block of it, and counts as *lent* to the

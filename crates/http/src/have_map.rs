@@ -1,4 +1,4 @@
-//! Requests for blocks: who asks for them, and what a client says that it has.
+//! Requests for blocks: which requests those are, and what a client says that it has.
 
 use bytes::Bytes;
 use hyper::body::Body;

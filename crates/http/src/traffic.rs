@@ -7,7 +7,7 @@ pub struct HttpTraffic {
     pub medium_bytes: u64,
     /// Bytes of files that were given to clients.
     pub served_bytes: u64,
-    /// Extents that were read for all who want them.
+    /// Extents that were read, each for all clients that want it.
     pub extents_read: u64,
     /// Extents that are in memory now.
     pub extents_in_memory: u64,

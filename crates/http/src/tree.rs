@@ -13,7 +13,7 @@ use crate::target::Target;
 /// Symbolic links in one path, as many as Linux follows (path_resolution(7)).
 const LINKS: u32 = 40;
 
-/// A tree, and who reads it.
+/// A tree, and the user who reads it.
 pub(crate) struct Tree {
     pub(crate) files: Files,
     pub(crate) reader: ReadAs,

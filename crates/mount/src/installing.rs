@@ -26,20 +26,31 @@ pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {
     state.lifetimes.is_leased() && state.inodes.is_known(ino)
 }
 
-/// Invalidates inodes once they are installed. Returns when `invalidate` has found each, or the
-/// kernel does not refer to it any more, or its attributes do not hold any more.
+/// Invalidates an inode that may be on its way since then. Returns whether that is over:
+/// `invalidate` has found it, the kernel does not refer to it any more, or its attributes do not
+/// hold any more.
+pub(crate) fn is_over(
+    state: &State,
+    (ino, since): (InodeId, Instant),
+    invalidate: impl FnOnce(InodeId) -> bool,
+) -> bool {
+    !may_be(state, ino) || invalidate(ino) || since.elapsed() > LEASED_TTL + INSTALLS
+}
+
+/// Invalidates inodes once they are installed, and returns when that is over for each.
 pub(crate) fn wait_for_all(
     state: &State,
     mut inodes: Vec<InodeId>,
     invalidate: impl Fn(InodeId) -> bool,
 ) {
-    let until = Instant::now() + LEASED_TTL + INSTALLS;
+    let since = Instant::now();
     let mut pause = PAUSES[0];
     loop {
-        inodes.retain(|ino| may_be(state, *ino) && !invalidate(*ino));
-        if inodes.is_empty() || Instant::now() > until {
+        inodes.retain(|ino| !is_over(state, (*ino, since), &invalidate));
+        if inodes.is_empty() {
             return;
         }
+        // Nothing tells that the kernel has installed an inode.
         thread::sleep(pause);
         pause = (2 * pause).min(PAUSES[1]);
     }
@@ -51,31 +62,17 @@ mod tests {
     use std::sync::Arc;
 
     use pelago_client::Files;
-    use pelago_wire::{
-        Attr, Bulk, Code, Context, Done, Error, Handle, LeaseTimes, Name, NameHash, Request,
-        Service,
-    };
+    use pelago_wire::{Attr, Handle, LeaseTimes, Name, NameHash};
 
     use super::*;
     use crate::options::Keeps;
+    use crate::silent::Silent;
     use crate::state::Preferences;
 
-    /// A server that is not asked, and leases that are not used.
-    struct Nothing;
+    /// Leases that are not used.
+    struct Unused;
 
-    impl Service for Nothing {
-        fn ask(
-            &self,
-            _context: &Context,
-            _request: Request,
-            _bulk: Bulk<'_>,
-            _later: &mut dyn FnMut() -> Done,
-        ) -> Option<Result<pelago_wire::Reply, Error>> {
-            Some(Err(Code::Bug.into()))
-        }
-    }
-
-    impl LeaseTimes for Nothing {
+    impl LeaseTimes for Unused {
         fn attr_left(&self, _ino: InodeId) -> Duration {
             Duration::ZERO
         }
@@ -93,14 +90,14 @@ mod tests {
 
     fn state(keeps: Keeps) -> State {
         let preferences = Preferences { keeps, ..Preferences::default() };
-        let state = State::new(Files::new(Arc::new(Nothing)), preferences);
+        let state = State::new(Files::new(Arc::new(Silent)), preferences);
         state.learn(Handle::at(FILE, InodeId::ROOT, NameHash(1)));
         state
     }
 
     #[test]
     fn an_inode_is_invalidated_until_the_kernel_has_it_or_has_forgotten_it() {
-        let state = state(Keeps::Leased(Arc::new(Nothing)));
+        let state = state(Keeps::Leased(Arc::new(Unused)));
         let tries = Cell::new(0);
         let attempt = |ends_with: bool| {
             tries.set(tries.get() + 1);

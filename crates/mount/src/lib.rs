@@ -62,6 +62,8 @@ mod readdir;
 mod rename;
 mod replies;
 mod set_lock;
+#[cfg(test)]
+mod silent;
 mod stale_pages;
 mod state;
 mod striped;

@@ -198,27 +198,13 @@ enum Added {
 #[cfg(test)]
 mod tests {
     use pelago_client::Files;
-    use pelago_wire::{Attr, Bulk, Done, Entry, FileKind, NameHash, Request, Service};
+    use pelago_wire::{Attr, Entry, FileKind, NameHash};
 
     use super::*;
+    use crate::silent::Silent;
     use crate::state::Preferences;
 
     const DIR: InodeId = InodeId::from_raw(7);
-
-    /// A server that gets no requests.
-    struct Silent;
-
-    impl Service for Silent {
-        fn ask(
-            &self,
-            _context: &Context,
-            _request: Request,
-            _bulk: Bulk<'_>,
-            _later: &mut dyn FnMut() -> Done,
-        ) -> Option<Result<pelago_wire::Reply, Error>> {
-            Some(Err(pelago_wire::Code::Bug.into()))
-        }
-    }
 
     /// Returns the entry of a file, with attributes.
     fn file(number: u64) -> DirEntry {

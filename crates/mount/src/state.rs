@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use std::{fs, io};
 
 use pelago_client::{At, Files};
@@ -285,15 +286,8 @@ impl State {
         entry: Result<Entry, Error>,
         reply: Reply<reply::Entry>,
     ) {
-        match entry {
-            Ok(entry) => {
-                self.learn(entry.handle);
-                let guard = self.reply_guard();
-                let ttl = guard.found_attr(&entry, sample);
-                reply.ok(&attr::entry(&entry, guard.name_at(sample, at), ttl));
-            }
-            Err(error) => reply.error(attr::error(error)),
-        }
+        let ttl = |guard: &ReplyGuard<'_>, entry: &Entry| guard.found_attr(entry, sample);
+        self.reply_entry_for((sample, at), ttl, entry, reply);
     }
 
     /// Replies with the entry of a name that was made; see [`State::reply_entry`].
@@ -303,11 +297,24 @@ impl State {
         made: Result<Entry, Error>,
         reply: Reply<reply::Entry>,
     ) {
-        match made {
+        let ttl =
+            |guard: &ReplyGuard<'_>, entry: &Entry| guard.unversioned_attr(&entry.attr, sample);
+        self.reply_entry_for((sample, at), ttl, made, reply);
+    }
+
+    /// Replies with an entry whose attributes hold for `attr_ttl`.
+    fn reply_entry_for(
+        &self,
+        (sample, at): (&Sample, Option<&At>),
+        attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
+        entry: Result<Entry, Error>,
+        reply: Reply<reply::Entry>,
+    ) {
+        match entry {
             Ok(entry) => {
                 self.learn(entry.handle);
                 let guard = self.reply_guard();
-                let ttl = guard.unversioned_attr(&entry.attr, sample);
+                let ttl = attr_ttl(&guard, &entry);
                 reply.ok(&attr::entry(&entry, guard.name_at(sample, at), ttl));
             }
             Err(error) => reply.error(attr::error(error)),

@@ -22,7 +22,7 @@
 //!   [`Deliver::sent`] for each block in turn once the socket has taken it.
 //! - *What the disk does*: [`Deliver::next_read`], and for each read one of [`Deliver::read_done`]
 //!   and [`Deliver::read_failed`].
-//! - *Who goes on*: [`Deliver::poll_woken`] names the clients that waited and need not any more.
+//! - *Clients that go on*: [`Deliver::poll_woken`] names those that waited and need not any more.
 //!
 //! After `join`, `leave`, `next_block`, `sent`, `read_done` and `read_failed` the driver calls
 //! `next_read` until it returns `None`; after `read_done` and `read_failed` it calls `poll_woken`

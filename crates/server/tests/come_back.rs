@@ -226,7 +226,7 @@ fn what_was_kept_back_is_taken_until_others_have_gone_on_in_some_run() {
         answer.recv_timeout(DEADLINE).unwrap().map_err(|error| error.code).err()
     };
     let come_back = |rig: &Rig| [ONE, TWO].into_iter().for_each(|it| reopen(rig, it, file));
-    // Two runs in which nobody goes on.
+    // Two runs in which no session goes on.
     let rig = rig.restarted(false, waiting()).restarted(false, waiting());
     come_back(&rig);
     let sent = [send_kept_back(&rig, 200, 1), send_kept_back(&rig, 201, 2)];

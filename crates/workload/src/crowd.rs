@@ -48,7 +48,7 @@ pub enum DownloadForm {
     Blocks,
 }
 
-/// Who downloads what, and when.
+/// The downloads of a crowd: of what, how fast, and from when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrowdPlan {
     /// The address of the server.

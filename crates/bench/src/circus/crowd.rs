@@ -21,7 +21,7 @@ pub struct CrowdLink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InOrder {
     /// None.
-    Nobody,
+    NoClient,
     /// Every second one.
     Half,
     /// All.
@@ -90,7 +90,7 @@ impl Crowd {
         let span = u64::try_from(self.arrive_in.as_micros()).unwrap_or(u64::MAX);
         let ends = self.arrive_in * 4;
         let is_ordered = |number: usize| match self.in_order {
-            InOrder::Nobody => false,
+            InOrder::NoClient => false,
             InOrder::Half => number.is_multiple_of(2),
             InOrder::Everybody => true,
         };

@@ -138,7 +138,7 @@ fn crowd(seed: u64, links: &[CrowdLink], load: f64, file_bytes: u64) -> Crowd {
         links: links.iter().map(|link| (*link, count(link))).collect(),
         files: 1,
         file_bytes,
-        in_order: InOrder::Nobody,
+        in_order: InOrder::NoClient,
         arrive_in: Duration::from_secs_f64(file_bytes as f64 / slowest),
         is_steady: true,
         disk_rate: DISK,

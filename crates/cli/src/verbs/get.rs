@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// The name of the new file
     #[arg(value_name = "DST")]
     dst: PathBuf,
-    /// Wait until nobody has the file open for writing
+    /// Wait until no program has the file open for writing
     #[arg(long)]
     wait: bool,
     /// Seconds without a byte after which it gives up

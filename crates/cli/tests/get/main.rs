@@ -154,7 +154,7 @@ fn a_byte_that_changes_on_the_way_is_found_and_fetched_again() {
 #[test]
 fn a_file_that_changes_under_a_download_is_downloaded_anew() {
     let Some(served) = Served::new() else { return };
-    // A smaller one is copied for those who download it.
+    // A smaller one is copied for its downloads.
     let size = 65 * MIB;
     served.put("file", &vec![1; size]);
     let relay = Relay::to(&served.address);

@@ -52,7 +52,7 @@ impl InodeGuard<'_> {
         Some(VersionContent::new(OpenContent::read_only(to, permit), Some(share)))
     }
 
-    /// Empties a pinned file whose content file nobody else reaches without a request: it gets an
+    /// Empties a pinned file whose content file is reached by requests alone: it gets an
     /// empty content file in its place, and the pins keep the old one. Nothing is copied.
     ///
     /// # Errors

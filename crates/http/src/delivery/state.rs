@@ -250,7 +250,7 @@ impl State {
         Given::Block { block, bytes, ended: is_last.then(|| Arc::clone(extent)) }
     }
 
-    /// Ends a version: nobody gets a byte of it any more.
+    /// Ends a version: no client gets a byte of it any more.
     fn end_version(&mut self, read: &ExtentRead, end: End) {
         self.machine.read_failed(read.file, read.extent);
         self.close(read.file);

@@ -3,8 +3,8 @@
 //! It begins with a head of [`HEAD_BYTES`]: magic, version u16, how the file comes u16, size u64,
 //! the lengths of URL and tag, each u32, both texts, and at its end the BLAKE3 hash of all that.
 //! Behind it each extent has a record of [`RECORD_BYTES`]: the bits of its blocks u16, 1 if there
-//! is a hash u8, five zeros, the hash. A record proves nothing: who goes on with the download
-//! hashes the bytes again.
+//! is a hash u8, five zeros, the hash. A record proves nothing: a run that goes on with the
+//! download hashes the bytes again.
 
 use pelago_wire::blocks::{ExtentHash, HASH_BYTES};
 use pelago_wire::limits::{ENTITY_TAG_BYTES, URL_BYTES};

@@ -9,8 +9,7 @@ use pelago_wire::InodeId;
 
 use super::work::Work;
 use super::{Teller, invalidate, started};
-use crate::init::LEASED_TTL;
-use crate::installing::{self, INSTALLS};
+use crate::installing;
 
 impl Teller {
     /// Starts the thread, unless it runs. Returns whether it does.
@@ -46,6 +45,7 @@ impl Teller {
             MutexGuard::unlocked(&mut work, || {
                 ready.into_iter().for_each(|then| then());
                 if !is_any {
+                    // Nothing tells that the kernel has installed an inode.
                     thread::sleep(pause);
                 }
             });
@@ -57,8 +57,6 @@ impl Teller {
     fn is_installed(&self, ino: InodeId, since: Instant) -> bool {
         let Some(state) = self.state.upgrade() else { return true };
         let Some(kernel) = state.kernel.get() else { return true };
-        !installing::may_be(&state, ino)
-            || invalidate(kernel, ino)
-            || since.elapsed() > LEASED_TTL + INSTALLS
+        installing::is_over(&state, (ino, since), |ino| invalidate(kernel, ino))
     }
 }

@@ -86,9 +86,10 @@ pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent:
 }
 
 /// Returns what an extent in memory is worth: the one that is worth least is dropped. That is the
-/// weight of all who lack a part of it, and the inverse of the seconds until the nearest reader in
-/// order comes. Further readers do not count, because then what the last ones need would always be
-/// dropped, and each of them read alone. `seconds` tells how long a client takes for so many bytes.
+/// weight of all clients that lack a part of it, and the inverse of the seconds until the nearest
+/// reader in order comes. Further readers do not count, because then what the last ones need would
+/// always be dropped, and each of them read alone. `seconds` tells how long a client takes for so
+/// many bytes.
 pub(super) fn worth(
     options: &Options,
     extent: u32,

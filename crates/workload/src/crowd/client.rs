@@ -72,7 +72,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns what became of it. Who has not ended is late.
+    /// Returns what became of it. A client that has not ended is late.
     pub(super) fn finish(self, began: Instant) -> TimedDownload {
         let (ended, result) = match self.state {
             State::Ended(ended, result) => (ended, result),

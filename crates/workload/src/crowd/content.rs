@@ -83,7 +83,7 @@ impl Content {
         }
     }
 
-    /// Takes so many bytes that nobody looks at.
+    /// Takes so many bytes without a look at them.
     pub(super) const fn count(&mut self, bytes: u64) {
         if let Self::Plain(plain) = self {
             plain.got += bytes;

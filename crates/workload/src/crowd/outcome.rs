@@ -46,7 +46,7 @@ impl CrowdOutcome {
         self.downloads.iter().filter(|download| download.result.is_ok())
     }
 
-    /// Returns the bytes that the fastest client present would take while it is there, if nobody
+    /// Returns the bytes that the fastest client present would take while it is there, if no client
     /// were held back: what a server must read at least that keeps nothing.
     #[must_use]
     pub fn pass_bytes(&self) -> f64 {

@@ -1,5 +1,5 @@
-//! Clients that come, go and stall, and a disk that fails, in virtual time: who stays gets every
-//! byte once, in time, and the machine keeps its limits.
+//! Clients that come, go and stall, and a disk that fails, in virtual time: a client that stays
+//! gets every byte once, in time, and the machine keeps its limits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
